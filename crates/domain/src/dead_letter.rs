@@ -1,0 +1,62 @@
+//! A solve we gave up on, kept with its whole cause chain.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    attempt::Failure,
+    challenge::Kind,
+    id::{ClaimId, Project, SolveId, WorkerName},
+    money::Money,
+    retry::Code,
+    time::Timestamp,
+};
+
+/// A solve we gave up on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeadLetter {
+    /// The solve; also the letter's name.
+    pub id: SolveId,
+    /// Claims that failed with it.
+    pub claims: Vec<ClaimId>,
+    /// Whose it was.
+    pub worker: WorkerName,
+    /// What its cost was charged to.
+    pub project: Project,
+    /// The challenge's kind.
+    pub kind: Kind,
+    /// The challenge's site key.
+    pub sitekey: Option<String>,
+    /// The challenge's page.
+    pub pageurl: Option<String>,
+    /// Why it died.
+    pub code: Code,
+    /// Paid submissions.
+    pub attempts: u32,
+    /// Everything that went wrong, in order.
+    pub causes: Vec<Failure>,
+    /// What it cost; `None` when nobody knows.
+    pub cost: Option<Money>,
+    /// When it died.
+    pub died_at: Timestamp,
+    /// When and how it was closed.
+    pub closed: Option<Closed>,
+}
+
+/// How a dead letter was closed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Closed {
+    /// When.
+    pub at: Timestamp,
+    /// How.
+    pub how: Closing,
+}
+
+/// What closed a dead letter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Closing {
+    /// The answer came after all, and was banked.
+    LateAnswer,
+    /// It was brought back to work.
+    Revived,
+}

@@ -1,0 +1,109 @@
+//! The paid service, as the engine sees it.
+
+use std::{fmt, time::Duration};
+
+use async_trait::async_trait;
+
+use crate::{
+    challenge::Challenge,
+    id::{Nonce, TaskId},
+    money::Money,
+    retry::Code,
+    token::Answer,
+};
+
+/// The paid service.
+#[async_trait]
+pub trait Provider: fmt::Debug + Send + Sync + 'static {
+    /// Submits once. Never repeats itself: a lost reply is the caller's to decide about.
+    async fn submit(&self, challenge: &Challenge, nonce: Nonce) -> Submission;
+
+    /// Asks once for a task's answer.
+    async fn poll(&self, task: &TaskId) -> Polled;
+
+    /// Tells how a token fared.
+    async fn report(&self, task: &TaskId, feedback: Feedback) -> Result<(), Fault>;
+
+    /// Asks for the account's balance.
+    async fn balance(&self) -> Result<Money, Fault>;
+
+    /// Asks for the account's threads.
+    async fn threads(&self) -> Result<Threads, Fault>;
+}
+
+/// How a submission ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Submission {
+    /// A task exists.
+    Accepted(TaskId),
+    /// A definite refusal: no task exists.
+    Rejected {
+        /// The provider's code.
+        code: Code,
+        /// Its `Retry-After`.
+        retry_after: Option<Duration>,
+    },
+    /// No byte left: no task exists.
+    NotSent(String),
+    /// Bytes left and no valid reply came: a task may exist.
+    Ambiguous(String),
+}
+
+/// A poll's answer. `price` as the provider told it, where it does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Polled {
+    /// What it said.
+    pub poll: Poll,
+    /// What it says the task cost.
+    pub price: Option<Money>,
+}
+
+/// What a poll said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Poll {
+    /// Still at work.
+    NotReady,
+    /// The answer.
+    Solved(Answer),
+    /// A code: the table says what it means.
+    Code(Code),
+    /// Nothing intelligible: ask again.
+    Fault(Fault),
+}
+
+/// The provider could not be reached or understood. Says nothing about any task.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{why}")]
+pub struct Fault {
+    /// A code, where one was given.
+    pub code: Option<Code>,
+    /// What was seen.
+    pub why: String,
+    /// Its `Retry-After`.
+    pub retry_after: Option<Duration>,
+}
+
+/// How a token fared at the site.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Feedback {
+    /// It was taken.
+    Good,
+    /// It was refused.
+    Bad,
+}
+
+/// The account's threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Threads {
+    /// How many the plan has.
+    pub total: u32,
+    /// How many are at work.
+    pub working: u32,
+}
+
+impl Fault {
+    /// Something was seen that has no code.
+    pub fn seen(why: impl Into<String>) -> Self {
+        Self { code: None, why: why.into(), retry_after: None }
+    }
+}

@@ -1,0 +1,161 @@
+//! Readings for people: dashboard, statistics, command line. May lag; never used to decide.
+
+use std::fmt;
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    challenge::Kind,
+    claim::{Claim, ClaimState},
+    dead_letter::DeadLetter,
+    fingerprint::Fingerprint,
+    id::{ClaimId, Project, SolveId, WorkerName},
+    ledger::{Entry, Total},
+    retry::Code,
+    solve::Stage,
+    time::{Day, Timestamp},
+};
+
+use super::store::StoreError;
+
+/// The readings. Lists are newest first and paged.
+#[async_trait]
+pub trait Records: fmt::Debug + Send + Sync + 'static {
+    /// Claims that match, newest first.
+    async fn history(&self, filter: ClaimFilter) -> Result<Paged<Claim>, StoreError>;
+
+    /// Solves under way.
+    async fn active(&self, scope: Scope, limit: usize) -> Result<Vec<ActiveSolve>, StoreError>;
+
+    /// Sums of the days asked for.
+    async fn totals(&self, ask: TotalsAsk) -> Result<Vec<Total>, StoreError>;
+
+    /// Dead letters that match, newest first.
+    async fn dead_letters(&self, filter: DeadLetterFilter)
+    -> Result<Paged<DeadLetter>, StoreError>;
+
+    /// One dead letter.
+    async fn dead_letter(&self, id: SolveId) -> Result<Option<DeadLetter>, StoreError>;
+
+    /// Everything that happened to a claim and its solve, in order.
+    async fn explain(&self, claim: ClaimId) -> Result<Vec<Entry>, StoreError>;
+
+    /// The ledger from `from` on, in order: for checks, exports and archives.
+    async fn entries(&self, from: u64, limit: usize) -> Result<Vec<Entry>, StoreError>;
+
+    /// Unassigned tokens by fingerprint.
+    async fn stock_levels(&self, now: Timestamp) -> Result<Vec<StockLevel>, StoreError>;
+}
+
+/// Whose records are shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// Everybody's: the admin.
+    All,
+    /// One worker's own.
+    Worker(WorkerName),
+}
+
+/// Where a list goes on: the time and name of the last record shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Cursor {
+    /// Its time.
+    pub at: Timestamp,
+    /// Its name's number.
+    pub id: u64,
+}
+
+/// One page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Paged<T> {
+    /// The records.
+    pub items: Vec<T>,
+    /// Where the next page starts; `None` at the end.
+    pub next: Option<Cursor>,
+}
+
+/// Which claims.
+#[derive(Clone, Debug)]
+pub struct ClaimFilter {
+    /// Whose.
+    pub scope: Scope,
+    /// Only of this site key.
+    pub sitekey: Option<String>,
+    /// Only of this kind.
+    pub kind: Option<Kind>,
+    /// Only in this state.
+    pub state: Option<ClaimState>,
+    /// Only of this project.
+    pub project: Option<Project>,
+    /// From here on.
+    pub from: Option<Cursor>,
+    /// At most so many.
+    pub limit: usize,
+}
+
+/// Which dead letters.
+#[derive(Clone, Debug)]
+pub struct DeadLetterFilter {
+    /// Whose.
+    pub scope: Scope,
+    /// Only with this code.
+    pub code: Option<Code>,
+    /// Only of this kind.
+    pub kind: Option<Kind>,
+    /// Also those already closed.
+    pub closed: bool,
+    /// From here on.
+    pub from: Option<Cursor>,
+    /// At most so many.
+    pub limit: usize,
+}
+
+/// Which sums.
+#[derive(Clone, Debug)]
+pub struct TotalsAsk {
+    /// Whose.
+    pub scope: Scope,
+    /// First day.
+    pub from: Day,
+    /// Last day, included.
+    pub to: Day,
+}
+
+/// A solve under way.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ActiveSolve {
+    /// Its name.
+    pub id: SolveId,
+    /// Claims that wait for it.
+    pub claims: Vec<ClaimId>,
+    /// Whose.
+    pub worker: WorkerName,
+    /// Charged to.
+    pub project: Project,
+    /// Of which kind.
+    pub kind: Kind,
+    /// Where it stands.
+    pub stage: Stage,
+    /// The current attempt.
+    pub attempt: u32,
+    /// When it was opened.
+    pub opened_at: Timestamp,
+    /// When it is looked at next, as far as the store knows.
+    pub due: Timestamp,
+    /// The last thing that went wrong.
+    pub last_code: Option<Code>,
+}
+
+/// Unassigned tokens of one fingerprint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StockLevel {
+    /// Of which challenge.
+    pub fingerprint: Fingerprint,
+    /// Of which kind.
+    pub kind: Kind,
+    /// How many are usable.
+    pub usable: usize,
+    /// When the next one dies.
+    pub next_expiry: Option<Timestamp>,
+}

@@ -1,0 +1,164 @@
+//! The contract of every store. One method is one atomic decision; its ledger entries are written in the same step;
+//! `now` always comes from the caller. docs/adr/0001-store-contract.md walks each method through every backend.
+
+use std::{fmt, time::Duration};
+
+use async_trait::async_trait;
+
+use crate::{
+    claim::{Admission, Claim, Delivery, NewClaim},
+    id::{ClaimId, HolderId, SolveId},
+    lease::{Holder, Lease},
+    ledger::Event,
+    solve::{Decision, Fact, Refused, Solve},
+    time::Timestamp,
+};
+
+/// Any error of a library below.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// The decisions.
+#[async_trait]
+pub trait Store: fmt::Debug + Send + Sync + 'static {
+    /// Decides an arriving claim: replayed, stocked, joined or opened; or refused without a change.
+    async fn admit(&self, claim: NewClaim, now: Timestamp) -> Result<Admission, StoreError>;
+
+    /// Reads a claim as it stands.
+    async fn find_claim(&self, id: ClaimId) -> Result<Option<Claim>, StoreError>;
+
+    /// Hands out a served claim's token, if it is alive, and remembers that it was handed out.
+    async fn deliver(&self, id: ClaimId, now: Timestamp) -> Result<Option<Delivery>, StoreError>;
+
+    /// Takes a claim back. Unsent work ends, paid work goes on and its token is banked.
+    async fn withdraw(&self, id: ClaimId, now: Timestamp)
+    -> Result<Option<Withdrawal>, StoreError>;
+
+    /// Renews the one lease of a process, or takes it.
+    async fn hold(&self, holder: Holder, now: Timestamp) -> Result<(), StoreError>;
+
+    /// Gives up the process's lease and all its solves, so that others go on at once.
+    async fn release(&self, holder: HolderId, now: Timestamp) -> Result<(), StoreError>;
+
+    /// Takes solves that are due and free (or whose holder is dead), each with a fresh fence.
+    async fn lease(&self, ask: LeaseAsk, now: Timestamp) -> Result<Vec<Lease>, StoreError>;
+
+    /// Applies a fenced decision. The result is the solve as it stands now.
+    async fn advance(
+        &self,
+        lease: &Lease,
+        decision: Decision,
+        now: Timestamp,
+    ) -> Result<Result<Solve, Refused>, StoreError>;
+
+    /// Takes a fact about an attempt, allots what it brings, and ends what it ends. Telling it twice changes nothing.
+    async fn settle(
+        &self,
+        solve: SolveId,
+        attempt: u32,
+        fact: Fact,
+        now: Timestamp,
+    ) -> Result<Settled, StoreError>;
+
+    /// Writes an entry that changes no state: refusals and reports. `None` when the claim is unknown.
+    async fn note(&self, note: Note, now: Timestamp) -> Result<(), StoreError>;
+
+    /// Lapses what passed its deadline, drops what expired; at most `limit` records of each sort.
+    async fn sweep(&self, limit: usize, now: Timestamp) -> Result<Swept, StoreError>;
+}
+
+pub use note::Note;
+
+mod note {
+    use super::{ClaimId, Event};
+    use crate::{
+        challenge::Kind,
+        id::{Project, WorkerName},
+    };
+
+    /// An entry without a state change.
+    #[derive(Clone, Debug)]
+    pub struct Note {
+        /// The claim it is about.
+        pub claim: Option<ClaimId>,
+        /// Whose.
+        pub worker: WorkerName,
+        /// Charged to.
+        pub project: Project,
+        /// Of which kind.
+        pub kind: Option<Kind>,
+        /// What happened.
+        pub event: Event,
+    }
+}
+
+/// Which solves a process wants.
+#[derive(Clone, Copy, Debug)]
+pub struct LeaseAsk {
+    /// Who asks; it must hold its own lease.
+    pub holder: HolderId,
+    /// At most so many.
+    pub limit: usize,
+}
+
+/// What a fact changed.
+#[derive(Clone, Debug)]
+pub struct Settled {
+    /// The solve as it stands now.
+    pub solve: Solve,
+    /// Whether the fact was news.
+    pub fresh: bool,
+    /// Claims that reached their end: ring for them.
+    pub ended: Vec<ClaimId>,
+    /// A solve opened to harvest an orphaned task.
+    pub orphan: Option<SolveId>,
+}
+
+/// What a withdrawal found.
+#[derive(Clone, Debug)]
+pub struct Withdrawal {
+    /// The claim as it stands now.
+    pub claim: Claim,
+    /// Whether it was still waiting.
+    pub was_waiting: bool,
+}
+
+/// What a sweep did.
+#[derive(Clone, Debug, Default)]
+pub struct Swept {
+    /// Claims whose deadline passed: ring for them.
+    pub lapsed: Vec<ClaimId>,
+    /// Tokens that died in stock.
+    pub wasted: usize,
+    /// Tokens taken back from claims that never fetched them.
+    pub banked: usize,
+    /// Records whose retention ended.
+    pub dropped: usize,
+}
+
+/// Why a store could not answer. "Not found" and "already there" are results, not errors.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// It is away, or the disk failed: nothing may be spent.
+    #[error("the {backend} store is unavailable: {source}")]
+    Unavailable {
+        /// Which.
+        backend: &'static str,
+        /// Why.
+        source: BoxError,
+    },
+    /// It holds something that cannot be: nothing is guessed.
+    #[error("the {backend} store is corrupt ({what}): {source}")]
+    Corrupt {
+        /// Which.
+        backend: &'static str,
+        /// Where.
+        what: &'static str,
+        /// Why.
+        source: BoxError,
+    },
+}
+
+impl LeaseAsk {
+    /// How long a process's lease lasts.
+    pub const TERM: Duration = Duration::from_secs(15);
+}

@@ -1,0 +1,327 @@
+//! Which pages may be solved for. Refuse first, parse second, compare third, forward only the canonical form.
+//!
+//! The danger is two parsers: ours says "declared", the provider's goes elsewhere. So everything on which parsers are
+//! known to disagree is refused before the URL library sees it.
+
+use std::{fmt, str::FromStr, sync::Arc};
+
+use serde::{Deserialize, Serialize};
+use url::{Host, Url};
+
+use crate::{
+    solve::AmbiguousPolicy,
+    time::{Day, Timestamp},
+};
+
+/// A page in its canonical form; the only form that is compared and forwarded.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct PageUrl {
+    canonical: Arc<str>,
+    host: Arc<str>,
+    port: u16,
+}
+
+/// Why a page URL is not taken. The text never repeats the URL.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadPageUrl {
+    /// Over 2,048 bytes.
+    #[error("the page URL is longer than 2048 bytes")]
+    TooLong,
+    /// Spaces, control characters or backslashes.
+    #[error("the page URL contains a space, a control character or a backslash")]
+    Character,
+    /// Neither `http://` nor `https://`.
+    #[error("the page URL does not begin with http:// or https://, written in full")]
+    Scheme,
+    /// Userinfo or percent signs where the host should be.
+    #[error("the page URL's host part is empty or contains @ or %")]
+    Authority,
+    /// A host in another alphabet; the punycode spelling shows what it really is.
+    #[error("the page URL's host is not ASCII; written in punycode it is {0}")]
+    NotAscii(String),
+    /// An IP address in any spelling.
+    #[error("the page URL's host is an IP address; declare and name the site by its host name")]
+    Address,
+    /// Labels that no host name can have.
+    #[error("the page URL's host is not a host name of two or more labels")]
+    Label,
+    /// Port 0 or none that can be used.
+    #[error("the page URL's port cannot be used")]
+    Port,
+    /// The URL library could not read it.
+    #[error("the page URL cannot be read")]
+    Unreadable,
+}
+
+/// A rule for hosts: an exact one, or everything strictly below one; default ports unless one is named.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostRule {
+    below: bool,
+    host: String,
+    port: Option<u16>,
+}
+
+/// The rule is not a host, `*.host` or either with `:port`.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{rule:?} is not a site rule: {why}")]
+pub struct BadRule {
+    rule: String,
+    why: &'static str,
+}
+
+/// How keyless claims for a site share a solve.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reuse {
+    /// While in flight and for the reuse window after.
+    Window,
+    /// Only while in flight.
+    InFlight,
+    /// Every claim is its own.
+    Never,
+}
+
+/// A site someone declared, with the reason why it may be solved for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Site {
+    /// Which hosts.
+    pub rule: HostRule,
+    /// The written reason; kept with every claim.
+    pub basis: Arc<str>,
+    /// The last day it holds.
+    pub expires: Option<Day>,
+    /// Overrides the doors' own rule for keyless claims.
+    pub reuse: Option<Reuse>,
+    /// After a lost reply.
+    pub ambiguous: AmbiguousPolicy,
+    /// Any proxy is as good as another.
+    pub key_ignores_proxy: bool,
+}
+
+/// All declarations.
+#[derive(Clone, Debug, Default)]
+pub struct Sites {
+    sites: Vec<Site>,
+    /// The written reason for pictures, which carry no page.
+    images: Option<Arc<str>>,
+}
+
+/// Why a page is not solved for.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SiteRefusal {
+    /// No rule names it.
+    #[error(
+        "{0} is not declared; add a [[site]] with its host and the basis on which you automate it"
+    )]
+    NotDeclared(String),
+    /// The declaration ended.
+    #[error("the declaration of {host} ended on {ended}; renew its `expires`")]
+    Expired {
+        /// The host.
+        host: String,
+        /// Its last day.
+        ended: Day,
+    },
+    /// Pictures need `[images] basis`.
+    #[error("images are not declared; add [images] with the basis on which you have them read")]
+    NoImages,
+}
+
+// === impl PageUrl ===
+
+impl PageUrl {
+    /// Reads a page URL strictly.
+    pub fn parse(raw: &str) -> Result<Self, BadPageUrl> {
+        if raw.len() > 2048 {
+            return Err(BadPageUrl::TooLong);
+        }
+        if raw.bytes().any(|b| b <= 0x20 || b == 0x7f || b == b'\\') {
+            return Err(BadPageUrl::Character);
+        }
+        check_authority(authority(raw)?, raw)?;
+        let url = Url::parse(raw).map_err(|_| BadPageUrl::Unreadable)?;
+        if !url.username().is_empty() || url.password().is_some() {
+            return Err(BadPageUrl::Authority);
+        }
+        let host = checked_host(&url)?;
+        let port = url.port_or_known_default().filter(|port| *port != 0).ok_or(BadPageUrl::Port)?;
+        Ok(Self { canonical: canonical(url, &host)?.into(), host: host.into(), port })
+    }
+
+    /// The canonical form: what is compared, stored and forwarded.
+    pub fn as_str(&self) -> &str {
+        &self.canonical
+    }
+
+    /// The host, lower case, without a final dot.
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+}
+
+/// The part between the scheme and the path.
+fn authority(raw: &str) -> Result<&str, BadPageUrl> {
+    let starts = |scheme: &&str| {
+        raw.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme))
+    };
+    let scheme = ["https://", "http://"].into_iter().find(starts).ok_or(BadPageUrl::Scheme)?;
+    let rest = &raw[scheme.len()..];
+    Ok(&rest[..rest.find(['/', '?', '#']).unwrap_or(rest.len())])
+}
+
+fn check_authority(authority: &str, raw: &str) -> Result<(), BadPageUrl> {
+    if authority.is_empty() || authority.contains(['@', '%']) {
+        return Err(BadPageUrl::Authority);
+    }
+    if authority.is_ascii() {
+        return Ok(());
+    }
+    let punycode = Url::parse(raw).ok().and_then(|url| url.host_str().map(str::to_owned));
+    Err(BadPageUrl::NotAscii(punycode.unwrap_or_else(|| "not possible".into())))
+}
+
+fn checked_host(url: &Url) -> Result<String, BadPageUrl> {
+    let host = match url.host() {
+        Some(Host::Domain(domain)) => domain,
+        Some(Host::Ipv4(_) | Host::Ipv6(_)) => return Err(BadPageUrl::Address),
+        None => return Err(BadPageUrl::Unreadable),
+    };
+    let host = host.strip_suffix('.').unwrap_or(host);
+    if is_host_name(host) { Ok(host.to_owned()) } else { Err(BadPageUrl::Label) }
+}
+
+/// Two labels at least; `localhost` is the one exception.
+fn is_host_name(host: &str) -> bool {
+    let good = |label: &str| {
+        (1..=63).contains(&label.len())
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+            && label.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+    };
+    let labels = host.split('.').count();
+    host.len() <= 253
+        && host.split('.').all(good)
+        && ((2..=127).contains(&labels) || host == "localhost")
+}
+
+fn canonical(mut url: Url, host: &str) -> Result<String, BadPageUrl> {
+    url.set_fragment(None);
+    url.set_host(Some(host)).map_err(|_| BadPageUrl::Unreadable)?;
+    Ok(url.into())
+}
+
+impl fmt::Display for PageUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.canonical)
+    }
+}
+
+impl TryFrom<String> for PageUrl {
+    type Error = BadPageUrl;
+    fn try_from(text: String) -> Result<Self, BadPageUrl> {
+        Self::parse(&text)
+    }
+}
+
+impl From<PageUrl> for String {
+    fn from(page: PageUrl) -> Self {
+        page.canonical.as_ref().to_owned()
+    }
+}
+
+// === impl HostRule ===
+
+impl HostRule {
+    /// Whether the rule covers the page. `*.base` is strictly below `base`, on a label boundary.
+    pub fn covers(&self, page: &PageUrl) -> bool {
+        let port_fits = match self.port {
+            Some(port) => page.port == port,
+            None => matches!(page.port, 80 | 443),
+        };
+        let host_fits = if self.below {
+            page.host
+                .strip_suffix(&self.host)
+                .is_some_and(|above| above.len() > 1 && above.ends_with('.'))
+        } else {
+            *page.host == self.host
+        };
+        port_fits && host_fits
+    }
+}
+
+impl FromStr for HostRule {
+    type Err = BadRule;
+
+    fn from_str(rule: &str) -> Result<Self, BadRule> {
+        let refused = |why| BadRule { rule: rule.to_owned(), why };
+        let (name, port) = match rule.rsplit_once(':') {
+            Some((name, port)) => (name, Some(port)),
+            None => (rule, None),
+        };
+        let port = match port.map(str::parse::<u16>) {
+            None => None,
+            Some(Ok(port)) if port != 0 => Some(port),
+            Some(_) => return Err(refused("the port is not a number from 1 to 65535")),
+        };
+        let (below, host) = match name.strip_prefix("*.") {
+            Some(base) => (true, base),
+            None => (false, name),
+        };
+        if !is_host_name(host) || host.parse::<std::net::IpAddr>().is_ok() {
+            return Err(refused(
+                "write a lower-case host name (in punycode if need be), without scheme and path",
+            ));
+        }
+        if below && psl::suffix_str(host) == Some(host) {
+            return Err(refused("it covers a whole public suffix"));
+        }
+        Ok(Self { below, host: host.to_owned(), port })
+    }
+}
+
+impl fmt::Display for HostRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let below = if self.below { "*." } else { "" };
+        write!(f, "{below}{}", self.host)?;
+        self.port.map_or(Ok(()), |port| write!(f, ":{port}"))
+    }
+}
+
+// === impl Sites ===
+
+impl Sites {
+    /// All declarations, in order; the first that covers a page counts.
+    pub fn new(sites: Vec<Site>, images: Option<Arc<str>>) -> Self {
+        Self { sites, images }
+    }
+
+    /// The declaration that covers the page, if it still holds.
+    pub fn check(&self, page: &PageUrl, now: Timestamp) -> Result<&Site, SiteRefusal> {
+        let mut ended = None;
+        for site in self.sites.iter().filter(|site| site.rule.covers(page)) {
+            match site.expires {
+                Some(last) if last < now.day() => ended = Some(last),
+                Some(_) | None => return Ok(site),
+            }
+        }
+        let host = page.host().to_owned();
+        Err(match ended {
+            Some(ended) => SiteRefusal::Expired { host, ended },
+            None => SiteRefusal::NotDeclared(host),
+        })
+    }
+
+    /// The basis on which pictures are read.
+    pub fn check_images(&self) -> Result<&Arc<str>, SiteRefusal> {
+        self.images.as_ref().ok_or(SiteRefusal::NoImages)
+    }
+
+    /// All declarations.
+    pub fn iter(&self) -> impl Iterator<Item = &Site> {
+        self.sites.iter()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,131 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn site(rule: &str, expires: Option<&str>) -> Site {
+    Site {
+        rule: rule.parse().unwrap(),
+        basis: "own shop".into(),
+        expires: expires.map(|day| day.parse().unwrap()),
+        reuse: None,
+        ambiguous: AmbiguousPolicy::default(),
+        key_ignores_proxy: false,
+    }
+}
+
+fn verdict(url: &str) -> &'static str {
+    let rules =
+        ["shop.example.com", "*.corp.example.org", "xn--bcher-kva.example", "api.example.net:8443"];
+    let sites = Sites::new(rules.map(|rule| site(rule, None)).into(), None);
+    match PageUrl::parse(url) {
+        Err(_) => "invalid",
+        Ok(page) if sites.check(&page, Timestamp::default()).is_ok() => "declared",
+        Ok(_) => "denied",
+    }
+}
+
+#[test]
+fn pages_on_which_parsers_disagree_are_refused() {
+    for (url, expected) in [
+        ("https://shop.example.com/login", "declared"),
+        ("https://SHOP.Example.COM/login", "declared"),
+        ("https://shop.example.com./", "declared"),
+        ("https://shop.example.com:443/", "declared"),
+        ("https://a.corp.example.org/", "declared"),
+        ("https://a.b.corp.example.org/", "declared"),
+        ("https://xn--bcher-kva.example/", "declared"),
+        ("https://api.example.net:8443/x", "declared"),
+        ("https://api.example.net/x", "denied"),
+        ("https://shop.example.com:8443/", "denied"),
+        ("https://corp.example.org/", "denied"),
+        ("https://evilcorp.example.org/", "denied"),
+        ("https://evilshop.example.com/", "denied"),
+        ("https://shop.example.com.evil.example/", "denied"),
+        ("https://evil.example?@shop.example.com/", "denied"),
+        ("http://localhost/", "denied"),
+        ("https://shop.example.com@evil.example/", "invalid"),
+        ("https://evil.example\\@shop.example.com/", "invalid"),
+        ("https:shop.example.com", "invalid"),
+        ("https:///shop.example.com", "invalid"),
+        ("https:\\\\shop.example.com", "invalid"),
+        ("https://shop\t.example.com/", "invalid"),
+        ("https://ｓｈｏｐ.example.com/", "invalid"),
+        ("https://sh\u{ad}op.example.com/", "invalid"),
+        ("https://shop。example。com/", "invalid"),
+        ("https://shop%2eexample.com/", "invalid"),
+        ("https://shop.example.com%00.evil.example/", "invalid"),
+        ("https://shop.xn--exmple-4nf.com/", "denied"),
+        ("https://*.corp.example.org/", "invalid"),
+        ("https://shop.example.com:0/", "invalid"),
+        ("http://2130706433/", "invalid"),
+        ("http://127.1/", "invalid"),
+        ("http://[::1]/", "invalid"),
+        ("http://intranet/", "invalid"),
+        ("", "invalid"),
+    ] {
+        assert_eq!(verdict(url), expected, "{url}");
+    }
+}
+
+#[test]
+fn only_the_canonical_form_goes_on() {
+    for (url, canonical) in [
+        ("HTTPS://SHOP.Example.COM/Login?a=B#frag", "https://shop.example.com/Login?a=B"),
+        ("https://shop.example.com.:443", "https://shop.example.com/"),
+        ("https://shop.example.com/%0d%0aX", "https://shop.example.com/%0d%0aX"),
+    ] {
+        assert_eq!(PageUrl::parse(url).unwrap().as_str(), canonical);
+    }
+}
+
+#[test]
+fn a_unicode_host_is_answered_with_its_punycode_spelling() {
+    let refusal = PageUrl::parse("https://shop.ex\u{430}mple.com/").unwrap_err();
+    assert!(refusal.to_string().contains("xn--"), "{refusal}");
+}
+
+#[test]
+fn a_declaration_ends_after_its_last_day() {
+    let sites = Sites::new(vec![site("shop.example.com", Some("2026-06-30"))], None);
+    let page = PageUrl::parse("https://shop.example.com/").unwrap();
+    let on = |day: &str| day.parse::<Day>().unwrap().start();
+    assert!(sites.check(&page, on("2026-06-30")).is_ok());
+    assert!(matches!(sites.check(&page, on("2026-07-01")), Err(SiteRefusal::Expired { .. })));
+}
+
+#[test]
+fn rules_that_cover_too_much_are_refused() {
+    for rule in [
+        "*",
+        "*.com",
+        "*.co.uk",
+        "https://shop.example.com",
+        "127.0.0.1",
+        "Shop.example.com",
+        "a.example:0",
+        "",
+    ] {
+        assert!(rule.parse::<HostRule>().is_err(), "{rule}");
+    }
+    for rule in ["shop.example.com", "*.example.com", "localhost", "a.example.com:8443"] {
+        assert_eq!(rule.parse::<HostRule>().unwrap().to_string(), rule);
+    }
+}
+
+proptest! {
+    /// What we call declared, another reading of the same text must call the same host.
+    #[test]
+    fn two_parsers_agree_on_what_is_taken(url in "(https?:)?[/\\\\]{0,3}[a-z@.%:\\[\\]0-9*\\-]{0,12}shop\\.example\\.com[ -~]{0,20}") {
+        if let Ok(page) = PageUrl::parse(&url) {
+            let second = Url::parse(page.as_str()).unwrap();
+            prop_assert_eq!(second.host_str(), Some(page.host()));
+            prop_assert_eq!(PageUrl::parse(page.as_str()).unwrap(), page);
+        }
+    }
+
+    #[test]
+    fn no_text_makes_the_parser_panic(url in "\\PC{0,60}") {
+        drop(PageUrl::parse(&url));
+        drop(url.parse::<HostRule>());
+    }
+}

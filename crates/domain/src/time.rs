@@ -1,0 +1,184 @@
+//! Points in time. Always UTC milliseconds, always handed in by the caller (see `ports::Clock`).
+
+use std::{fmt, str::FromStr, time::Duration};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
+
+/// Milliseconds since 1970-01-01T00:00:00Z. Written as RFC 3339 for people, as a number at rest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Timestamp(u64);
+
+/// One UTC day, counted from 1970-01-01.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Day(u32);
+
+/// The text is not a date (`2026-11-15`) or a time (`2026-11-15T20:00:00Z`).
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("{0:?} is not a date; write it as 2026-11-15")]
+pub struct NotADate(String);
+
+const DAY_MS: u64 = 86_400_000;
+
+// === impl Timestamp ===
+
+impl Timestamp {
+    /// The moment `millis` after the epoch.
+    pub const fn from_millis(millis: u64) -> Self {
+        Self(millis)
+    }
+
+    /// Milliseconds since the epoch.
+    pub const fn millis(self) -> u64 {
+        self.0
+    }
+
+    /// This moment, `length` later.
+    #[must_use]
+    pub fn plus(self, length: Duration) -> Self {
+        Self(self.0.saturating_add(millis(length)))
+    }
+
+    /// This moment, `length` earlier.
+    #[must_use]
+    pub fn minus(self, length: Duration) -> Self {
+        Self(self.0.saturating_sub(millis(length)))
+    }
+
+    /// How long after `earlier` this is; zero when it is not.
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_millis(self.0.saturating_sub(earlier.0))
+    }
+
+    /// The UTC day this moment lies in.
+    pub fn day(self) -> Day {
+        Day(u32::try_from(self.0 / DAY_MS).unwrap_or(u32::MAX))
+    }
+}
+
+fn millis(length: Duration) -> u64 {
+    u64::try_from(length.as_millis()).unwrap_or(u64::MAX)
+}
+
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown =
+            i64::try_from(self.0).ok().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
+        match shown {
+            Some(time) => write!(f, "{time:.3}"),
+            None => f.write_str("the end of time"),
+        }
+    }
+}
+
+impl FromStr for Timestamp {
+    type Err = NotADate;
+
+    fn from_str(text: &str) -> Result<Self, NotADate> {
+        let time: jiff::Timestamp = text.parse().map_err(|_| NotADate(text.to_owned()))?;
+        u64::try_from(time.as_millisecond()).map(Self).map_err(|_| NotADate(text.to_owned()))
+    }
+}
+
+impl Serialize for Timestamp {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if serializer.is_human_readable() {
+            serializer.collect_str(self)
+        } else {
+            serializer.serialize_u64(self.0)
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Timestamp {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        if deserializer.is_human_readable() {
+            let text = String::deserialize(deserializer)?;
+            text.parse().map_err(D::Error::custom)
+        } else {
+            u64::deserialize(deserializer).map(Self)
+        }
+    }
+}
+
+// === impl Day ===
+
+impl Day {
+    /// The day `number` days after 1970-01-01.
+    pub const fn from_number(number: u32) -> Self {
+        Self(number)
+    }
+
+    /// Days since 1970-01-01.
+    pub const fn number(self) -> u32 {
+        self.0
+    }
+
+    /// The first moment of the day.
+    pub fn start(self) -> Timestamp {
+        Timestamp(u64::from(self.0) * DAY_MS)
+    }
+
+    /// The first moment of the next day.
+    pub fn end(self) -> Timestamp {
+        Timestamp((u64::from(self.0) + 1) * DAY_MS)
+    }
+}
+
+impl fmt::Display for Day {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = self.start().to_string();
+        f.write_str(text.get(..10).unwrap_or(&text))
+    }
+}
+
+impl FromStr for Day {
+    type Err = NotADate;
+
+    fn from_str(text: &str) -> Result<Self, NotADate> {
+        let refused = || NotADate(text.to_owned());
+        let date: jiff::civil::Date = text.parse().map_err(|_| refused())?;
+        let midnight = date.to_zoned(jiff::tz::TimeZone::UTC).map_err(|_| refused())?;
+        let ms = u64::try_from(midnight.timestamp().as_millisecond()).map_err(|_| refused())?;
+        Ok(Timestamp(ms).day())
+    }
+}
+
+impl Serialize for Day {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if serializer.is_human_readable() {
+            serializer.collect_str(self)
+        } else {
+            serializer.serialize_u32(self.0)
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Day {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        if deserializer.is_human_readable() {
+            String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+        } else {
+            u32::deserialize(deserializer).map(Self)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_day_is_written_and_read_back() {
+        let day: Day = "2026-11-15".parse().unwrap();
+        assert_eq!(day.to_string(), "2026-11-15");
+        assert_eq!(day.end().since(day.start()), Duration::from_secs(86_400));
+        assert_eq!(day.start().to_string(), "2026-11-15T00:00:00.000Z");
+        assert!("15.11.2026".parse::<Day>().is_err());
+    }
+
+    #[test]
+    fn time_never_goes_below_zero() {
+        assert_eq!(Timestamp::from_millis(5).minus(Duration::from_secs(1)), Timestamp::default());
+        assert_eq!(Timestamp::default().since(Timestamp::from_millis(9)), Duration::ZERO);
+    }
+}

@@ -1,0 +1,1 @@
+//! The front doors: the compat and v1 HTTP surfaces.

@@ -1,0 +1,1 @@
+//! The machine: what happens to a claim, on ports only.

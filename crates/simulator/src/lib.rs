@@ -1,0 +1,1 @@
+//! The simulated provider: one seeded behaviour, over HTTP or in process.

@@ -1,0 +1,1 @@
+//! The shelves: one module per backend, one conformance suite for all.

@@ -1,0 +1,1 @@
+//! The provider: HTTP client of the paid service.

@@ -1,0 +1,1 @@
+//! The grammar of the in.php/res.php protocol, both directions, pure.
