@@ -77,8 +77,8 @@ impl Fingerprint {
 
     /// Its virtual shard, below [`SHARDS`].
     pub fn shard(&self) -> u64 {
-        let [a, b, c, d, e, f, g, h, ..] = self.0;
-        u64::from_be_bytes([a, b, c, d, e, f, g, h]) % SHARDS
+        let start = self.0.first_chunk().expect("a fingerprint has 32 bytes");
+        u64::from_be_bytes(*start) % SHARDS
     }
 }
 
