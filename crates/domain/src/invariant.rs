@@ -1,1 +1,376 @@
-//! What must always hold, by number.
+//! What must always hold, by number, and the checker that reads it off the ledger: after every simulated event, after
+//! every conformance case, and in any export an operator cares to check.
+
+#![expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "each reader takes the few events that concern it"
+)]
+
+use std::{collections::BTreeMap, fmt};
+
+use crate::{
+    challenge::Sharing,
+    claim::ClaimState,
+    id::{ClaimId, SolveId, TaskId},
+    lease::Fence,
+    ledger::{Entry, Event},
+    time::Timestamp,
+    token::MIN_LEFT,
+};
+
+/// The invariants, by number. The ones the ledger alone can show are checked by [`Checker`]; each of the others has a
+/// test that names it.
+pub const INVARIANTS: [(u8, &str); 28] = [
+    (1, "for each solve and attempt at most one intent; attempts strictly increase"),
+    (2, "every submission the provider sees has an earlier durable intent with the same nonce"),
+    (3, "accepted tasks of a solve are at most 1 + tasks that ended + authorised resubmissions"),
+    (
+        4,
+        "no intent follows an intent or ambiguous attempt without not-accepted or authorised between them",
+    ),
+    (5, "every task id that reached us is in exactly one accepted or orphaned entry"),
+    (6, "every ambiguous attempt is resolved, and a day's authorised ones stay within the budget"),
+    (7, "an exclusive token belongs to at most one claim, and is delivered to that claim only"),
+    (
+        8,
+        "a token is delivered only with its least time left, counted from the earliest it can be ready",
+    ),
+    (9, "all final answers of one key are equal"),
+    (10, "the same key with another challenge is refused and changes nothing"),
+    (11, "different keys share a token only when its kind is shared and the content equal"),
+    (12, "no decision carries a fence below the highest its solve has seen"),
+    (13, "final states never change"),
+    (
+        14,
+        "a final state reaches the last waiting caller within the re-read bound, with all hints lost",
+    ),
+    (15, "cancelling any caller never abandons a submitted solve"),
+    (16, "a dead holder's solve is taken over within lease + sweep"),
+    (17, "polls of a task stay within their number and gap, and none follows the end"),
+    (18, "a retry waits within its backoff, and Retry-After is a floor"),
+    (19, "every failed claim has exactly one dead letter with code, attempts and cost"),
+    (20, "a solve recovered more than three times is failed, not claimed again"),
+    (21, "wasted speculative tokens stay within the waste budget"),
+    (22, "known tasks in flight stay within the slots"),
+    (23, "reserved = settled + released + outstanding; spend stays within the budget"),
+    (24, "settled spend equals the provider's statement within the ambiguous ones"),
+    (25, "with expiry in the store switched off no answer changes"),
+    (26, "a write that meets its own retried copy is recognised and counted once"),
+    (27, "the same schedule gives the same history on every store"),
+    (28, "account errors make no dead letter and at most one probe per step"),
+];
+
+/// An invariant that does not hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Which, by number.
+    pub invariant: u8,
+    /// The ledger entry that shows it.
+    pub seq: u64,
+    /// What was seen.
+    pub what: String,
+}
+
+/// Reads ledger entries in order and remembers what it needs to judge the next.
+#[derive(Clone, Debug, Default)]
+pub struct Checker {
+    solves: BTreeMap<SolveId, SolveSeen>,
+    claims: BTreeMap<ClaimId, ClaimSeen>,
+    tokens: BTreeMap<TaskId, TokenSeen>,
+    tasks: BTreeMap<TaskId, SolveId>,
+    violations: Vec<Violation>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct SolveSeen {
+    attempt: u32,
+    open: Open,
+    fence: Fence,
+    accepted: u32,
+    over: u32,
+    authorised: u32,
+    ready: bool,
+    dead_letters: u32,
+}
+
+/// What is known about the current attempt.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Open {
+    #[default]
+    Nothing,
+    Intent,
+    Ambiguous,
+    Task,
+}
+
+#[derive(Clone, Debug, Default)]
+struct ClaimSeen {
+    ended: Option<ClaimState>,
+    solve: Option<SolveId>,
+    task: Option<TaskId>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct TokenSeen {
+    owner: Option<ClaimId>,
+    delivered: bool,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sentence = INVARIANTS
+            .iter()
+            .find(|(number, _)| *number == self.invariant)
+            .map_or("", |(_, text)| text);
+        write!(f, "I{} ({sentence}) broken at entry {}: {}", self.invariant, self.seq, self.what)
+    }
+}
+
+// === impl Checker ===
+
+impl Checker {
+    /// Checks a whole history, from its first entry to its end.
+    pub fn check(entries: &[Entry]) -> Vec<Violation> {
+        let mut checker = Self::default();
+        for entry in entries {
+            checker.observe(entry);
+        }
+        checker.violations
+    }
+
+    /// Reads the next entry.
+    pub fn observe(&mut self, entry: &Entry) {
+        if let Some(solve) = entry.solve {
+            self.observe_solve(solve, entry);
+        }
+        self.observe_token(entry);
+        if let Some(claim) = entry.claim {
+            self.observe_claim(claim, entry);
+        }
+    }
+
+    /// What was found so far.
+    pub fn violations(&self) -> &[Violation] {
+        &self.violations
+    }
+
+    /// For the end of a run in which everything had time to end: what was left open.
+    pub fn unfinished(&self) -> Vec<Violation> {
+        let mut left = Vec::new();
+        let mut note = |invariant, what| left.push(Violation { invariant, seq: u64::MAX, what });
+        for (id, seen) in &self.solves {
+            if seen.open == Open::Ambiguous {
+                note(6, format!("{id} is still ambiguous"));
+            }
+        }
+        for (id, seen) in &self.claims {
+            if seen.ended.is_none() {
+                note(14, format!("claim {id} never ended"));
+            }
+            let letters =
+                seen.solve.and_then(|solve| self.solves.get(&solve)).map_or(0, |s| s.dead_letters);
+            if seen.ended == Some(ClaimState::Failed) && letters != 1 {
+                note(19, format!("failed claim {id} has {letters} dead letters"));
+            }
+        }
+        left
+    }
+
+    fn broken(&mut self, invariant: u8, entry: &Entry, what: String) {
+        self.violations.push(Violation { invariant, seq: entry.seq, what });
+    }
+
+    fn observe_solve(&mut self, id: SolveId, entry: &Entry) {
+        let mut seen = self.solves.get(&id).cloned().unwrap_or_default();
+        for (invariant, what) in seen.apply(&entry.event) {
+            self.broken(invariant, entry, format!("{id}: {what}"));
+        }
+        if let Event::Accepted { task, .. } | Event::Orphaned { task, .. } = &entry.event
+            && let Some(first) = self.tasks.insert(task.clone(), id)
+        {
+            self.broken(5, entry, format!("task {task} of {first} appears again for {id}"));
+        }
+        self.solves.insert(id, seen);
+    }
+
+    fn observe_token(&mut self, entry: &Entry) {
+        let exclusive = entry.kind.as_ref().is_none_or(|kind| kind.sharing() == Sharing::Exclusive);
+        match &entry.event {
+            Event::Allotted { task, .. } if exclusive => {
+                let token = self.tokens.entry(task.clone()).or_default();
+                let before = std::mem::replace(&mut token.owner, entry.claim);
+                if let Some(owner) = before {
+                    self.broken(
+                        7,
+                        entry,
+                        format!("token of task {task} belongs to {owner} already"),
+                    );
+                }
+            }
+            Event::Banked { task, .. } if exclusive => {
+                let token = self.tokens.entry(task.clone()).or_default();
+                token.owner = None;
+                if token.delivered {
+                    self.broken(
+                        7,
+                        entry,
+                        format!("token of task {task} was delivered and is banked again"),
+                    );
+                }
+            }
+            Event::Delivered { task, usable_until } => {
+                self.observe_delivery(entry, task, *usable_until, exclusive);
+            }
+            _ => {}
+        }
+    }
+
+    fn observe_delivery(
+        &mut self,
+        entry: &Entry,
+        task: &TaskId,
+        usable_until: Timestamp,
+        exclusive: bool,
+    ) {
+        let token = self.tokens.entry(task.clone()).or_default();
+        token.delivered = true;
+        let owner = token.owner;
+        if exclusive && owner != entry.claim {
+            self.broken(7, entry, format!("token of task {task} belongs to {owner:?}"));
+        }
+        if entry.at.plus(MIN_LEFT) > usable_until {
+            self.broken(
+                8,
+                entry,
+                format!("token of task {task} delivered with too little time left"),
+            );
+        }
+    }
+
+    fn observe_claim(&mut self, id: ClaimId, entry: &Entry) {
+        let mut seen = self.claims.get(&id).cloned().unwrap_or_default();
+        let mut what = None;
+        match &entry.event {
+            Event::Allotted { task, .. } => {
+                what = seen
+                    .ended
+                    .map(|state| format!("claim {id} was {} and got a token", state.name()));
+                seen.ended = Some(ClaimState::Served);
+                seen.task = Some(task.clone());
+            }
+            Event::Ended { state, .. } => {
+                if seen.ended.is_some() && !self.gives_back(&seen, *state) {
+                    what = Some(format!("claim {id} ended twice"));
+                }
+                seen.ended = Some(*state);
+            }
+            _ => {}
+        }
+        seen.solve = entry.solve.or(seen.solve);
+        self.claims.insert(id, seen);
+        if let Some(what) = what {
+            self.broken(13, entry, what);
+        }
+    }
+}
+
+impl Checker {
+    /// A token nobody fetched may be taken back: served is left for lapsed or withdrawn, before delivery only.
+    fn gives_back(&mut self, claim: &ClaimSeen, state: ClaimState) -> bool {
+        let token = claim.task.as_ref().and_then(|task| self.tokens.get_mut(task));
+        let untouched = token.is_none_or(|token| {
+            token.owner = None;
+            !token.delivered
+        });
+        let leaves = matches!(state, ClaimState::Lapsed | ClaimState::Withdrawn);
+        claim.ended == Some(ClaimState::Served) && leaves && untouched
+    }
+}
+
+// === impl SolveSeen ===
+
+impl SolveSeen {
+    /// Takes an event of the solve; tells what it breaks.
+    fn apply(&mut self, event: &Event) -> Vec<(u8, String)> {
+        match event {
+            Event::Intent { attempt, fence, .. } => self.intent(*attempt, *fence),
+            Event::Recovered { fence, .. } => self.fenced(*fence, true),
+            Event::Authorised { fence, .. } => {
+                let mut broken = self.fenced(*fence, false);
+                self.authorised += 1;
+                if self.open != Open::Ambiguous || self.authorised > 1 {
+                    broken.push((4, "authorised what was not ambiguous, or twice".into()));
+                }
+                self.open = Open::Nothing;
+                broken
+            }
+            Event::Accepted { attempt, .. } => self.accepted(*attempt),
+            Event::Ambiguous { .. } => {
+                self.open = Open::Ambiguous;
+                Vec::new()
+            }
+            Event::NotAccepted { .. } | Event::WrittenOff { .. } => {
+                self.open = Open::Nothing;
+                Vec::new()
+            }
+            Event::TaskOver { .. } => {
+                self.over += 1;
+                self.open = Open::Nothing;
+                Vec::new()
+            }
+            Event::Ready { .. } => {
+                let again = std::mem::replace(&mut self.ready, true);
+                self.open = Open::Nothing;
+                again.then(|| (13, "ready twice".to_owned())).into_iter().collect()
+            }
+            Event::DeadLettered { .. } => {
+                self.dead_letters += 1;
+                let twice = self.dead_letters > 1;
+                twice.then(|| (19, "two dead letters".to_owned())).into_iter().collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn intent(&mut self, attempt: u32, fence: Fence) -> Vec<(u8, String)> {
+        let mut broken = self.fenced(fence, false);
+        if attempt != self.attempt + 1 {
+            broken.push((1, format!("intent {attempt} follows {}", self.attempt)));
+        }
+        if self.open != Open::Nothing {
+            broken.push((4, format!("intent {attempt} while the last attempt is {:?}", self.open)));
+        }
+        if self.ready {
+            broken.push((13, "intent after ready".into()));
+        }
+        self.attempt = attempt;
+        self.open = Open::Intent;
+        broken
+    }
+
+    fn accepted(&mut self, attempt: u32) -> Vec<(u8, String)> {
+        self.accepted += 1;
+        self.open = Open::Task;
+        let mut broken = Vec::new();
+        if attempt != self.attempt {
+            broken.push((1, format!("accepted {attempt} while {} is the attempt", self.attempt)));
+        }
+        if self.accepted > 1 + self.over + self.authorised {
+            broken.push((
+                3,
+                format!(
+                    "{} tasks, {} ended, {} authorised",
+                    self.accepted, self.over, self.authorised
+                ),
+            ));
+        }
+        broken
+    }
+
+    fn fenced(&mut self, fence: Fence, rises: bool) -> Vec<(u8, String)> {
+        let old = fence < self.fence || (rises && fence == self.fence);
+        let broken = old.then(|| (12, format!("fence {fence} after {}", self.fence)));
+        self.fence = self.fence.max(fence);
+        broken.into_iter().collect()
+    }
+}

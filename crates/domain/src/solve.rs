@@ -309,7 +309,11 @@ impl Solve {
         }
         match (decision, self.stage) {
             (Decision::Intend { nonce }, Stage::Queued) => Ok(vec![self.intend(*nonce)]),
-            (Decision::Authorise { due }, Stage::Ambiguous) => Ok(vec![self.authorise(*due)]),
+            (Decision::Authorise { due }, Stage::Ambiguous)
+                if !self.claims.is_empty() && self.authorised == 0 =>
+            {
+                Ok(vec![self.authorise(*due)])
+            }
             (Decision::WriteOff, Stage::Ambiguous) => {
                 let mut events = vec![Event::WrittenOff { attempt: self.attempt }];
                 events.extend(self.fail(own::AMBIGUOUS.into(), None, now));

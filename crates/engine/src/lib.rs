@@ -1,1 +1,156 @@
-//! The machine: what happens to a claim, on ports only.
+//! The machine: what happens to a claim, on ports only. No backend, no HTTP, no clock and no chance of its own.
+//!
+//! # Layout, in the order a claim meets it
+//! - [`admit`](Engine::claim): 1 a claim arrives
+//! - `driver`: 2 lease what is due, step each, bounded concurrency
+//! - `submit`: 3 intent, submission, lost reply
+//! - `poll`: 4 when to ask, what the answer means
+//! - `settle`: 5 hand the fact to the store, wake the waiting
+//! - [`fetch`](Engine::fetch): 6 the worker asks for the answer
+//! - `breaker`, `pace`: what holds submissions back; `keeper`: lease upkeep and sweeping; `tasks`: the only `spawn`
+
+mod admit;
+mod breaker;
+mod config;
+mod driver;
+mod fetch;
+mod health;
+mod keeper;
+mod pace;
+mod poll;
+mod settle;
+mod submit;
+mod tasks;
+
+use std::sync::{
+    Arc, RwLock,
+    atomic::{AtomicBool, AtomicU64},
+};
+
+use domain::{
+    id::HolderId,
+    ports::{Chance, Clock, Doorbell, Provider, Records, Store, StoreError},
+    site::Sites,
+};
+
+pub use admit::{Ask, ClaimRefusal};
+pub use config::{EngineConfig, FixedPolling, Polling};
+pub use fetch::{Explained, FetchRefusal, Outcome};
+pub use health::Health;
+pub use tasks::Tasks;
+
+/// The outside, as the engine sees it.
+#[derive(Clone, Debug)]
+pub struct Ports {
+    /// Decisions.
+    pub store: Arc<dyn Store>,
+    /// Readings.
+    pub records: Arc<dyn Records>,
+    /// Hints.
+    pub doorbell: Arc<dyn Doorbell>,
+    /// The paid service.
+    pub provider: Arc<dyn Provider>,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// Chance.
+    pub chance: Arc<dyn Chance>,
+}
+
+/// The machine. Cloning shares it.
+#[derive(Clone, Debug)]
+pub struct Engine(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    ports: Ports,
+    config: EngineConfig,
+    /// Declarations can change while running.
+    sites: RwLock<Arc<Sites>>,
+    /// This life of this process.
+    holder: HolderId,
+    /// Our own lease, as far as we know: milliseconds; checked just before money leaves.
+    held_until: AtomicU64,
+    /// New work wakes the driver through this.
+    wake: tokio::sync::Notify,
+    /// Set once: nothing new is admitted or submitted.
+    draining: AtomicBool,
+    breaker: breaker::Breaker,
+    health: health::Vitals,
+    tasks: Tasks,
+    /// The driver has ended: upkeep may end too.
+    done: tokio::sync::watch::Sender<bool>,
+}
+
+impl Engine {
+    /// Takes the process's lease and starts the driver, the keeper and the sweeper.
+    pub async fn start(ports: Ports, config: EngineConfig) -> Result<Self, StoreError> {
+        let holder = HolderId::draw(&*ports.chance);
+        let sites = RwLock::new(Arc::clone(&config.sites));
+        let inner = Arc::new(Inner {
+            sites,
+            holder,
+            held_until: AtomicU64::new(0),
+            wake: tokio::sync::Notify::new(),
+            draining: AtomicBool::new(false),
+            breaker: breaker::Breaker::new(config.probe_every),
+            health: health::Vitals::default(),
+            tasks: Tasks::default(),
+            done: tokio::sync::watch::Sender::new(false),
+            ports,
+            config,
+        });
+        keeper::renew(&inner).await?;
+        inner.tasks.spawn(keeper::keep(Arc::clone(&inner)));
+        inner.tasks.spawn(keeper::sweep(Arc::clone(&inner)));
+        inner.tasks.spawn(driver::run(Arc::clone(&inner)));
+        Ok(Self(inner))
+    }
+
+    /// The readings.
+    pub fn records(&self) -> &dyn Records {
+        &*self.0.ports.records
+    }
+
+    /// The clock everything goes by.
+    pub fn clock(&self) -> &dyn Clock {
+        &*self.0.ports.clock
+    }
+
+    /// What it was configured with.
+    pub fn config(&self) -> &EngineConfig {
+        &self.0.config
+    }
+
+    /// The declarations in force.
+    pub fn sites(&self) -> Arc<Sites> {
+        Arc::clone(&self.0.sites.read().expect("no holder of this lock can panic"))
+    }
+
+    /// Puts other declarations in force; claims already admitted go on.
+    pub fn set_sites(&self, sites: Arc<Sites>) {
+        *self.0.sites.write().expect("no holder of this lock can panic") = sites;
+    }
+
+    /// Stops admitting and submitting, lets paid tasks finish for up to the configured grace, then gives up the
+    /// lease so that others go on at once. Nothing is lost: what is left is recovered from the store.
+    pub async fn drain(&self) {
+        self.0.draining.store(true, std::sync::atomic::Ordering::SeqCst);
+        self.0.wake.notify_one();
+        self.0.tasks.finish().await;
+    }
+
+    /// Ends at once, as a crash would, for tests of exactly that.
+    pub fn crash(&self) {
+        self.0.tasks.abort();
+    }
+}
+
+impl Inner {
+    fn now(&self) -> domain::time::Timestamp {
+        self.ports.clock.now()
+    }
+
+    fn is_draining(&self) -> bool {
+        self.draining.load(std::sync::atomic::Ordering::SeqCst)
+    }
+}

@@ -1,0 +1,283 @@
+//! Step 2 of a claim: lease what is due, step each, bounded concurrency. No caller's request drives a solve.
+//! One loop owns all solves of this process; steps run beside it and hand their solve back. Before: admit.rs.
+//! After: submit.rs, poll.rs.
+
+use std::{collections::BTreeMap, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+
+use domain::{
+    id::SolveId,
+    lease::Lease,
+    ports::{LeaseAsk, StoreError},
+    solve::{Fact, Stage},
+    time::Timestamp,
+};
+use futures_util::FutureExt;
+use tokio::task::JoinSet;
+
+use crate::{Inner, pace::Pace, poll, submit};
+
+/// A solve this process moves, and what it knows about it that the store need not know.
+#[derive(Debug)]
+pub(crate) struct Held {
+    pub(crate) lease: Lease,
+    /// Polls of the current task.
+    pub(crate) polls: u32,
+    /// When the last question left that was answered "not ready".
+    pub(crate) not_ready: Option<Timestamp>,
+    /// Whether it occupies one of the provider's threads.
+    slot: bool,
+}
+
+/// What a step leaves.
+pub(crate) enum Then {
+    /// Look at it again at that time.
+    At(Timestamp, Box<Held>),
+    /// It is not ours any more, or over.
+    Gone,
+}
+
+enum Done {
+    Leased(Result<Vec<Lease>, StoreError>),
+    Stepped { then: Then, had_slot: bool, was_submit: bool },
+}
+
+struct Driver {
+    inner: Arc<Inner>,
+    /// Held solves by the time they are to be looked at.
+    agenda: BTreeMap<(Timestamp, SolveId), Box<Held>>,
+    /// Solves that wait for a slot, oldest first.
+    queue: BTreeMap<(Timestamp, SolveId), Box<Held>>,
+    steps: JoinSet<Done>,
+    pace: Pace,
+    slots_used: usize,
+    submits_running: usize,
+    leasing: bool,
+    lease_at: Timestamp,
+    /// Submissions are held back until then.
+    hold_until: Timestamp,
+    drain_until: Option<Timestamp>,
+}
+
+/// Without a hint, the store is asked for due work this often.
+const LEASE_EVERY: Duration = Duration::from_secs(1);
+/// After a store error, look again after this.
+pub(crate) const STORE_LOOK: Duration = Duration::from_secs(1);
+const LEASE_LIMIT: usize = 1000;
+const MOST_STEPS: usize = 2048;
+
+/// Runs until drained; then gives up the process's lease.
+pub(crate) async fn run(inner: Arc<Inner>) {
+    let now = inner.now();
+    let mut driver = Driver {
+        agenda: BTreeMap::new(),
+        queue: BTreeMap::new(),
+        steps: JoinSet::new(),
+        pace: Pace::new(inner.config.submits_per_second, now),
+        slots_used: 0,
+        submits_running: 0,
+        leasing: false,
+        lease_at: now,
+        hold_until: now,
+        drain_until: None,
+        inner: Arc::clone(&inner),
+    };
+    while !driver.is_drained() {
+        driver.start_steps();
+        let look = driver.next_look();
+        tokio::select! {
+            biased;
+            Some(done) = driver.steps.join_next() => driver.take(done),
+            () = inner.wake.notified() => driver.lease_at = inner.now(),
+            () = inner.ports.clock.sleep_until(look) => {}
+        }
+    }
+    driver.steps.abort_all();
+    if let Err(error) = inner.ports.store.release(inner.holder, inner.now()).await {
+        tracing::error!(%error, "the process's lease could not be given up; others wait for its end");
+    }
+    inner.done.send_replace(true);
+}
+
+// === impl Driver ===
+
+impl Driver {
+    fn start_steps(&mut self) {
+        let now = self.inner.now();
+        self.start_lease(now);
+        self.start_due(now);
+        self.start_submits(now);
+        self.inner.health.set_load(self.slots_used, self.queue.len());
+    }
+
+    fn start_lease(&mut self, now: Timestamp) {
+        if self.leasing || now < self.lease_at || self.inner.is_draining() {
+            return;
+        }
+        self.leasing = true;
+        self.lease_at = now.plus(LEASE_EVERY);
+        let inner = Arc::clone(&self.inner);
+        self.steps.spawn(async move {
+            let ask = LeaseAsk { holder: inner.holder, limit: LEASE_LIMIT };
+            let result = inner.ports.store.lease(ask, inner.now()).await;
+            inner.noted(&result);
+            Done::Leased(result)
+        });
+    }
+
+    /// Looks at every solve whose time has come.
+    fn start_due(&mut self, now: Timestamp) {
+        while self.steps.len() < MOST_STEPS {
+            let Some(entry) = self.agenda.first_entry().filter(|entry| entry.key().0 <= now) else {
+                return;
+            };
+            let held = entry.remove();
+            match held.lease.solve.stage {
+                Stage::Queued => {
+                    let solve = &held.lease.solve;
+                    self.queue.insert((solve.opened_at, solve.id), held);
+                }
+                Stage::Submitted | Stage::Overdue => self.step(held, false, poll::poll),
+                Stage::Ambiguous => self.step(held, false, submit::resolve),
+                Stage::Intent | Stage::Ready | Stage::Failed => {}
+            }
+        }
+    }
+
+    /// Submits the oldest while there are slots, the account is well and the pace allows it.
+    fn start_submits(&mut self, now: Timestamp) {
+        while self.slots_used < self.inner.config.slots && !self.inner.is_draining() {
+            if self.queue.is_empty() || now < self.hold_until || self.steps.len() >= MOST_STEPS {
+                return;
+            }
+            if let Err(at) = self.pace.pass(now).and_then(|()| self.inner.breaker.pass(now)) {
+                self.hold_until = at;
+                return;
+            }
+            let Some((_, mut held)) = self.queue.pop_first() else { return };
+            held.slot = true;
+            self.slots_used += 1;
+            self.step(held, true, submit::submit);
+        }
+    }
+
+    fn step<F>(&mut self, held: Box<Held>, is_submit: bool, step: fn(Arc<Inner>, Box<Held>) -> F)
+    where
+        F: Future<Output = Then> + Send + 'static,
+    {
+        let had_slot = held.slot;
+        self.submits_running += usize::from(is_submit);
+        let running = AssertUnwindSafe(step(Arc::clone(&self.inner), held)).catch_unwind();
+        self.steps.spawn(async move {
+            // A panicked step lets go of its solve: its claims lapse, and the next start recovers it from the store.
+            let then = running.await.unwrap_or_else(|_| {
+                tracing::error!("a step panicked");
+                Then::Gone
+            });
+            Done::Stepped { then, had_slot, was_submit: is_submit }
+        });
+    }
+
+    fn take(&mut self, done: Result<Done, tokio::task::JoinError>) {
+        match done {
+            Ok(Done::Leased(result)) => self.take_leases(result),
+            Ok(Done::Stepped { then, had_slot, was_submit }) => {
+                self.submits_running -= usize::from(was_submit);
+                self.slots_used -= usize::from(had_slot);
+                if let Then::At(at, held) = then {
+                    self.keep(at, held);
+                }
+            }
+            Err(error) => {
+                tracing::error!(%error, "due work could not be leased");
+                self.leasing = false;
+            }
+        }
+    }
+
+    fn take_leases(&mut self, result: Result<Vec<Lease>, StoreError>) {
+        self.leasing = false;
+        let leases = match result {
+            Ok(leases) => leases,
+            Err(error) => {
+                tracing::error!(%error, "due work could not be leased");
+                return;
+            }
+        };
+        if leases.len() == LEASE_LIMIT {
+            self.lease_at = self.inner.now();
+        }
+        for lease in leases {
+            let polls = Held::polls_until_now(&self.inner, &lease.solve);
+            let at = if lease.solve.task.is_some() { self.inner.now() } else { lease.solve.due };
+            self.keep(at, Box::new(Held { lease, polls, not_ready: None, slot: false }));
+        }
+    }
+
+    fn keep(&mut self, at: Timestamp, mut held: Box<Held>) {
+        let stage = held.lease.solve.stage;
+        if stage.is_final() {
+            return;
+        }
+        held.slot = matches!(stage, Stage::Submitted | Stage::Overdue);
+        self.slots_used += usize::from(held.slot);
+        self.agenda.insert((at, held.lease.solve.id), held);
+    }
+
+    fn next_look(&self) -> Timestamp {
+        let mut look = self.lease_at;
+        if let Some(((at, _), _)) = self.agenda.first_key_value() {
+            look = look.min(*at);
+        }
+        if !self.queue.is_empty() && self.slots_used < self.inner.config.slots {
+            look = look.min(self.hold_until);
+        }
+        if let Some(until) = self.drain_until {
+            look = until.min(self.inner.now().plus(LEASE_EVERY));
+        }
+        // Never in the past: the loop would spin.
+        look.max(self.inner.now().plus(Duration::from_millis(1)))
+    }
+
+    /// Draining: submissions in flight end, paid tasks that someone waits for may finish within the grace.
+    fn is_drained(&mut self) -> bool {
+        if !self.inner.is_draining() {
+            return false;
+        }
+        let now = self.inner.now();
+        let until = *self.drain_until.get_or_insert(now.plus(self.inner.config.drain_grace));
+        let wanted = |held: &Held| held.lease.solve.stage == Stage::Submitted;
+        let may_finish = now < until && self.agenda.values().any(|held| wanted(held));
+        let running = if now < until { !self.steps.is_empty() } else { self.submits_running > 0 };
+        !running && !may_finish
+    }
+}
+
+// === impl Held ===
+
+impl Held {
+    /// Tells the store a fact about the current attempt and goes on from what it says.
+    pub(crate) async fn settle(mut self: Box<Self>, inner: &Inner, fact: Fact) -> Then {
+        let accepted = matches!(fact, Fact::Accepted { .. });
+        let solve = &self.lease.solve;
+        let settled = inner.settle(solve.id, solve.attempt, fact).await;
+        if settled.solve.holder != Some(inner.holder) || settled.solve.stage.is_final() {
+            return Then::Gone;
+        }
+        self.lease.solve = settled.solve;
+        if !accepted {
+            return Then::at(self.lease.solve.due, self);
+        }
+        self.polls = 0;
+        self.not_ready = None;
+        let first = inner.config.polling.gap(0);
+        Then::at(inner.now().plus(first), self)
+    }
+}
+
+// === impl Then ===
+
+impl Then {
+    pub(crate) fn at(at: Timestamp, held: Box<Held>) -> Self {
+        Self::At(at, held)
+    }
+}

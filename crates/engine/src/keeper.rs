@@ -1,0 +1,88 @@
+//! Upkeep: one lease for the whole process, renewed at a third of its term, and the sweep that ends what is over.
+
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use domain::{
+    lease::Holder,
+    money::Money,
+    ports::{LeaseAsk, StoreError},
+    time::Timestamp,
+};
+
+use crate::Inner;
+
+const SWEEP_EVERY: Duration = Duration::from_secs(1);
+const SWEEP_LIMIT: usize = 500;
+
+/// Renews the process's lease.
+pub(crate) async fn renew(inner: &Inner) -> Result<(), StoreError> {
+    let now = inner.now();
+    let until = now.plus(LeaseAsk::TERM);
+    let result = inner.ports.store.hold(Holder { id: inner.holder, until }, now).await;
+    inner.noted(&result);
+    result?;
+    inner.held_until.store(until.millis(), Ordering::SeqCst);
+    Ok(())
+}
+
+/// Renews it again and again until the driver is done.
+pub(crate) async fn keep(inner: Arc<Inner>) {
+    while inner.pause(LeaseAsk::TERM / 3).await {
+        if let Err(error) = renew(&inner).await {
+            tracing::error!(%error, "the process's lease could not be renewed");
+        }
+    }
+}
+
+/// Ends what passed its deadline or expired, again and again.
+pub(crate) async fn sweep(inner: Arc<Inner>) {
+    while inner.pause(SWEEP_EVERY).await {
+        let result = inner.ports.store.sweep(SWEEP_LIMIT, inner.now()).await;
+        inner.noted(&result);
+        match result {
+            Ok(swept) => inner.ring(swept.lapsed),
+            Err(error) => tracing::error!(%error, "the sweep failed"),
+        }
+        inner.probe_when_idle().await;
+    }
+}
+
+impl Inner {
+    /// With nothing queued no submission can probe the account: ask for its balance instead.
+    async fn probe_when_idle(&self) {
+        if self.health.queued() > 0 || !self.breaker.take_probe(self.now()) {
+            return;
+        }
+        match self.ports.provider.balance().await {
+            Ok(balance) if balance > Money::ZERO => self.breaker.close(),
+            Ok(_) | Err(_) => self.breaker.learned_nothing(self.now()),
+        }
+    }
+
+    /// Waits; `false` when the driver is done and upkeep may end.
+    async fn pause(&self, length: Duration) -> bool {
+        let mut done = self.done.subscribe();
+        let wake = self.now().plus(length);
+        tokio::select! {
+            biased;
+            _ = done.wait_for(|done| *done) => false,
+            () = self.ports.clock.sleep_until(wake) => true,
+        }
+    }
+
+    /// Remembers whether the store answers, for `/readyz`.
+    pub(crate) fn noted<T>(&self, result: &Result<T, StoreError>) {
+        match result {
+            Ok(_) => self.health.store_answered(),
+            Err(error) => self.health.store_failed(error),
+        }
+    }
+
+    /// Whether our own lease still runs, as far as we know.
+    pub(crate) fn holds_lease(&self, now: Timestamp) -> bool {
+        now.millis() < self.held_until.load(Ordering::SeqCst)
+    }
+}

@@ -1,0 +1,61 @@
+//! Step 5 of a claim: a fact goes to the store, which allots and ends; then the waiting are woken. A fact is never
+//! dropped while the process lives: it may be the only trace of money. Before: submit.rs, poll.rs. After: fetch.rs.
+
+use std::time::Duration;
+
+use domain::{
+    id::{ClaimId, SolveId},
+    ports::Settled,
+    retry::{Class, Code, RetryMoment, Verdict},
+    solve::{Fact, Solve},
+};
+
+use crate::Inner;
+
+const STORE_AGAIN: Duration = Duration::from_millis(500);
+
+impl Inner {
+    /// Tells whoever waits for these claims that something changed.
+    pub(crate) fn ring(&self, claims: impl IntoIterator<Item = ClaimId>) {
+        for claim in claims {
+            self.ports.doorbell.ring(claim);
+        }
+    }
+
+    /// Tells the store a fact, until it takes it.
+    pub(crate) async fn settle(&self, solve: SolveId, attempt: u32, fact: Fact) -> Settled {
+        loop {
+            let result = self.ports.store.settle(solve, attempt, fact.clone(), self.now()).await;
+            self.noted(&result);
+            match result {
+                Ok(settled) => {
+                    self.ring(settled.ended.iter().copied());
+                    if settled.orphan.is_some() {
+                        self.wake.notify_one();
+                    }
+                    return settled;
+                }
+                Err(error) => {
+                    tracing::error!(%solve, attempt, %error, "a fact could not be written; trying again");
+                    self.ports.clock.sleep_until(self.now().plus(STORE_AGAIN)).await;
+                }
+            }
+        }
+    }
+
+    /// What a code means for the solve; account codes open the breaker on the way.
+    pub(crate) fn verdict(
+        &self,
+        solve: &Solve,
+        code: &Code,
+        retry_after: Option<Duration>,
+    ) -> Verdict {
+        let now = self.now();
+        let rule = self.config.retry.rule(code);
+        if rule.class == Class::Account {
+            self.breaker.open(code.clone(), rule.floor.max(retry_after.unwrap_or_default()), now);
+        }
+        let at = RetryMoment { now, retry_after, chance: &*self.ports.chance };
+        self.config.retry.verdict(code, &solve.failures, at)
+    }
+}
