@@ -1,0 +1,79 @@
+//! res.php: questions that cost nothing and may be asked again. Whatever goes wrong here says nothing about a task.
+
+use bytes::Bytes;
+use domain::{
+    id::TaskId,
+    money::Money,
+    ports::{Fault, Feedback, Poll, Polled, Threads},
+};
+use tokio::time::timeout;
+use wire::{
+    Garbled,
+    fetch::{Action, Reply, Told},
+};
+
+use crate::Upstream;
+
+impl Upstream {
+    /// Asks once for a task's answer.
+    pub(crate) async fn fetch_answer(&self, task: &TaskId) -> Polled {
+        let id = task.as_str().to_owned();
+        let priced = self.config.priced;
+        let action = if priced { Action::GetPriced(id) } else { Action::Get(id) };
+        let reply = self.ask(&action).await;
+        let read = reply.and_then(|body| wire::fetch::read_reply(&body, priced).map_err(garbled));
+        match read {
+            Ok(Reply::NotReady) => Polled { poll: Poll::NotReady, price: None },
+            Ok(Reply::Answer { answer, price }) => Polled { poll: Poll::Solved(answer), price },
+            Ok(Reply::Refused(code)) => {
+                Polled { poll: Poll::Code(self.redact(&code)), price: None }
+            }
+            Err(fault) => Polled { poll: Poll::Fault(fault), price: None },
+        }
+    }
+
+    /// Tells once how a token fared.
+    pub(crate) async fn send_report(&self, task: &TaskId, feedback: Feedback) -> Result<(), Fault> {
+        let good = match feedback {
+            Feedback::Good => true,
+            Feedback::Bad => false,
+        };
+        let body = self.ask(&Action::Report { id: task.as_str().to_owned(), good }).await?;
+        self.answered(wire::fetch::read_report(&body))
+    }
+
+    /// Asks once for the balance; account.rs sees to it that this is rare.
+    pub(crate) async fn fetch_balance(&self) -> Result<Money, Fault> {
+        let body = self.ask(&Action::Balance).await?;
+        self.answered(wire::fetch::read_balance(&body))
+    }
+
+    /// Asks once for the threads.
+    pub(crate) async fn fetch_threads(&self) -> Result<Threads, Fault> {
+        let body = self.ask(&Action::Threads).await?;
+        self.answered(wire::fetch::read_threads(&body))
+    }
+
+    async fn ask(&self, action: &Action) -> Result<Bytes, Fault> {
+        let request = self.request("res.php", wire::fetch::fields(action));
+        let limit = self.config.poll_timeout;
+        let asked = timeout(limit, self.pool.ask(&self.connector, request, limit)).await;
+        asked.unwrap_or_else(|_| Err(Fault::seen("no whole answer within the timeout")))
+    }
+
+    fn answered<T>(&self, read: Result<Told<T>, Garbled>) -> Result<T, Fault> {
+        match read.map_err(garbled)? {
+            Told::Is(told) => Ok(told),
+            Told::Refused(code) => {
+                let code = self.redact(&code);
+                let why = format!("the provider refused: {code}");
+                Err(Fault { code: Some(code), why, retry_after: None })
+            }
+        }
+    }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
+fn garbled(error: Garbled) -> Fault {
+    Fault::seen(error.to_string())
+}

@@ -1,0 +1,8 @@
+//! The upstream against small servers that behave badly, byte by byte.
+
+#![expect(clippy::unwrap_used, reason = "what cannot be set up fails the test")]
+
+mod poll;
+mod submit;
+mod support;
+mod tls;
