@@ -1,1 +1,35 @@
-//! The simulated provider: one seeded behaviour, over HTTP or in process.
+//! The simulated provider: one seeded behaviour, over HTTP or in process. It solves nothing: its
+//! tokens are made up, and its ledger is the judge of what the gateway paid for.
+//!
+//! # Layout
+//! - [`behaviour`]: what the provider does, pure; [`pace`]: how long it takes and what it costs;
+//!   [`answers`]: what it answers; `bans`: whom it shuts out
+//! - [`faults`]: what goes wrong on demand; [`ledger`]: what was received, accepted, charged, answered
+//! - [`account`]: the three of them together, shared by both fronts
+//! - [`server`]: over HTTP, with `exchange` for in.php and res.php and `broken` for replies gone wrong
+//! - [`provider`]: in process, in virtual time; [`clock`]: the wall clock the server uses by default
+//!
+//! # Trying things by hand
+//! A sitekey that starts with `unsolvable-` ends in `ERROR_CAPTCHA_UNSOLVABLE`, one that starts with
+//! `never-ready-` is never answered, one that starts with `slow-` takes a minute longer.
+
+pub mod account;
+pub mod answers;
+mod bans;
+pub mod behaviour;
+mod broken;
+pub mod clock;
+mod exchange;
+pub mod faults;
+pub mod ledger;
+pub mod pace;
+pub mod provider;
+pub mod server;
+
+pub use account::Account;
+pub use answers::task_of;
+pub use behaviour::{Behaviour, BehaviourConfig};
+pub use faults::{Call, Fault, FaultPlan, Planned};
+pub use ledger::Ledger;
+pub use provider::{Latency, SimProvider};
+pub use server::{Front, Sim, SimConfig, SimHandle};

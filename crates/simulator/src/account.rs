@@ -1,0 +1,163 @@
+//! The provider's account as both fronts share it: behaviour, fault plan and, when wanted, a file that
+//! keeps every accepted task. One lock, never held across an await.
+
+use std::{
+    fs::{File, OpenOptions},
+    io::{self, Write as _},
+    path::Path,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use domain::{challenge::Challenge, id::Nonce, retry::Code, time::Timestamp};
+
+use crate::{
+    behaviour::{Behaviour, BehaviourConfig, Fate, PollEffect, SubmitEffect},
+    faults::{Call, Fault, FaultPlan, Planned},
+    ledger::{Accepted, Ledger},
+};
+
+/// A handle on the account; clones are the same account.
+#[derive(Clone, Debug)]
+pub struct Account(Arc<Mutex<Inner>>);
+
+#[derive(Debug)]
+struct Inner {
+    behaviour: Behaviour,
+    faults: FaultPlan,
+    file: Option<File>,
+}
+
+// === impl Account ===
+
+impl Account {
+    /// An account without tasks at which nothing goes wrong.
+    pub fn new(config: BehaviourConfig) -> Self {
+        // Another stream than the behaviour's: planning a fault does not change how long tasks take.
+        let faults = FaultPlan::new(config.seed ^ 0x5EED_FA17);
+        let inner = Inner { behaviour: Behaviour::new(config), faults, file: None };
+        Self(Arc::new(Mutex::new(inner)))
+    }
+
+    /// Appends every accepted task to this file, as a JSON line, before it is answered.
+    pub fn keep_in(&self, path: &Path) -> io::Result<()> {
+        let file = OpenOptions::new().create(true).append(true).open(path)?;
+        self.lock().file = Some(file);
+        Ok(())
+    }
+
+    /// Looks at or changes the behaviour.
+    pub fn with<T>(&self, look: impl FnOnce(&mut Behaviour) -> T) -> T {
+        look(&mut self.lock().behaviour)
+    }
+
+    /// Looks at or changes the fault plan.
+    pub fn faults<T>(&self, change: impl FnOnce(&mut FaultPlan) -> T) -> T {
+        change(&mut self.lock().faults)
+    }
+
+    /// Adds to the fault plan.
+    pub fn plan(&self, planned: Planned) {
+        self.faults(|plan| plan.add(planned));
+    }
+
+    /// The provider's account of what happened so far.
+    pub fn ledger(&self) -> Ledger {
+        self.with(|behaviour| behaviour.ledger().clone())
+    }
+
+    /// How many submissions arrived.
+    pub fn received_submits(&self) -> u64 {
+        self.with(|behaviour| behaviour.ledger().received_submits)
+    }
+
+    /// What goes wrong with this call.
+    pub(crate) fn draw(&self, call: Call) -> Option<Planned> {
+        self.faults(|plan| plan.draw(call))
+    }
+
+    /// Carries a submission out as far as its fault lets it; `None` when it is lost.
+    pub(crate) fn submit(
+        &self,
+        challenge: &Challenge,
+        nonce: Option<Nonce>,
+        struck: Option<&Planned>,
+        now: Timestamp,
+    ) -> Option<SubmitEffect> {
+        self.lock().submit(challenge, nonce, struck, now)
+    }
+
+    /// A request other than a submission arrives; a ban refuses it.
+    pub(crate) fn banned(&self, now: Timestamp) -> Option<Code> {
+        self.with(|behaviour| behaviour.fetch(now))
+    }
+
+    /// Answers a poll as far as its fault lets it; `None` when it is lost.
+    pub(crate) fn poll(
+        &self,
+        id: &str,
+        struck: Option<&Planned>,
+        now: Timestamp,
+    ) -> Option<PollEffect> {
+        let behaviour = &mut self.lock().behaviour;
+        match struck.map(|struck| &struck.fault) {
+            Some(Fault::Code(code)) => return Some(PollEffect::Refused(code.clone())),
+            Some(Fault::NeverReady) => return Some(PollEffect::NotReady),
+            Some(Fault::Unsolvable) => behaviour.give_up(id, now),
+            _ if struck.is_some_and(|struck| !struck.is_carried_out()) => return None,
+            _ => {}
+        }
+        Some(behaviour.poll(id, now))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl Inner ===
+
+impl Inner {
+    fn submit(
+        &mut self,
+        challenge: &Challenge,
+        nonce: Option<Nonce>,
+        struck: Option<&Planned>,
+        now: Timestamp,
+    ) -> Option<SubmitEffect> {
+        let behaviour = &mut self.behaviour;
+        let last = behaviour.ledger().accepted.last().cloned();
+        let fate = match (struck.map(|struck| &struck.fault), last) {
+            (Some(Fault::Code(code)), _) => {
+                return Some(behaviour.refuse_unseen(code.clone(), now));
+            }
+            (Some(Fault::SameTask), Some(last)) => {
+                behaviour.lose_submit();
+                return Some(SubmitEffect::Accepted(last));
+            }
+            (Some(Fault::Unsolvable), _) => Fate::Unsolvable,
+            (Some(Fault::NeverReady), _) => Fate::NeverReady,
+            (Some(Fault::SameTask), None) => Fate::Solved,
+            _ if struck.is_some_and(|struck| !struck.is_carried_out()) => {
+                behaviour.lose_submit();
+                return None;
+            }
+            _ => Fate::Solved,
+        };
+        let effect = behaviour.submit(challenge, nonce, fate, now);
+        if let SubmitEffect::Accepted(accepted) = &effect {
+            self.keep(accepted);
+        }
+        Some(effect)
+    }
+
+    fn keep(&mut self, accepted: &Accepted) {
+        let Some(file) = &mut self.file else { return };
+        let written = serde_json::to_vec(accepted).map_err(io::Error::from).and_then(|mut line| {
+            line.push(b'\n');
+            file.write_all(&line)
+        });
+        if let Err(error) = written {
+            tracing::error!(%error, "the ledger file cannot be written");
+        }
+    }
+}

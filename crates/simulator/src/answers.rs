@@ -1,0 +1,170 @@
+//! What the simulated provider answers, kind by kind, in the shapes real ones use. Used by `behaviour`.
+//! Tokens carry the task that paid for them, so that a test can tell whose token a worker holds.
+
+use domain::{
+    challenge::{Challenge, Kind},
+    id::TaskId,
+    secret::Secret,
+    token::Answer,
+};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+/// A made-up answer and how CaptchaAI would spell it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Told {
+    /// The answer.
+    pub answer: Answer,
+    /// CaptchaAI names the answer `result` rather than `request`, for some kinds.
+    pub as_result: bool,
+}
+
+const MARK: &str = "SIM.";
+const USER_AGENT: &str = "Mozilla/5.0 (Simulated) SolvegateSim/1.0";
+/// Letters that cannot spell `ERROR`: clients look for it in answers.
+const LETTERS: &[u8; 32] = b"abcdefghijkmnpqstuvwxyz234567892";
+
+/// The task that paid for a token, read from the token. Also finds it inside GeeTest's objects.
+pub fn task_of(token: &str) -> Option<TaskId> {
+    let (_, rest) = token.split_once(MARK)?;
+    let (task, _) = rest.split_once('.')?;
+    let digits = task.bytes().all(|b| b.is_ascii_digit());
+    if digits { TaskId::new(task).ok() } else { None }
+}
+
+/// Makes up the answer to a challenge.
+pub fn answer(
+    challenge: &Challenge,
+    task: &TaskId,
+    captchaai: bool,
+    rng: &mut fastrand::Rng,
+) -> Told {
+    let token = token(task, rng);
+    let answer = match challenge.kind() {
+        Kind::Image | Kind::TextQuestion => plain(word(challenge)),
+        Kind::Grid if captchaai => object(&json!(cells(challenge))),
+        Kind::Grid => plain(format!("click:{}", joined(&cells(challenge), "/"))),
+        Kind::Bls => object(&json!(cells(challenge))),
+        Kind::Coordinates => plain(points(challenge)),
+        Kind::Rotate => plain(angles(challenge)),
+        Kind::Geetest => object(&geetest(challenge, &token, captchaai)),
+        Kind::GeetestV4 => object(&geetest_v4(challenge, &token)),
+        Kind::RecaptchaV2
+        | Kind::RecaptchaV3
+        | Kind::Hcaptcha
+        | Kind::Turnstile
+        | Kind::CloudflareChallenge
+        | Kind::Funcaptcha
+        | Kind::Other(_) => plain(token),
+    };
+    let as_result = captchaai && names_result(challenge);
+    Told { answer: Answer { extras: extras(challenge, as_result), ..answer }, as_result }
+}
+
+fn plain(text: String) -> Answer {
+    Answer { text: Secret::new(text), is_json: false, extras: None }
+}
+
+fn object(value: &Value) -> Answer {
+    Answer { text: Secret::new(value.to_string()), is_json: true, extras: None }
+}
+
+fn token(task: &TaskId, rng: &mut fastrand::Rng) -> String {
+    format!("{MARK}{task}.{:016x}{:016x}", rng.u64(..), rng.u64(..))
+}
+
+fn names_result(challenge: &Challenge) -> bool {
+    let enterprise = challenge.params().get("enterprise").is_some_and(|value| value == "1");
+    enterprise || *challenge.kind() == Kind::CloudflareChallenge
+}
+
+/// The members beside the answer that clients read.
+fn extras(challenge: &Challenge, as_result: bool) -> Option<Secret> {
+    let params = challenge.params();
+    let user_agent = params.get("userAgent").map_or(USER_AGENT, String::as_str);
+    let members = match challenge.kind() {
+        Kind::CloudflareChallenge => json!({ "user_agent": user_agent }),
+        Kind::Turnstile => json!({ "useragent": user_agent }),
+        Kind::Hcaptcha => json!({ "respKey": "E0_simulated", "useragent": user_agent }),
+        Kind::RecaptchaV2 if as_result => json!({ "user_agent": user_agent }),
+        Kind::RecaptchaV2 if params.contains_key("cookies") => {
+            json!({ "cookies": { "sim_session": "1" } })
+        }
+        Kind::RecaptchaV2
+        | Kind::RecaptchaV3
+        | Kind::Geetest
+        | Kind::GeetestV4
+        | Kind::Funcaptcha
+        | Kind::Image
+        | Kind::TextQuestion
+        | Kind::Grid
+        | Kind::Coordinates
+        | Kind::Bls
+        | Kind::Rotate
+        | Kind::Other(_) => return None,
+    };
+    Some(Secret::new(members.to_string()))
+}
+
+fn geetest(challenge: &Challenge, token: &str, captchaai: bool) -> Value {
+    let given = challenge.params().get("challenge").map_or("", String::as_str);
+    let seccode = format!("{token}|jordan");
+    if captchaai {
+        return json!({ "challenge": given, "validate": token, "seccode": seccode });
+    }
+    json!({ "geetest_challenge": given, "geetest_validate": token, "geetest_seccode": seccode })
+}
+
+fn geetest_v4(challenge: &Challenge, token: &str) -> Value {
+    json!({
+        "captcha_id": challenge.sitekey(),
+        "lot_number": "51a0e0e3b0b54f0e8a9c",
+        "pass_token": token,
+        "gen_time": "1767225600",
+        "captcha_output": "c2ltdWxhdGVk",
+    })
+}
+
+/// The same picture, or the same question, always has the same answer.
+fn content_hash(challenge: &Challenge) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    challenge.files().values().for_each(|file| hash.update(file));
+    if let Some(question) = challenge.params().get("textcaptcha") {
+        hash.update(question);
+    }
+    hash.finalize().into()
+}
+
+fn word(challenge: &Challenge) -> String {
+    let hash = content_hash(challenge);
+    let numeric = challenge.params().get("numeric").is_some_and(|value| value == "1");
+    let letter = |byte: &u8| {
+        char::from(if numeric { b'0' + byte % 10 } else { LETTERS[usize::from(byte % 32)] })
+    };
+    hash[..6].iter().map(letter).collect()
+}
+
+fn cells(challenge: &Challenge) -> Vec<u8> {
+    let hash = content_hash(challenge);
+    let picked: Vec<u8> =
+        (1..=9).filter(|cell| hash[usize::from(*cell)].is_multiple_of(3)).collect();
+    if picked.is_empty() { vec![5] } else { picked }
+}
+
+fn points(challenge: &Challenge) -> String {
+    let hash = content_hash(challenge);
+    let point = |pair: &[u8]| format!("x={},y={}", pair[0], pair[1]);
+    let points: Vec<String> = hash[..4].chunks(2).map(point).collect();
+    format!("coordinates:{}", points.join(";"))
+}
+
+fn angles(challenge: &Challenge) -> String {
+    let hash = content_hash(challenge);
+    let angle = |byte: &u8| (i16::from(*byte) % 9 - 4) * 40;
+    let files = challenge.files().len().max(1);
+    joined(&hash.iter().take(files).map(angle).collect::<Vec<_>>(), "|")
+}
+
+fn joined<T: ToString>(parts: &[T], with: &str) -> String {
+    parts.iter().map(T::to_string).collect::<Vec<_>>().join(with)
+}

@@ -1,0 +1,413 @@
+//! What the simulated provider does: pure and seeded, without a clock and without I/O. `server` puts it
+//! on the wire, `provider` into a deterministic run.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    time::Duration,
+};
+
+use domain::{
+    challenge::{Challenge, Kind},
+    id::{Nonce, TaskId},
+    money::Money,
+    ports::{Feedback, Threads},
+    retry::Code,
+    secret::Secret,
+    time::Timestamp,
+};
+
+use crate::{
+    answers::{self, Told},
+    bans::Bans,
+    ledger::{Accepted, Ledger, hex},
+    pace::{self, LONGEST, SolveTime},
+};
+
+/// What sort of provider it is.
+#[derive(Clone, Debug)]
+pub struct BehaviourConfig {
+    /// Equal seeds and equal calls give equal answers.
+    pub seed: u64,
+    /// How many tasks it works on at once; `None` for any number.
+    pub threads: Option<u32>,
+    /// Times as seen at real providers instead of pleasant ones.
+    pub realistic: bool,
+    /// Times for single kinds, instead of either.
+    pub solve_times: BTreeMap<Kind, SolveTime>,
+    /// Prices for single kinds, instead of the usual ones.
+    pub prices: BTreeMap<Kind, Money>,
+    /// What is on the account at the start.
+    pub balance: Money,
+    /// CaptchaAI's ways: threads instead of prices, `threadsinfo`, numbers as ids for reCAPTCHA, `result` and
+    /// `user_agent`, `ERROR_ZERO_BALANCE` when no thread is free.
+    pub captchaai: bool,
+    /// The documented temporary bans.
+    pub bans: bool,
+    /// The account's key; `None` takes any of 32 characters.
+    pub key: Option<Secret>,
+    /// How long after it was solved a result can be fetched.
+    pub retention: Duration,
+}
+
+/// What the provider does, and its account of it.
+#[derive(Clone, Debug)]
+pub struct Behaviour {
+    config: BehaviourConfig,
+    rng: fastrand::Rng,
+    tasks: BTreeMap<u64, Task>,
+    /// When each thread will be free again.
+    at_work: BTreeSet<(Timestamp, u64)>,
+    /// Tasks that are over, oldest first: what can be forgotten some day.
+    over: VecDeque<(Timestamp, u64)>,
+    last: u64,
+    balance: Money,
+    bans: Bans,
+    ledger: Ledger,
+}
+
+/// What will become of a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It will be solved, unless its sitekey says otherwise.
+    Solved,
+    /// It will be given up.
+    Unsolvable,
+    /// It will never be answered.
+    NeverReady,
+}
+
+/// What a submission led to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SubmitEffect {
+    /// A task exists and is charged.
+    Accepted(Accepted),
+    /// No task exists.
+    Refused(Code),
+}
+
+/// What asking for an answer led to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PollEffect {
+    /// Still at work.
+    NotReady,
+    /// The answer and what it cost.
+    Solved(Told, Money),
+    /// A code.
+    Refused(Code),
+}
+
+#[derive(Clone, Debug)]
+struct Task {
+    id: TaskId,
+    number: u64,
+    at: Timestamp,
+    done_at: Timestamp,
+    fate: Fate,
+    told: Told,
+    cost: Money,
+    is_refunded: bool,
+    is_reported: bool,
+}
+
+/// The number of threads that is told when there is no limit.
+const MANY_THREADS: u32 = 1000;
+/// Reports are taken this long after the submission.
+const REPORT_WINDOW: Duration = Duration::from_secs(15 * 60);
+/// How much longer a `slow-` sitekey takes.
+const SLOW: Duration = Duration::from_secs(60);
+/// Names have at least ten digits, also when virtual time starts at zero.
+const FIRST_TASK: u64 = 2_000_000_000;
+
+// === impl BehaviourConfig ===
+
+impl BehaviourConfig {
+    /// A pleasant provider with plenty of threads and money.
+    pub fn new(seed: u64) -> Self {
+        Self {
+            seed,
+            threads: None,
+            realistic: false,
+            solve_times: BTreeMap::new(),
+            prices: BTreeMap::new(),
+            balance: Money::from_micros(1_000_000_000),
+            captchaai: false,
+            bans: false,
+            key: None,
+            retention: Duration::from_secs(600),
+        }
+    }
+
+    /// Every task takes exactly this long.
+    #[must_use]
+    pub fn solving_in(mut self, length: Duration) -> Self {
+        let kinds = Kind::known().map(|kind| (kind, SolveTime::exactly(length)));
+        self.solve_times = kinds.collect();
+        self
+    }
+
+    fn solve_time(&self, kind: &Kind) -> SolveTime {
+        let usual = if self.realistic { SolveTime::realistic } else { SolveTime::pleasant };
+        self.solve_times.get(kind).copied().unwrap_or_else(|| usual(kind))
+    }
+
+    fn price(&self, kind: &Kind) -> Money {
+        let usual = if self.captchaai { Money::ZERO } else { pace::price(kind) };
+        self.prices.get(kind).copied().unwrap_or(usual)
+    }
+}
+
+impl Default for BehaviourConfig {
+    fn default() -> Self {
+        Self::new(1)
+    }
+}
+
+// === impl Behaviour ===
+
+impl Behaviour {
+    /// A provider without tasks.
+    pub fn new(config: BehaviourConfig) -> Self {
+        Self {
+            rng: fastrand::Rng::with_seed(config.seed),
+            tasks: BTreeMap::new(),
+            at_work: BTreeSet::new(),
+            over: VecDeque::new(),
+            last: FIRST_TASK,
+            balance: config.balance,
+            bans: Bans::default(),
+            ledger: Ledger::default(),
+            config,
+        }
+    }
+
+    /// What sort of provider it is.
+    pub fn config(&self) -> &BehaviourConfig {
+        &self.config
+    }
+
+    /// Its account of what happened.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// Checks a key; anything but the account's own is a code.
+    pub fn check_key(&mut self, key: Option<&str>, now: Timestamp) -> Result<(), Code> {
+        let known = |key: &str| self.config.key.as_ref().is_none_or(|own| own.expose() == key);
+        let code = match key {
+            Some(key) if key.chars().count() == 32 && known(key) => return Ok(()),
+            Some(key) if key.chars().count() == 32 => "ERROR_KEY_DOES_NOT_EXIST",
+            Some(_) | None => "ERROR_WRONG_USER_KEY",
+        };
+        self.bans.wrong_key(now);
+        Err(code.into())
+    }
+
+    /// A challenge is submitted.
+    pub fn submit(
+        &mut self,
+        challenge: &Challenge,
+        nonce: Option<Nonce>,
+        fate: Fate,
+        now: Timestamp,
+    ) -> SubmitEffect {
+        self.ledger.received_submits += 1;
+        let cost = self.config.price(challenge.kind());
+        match self.refusal(cost, now) {
+            Some(code) => self.refuse(code, now),
+            None => SubmitEffect::Accepted(self.accept(challenge, nonce, fate, now)),
+        }
+    }
+
+    /// A submission arrives and is refused without being looked at.
+    pub fn refuse_unseen(&mut self, code: Code, now: Timestamp) -> SubmitEffect {
+        self.ledger.received_submits += 1;
+        self.refuse(code, now)
+    }
+
+    /// A submission arrives and is lost: no task, and nobody will ever be told.
+    pub fn lose_submit(&mut self) {
+        self.ledger.received_submits += 1;
+    }
+
+    fn refuse(&mut self, code: Code, now: Timestamp) -> SubmitEffect {
+        self.ledger.refuse(&code);
+        self.bans.refused(code.as_str(), now);
+        SubmitEffect::Refused(code)
+    }
+
+    fn refusal(&mut self, cost: Money, now: Timestamp) -> Option<Code> {
+        let banned = if self.config.bans { self.bans.submit(now) } else { None };
+        if banned.is_some() {
+            return banned;
+        }
+        let threads = self.threads(now);
+        if self.config.threads.is_some() && threads.working >= threads.total {
+            let full = if self.config.captchaai {
+                "ERROR_ZERO_BALANCE"
+            } else {
+                "ERROR_NO_SLOT_AVAILABLE"
+            };
+            return Some(full.into());
+        }
+        (self.balance < cost).then(|| "ERROR_ZERO_BALANCE".into())
+    }
+
+    fn accept(
+        &mut self,
+        challenge: &Challenge,
+        nonce: Option<Nonce>,
+        fate: Fate,
+        now: Timestamp,
+    ) -> Accepted {
+        self.forget(now);
+        // Named by the time: names stay unique when the simulator is started again.
+        self.last = now.millis().max(self.last + 1);
+        let id = TaskId::new(self.last.to_string()).expect("digits make a task id");
+        let kind = challenge.kind();
+        let (fate, extra) = read_sitekey(challenge.sitekey().unwrap_or_default(), fate);
+        let length = self.config.solve_time(kind).draw(&mut self.rng) + extra;
+        let told = answers::answer(challenge, &id, self.config.captchaai, &mut self.rng);
+        let done_at = now.plus(if fate == Fate::NeverReady { LONGEST } else { length });
+        let cost = self.config.price(kind);
+        let accepted = Accepted {
+            task: id.clone(),
+            nonce,
+            kind: kind.clone(),
+            sitekey: challenge.sitekey().map(str::to_owned),
+            fingerprint: hex(challenge),
+            at: now,
+            ready_at: (fate == Fate::Solved).then_some(done_at),
+            cost,
+        };
+        let task = Task {
+            id,
+            number: self.last,
+            at: now,
+            done_at,
+            fate,
+            told,
+            cost,
+            is_refunded: false,
+            is_reported: false,
+        };
+        self.tasks.insert(self.last, task);
+        self.at_work.insert((done_at, self.last));
+        self.balance = self.balance + Money::from_micros(-cost.micros());
+        self.bans.accepted();
+        self.ledger.accept(accepted.clone());
+        accepted
+    }
+
+    /// Removes what nobody can ask for any more. Reading compares times itself.
+    fn forget(&mut self, now: Timestamp) {
+        let keep = self.config.retention.max(REPORT_WINDOW);
+        while let Some((_, id)) = self.over.pop_front_if(|(done_at, _)| now.since(*done_at) > keep)
+        {
+            if self.tasks.get(&id).is_some_and(|task| task.fate != Fate::NeverReady) {
+                self.tasks.remove(&id);
+            }
+        }
+    }
+
+    /// A request to res.php arrives; a ban refuses it.
+    pub fn fetch(&mut self, now: Timestamp) -> Option<Code> {
+        if self.config.bans { self.bans.fetch(now) } else { None }
+    }
+
+    /// A task's answer is asked for.
+    pub fn poll(&mut self, id: &str, now: Timestamp) -> PollEffect {
+        self.ledger.polls += 1;
+        let retention = self.config.retention;
+        let task = match find(&mut self.tasks, id) {
+            Ok(task) => task,
+            Err(code) => return PollEffect::Refused(code.into()),
+        };
+        if task.fate == Fate::NeverReady || now < task.done_at {
+            return PollEffect::NotReady;
+        }
+        if now > task.done_at.plus(retention) {
+            return PollEffect::Refused("ERROR_WRONG_CAPTCHA_ID".into());
+        }
+        if task.fate == Fate::Solved {
+            self.ledger.answer(&task.id);
+            return PollEffect::Solved(task.told.clone(), task.cost);
+        }
+        if !std::mem::replace(&mut task.is_refunded, true) {
+            self.balance = self.balance + task.cost;
+            self.ledger.refund(task.cost);
+        }
+        PollEffect::Refused("ERROR_CAPTCHA_UNSOLVABLE".into())
+    }
+
+    /// Gives a task up: from now on it is unsolvable. Nothing happens to one that is already solved.
+    pub fn give_up(&mut self, id: &str, now: Timestamp) {
+        let Ok(task) = find(&mut self.tasks, id) else { return };
+        if now >= task.done_at {
+            return;
+        }
+        let (number, planned) = (task.number, task.done_at);
+        (task.fate, task.done_at) = (Fate::Unsolvable, now);
+        self.ledger.give_up(&task.id);
+        self.at_work.remove(&(planned, number));
+        self.at_work.insert((now, number));
+    }
+
+    /// A token's success or failure is told.
+    pub fn report(&mut self, id: &str, feedback: Feedback, now: Timestamp) -> Result<(), Code> {
+        let task = find(&mut self.tasks, id).map_err(Code::from)?;
+        if now < task.done_at || now > task.at.plus(REPORT_WINDOW) {
+            return Err("ERROR_REPORT_NOT_RECORDED".into());
+        }
+        if std::mem::replace(&mut task.is_reported, true) {
+            return Err("ERROR_DUPLICATE_REPORT".into());
+        }
+        self.ledger.report(task.id.clone(), feedback, now);
+        Ok(())
+    }
+
+    /// What is on the account.
+    pub fn balance(&self) -> Money {
+        self.balance
+    }
+
+    /// Puts the account at this balance.
+    pub fn set_balance(&mut self, balance: Money) {
+        self.balance = balance;
+    }
+
+    /// The plan's threads and how many are at work.
+    pub fn threads(&mut self, now: Timestamp) -> Threads {
+        while self.at_work.first().is_some_and(|(done_at, _)| *done_at <= now) {
+            self.over.extend(self.at_work.pop_first());
+        }
+        let working = u32::try_from(self.at_work.len()).unwrap_or(u32::MAX);
+        Threads { total: self.config.threads.unwrap_or(MANY_THREADS), working }
+    }
+
+    /// The answer to `threadsinfo`, an action of CaptchaAI's only.
+    pub fn threads_info(&mut self, now: Timestamp) -> Result<Threads, Code> {
+        if self.config.captchaai { Ok(self.threads(now)) } else { Err("ERROR_EMPTY_ACTION".into()) }
+    }
+}
+
+/// What a sitekey made for trying by hand asks for.
+fn read_sitekey(sitekey: &str, fate: Fate) -> (Fate, Duration) {
+    let slow = if sitekey.starts_with("slow-") { SLOW } else { Duration::ZERO };
+    let fate = match fate {
+        Fate::Solved if sitekey.starts_with("unsolvable-") => Fate::Unsolvable,
+        Fate::Solved if sitekey.starts_with("never-ready-") => Fate::NeverReady,
+        Fate::Solved | Fate::Unsolvable | Fate::NeverReady => fate,
+    };
+    (fate, slow)
+}
+
+fn find<'a>(tasks: &'a mut BTreeMap<u64, Task>, id: &str) -> Result<&'a mut Task, &'static str> {
+    if id.is_empty() || !id.bytes().all(|b| b.is_ascii_digit()) {
+        return Err("ERROR_WRONG_ID_FORMAT");
+    }
+    let found = id.parse().ok().and_then(|number: u64| tasks.get_mut(&number));
+    found.ok_or("ERROR_WRONG_CAPTCHA_ID")
+}
+
+#[cfg(test)]
+mod tests;

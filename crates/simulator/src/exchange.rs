@@ -1,0 +1,139 @@
+//! in.php and res.php of the simulated provider: a form becomes a call on the account, its effect becomes
+//! a reply. Before: `server`. After: `broken`, which sends the reply or spoils it.
+
+use domain::{challenge::Kind, ports::Feedback, retry::Code, time::Timestamp};
+use wire::{
+    ReplyStyle, fetch,
+    fetch::Action,
+    form::{BadForm, Form},
+    submit,
+};
+
+use crate::{
+    behaviour::{PollEffect, SubmitEffect},
+    broken::Reply,
+    faults::{Call, Fault, Planned},
+    server::Front,
+};
+
+/// Answers in.php.
+pub(crate) fn submit(
+    front: &Front,
+    form: Result<Form, BadForm>,
+    struck: Option<&Planned>,
+) -> Reply {
+    let now = front.clock.now();
+    let style = form.as_ref().map(ReplyStyle::of).unwrap_or_default();
+    let read = checked(front, form, now).and_then(|form| submit::read(&form));
+    let text = match read {
+        Ok(read) => {
+            let effect = front.account.submit(&read.challenge, None, struck, now);
+            effect.map(|effect| submit_text(front, read.challenge.kind(), effect, style.json))
+        }
+        Err(code) => {
+            front.account.with(|behaviour| behaviour.refuse_unseen(code.clone(), now));
+            Some(fetch::write_refusal(&code, style.json))
+        }
+    };
+    styled(text.unwrap_or_default(), style)
+}
+
+/// Answers res.php, and says what goes wrong with the reply.
+pub(crate) fn fetch(front: &Front, form: Result<Form, BadForm>) -> (Option<Planned>, Reply) {
+    let now = front.clock.now();
+    let style = form.as_ref().map(ReplyStyle::of).unwrap_or_default();
+    let read = checked(front, form, now).and_then(|form| fetch::read(&form));
+    let read = match front.account.banned(now) {
+        Some(code) => Err(code),
+        None => read,
+    };
+    let action = match read {
+        Ok(read) => read.action,
+        Err(code) => return (None, styled(fetch::write_refusal(&code, style.json), style)),
+    };
+    let struck = front.account.draw(call(&action));
+    let text = match struck.as_ref().map(|struck| &struck.fault) {
+        Some(Fault::Code(code)) => fetch::write_refusal(code, style.json),
+        Some(_) | None => act(front, &action, struck.as_ref(), style.json).unwrap_or_default(),
+    };
+    (struck, styled(text, style))
+}
+
+/// The form, when its key is the account's.
+fn checked(front: &Front, form: Result<Form, BadForm>, now: Timestamp) -> Result<Form, Code> {
+    let form = form.map_err(|_| Code::from(wire::code::ERROR_BAD_PARAMETERS))?;
+    front.account.with(|behaviour| behaviour.check_key(form.get("key"), now))?;
+    Ok(form)
+}
+
+fn styled(text: String, style: ReplyStyle) -> Reply {
+    Reply { text, is_json: style.json, allow_origin: style.header_acao }
+}
+
+fn call(action: &Action) -> Call {
+    match action {
+        Action::Get(_) | Action::GetMany(_) | Action::GetPriced(_) => Call::Poll,
+        Action::Balance | Action::Threads | Action::Report { .. } | Action::Other(_) => {
+            Call::Account
+        }
+    }
+}
+
+fn submit_text(front: &Front, kind: &Kind, effect: SubmitEffect, json: bool) -> String {
+    let reply = match effect {
+        SubmitEffect::Accepted(accepted) => submit::Reply::Accepted(accepted.task),
+        SubmitEffect::Refused(code) => submit::Reply::Refused(code),
+    };
+    let is_recaptcha = matches!(kind, Kind::RecaptchaV2 | Kind::RecaptchaV3);
+    let captchaai = front.account.with(|behaviour| behaviour.config().captchaai);
+    if json && captchaai && is_recaptcha {
+        return submit::write_reply_int_id(&reply);
+    }
+    submit::write_reply(&reply, json)
+}
+
+/// Carries out what is asked; `None` when it is lost.
+fn act(front: &Front, action: &Action, struck: Option<&Planned>, json: bool) -> Option<String> {
+    let now = front.clock.now();
+    let poll = |id: &str| front.account.poll(id, struck, now);
+    let told = match action {
+        Action::Get(id) => Ok(poll_text(poll(id)?, json, false)),
+        Action::GetPriced(id) => Ok(poll_text(poll(id)?, json, true)),
+        Action::GetMany(ids) => {
+            let replies: Option<Vec<_>> = ids.iter().map(|id| poll(id).map(poll_reply)).collect();
+            Ok(fetch::write_many(&replies?, json))
+        }
+        Action::Balance => {
+            Ok(fetch::write_balance(front.account.with(|behaviour| behaviour.balance()), json))
+        }
+        Action::Threads => {
+            front.account.with(|behaviour| behaviour.threads_info(now)).map(fetch::write_threads)
+        }
+        Action::Report { id, good } => {
+            let feedback = if *good { Feedback::Good } else { Feedback::Bad };
+            let told = front.account.with(|behaviour| behaviour.report(id, feedback, now));
+            told.map(|()| fetch::write_report(json))
+        }
+        Action::Other(_) => Err(wire::code::ERROR_EMPTY_ACTION.into()),
+    };
+    Some(told.unwrap_or_else(|code| fetch::write_refusal(&code, json)))
+}
+
+fn poll_text(effect: PollEffect, json: bool, priced: bool) -> String {
+    match effect {
+        PollEffect::Solved(told, _) if told.as_result && json => fetch::write_result(&told.answer),
+        effect @ (PollEffect::Solved(..) | PollEffect::NotReady | PollEffect::Refused(_)) => {
+            fetch::write_reply(&poll_reply(effect), json, priced)
+        }
+    }
+}
+
+fn poll_reply(effect: PollEffect) -> fetch::Reply {
+    match effect {
+        PollEffect::NotReady => fetch::Reply::NotReady,
+        PollEffect::Solved(told, cost) => {
+            fetch::Reply::Answer { answer: told.answer, price: Some(cost) }
+        }
+        PollEffect::Refused(code) => fetch::Reply::Refused(code),
+    }
+}

@@ -1,0 +1,233 @@
+//! The simulated provider over HTTP, on loopback: in.php and res.php through `exchange`, the ledger
+//! and the fault plan beside them. Replies that go wrong on the wire are made in `broken`.
+//!
+//! | request | answer |
+//! |---|---|
+//! | `GET`/`POST /in.php`, `/res.php` | the provider's protocol |
+//! | `GET /ledger` | [`crate::ledger::Ledger`] as JSON |
+//! | `GET /ledger/count` | how many submissions arrived, as a plain number |
+//! | `GET`, `POST`, `DELETE /faults` | see [`crate::faults`] |
+
+use std::{convert::Infallible, future::pending, io, net::SocketAddr, path::PathBuf, sync::Arc};
+
+use bytes::Bytes;
+use domain::ports::Clock;
+use http::{Method, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt as _, Collected, Limited, combinators::UnsyncBoxBody};
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    task::JoinSet,
+};
+
+use crate::{
+    account::Account,
+    behaviour::BehaviourConfig,
+    broken::{self, Abort, Reply},
+    clock::WallClock,
+    exchange,
+    faults::{Call, Fault, Planned},
+};
+
+/// Starts simulated providers.
+#[derive(Clone, Copy, Debug)]
+pub struct Sim;
+
+/// What is started.
+#[derive(Clone, Debug)]
+pub struct SimConfig {
+    /// What sort of provider it is.
+    pub behaviour: BehaviourConfig,
+    /// Where it listens; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// Appends every accepted task here, as a JSON line, before it is answered.
+    pub ledger_file: Option<PathBuf>,
+    /// Where its time comes from.
+    pub clock: Arc<dyn Clock>,
+}
+
+/// A running provider. It stops when this is dropped.
+#[derive(Debug)]
+pub struct SimHandle {
+    addr: SocketAddr,
+    account: Account,
+    tasks: JoinSet<()>,
+}
+
+/// What every connection needs.
+#[derive(Clone, Debug)]
+pub struct Front {
+    /// The account behind the protocol.
+    pub account: Account,
+    /// Where its time comes from.
+    pub clock: Arc<dyn Clock>,
+}
+
+/// The body of a reply; an error in it closes the connection.
+pub(crate) type ReplyBody = UnsyncBoxBody<Bytes, Abort>;
+
+/// Larger than any picture the protocol takes, as base64.
+const BODY_MAX: usize = 4 * 1024 * 1024;
+
+// === impl Sim ===
+
+impl Sim {
+    /// Listens and answers until the handle is dropped.
+    pub async fn start(config: SimConfig) -> io::Result<SimHandle> {
+        let account = Account::new(config.behaviour);
+        if let Some(path) = &config.ledger_file {
+            account.keep_in(path)?;
+        }
+        let listener = TcpListener::bind(config.listen).await?;
+        let addr = listener.local_addr()?;
+        let front = Front { account: account.clone(), clock: config.clock };
+        let mut tasks = JoinSet::new();
+        tasks.spawn(serve(listener, front, pending()));
+        Ok(SimHandle { addr, account, tasks })
+    }
+}
+
+// === impl SimConfig ===
+
+impl SimConfig {
+    /// On a free loopback port, in the time of the wall clock.
+    pub fn new(behaviour: BehaviourConfig) -> Self {
+        Self {
+            behaviour,
+            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            ledger_file: None,
+            clock: Arc::new(WallClock::new()),
+        }
+    }
+}
+
+// === impl SimHandle ===
+
+impl SimHandle {
+    /// Where it listens.
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// Its address as an upstream's.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.addr)
+    }
+
+    /// The account behind it: ledger, faults, behaviour.
+    pub fn account(&self) -> &Account {
+        &self.account
+    }
+
+    /// Closes every connection and the port.
+    pub async fn stop(mut self) {
+        self.tasks.shutdown().await;
+    }
+}
+
+/// Answers on this listener until `shutdown` is done; then every connection is closed at once.
+pub async fn serve(listener: TcpListener, front: Front, shutdown: impl Future<Output = ()>) {
+    let mut connections = JoinSet::new();
+    tokio::pin!(shutdown);
+    loop {
+        tokio::select! {
+            biased;
+            () = &mut shutdown => return,
+            Some(_) = connections.join_next() => {}
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => drop(connections.spawn(connection(stream, front.clone()))),
+                Err(error) => {
+                    tracing::warn!(%error, "a connection could not be accepted");
+                    // Out of file descriptors: accepting at once again would spin.
+                    crate::clock::pause(std::time::Duration::from_millis(50)).await;
+                }
+            },
+        }
+    }
+}
+
+async fn connection(stream: TcpStream, front: Front) {
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "a connection could not be set up");
+    }
+    let service = service_fn(move |request| {
+        let front = front.clone();
+        async move { answer(&front, request).await }
+    });
+    let served = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .serve_connection(TokioIo::new(stream), service)
+        .await;
+    if let Err(error) = served {
+        // Aborting is what the drop and truncate faults do.
+        tracing::debug!(%error, "a connection ended early");
+    }
+}
+
+/// Answers one request; an error closes the connection without a reply.
+async fn answer(front: &Front, request: Request<Incoming>) -> Result<Response<ReplyBody>, Abort> {
+    let (parts, body) = request.into_parts();
+    let is_submit = parts.uri.path() == "/in.php";
+    let struck = if is_submit { front.account.draw(Call::Submit) } else { None };
+    if struck.as_ref().is_some_and(|struck| struck.fault == Fault::Unreachable) {
+        return Err(Abort);
+    }
+    let Ok(body) = Limited::new(body, BODY_MAX).collect().await.map(Collected::to_bytes) else {
+        return Ok(broken::page(StatusCode::PAYLOAD_TOO_LARGE));
+    };
+    let content_type = parts.headers.get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok());
+    let query = parts.uri.query();
+    match (&parts.method, parts.uri.path()) {
+        (_, "/in.php") => {
+            let form = wire::form::Form::read(query, content_type, &body);
+            let reply = exchange::submit(front, form, struck.as_ref());
+            broken::deliver(struck, reply).await
+        }
+        (_, "/res.php") => {
+            let form = wire::form::Form::read(query, content_type, &body);
+            let (struck, reply) = exchange::fetch(front, form);
+            broken::deliver(struck, reply).await
+        }
+        (&Method::GET, "/ledger") => Ok(json(&front.account.ledger())),
+        (&Method::GET, "/ledger/count") => {
+            Ok(Reply::text(front.account.received_submits().to_string()).whole())
+        }
+        (&Method::GET, "/faults") => Ok(json(&front.account.faults(|plan| plan.list()))),
+        (&Method::POST, "/faults") => Ok(plan(&front.account, &body)),
+        (&Method::DELETE, "/faults") => {
+            front.account.faults(crate::FaultPlan::clear);
+            Ok(json(&Vec::<Planned>::new()))
+        }
+        (_, _) => Ok(broken::page(StatusCode::NOT_FOUND)),
+    }
+}
+
+/// Adds one fault or a list of them to the plan.
+fn plan(account: &Account, body: &[u8]) -> Response<ReplyBody> {
+    let one = |body| serde_json::from_slice::<Planned>(body).map(|planned| vec![planned]);
+    let is_list = body.trim_ascii_start().starts_with(b"[");
+    match if is_list { serde_json::from_slice(body) } else { one(body) } {
+        Ok(planned) => {
+            account.faults(|plan| planned.into_iter().for_each(|planned| plan.add(planned)));
+            json(&account.faults(|plan| plan.list()))
+        }
+        Err(error) => {
+            let mut response = Reply::text(format!("no fault was planned: {error}\n")).whole();
+            *response.status_mut() = StatusCode::BAD_REQUEST;
+            response
+        }
+    }
+}
+
+fn json<T: serde::Serialize>(value: &T) -> Response<ReplyBody> {
+    match serde_json::to_string_pretty(value) {
+        Ok(text) => Reply { text, is_json: true, allow_origin: false }.whole(),
+        Err(_) => broken::page(StatusCode::INTERNAL_SERVER_ERROR),
+    }
+}
+
+/// The bodies of whole replies cannot fail.
+pub(crate) fn never(error: Infallible) -> Abort {
+    match error {}
+}
