@@ -1,0 +1,63 @@
+//! The `Clock` port in production: wall time read once at start, monotonic time ever after, so that a stepped system
+//! clock neither kills tokens nor revives them.
+
+use std::{
+    fmt,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use async_trait::async_trait;
+use domain::{ports::Clock, time::Timestamp};
+
+/// Wall time at start plus what has passed since.
+pub struct SystemClock {
+    started: Timestamp,
+    origin: Instant,
+}
+
+impl SystemClock {
+    /// Reads the wall clock, for the only time.
+    #[expect(clippy::disallowed_methods, reason = "this is the Clock port")]
+    pub fn start() -> Self {
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+        let started = Timestamp::default().plus(since_epoch);
+        Self { started, origin: Instant::now() }
+    }
+}
+
+#[async_trait]
+impl Clock for SystemClock {
+    fn now(&self) -> Timestamp {
+        self.started.plus(self.origin.elapsed())
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "this is the Clock port")]
+    async fn sleep_until(&self, at: Timestamp) {
+        // Timestamps are cut to milliseconds: without the extra one a sleeper could wake a moment too early.
+        let wait = at.since(self.now());
+        if wait > Duration::ZERO {
+            tokio::time::sleep(wait + Duration::from_millis(1)).await;
+        }
+    }
+}
+
+impl fmt::Debug for SystemClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SystemClock").field("started", &self.started).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_sleeper_never_wakes_before_its_time() {
+        let clock = SystemClock::start();
+        for wait in [0, 1, 7] {
+            let at = clock.now().plus(Duration::from_millis(wait));
+            clock.sleep_until(at).await;
+            assert!(clock.now() >= at);
+        }
+    }
+}

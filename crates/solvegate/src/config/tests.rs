@@ -1,0 +1,281 @@
+//! Tests of both stages: what is accepted, what is refused, and what the refusal says.
+
+use std::{fs, os::unix::fs::PermissionsExt, time::Duration};
+
+use domain::{site::Reuse, solve::AmbiguousPolicy};
+
+use super::*;
+
+const KEY: &str = "k2345678901234567890123456789012";
+const NOTHING: [(&str, &str); 0] = [];
+
+fn written(text: &str) -> (tempfile::TempDir, Sources) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("solvegate.toml");
+    fs::write(&path, text).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+    (dir, Sources { file: Some(path), ..Sources::default() })
+}
+
+fn load(text: &str, environment: &[(&str, &str)]) -> Result<Config, String> {
+    let (dir, mut sources) = written(text);
+    sources.environment = environment.iter().copied().collect();
+    let place = dir.path().display().to_string();
+    sources.load().map_err(|error| error.to_string().replace(&format!("{place}/"), ""))
+}
+
+fn refusal(text: &str) -> String {
+    load(text, &NOTHING).unwrap_err()
+}
+
+#[test]
+fn with_nothing_given_there_is_a_gateway_with_a_simulator() {
+    let config = load("", &NOTHING).unwrap();
+    assert_eq!(config.listen, DEFAULT_LISTEN);
+    assert_eq!(config.store, "embedded:./solvegate-data");
+    assert_eq!(config.upstream.service, Service::Simulator);
+    assert_eq!(config.polling.interval, Duration::from_secs(1));
+    let hosts: Vec<_> = config.declarations.sites.iter().map(|s| s.rule.to_string()).collect();
+    assert!(hosts.contains(&"*.example.org".into()) && hosts.contains(&"localhost".into()));
+    assert!(config.declarations.images.is_some());
+}
+
+#[test]
+fn with_a_real_upstream_nothing_is_declared() {
+    let config = load("", &[("CAPTCHAAI_API_KEY", "abc")]).unwrap();
+    assert!(
+        matches!(&config.upstream.service, Service::Elsewhere { url, .. } if url == "https://ocr.captchaai.com")
+    );
+    assert_eq!(config.declarations, Declarations::default());
+    assert_eq!(config.polling.interval, Duration::from_secs(5));
+}
+
+#[test]
+fn every_key_of_the_contract_is_understood() {
+    let text = r#"
+        listen = "127.0.0.1:9000"
+        hold = "0s"
+        deadline = "2m"
+        reuse_window = "30s"
+        ambiguity_budget = 7
+        [upstream]
+        url = "http://127.0.0.1:1"
+        key = "env:PROVIDER_KEY"
+        slots = 12
+        submits_per_second = 5
+        polls_per_task = 9
+        price_per_1000 = { recaptcha_v2 = 1.0, image = 0.5 }
+        [store]
+        url = "memory:"
+        [admin]
+        key = "env:ADMIN"
+        [[worker]]
+        name = "checkout-tests"
+        key = "env:WORKER"
+        project = "checkout"
+        budget = { solves_per_day = 2000, cost_per_day = 5.0 }
+        rate = "20/s"
+        sites = ["shop.example.com"]
+        [[site]]
+        host = "shop.example.com"
+        basis = "own shop, QA contract 2026-14"
+        expires = "2027-06-30"
+        reuse = "never"
+        ambiguous = "never"
+        key_ignores_proxy = true
+        [polling]
+        mode = "fixed"
+        first = "2s"
+        interval = "3s"
+        min_gap = "1s"
+        [retry]
+        profile = "aggressive"
+        [images]
+        basis = "own intranet forms"
+        [tokens]
+        turnstile = { lifetime = "200s", margin = "20s" }
+        [tls]
+        self_signed = true
+    "#;
+    let secrets = [("PROVIDER_KEY", "p"), ("ADMIN", "a23456789012345678"), ("WORKER", KEY)];
+    let config = load(text, &secrets).unwrap();
+    assert_eq!(config.upstream.slots, Slots::Fixed(12));
+    assert_eq!(config.upstream.prices.len(), 2);
+    let worker = &config.workers[0];
+    assert_eq!(worker.rate, Some(Rate { count: 20, seconds: 1 }));
+    assert_eq!(worker.budget.cost_per_day.unwrap().micros(), 5_000_000);
+    let site = &config.declarations.sites[0];
+    assert_eq!((site.reuse, site.ambiguous), (Some(Reuse::Never), AmbiguousPolicy::Never));
+    assert_eq!(config.claims.ambiguity_budget, 7);
+    assert_eq!(config.tls, Some(Tls::SelfSigned));
+    assert_eq!((config.data, config.claims.hold), (None, Duration::ZERO));
+}
+
+#[test]
+fn an_unknown_key_is_answered_with_the_line_and_the_nearest_key() {
+    let cases = [
+        ("lisen = \"x\"", "solvegate.toml:1: there is no key `lisen` here; did you mean `listen`?"),
+        (
+            "[upstream]\nurl = \"sim\"\nslot = 3",
+            "solvegate.toml:3: there is no key `slot` here; did you mean `slots`?",
+        ),
+        (
+            "[[site]]\nhost = \"a.example\"\n\n[[site]]\nbases = \"x\"",
+            "solvegate.toml:5: there is no key `bases` here; did you mean `basis`?",
+        ),
+        (
+            "[[worker]]\nbudget = { solves_a_day = 3 }",
+            "solvegate.toml:2: there is no key `solves_a_day` here; did you mean `solves_per_day`?",
+        ),
+        (
+            "[images]\nqqqq = 1",
+            "solvegate.toml:2: there is no key `qqqq` here; possible are `basis`",
+        ),
+    ];
+    for (text, says) in cases {
+        assert_eq!(refusal(text), says);
+    }
+}
+
+#[test]
+fn a_wrong_type_is_answered_with_the_line_and_never_with_a_secret() {
+    assert!(
+        refusal("\n[upstream]\nsubmits_per_second = \"many\"")
+            .starts_with("solvegate.toml:3: invalid type")
+    );
+    let says = refusal("[admin]\nkey = 987654321098");
+    assert!(
+        says.starts_with("solvegate.toml:2: expected a string") && !says.contains("98765"),
+        "{says}"
+    );
+    let says = refusal("[admin]\nkey = \"canary-secret\nlisten = 3");
+    assert!(says.starts_with("solvegate.toml:2") && !says.contains("canary"), "{says}");
+}
+
+#[test]
+fn what_is_unsafe_or_not_there_yet_is_refused_with_the_way_out() {
+    let worker = |extra: &str| format!("[[worker]]\nname = \"a\"\n{extra}\n");
+    let cases: Vec<(String, &str)> = vec![
+        ("listen = \"0.0.0.0:8402\"".into(), "--tls-self-signed"),
+        ("[[site]]\nhost = \"*\"\nbasis = \"x\"".into(), "would declare every site"),
+        ("[[site]]\nhost = \"*.co.uk\"\nbasis = \"x\"".into(), "whole public suffix"),
+        ("[[site]]\nhost = \"shop.example.com\"".into(), "basis is missing"),
+        ("[[site]]\nhost = \"shop.example.com\"\nbasis = \" \"".into(), "basis is empty"),
+        (worker("key = \"short\""), "exactly 32"),
+        (worker(""), "key is missing"),
+        (
+            worker(&format!("key = \"{KEY}\"")) + &worker(&format!("key = \"{KEY}\"")),
+            "the name is used twice",
+        ),
+        (
+            format!("[admin]\nkey = \"{KEY}\"\n") + &worker(&format!("key = \"{KEY}\"")),
+            "the key is used twice",
+        ),
+        ("[[pool]]\nkind = \"turnstile\"".into(), "pools are not in this release"),
+        ("[polling]\nmode = \"learned\"".into(), "\"learned\" is not in this release"),
+        ("[retry]\nbase = \"3s\"".into(), "choose a profile"),
+        ("[store]\nurl = \"redis://h\"".into(), "the Redis store is not in this release"),
+        ("[store]\nurl = \"carrier-pigeon\"".into(), "expected memory: or embedded:DIR"),
+        ("[upstream]\nurl = \"http://ocr.example.com\"\nkey = \"x\"".into(), "travel in the clear"),
+        ("[upstream]\nurl = \"https://ocr.example.com\"".into(), "set CAPTCHAAI_API_KEY"),
+        ("[upstream]\nslots = 0".into(), "a number from 1"),
+        ("deadline = \"soon\"".into(), "is not a duration"),
+        ("[tls]\ncert = \"x\"".into(), "given together"),
+    ];
+    for (text, says) in cases {
+        let refusal = refusal(&text);
+        assert!(refusal.contains(says), "{text}\n  said: {refusal}");
+    }
+}
+
+#[test]
+fn the_tutorials_store_variables_are_refused_until_those_stores_exist() {
+    for (variable, backend) in [
+        ("REDIS_URL", "Redis"),
+        ("REDIS_HOST", "Redis"),
+        ("DATABASE_URL", "PostgreSQL"),
+        ("DYNAMODB_TABLE", "DynamoDB"),
+    ] {
+        let says = load("", &[(variable, "x")]).unwrap_err();
+        assert!(says.starts_with(variable) && says.contains(backend), "{says}");
+        assert!(
+            load("[store]\nurl = \"memory:\"", &[(variable, "x")]).is_ok(),
+            "a chosen store wins"
+        );
+    }
+}
+
+#[test]
+fn the_environment_wins_over_the_file_and_flags_over_both() {
+    let environment = [
+        ("SOLVEGATE_LISTEN", "127.0.0.1:2"),
+        ("SOLVEGATE_UPSTREAM__SLOTS", "3"),
+        ("SOLVEGATE_UPSTREAM__PRICE_PER_1000__IMAGE", "2.5"),
+        ("SOLVEGATE_SITE__0__HOST", "a.example.com"),
+        ("SOLVEGATE_SITE__0__BASIS", "own"),
+        ("SOLVEGATE_WORKER__0__NAME", "w"),
+        ("SOLVEGATE_WORKER__0__KEY", "12345678901234567890123456789012"),
+        ("SOLVEGATE_ADMIN_KEY", "somebody's own variable"),
+    ];
+    let (_dir, mut sources) = written("listen = \"127.0.0.1:1\"\n[upstream]\nslots = 9");
+    sources.environment = environment.into_iter().collect();
+    let config = sources.load().unwrap();
+    assert_eq!((config.listen.port(), config.upstream.slots), (2, Slots::Fixed(3)));
+    assert_eq!(config.declarations.sites[0].rule.to_string(), "a.example.com");
+    assert_eq!(config.workers.len(), 1);
+    sources.flags.listen = Some("127.0.0.1:3".into());
+    assert_eq!(sources.load().unwrap().listen.port(), 3);
+}
+
+#[test]
+fn a_wrong_variable_is_named() {
+    let cases = [
+        ("SOLVEGATE_UPSTREAM__SLOT", "1", "did you mean `SLOTS`?"),
+        (
+            "SOLVEGATE_UPSTREAM__SUBMITS_PER_SECOND",
+            "many",
+            "SOLVEGATE_UPSTREAM__SUBMITS_PER_SECOND: invalid type",
+        ),
+        ("SOLVEGATE_SITE__5__HOST", "x", "number its members from 0"),
+        ("SOLVEGATE_UPSTREAM", "x", "is a table"),
+    ];
+    for (name, value, says) in cases {
+        let refusal = load("", &[(name, value)]).unwrap_err();
+        assert!(refusal.starts_with(name) && refusal.contains(says), "{refusal}");
+    }
+}
+
+#[test]
+fn a_secret_file_that_others_can_read_is_refused_with_the_command_that_mends_it() {
+    let (dir, sources) = written("");
+    let path = dir.path().join("admin.key");
+    fs::write(&path, "a23456789012345678\n").unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+    let file = sources.file.clone().unwrap();
+    fs::write(&file, format!("[admin]\nkey = \"file:{}\"", path.display())).unwrap();
+    let says = sources.load().unwrap_err().to_string();
+    assert!(says.contains("0644") && says.contains("chmod 600"), "{says}");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+    assert_eq!(sources.load().unwrap().admin.unwrap().expose(), "a23456789012345678");
+}
+
+#[test]
+fn a_secret_written_into_a_file_that_others_can_read_is_refused() {
+    let (_dir, sources) = written("[admin]\nkey = \"a23456789012345678\"");
+    assert!(sources.load().is_ok());
+    let file = sources.file.clone().unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
+    let says = sources.load().unwrap_err().to_string();
+    assert!(
+        says.contains("chmod 600") && says.contains("env:NAME") && !says.contains("a2345"),
+        "{says}"
+    );
+}
+
+#[test]
+fn a_reload_tells_what_it_cannot_change() {
+    let old = load("", &NOTHING).unwrap();
+    let new = load("listen = \"127.0.0.1:1\"\n[retry]\nprofile = \"aggressive\"\n[[site]]\nhost = \"x.example\"\nbasis = \"b\"", &NOTHING).unwrap();
+    assert_eq!(old.needs_restart(&new), ["listen", "[retry]"]);
+    assert_eq!(old.needs_restart(&old), Vec::<&str>::new());
+}

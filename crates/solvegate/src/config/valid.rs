@@ -1,0 +1,274 @@
+//! Stage two: what was written, understood. A [`Config`] that exists is safe to run; what would not be is refused
+//! here, with the way to put it right.
+
+mod people;
+mod plain;
+mod sites;
+mod upstream;
+
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use domain::{challenge::Kind, retry::Profile, secret::Secret, token::ShelfLife};
+use engine::FixedPolling;
+
+use super::{
+    ConfigError,
+    raw::{Raw, RawPolling, RawRetry, RawStore, RawTls},
+    secret::Reader,
+};
+
+pub use people::{Budget, Rate, Worker};
+pub use sites::Declarations;
+pub use upstream::{Service, Slots, Upstream};
+
+/// Where the gateway listens when nothing is said.
+pub const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8402);
+
+const DEFAULT_DATA: &str = "./solvegate-data";
+
+/// What the operator wants; already valid.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// Where the gateway listens.
+    pub listen: SocketAddr,
+    /// How it speaks TLS.
+    pub tls: Option<Tls>,
+    /// The directory for what the program itself keeps; `None` with the memory store.
+    pub data: Option<PathBuf>,
+    /// The store's URL.
+    pub store: String,
+    /// The paid service, or the simulator.
+    pub upstream: Upstream,
+    /// Which pages may be solved for.
+    pub declarations: Declarations,
+    /// Who may ask.
+    pub workers: Vec<Worker>,
+    /// Who may see and do everything.
+    pub admin: Option<Secret>,
+    /// How claims are treated.
+    pub claims: ClaimRules,
+    /// When tasks are asked for.
+    pub polling: FixedPolling,
+    /// How failures are repeated.
+    pub retry: Profile,
+    /// Lifetimes that differ from the kind's own.
+    pub shelf_lives: BTreeMap<Kind, ShelfLife>,
+}
+
+/// How the gateway speaks TLS.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Tls {
+    /// With a certificate of the operator's.
+    Files {
+        /// The chain, PEM.
+        cert: PathBuf,
+        /// Its key, PEM.
+        key: PathBuf,
+    },
+    /// With a certificate made at start.
+    SelfSigned,
+}
+
+/// How claims are treated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClaimRules {
+    /// How long `res.php` holds its answer.
+    pub hold: Duration,
+    /// How long a claim waits when it does not say.
+    pub deadline: Duration,
+    /// How long a keyless claim's answer is given again.
+    pub reuse_window: Duration,
+    /// AUTHORISE events a day.
+    pub ambiguity_budget: u32,
+}
+
+// === impl Config ===
+
+impl Config {
+    /// What a reload cannot change, as far as `new` differs in it.
+    pub fn needs_restart(&self, new: &Self) -> Vec<&'static str> {
+        let parts = [
+            ("listen", self.listen != new.listen),
+            ("[tls]", self.tls != new.tls),
+            ("[store]", self.store != new.store || self.data != new.data),
+            ("[upstream]", self.upstream != new.upstream),
+            ("hold, deadline, reuse_window or ambiguity_budget", self.claims != new.claims),
+            ("[polling]", self.polling != new.polling),
+            ("[retry]", self.retry != new.retry),
+            ("[tokens]", self.shelf_lives != new.shelf_lives),
+        ];
+        parts.into_iter().filter(|(_, differs)| *differs).map(|(part, _)| part).collect()
+    }
+}
+
+/// Understands what was written.
+pub(super) fn check(
+    raw: Raw,
+    secrets: &Reader<'_>,
+    data: Option<&Path>,
+) -> Result<Config, ConfigError> {
+    refuse_later_features(&raw)?;
+    let upstream = upstream::check(raw.upstream, secrets)?;
+    let (store, data) = check_store(&raw.store, secrets, data)?;
+    let tls = check_tls(raw.tls)?;
+    let simulated = upstream.service == Service::Simulator;
+    let admin = people::check_admin(raw.admin, secrets)?;
+    let workers = people::check_workers(raw.worker, admin.as_ref(), secrets)?;
+    let claims = ClaimRules {
+        hold: plain::duration_or("hold", raw.hold, Duration::from_secs(4))?,
+        deadline: plain::some_duration_or("deadline", raw.deadline, Duration::from_secs(180))?,
+        reuse_window: plain::duration_or(
+            "reuse_window",
+            raw.reuse_window,
+            Duration::from_secs(60),
+        )?,
+        ambiguity_budget: raw.ambiguity_budget.unwrap_or(50),
+    };
+    Ok(Config {
+        listen: check_listen(raw.listen, tls.is_some())?,
+        tls,
+        data,
+        store,
+        declarations: sites::check(raw.site, raw.images, simulated)?,
+        workers,
+        admin,
+        claims,
+        polling: check_polling(raw.polling, upstream.polls_per_task, simulated)?,
+        retry: check_retry(raw.retry)?,
+        shelf_lives: plain::shelf_lives(raw.tokens)?,
+        upstream,
+    })
+}
+
+/// Keys of the contract whose feature is not in this release: one clear sentence instead of silence.
+fn refuse_later_features(raw: &Raw) -> Result<(), ConfigError> {
+    let refusals = [
+        (!raw.pool.is_empty(), "[[pool]]", "pools are not in this release; remove the section"),
+        (
+            raw.store.ledger.is_some(),
+            "[store] ledger",
+            "archiving the ledger elsewhere is not in this release; remove the key, the store keeps the ledger",
+        ),
+        (
+            raw.upstream.plan.is_some(),
+            "[upstream] plan",
+            "cost per slot-second is not in this release; use price_per_1000 or remove the key",
+        ),
+        (
+            raw.retry.base.is_some() || raw.retry.cap.is_some() || raw.retry.most.is_some(),
+            "[retry]",
+            "overriding single values is not in this release; choose a profile: default, conservative or aggressive",
+        ),
+    ];
+    match refusals.into_iter().find(|(given, _, _)| *given) {
+        Some((_, place, what)) => Err(ConfigError::at(place, what)),
+        None => Ok(()),
+    }
+}
+
+fn check_listen(written: Option<String>, has_tls: bool) -> Result<SocketAddr, ConfigError> {
+    let Some(written) = written else { return Ok(DEFAULT_LISTEN) };
+    let listen: SocketAddr = written.parse().map_err(|_| {
+        ConfigError::at("listen", format!("{written:?} is not an address such as 127.0.0.1:8402"))
+    })?;
+    if listen.ip().is_loopback() || has_tls {
+        return Ok(listen);
+    }
+    Err(ConfigError::at(
+        "listen",
+        format!(
+            "{listen} can be reached from outside, where keys and tokens would travel in the clear; \
+             give --tls-cert and --tls-key (or --tls-self-signed), or listen on 127.0.0.1 behind a proxy that speaks TLS"
+        ),
+    ))
+}
+
+fn check_tls(raw: RawTls) -> Result<Option<Tls>, ConfigError> {
+    let refused = |what| Err(ConfigError::at("[tls]", what));
+    match (raw.cert, raw.key, raw.self_signed.unwrap_or(false)) {
+        (None, None, false) => Ok(None),
+        (None, None, true) => Ok(Some(Tls::SelfSigned)),
+        (Some(cert), Some(key), false) => Ok(Some(Tls::Files { cert, key })),
+        (Some(_), None, _) | (None, Some(_), _) => refused("cert and key are given together"),
+        (Some(_), Some(_), true) => refused("give either cert and key or self_signed, not both"),
+    }
+}
+
+/// The variables of the tutorials that name a store.
+const STORE_VARIABLES: [(&str, &str); 4] = [
+    ("REDIS_URL", "Redis"),
+    ("REDIS_HOST", "Redis"),
+    ("DATABASE_URL", "PostgreSQL"),
+    ("DYNAMODB_TABLE", "DynamoDB"),
+];
+
+fn check_store(
+    raw: &RawStore,
+    secrets: &Reader<'_>,
+    data: Option<&Path>,
+) -> Result<(String, Option<PathBuf>), ConfigError> {
+    let chosen = raw.url.is_some() || data.is_some();
+    let named = STORE_VARIABLES.iter().find(|(name, _)| secrets.environment.get(name).is_some());
+    if let (false, Some((variable, backend))) = (chosen, named) {
+        return Err(ConfigError::at(variable, not_in_this_release(backend)));
+    }
+    let own = || data.unwrap_or(Path::new(DEFAULT_DATA)).to_owned();
+    let url = raw.url.clone().unwrap_or_else(|| format!("embedded:{}", own().display()));
+    let refused = |what: String| Err(ConfigError::at("[store] url", what));
+    match url.split_once(':') {
+        Some(("memory", "")) => Ok((url, data.map(Path::to_owned))),
+        Some(("embedded", dir)) if !dir.is_empty() => {
+            let data = data.map_or_else(|| PathBuf::from(dir), Path::to_owned);
+            Ok((url, Some(data)))
+        }
+        Some(("redis" | "rediss" | "redis+cluster", _)) => refused(not_in_this_release("Redis")),
+        Some(("postgres" | "postgresql", _)) => refused(not_in_this_release("PostgreSQL")),
+        Some(("dynamodb", _)) => refused(not_in_this_release("DynamoDB")),
+        Some(_) | None => refused("expected memory: or embedded:DIR".into()),
+    }
+}
+
+fn not_in_this_release(backend: &str) -> String {
+    format!(
+        "the {backend} store is not in this release; to go on with the embedded one write \
+         [store] url = \"embedded:{DEFAULT_DATA}\" or give --data DIR"
+    )
+}
+
+fn check_polling(raw: RawPolling, most: u32, simulated: bool) -> Result<FixedPolling, ConfigError> {
+    match raw.mode.as_deref() {
+        None | Some("fixed") => {}
+        Some("learned") => {
+            return Err(ConfigError::at(
+                "[polling] mode",
+                "\"learned\" is not in this release; write \"fixed\" or remove the key",
+            ));
+        }
+        Some(_) => return Err(ConfigError::at("[polling] mode", "expected \"fixed\"")),
+    }
+    // The simulator solves in a second or two: a first try should be pleasant.
+    let usual = Duration::from_secs(if simulated { 1 } else { 5 });
+    Ok(FixedPolling {
+        first: plain::duration_or("[polling] first", raw.first, usual)?,
+        interval: plain::some_duration_or("[polling] interval", raw.interval, usual)?,
+        min_gap: plain::some_duration_or("[polling] min_gap", raw.min_gap, Duration::from_secs(1))?,
+        most,
+    })
+}
+
+fn check_retry(raw: RawRetry) -> Result<Profile, ConfigError> {
+    match raw.profile.as_deref() {
+        None | Some("default") => Ok(Profile::Default),
+        Some("conservative") => Ok(Profile::Conservative),
+        Some("aggressive") => Ok(Profile::Aggressive),
+        Some(_) => Err(ConfigError::at(
+            "[retry] profile",
+            "expected \"default\", \"conservative\" or \"aggressive\"",
+        )),
+    }
+}
