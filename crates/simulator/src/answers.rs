@@ -168,3 +168,79 @@ fn angles(challenge: &Challenge) -> String {
 fn joined<T: ToString>(parts: &[T], with: &str) -> String {
     parts.iter().map(T::to_string).collect::<Vec<_>>().join(with)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use domain::{challenge::Draft, site::PageUrl};
+
+    use super::*;
+
+    fn tell(kind: Kind, params: &[(&str, &str)], captchaai: bool) -> Told {
+        let pageurl = PageUrl::parse("https://shop.example.com/").ok();
+        let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        let files = BTreeMap::from([("body".to_owned(), b"a picture".to_vec())]);
+        let params = params.iter().map(owned).collect();
+        let draft = Draft { sitekey: Some("key".to_owned()), pageurl, params, files };
+        let challenge = Challenge::new(kind, draft).unwrap();
+        let mut rng = fastrand::Rng::with_seed(1);
+        answer(&challenge, &TaskId::new("123").unwrap(), captchaai, &mut rng)
+    }
+
+    #[test]
+    fn geetest_answers_are_objects_that_name_their_task() {
+        for (captchaai, name) in [(true, "validate"), (false, "geetest_validate")] {
+            let told = tell(Kind::Geetest, &[("challenge", "c1")], captchaai);
+            let value: Value = serde_json::from_str(told.answer.text.expose()).unwrap();
+            assert!(told.answer.is_json && value[name].is_string());
+            assert_eq!(task_of(told.answer.text.expose()), TaskId::new("123").ok());
+        }
+        let told = tell(Kind::GeetestV4, &[], false);
+        assert_eq!(task_of(told.answer.text.expose()), TaskId::new("123").ok());
+    }
+
+    #[test]
+    fn a_grid_is_clicks_at_one_provider_and_an_array_at_the_other() {
+        assert!(tell(Kind::Grid, &[], false).answer.text.expose().starts_with("click:"));
+        let told = tell(Kind::Grid, &[], true);
+        let cells: Vec<u8> = serde_json::from_str(told.answer.text.expose()).unwrap();
+        assert!(told.answer.is_json && cells.iter().all(|cell| (1..=9).contains(cell)));
+    }
+
+    #[test]
+    fn answers_come_with_the_members_clients_read() {
+        let extras =
+            |told: Told| told.answer.extras.map(|e| e.expose().to_owned()).unwrap_or_default();
+        let agent = [("userAgent", "Mine/1")];
+        assert_eq!(extras(tell(Kind::Turnstile, &agent, false)), r#"{"useragent":"Mine/1"}"#);
+        assert!(extras(tell(Kind::Hcaptcha, &[], false)).contains("respKey"));
+        assert!(extras(tell(Kind::RecaptchaV2, &[("cookies", "a:b")], false)).contains("cookies"));
+        assert_eq!(extras(tell(Kind::RecaptchaV2, &[], false)), "");
+        let enterprise = tell(Kind::RecaptchaV2, &[("enterprise", "1")], true);
+        assert!(enterprise.as_result && extras(enterprise).contains("user_agent"));
+    }
+
+    #[test]
+    fn no_answer_has_the_letters_clients_take_for_an_error() {
+        for kind in Kind::known() {
+            let params = [
+                ("challenge", "c"),
+                ("proxy", "h:1"),
+                ("proxytype", "HTTP"),
+                ("textcaptcha", "two and two?"),
+                ("instructions", "pick"),
+            ];
+            let text = tell(kind, &params, false).answer.text;
+            assert!(!text.expose().contains("ERROR"));
+        }
+    }
+
+    #[test]
+    fn only_a_simulated_token_names_a_task() {
+        assert_eq!(task_of("SIM.123.abc"), TaskId::new("123").ok());
+        for other in ["", "SIM.", "SIM.12", "SIM.x1.abc", "03AGdBq2"] {
+            assert_eq!(task_of(other), None, "{other}");
+        }
+    }
+}

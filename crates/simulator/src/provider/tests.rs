@@ -1,1 +1,259 @@
+//! The in-process provider under a clock moved by hand.
 
+use domain::{
+    challenge::{Draft, Kind},
+    site::PageUrl,
+};
+use tokio::sync::watch;
+
+use super::*;
+use crate::{BehaviourConfig, answers::task_of, faults::FaultPlan};
+
+/// Time passes only when a test says so.
+#[derive(Debug)]
+struct HandClock(watch::Sender<Timestamp>);
+
+#[async_trait]
+impl Clock for HandClock {
+    fn now(&self) -> Timestamp {
+        *self.0.borrow()
+    }
+
+    async fn sleep_until(&self, at: Timestamp) {
+        self.0.subscribe().wait_for(|now| *now >= at).await.expect("the clock holds its sender");
+    }
+}
+
+struct Bench {
+    clock: Arc<HandClock>,
+    provider: SimProvider,
+}
+
+const NONCE: Nonce = Nonce::from_number(9);
+
+impl Bench {
+    fn new() -> Self {
+        Self::with(BehaviourConfig::new(1).solving_in(Duration::from_secs(10)))
+    }
+
+    fn with(config: BehaviourConfig) -> Self {
+        let clock = Arc::new(HandClock(watch::Sender::new(Timestamp::from_millis(5_000))));
+        let provider = SimProvider::new(Account::new(config), clock.clone(), Latency::default());
+        Self { clock, provider }
+    }
+
+    fn plan(&self, on: Call, fault: Fault, accepted: bool) {
+        self.provider.account.plan(Planned { accepted, ..Planned::next(on, fault) });
+    }
+
+    fn advance(&self, length: Duration) {
+        self.clock.0.send_modify(|now| *now = now.plus(length));
+    }
+
+    /// Lets time pass until the call is over.
+    async fn run<T>(&self, call: impl Future<Output = T>) -> T {
+        tokio::pin!(call);
+        for _ in 0..1_000_000 {
+            tokio::select! {
+                biased;
+                done = &mut call => return done,
+                () = tokio::task::yield_now() => self.advance(Duration::from_millis(1)),
+            }
+        }
+        panic!("the call does not end");
+    }
+
+    async fn submit(&self) -> Submission {
+        self.run(self.provider.submit(&turnstile(), NONCE)).await
+    }
+
+    async fn poll(&self, task: &TaskId) -> Poll {
+        self.run(self.provider.poll(task)).await.poll
+    }
+
+    fn paid(&self) -> usize {
+        self.provider.account.ledger().tasks_of(NONCE).len()
+    }
+}
+
+fn turnstile() -> Challenge {
+    let pageurl = PageUrl::parse("https://shop.example.com/login").unwrap();
+    let draft =
+        Draft { sitekey: Some("0x4".to_owned()), pageurl: Some(pageurl), ..Draft::default() };
+    Challenge::new(Kind::Turnstile, draft).unwrap()
+}
+
+fn accepted(submission: Submission) -> TaskId {
+    match submission {
+        Submission::Accepted(task) => task,
+        Submission::Rejected { .. } | Submission::NotSent(_) | Submission::Ambiguous(_) => {
+            panic!("{submission:?}")
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_task_is_accepted_polled_and_solved_in_virtual_time() {
+    let bench = Bench::new();
+    let task = accepted(bench.submit().await);
+    assert_eq!(bench.poll(&task).await, Poll::NotReady);
+    bench.advance(Duration::from_secs(10));
+    let polled = bench.run(bench.provider.poll(&task)).await;
+    let Poll::Solved(answer) = polled.poll else { panic!("{polled:?}") };
+    assert_eq!(task_of(answer.text.expose()), Some(task.clone()));
+    let ledger = bench.provider.account.ledger();
+    assert_eq!(polled.price, Some(ledger.charged));
+    assert_eq!(ledger.tasks_of(NONCE)[0].task, task);
+}
+
+#[tokio::test]
+async fn every_way_to_lose_a_reply_is_ambiguous_whether_paid_or_not() {
+    let faults = [
+        Fault::Drop,
+        Fault::Hang,
+        Fault::Status(502),
+        Fault::Garbage,
+        Fault::Truncated,
+        Fault::Html,
+        Fault::Empty,
+        Fault::NoId,
+        Fault::Huge,
+    ];
+    for fault in faults {
+        for paid in [false, true] {
+            let bench = Bench::new();
+            bench.plan(Call::Submit, fault.clone(), paid);
+            let submission = bench.submit().await;
+            assert!(matches!(submission, Submission::Ambiguous(_)), "{fault:?} {submission:?}");
+            assert_eq!(bench.paid(), usize::from(paid), "{fault:?}");
+            assert_eq!(bench.provider.account.received_submits(), 1);
+        }
+    }
+}
+
+#[tokio::test]
+async fn refusals_and_unsent_submissions_cost_nothing() {
+    let bench = Bench::new();
+    bench.plan(Call::Submit, Fault::zero_balance(), false);
+    bench.plan(Call::Submit, Fault::TooManyRequests { retry_after: Some(3) }, false);
+    bench.plan(Call::Submit, Fault::Unreachable, false);
+    let rejected = |code: &str, wait: Option<u64>| Submission::Rejected {
+        code: code.into(),
+        retry_after: wait.map(Duration::from_secs),
+    };
+    assert_eq!(bench.submit().await, rejected("ERROR_ZERO_BALANCE", None));
+    assert_eq!(bench.submit().await, rejected("HTTP_429", Some(3)));
+    assert!(matches!(bench.submit().await, Submission::NotSent(_)));
+    assert_eq!((bench.paid(), bench.provider.account.received_submits()), (0, 2));
+    accepted(bench.submit().await);
+    assert_eq!(bench.paid(), 1);
+}
+
+#[tokio::test]
+async fn a_slow_reply_arrives_unless_the_deadline_comes_first() {
+    let bench = Bench::new();
+    bench.plan(Call::Submit, Fault::Trickle(20_000), true);
+    let before = bench.clock.now();
+    accepted(bench.submit().await);
+    assert!(bench.clock.now().since(before) >= Duration::from_secs(20));
+    bench.plan(Call::Submit, Fault::Trickle(60_000), true);
+    let before = bench.clock.now();
+    assert!(matches!(bench.submit().await, Submission::Ambiguous(_)));
+    assert_eq!(bench.clock.now().since(before), Latency::default().deadline);
+    assert_eq!(bench.paid(), 2);
+}
+
+#[tokio::test]
+async fn a_caller_that_goes_away_on_the_way_back_has_paid() {
+    for (waited, paid) in [(30, 0), (60, 1)] {
+        let config = BehaviourConfig::new(1);
+        let clock = Arc::new(HandClock(watch::Sender::new(Timestamp::default())));
+        let most = Duration::from_millis(50);
+        let latency = Latency { least: most, most, ..Latency::default() };
+        let provider = SimProvider::new(Account::new(config), clock.clone(), latency);
+        let challenge = turnstile();
+        {
+            let mut call = std::pin::pin!(provider.submit(&challenge, NONCE));
+            for _ in 0..waited {
+                assert!(futures_util::poll!(&mut call).is_pending());
+                clock.0.send_modify(|now| *now = now.plus(Duration::from_millis(1)));
+            }
+        }
+        assert_eq!(provider.account.ledger().accepted.len(), paid, "{waited}");
+    }
+}
+
+#[tokio::test]
+async fn trouble_with_a_poll_says_nothing_about_the_task() {
+    let bench = Bench::new();
+    let task = accepted(bench.submit().await);
+    bench.advance(Duration::from_secs(10));
+    for fault in [Fault::Drop, Fault::Hang, Fault::Status(500), Fault::Html, Fault::Unreachable] {
+        bench.plan(Call::Poll, fault.clone(), false);
+        assert!(matches!(bench.poll(&task).await, Poll::Fault(_)), "{fault:?}");
+    }
+    bench.plan(Call::Poll, Fault::wrong_key(), false);
+    assert_eq!(bench.poll(&task).await, Poll::Code("ERROR_KEY_DOES_NOT_EXIST".into()));
+    bench.plan(Call::Poll, Fault::TooManyRequests { retry_after: Some(2) }, false);
+    let Poll::Fault(seen) = bench.poll(&task).await else { panic!("429 is a fault") };
+    assert_eq!(seen.code, Some("HTTP_429".into()));
+    assert_eq!(seen.retry_after, Some(Duration::from_secs(2)));
+    assert!(matches!(bench.poll(&task).await, Poll::Solved(_)));
+}
+
+#[tokio::test]
+async fn fates_and_repeated_names_can_be_planned() {
+    let bench = Bench::new();
+    let first = accepted(bench.submit().await);
+    bench.plan(Call::Submit, Fault::SameTask, false);
+    assert_eq!(accepted(bench.submit().await), first);
+    assert_eq!(bench.paid(), 1);
+    bench.plan(Call::Submit, Fault::Unsolvable, false);
+    bench.plan(Call::Submit, Fault::NeverReady, false);
+    let (lost, never) = (accepted(bench.submit().await), accepted(bench.submit().await));
+    bench.advance(Duration::from_secs(500));
+    assert_eq!(bench.poll(&lost).await, Poll::Code("ERROR_CAPTCHA_UNSOLVABLE".into()));
+    assert_eq!(bench.poll(&never).await, Poll::NotReady);
+}
+
+#[tokio::test]
+async fn the_account_can_be_asked_and_told() {
+    let bench = Bench::with(BehaviourConfig {
+        captchaai: true,
+        threads: Some(3),
+        ..BehaviourConfig::new(1).solving_in(Duration::from_secs(10))
+    });
+    let task = accepted(bench.submit().await);
+    let threads = bench.run(bench.provider.threads()).await;
+    assert_eq!(threads, Ok(Threads { total: 3, working: 1 }));
+    bench.advance(Duration::from_secs(10));
+    assert_eq!(bench.run(bench.provider.report(&task, Feedback::Good)).await, Ok(()));
+    assert!(bench.run(bench.provider.report(&task, Feedback::Good)).await.is_err());
+    bench.plan(Call::Account, Fault::Status(500), false);
+    assert!(bench.run(bench.provider.balance()).await.is_err());
+    assert!(bench.run(bench.provider.balance()).await.is_ok());
+    let plain = Bench::new();
+    let refused = plain.run(plain.provider.threads()).await.unwrap_err();
+    assert_eq!(refused.code, Some("ERROR_EMPTY_ACTION".into()));
+}
+
+#[tokio::test]
+async fn the_same_seed_gives_the_same_history_under_a_swarm_of_faults() {
+    async fn history(seed: u64) -> (Vec<Submission>, crate::Ledger, Timestamp) {
+        let bench = Bench::with(BehaviourConfig { threads: Some(8), ..BehaviourConfig::new(seed) });
+        bench.provider.account.faults(|plan| *plan = FaultPlan::swarm(seed));
+        let mut submissions = Vec::new();
+        for _ in 0..60 {
+            let submission = bench.submit().await;
+            if let Submission::Accepted(task) = &submission {
+                bench.poll(task).await;
+            }
+            submissions.push(submission);
+        }
+        (submissions, bench.provider.account.ledger(), bench.clock.now())
+    }
+    for seed in 0..5 {
+        assert_eq!(history(seed).await, history(seed).await, "{seed}");
+    }
+    assert_ne!(history(1).await, history(2).await);
+}

@@ -1,0 +1,324 @@
+//! The claim protocol, model-checked exhaustively. The store is the real `domain::solve::Solve`; replicas, crashes,
+//! lease ends, lost replies and the provider are modelled around it. Every interleaving is tried.
+
+use domain::{
+    challenge::Kind,
+    fingerprint::Fingerprint,
+    id::{ClaimId, HolderId, Nonce, Project, SolveId, TaskId, WorkerName},
+    lease::Fence,
+    retry::Verdict,
+    solve::{AmbiguousPolicy, Decision, Fact, Learned, Origin, Policy, Solve, Stage},
+    time::Timestamp,
+};
+use stateright::{Checker, Model, Property};
+
+const NOW: Timestamp = Timestamp::from_millis(0);
+
+/// What one replica is doing. `Fence` is the lease it believes in.
+#[derive(Clone, Debug, Hash, PartialEq, Eq)]
+enum Replica {
+    Idle,
+    Leased(Fence),
+    /// Its intent for this attempt is durable; nothing has left.
+    Intended(Fence, u32),
+    /// The bytes left; the reply is on its way.
+    Waiting(Fence, u32, Reply),
+    /// It knows something about this attempt that the store may not.
+    Knows(Fence, u32, Reply),
+    Crashed,
+}
+
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
+enum Reply {
+    Task(u8),
+    Refused,
+    Lost,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq)]
+struct World {
+    solve: Solve,
+    replicas: Vec<Replica>,
+    /// Whose lease runs, by replica.
+    alive: Vec<bool>,
+    /// Tasks the provider accepted: paid.
+    paid: u8,
+    orphans: Vec<u8>,
+    crashes: u8,
+    expiries: u8,
+    losses: u8,
+}
+
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
+enum Step {
+    Lease(usize),
+    Intend(usize),
+    Send(usize),
+    SendRefused(usize),
+    Hear(usize),
+    LoseReply(usize),
+    Tell(usize),
+    Authorise(usize),
+    WriteOff(usize),
+    Crash(usize),
+    Restart(usize),
+    Expire(usize),
+}
+
+/// A protocol to check, and how much may go wrong.
+#[derive(Clone)]
+struct Protocol {
+    replicas: usize,
+    policy: AmbiguousPolicy,
+    crashes: u8,
+    expiries: u8,
+    losses: u8,
+    /// The tutorials' rule: a lease that ends puts the work back into the queue.
+    requeues_dead_intents: bool,
+    /// Another rule of theirs: what a fenced-off replica learned is thrown away.
+    fences_facts: bool,
+}
+
+fn holder(i: usize) -> HolderId {
+    HolderId::from_number(i as u64 + 1)
+}
+
+fn task(number: u8) -> TaskId {
+    TaskId::new(number.to_string()).unwrap()
+}
+
+fn fresh_solve(policy: AmbiguousPolicy) -> Solve {
+    let claim = ClaimId::from_number(1);
+    Solve {
+        id: SolveId::from_number(1),
+        origin: Origin::Claim(claim),
+        fingerprint: Fingerprint::from_bytes([0; 32]),
+        kind: Kind::Turnstile,
+        worker: WorkerName::new("w").unwrap(),
+        project: Project::new("p").unwrap(),
+        claims: vec![claim],
+        stage: Stage::Queued,
+        fence: Fence::default(),
+        holder: None,
+        attempt: 0,
+        nonce: None,
+        task: None,
+        opened_at: NOW,
+        accepted_at: None,
+        due: NOW,
+        authorised: 0,
+        recoveries: 0,
+        failures: Vec::new(),
+        polls: 0,
+        price: None,
+        policy: Policy { ambiguous: policy, ambiguity_budget: 10 },
+        ended_at: None,
+    }
+}
+
+impl Protocol {
+    fn right(policy: AmbiguousPolicy) -> Self {
+        Self {
+            replicas: 3,
+            policy,
+            crashes: 2,
+            expiries: 2,
+            losses: 2,
+            requeues_dead_intents: false,
+            fences_facts: false,
+        }
+    }
+
+    /// Takes the solve when it is free or its holder is dead.
+    fn lease(&self, world: &mut World, i: usize) -> Option<()> {
+        let held = world.solve.holder;
+        let free = held.is_none_or(|h| (0..self.replicas).all(|j| holder(j) != h || !world.alive[j]));
+        let open = matches!(world.solve.stage, Stage::Queued | Stage::Intent | Stage::Ambiguous);
+        if !free || !open || world.replicas[i] != Replica::Idle || !world.alive[i] {
+            return None;
+        }
+        if self.requeues_dead_intents && world.solve.stage == Stage::Intent {
+            world.solve.stage = Stage::Queued;
+        }
+        world.solve.take(holder(i), NOW);
+        world.replicas[i] = Replica::Leased(world.solve.fence);
+        Some(())
+    }
+
+    fn decide(world: &mut World, i: usize, decision: &Decision) -> Option<()> {
+        let Replica::Leased(fence) = world.replicas[i] else { return None };
+        if !world.alive[i] || world.solve.decide(fence, decision, NOW).is_err() {
+            return None;
+        }
+        world.replicas[i] = match decision {
+            Decision::Intend { .. } => Replica::Intended(fence, world.solve.attempt),
+            Decision::Authorise { .. } => Replica::Leased(fence),
+            Decision::WriteOff => Replica::Idle,
+        };
+        Some(())
+    }
+
+    fn send(world: &mut World, i: usize, refused: bool) -> Option<()> {
+        let Replica::Intended(fence, attempt) = world.replicas[i] else { return None };
+        let reply = if refused {
+            Reply::Refused
+        } else {
+            world.paid += 1;
+            Reply::Task(world.paid)
+        };
+        world.replicas[i] = Replica::Waiting(fence, attempt, reply);
+        Some(())
+    }
+
+    fn tell(&self, world: &mut World, i: usize) -> Option<()> {
+        let Replica::Knows(fence, attempt, reply) = world.replicas[i] else { return None };
+        world.replicas[i] = Replica::Leased(fence);
+        if self.fences_facts && fence != world.solve.fence {
+            return Some(());
+        }
+        let fact = match reply {
+            Reply::Task(number) => Fact::Accepted { task: task(number) },
+            Reply::Refused => {
+                Fact::NotAccepted { code: "ERROR_PAGEURL".into(), verdict: Verdict::GiveUp }
+            }
+            Reply::Lost => Fact::ReplyLost { why: "lost".into(), due: NOW },
+        };
+        let learned = world.solve.learn(attempt, &fact, NOW);
+        if let (Learned::Orphaned { .. }, Reply::Task(number)) = (learned, reply) {
+            world.orphans.push(number);
+        }
+        Some(())
+    }
+}
+
+impl World {
+    /// Every task some live replica ever heard of is recorded or still known to that replica.
+    fn no_known_task_is_lost(&self) -> bool {
+        let told = |number: u8| self.solve.task == Some(task(number)) || self.orphans.contains(&number);
+        let known = |number: u8| {
+            self.replicas.iter().any(|r| {
+                matches!(r, Replica::Waiting(_, _, Reply::Task(t)) | Replica::Knows(_, _, Reply::Task(t)) if *t == number)
+            })
+        };
+        let lost = (1..=self.paid).filter(|n| !told(*n) && !known(*n)).count();
+        // A crash or a lost reply can make us forget one task each; nothing else can.
+        lost <= usize::from(self.crashes + self.losses)
+    }
+}
+
+impl Model for Protocol {
+    type State = World;
+    type Action = Step;
+
+    fn init_states(&self) -> Vec<World> {
+        vec![World {
+            solve: fresh_solve(self.policy),
+            replicas: vec![Replica::Idle; self.replicas],
+            alive: vec![true; self.replicas],
+            paid: 0,
+            orphans: Vec::new(),
+            crashes: 0,
+            expiries: 0,
+            losses: 0,
+        }]
+    }
+
+    fn actions(&self, world: &World, steps: &mut Vec<Step>) {
+        for i in 0..self.replicas {
+            match &world.replicas[i] {
+                Replica::Idle => steps.push(Step::Lease(i)),
+                Replica::Leased(_) => steps.extend([Step::Intend(i), Step::Authorise(i), Step::WriteOff(i)]),
+                Replica::Intended(..) => steps.extend([Step::Send(i), Step::SendRefused(i)]),
+                Replica::Waiting(..) => steps.extend([Step::Hear(i), Step::LoseReply(i)]),
+                Replica::Knows(..) => steps.push(Step::Tell(i)),
+                Replica::Crashed => steps.push(Step::Restart(i)),
+            }
+            if world.replicas[i] != Replica::Crashed {
+                steps.extend([Step::Crash(i), Step::Expire(i)]);
+            }
+        }
+    }
+
+    fn next_state(&self, world: &World, step: Step) -> Option<World> {
+        let mut next = world.clone();
+        let nonce = Nonce::from_number(1);
+        match step {
+            Step::Lease(i) => self.lease(&mut next, i)?,
+            Step::Intend(i) => Self::decide(&mut next, i, &Decision::Intend { nonce })?,
+            Step::Authorise(i) => Self::decide(&mut next, i, &Decision::Authorise { due: NOW })?,
+            Step::WriteOff(i) => Self::decide(&mut next, i, &Decision::WriteOff)?,
+            Step::Send(i) => Self::send(&mut next, i, false)?,
+            Step::SendRefused(i) => Self::send(&mut next, i, true)?,
+            Step::Hear(i) => {
+                let Replica::Waiting(fence, attempt, reply) = next.replicas[i] else { return None };
+                next.replicas[i] = Replica::Knows(fence, attempt, reply);
+            }
+            Step::LoseReply(i) if next.losses < self.losses => {
+                let Replica::Waiting(fence, attempt, _) = next.replicas[i] else { return None };
+                next.losses += 1;
+                next.replicas[i] = Replica::Knows(fence, attempt, Reply::Lost);
+            }
+            Step::Tell(i) => self.tell(&mut next, i)?,
+            Step::Crash(i) if next.crashes < self.crashes => {
+                next.crashes += 1;
+                next.replicas[i] = Replica::Crashed;
+                next.alive[i] = false;
+            }
+            Step::Restart(i) => {
+                next.replicas[i] = Replica::Idle;
+                next.alive[i] = true;
+            }
+            Step::Expire(i) if next.expiries < self.expiries && next.alive[i] => {
+                next.expiries += 1;
+                next.alive[i] = false;
+                // It notices later and comes back under a new lease: only what it knows already goes on.
+            }
+            Step::LoseReply(_) | Step::Crash(_) | Step::Expire(_) => return None,
+        }
+        Some(next)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        vec![
+            Property::always("paid at most once, or authorised", |_, w: &World| {
+                u32::from(w.paid) <= 1 + w.solve.authorised
+            }),
+            Property::always("at most one authorised resubmission", |_, w: &World| w.solve.authorised <= 1),
+            Property::always("a task someone heard of is never lost", |_, w: &World| w.no_known_task_is_lost()),
+            Property::sometimes("a task is recorded", |_, w: &World| w.solve.stage == Stage::Submitted),
+            Property::sometimes("an orphan is recorded", |p: &Protocol, w: &World| {
+                p.policy == AmbiguousPolicy::Never || !w.orphans.is_empty()
+            }),
+        ]
+    }
+}
+
+fn broken(protocol: Protocol) -> Vec<&'static str> {
+    let checked = protocol.checker().threads(2).spawn_bfs().join();
+    assert!(checked.unique_state_count() > 100, "the model moves");
+    let found = checked.discoveries();
+    let always = |name: &&str| !name.starts_with("a task is recorded") && !name.starts_with("an orphan");
+    for name in ["a task is recorded", "an orphan is recorded"] {
+        assert!(found.contains_key(name), "{name} is reachable");
+    }
+    found.keys().copied().filter(always).collect()
+}
+
+#[test]
+fn the_claim_protocol_pays_once_or_writes_it_down() {
+    for policy in [AmbiguousPolicy::ResubmitOnce, AmbiguousPolicy::Never] {
+        assert_eq!(broken(Protocol::right(policy)), Vec::<&str>::new());
+    }
+}
+
+#[test]
+fn a_lease_that_authorises_a_spend_is_caught() {
+    let protocol = Protocol { requeues_dead_intents: true, ..Protocol::right(AmbiguousPolicy::Never) };
+    assert!(broken(protocol).contains(&"paid at most once, or authorised"));
+}
+
+#[test]
+fn fencing_facts_is_caught_as_lost_work() {
+    let protocol = Protocol { fences_facts: true, ..Protocol::right(AmbiguousPolicy::Never) };
+    assert!(broken(protocol).contains(&"a task someone heard of is never lost"));
+}
