@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::{money::Money, retry::Code, time::Timestamp};
 
 /// How an attempt failed: one link of a dead letter's cause chain.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Hash)]
 pub struct Failure {
     /// Which attempt of the solve.
     pub attempt: u32,

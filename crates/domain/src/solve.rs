@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// Where a solve stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, Hash)]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
     /// Waits for its turn; nothing of the coming attempt has left.
@@ -41,7 +41,7 @@ pub enum Stage {
 }
 
 /// What to do about an ambiguous submission.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Hash)]
 #[serde(rename_all = "kebab-case")]
 pub enum AmbiguousPolicy {
     /// One more attempt per solve, written down as AUTHORISE, inside the day's budget.
@@ -52,7 +52,7 @@ pub enum AmbiguousPolicy {
 }
 
 /// How a solve is to be treated; fixed when it is opened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Hash)]
 pub struct Policy {
     /// After a lost reply.
     pub ambiguous: AmbiguousPolicy,
@@ -61,7 +61,7 @@ pub struct Policy {
 }
 
 /// Why a solve was opened.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Hash)]
 pub enum Origin {
     /// For a claim.
     Claim(ClaimId),
@@ -74,7 +74,7 @@ pub enum Origin {
 }
 
 /// Our effort to get one token.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Hash)]
 pub struct Solve {
     /// Its name.
     pub id: SolveId,

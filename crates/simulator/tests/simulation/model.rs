@@ -129,6 +129,11 @@ impl Protocol {
         }
     }
 
+    /// Small enough to be quick: a planted bug shows within a few steps.
+    fn small() -> Self {
+        Self { replicas: 2, crashes: 1, expiries: 1, losses: 1, ..Self::right(AmbiguousPolicy::Never) }
+    }
+
     /// Takes the solve when it is free or its holder is dead.
     fn lease(&self, world: &mut World, i: usize) -> Option<()> {
         let held = world.solve.holder;
@@ -313,12 +318,12 @@ fn the_claim_protocol_pays_once_or_writes_it_down() {
 
 #[test]
 fn a_lease_that_authorises_a_spend_is_caught() {
-    let protocol = Protocol { requeues_dead_intents: true, ..Protocol::right(AmbiguousPolicy::Never) };
+    let protocol = Protocol { requeues_dead_intents: true, ..Protocol::small() };
     assert!(broken(protocol).contains(&"paid at most once, or authorised"));
 }
 
 #[test]
 fn fencing_facts_is_caught_as_lost_work() {
-    let protocol = Protocol { fences_facts: true, ..Protocol::right(AmbiguousPolicy::Never) };
+    let protocol = Protocol { fences_facts: true, ..Protocol::small() };
     assert!(broken(protocol).contains(&"a task someone heard of is never lost"));
 }
