@@ -1,1 +1,274 @@
-//! The codes of in.php and res.php by name. What they mean for a solve is in `domain::retry`.
+//! The codes of in.php and res.php by name, and what counts as one on the wire. What a code means for a solve is in
+//! `domain::retry`.
+//!
+//! A definite refusal lets a submission be repeated, so a code must be beyond doubt. Plain text counts when it is a
+//! known code, a ban (`ERROR: ` and four digits) or another word that begins with `ERROR_`; but not when it is the
+//! beginning of a known code, because then the rest of the reply may be missing. In a complete JSON object with
+//! `"status":0` nothing can be missing: there any upper-case word counts, and a URL, which providers use as a code.
+
+use domain::retry::Code;
+
+use crate::json;
+
+macro_rules! codes {
+    ($($(#[$doc:meta])* $name:ident)*) => {
+        $($(#[$doc])* pub const $name: &str = stringify!($name);)*
+    };
+}
+
+codes! {
+    /// The key does not have 32 characters.
+    ERROR_WRONG_USER_KEY
+    /// Nobody has this key, or the plan ended.
+    ERROR_KEY_DOES_NOT_EXIST
+    /// No money, or no free thread.
+    ERROR_ZERO_BALANCE
+    /// The queue is full.
+    ERROR_NO_SLOT_AVAILABLE
+    /// Trouble inside the service.
+    ERROR_SERVER_ERROR
+    /// Trouble inside the service.
+    ERROR_INTERNAL_SERVER_ERROR
+    /// Too many requests in a short time.
+    ERROR_TOO_MUCH_REQUESTS
+    /// Too many submissions in three seconds.
+    MAX_USER_TURN
+    /// Too many wrong keys from this address.
+    IP_BANNED
+    /// Too many wrong keys from this address.
+    ERROR_IP_BANNED
+    /// The address is not on the account's list.
+    ERROR_IP_NOT_ALLOWED
+    /// The page is missing or not a page.
+    ERROR_PAGEURL
+    /// The site's key is blank or malformed.
+    ERROR_GOOGLEKEY
+    /// The site's key is missing.
+    ERROR_WRONG_GOOGLEKEY
+    /// The site's key does not belong to the page.
+    ERROR_BAD_TOKEN_OR_PAGEURL
+    /// A parameter is missing or malformed.
+    ERROR_BAD_PARAMETERS
+    /// GeeTest's captcha id is missing or malformed.
+    ERROR_CAPTCHA_ID
+    /// The proxy is not written as one.
+    ERROR_PROXY_FORMAT
+    /// The proxy failed a short time ago.
+    ERROR_BAD_PROXY
+    /// The picture is missing or too small to be one.
+    ERROR_ZERO_CAPTCHA_FILESIZE
+    /// The picture has too many bytes.
+    ERROR_TOO_BIG_CAPTCHA_FILESIZE
+    /// The picture has too many points.
+    ERROR_IMAGE_DIMENSIONS_TOO_LARGE
+    /// The file's name does not end as a picture's does.
+    ERROR_WRONG_FILE_EXTENSION
+    /// The file is not a picture.
+    ERROR_IMAGE_TYPE_NOT_SUPPORTED
+    /// The file cannot be read.
+    ERROR_UPLOAD
+    /// The picture is known to be no challenge.
+    ERROR_CAPTCHAIMAGE_BLOCKED
+    /// Too many pictures that are no challenge.
+    TOO_MANY_BAD_IMAGES
+    /// The service does not solve for this site.
+    ERROR_DOMAIN_NOT_ALLOWED
+    /// Still at work; the spelling is the provider's.
+    CAPCHA_NOT_READY
+    /// Still at work, spelled as some write it.
+    CAPTCHA_NOT_READY
+    /// Nobody could solve it.
+    ERROR_CAPTCHA_UNSOLVABLE
+    /// The answers of several people did not agree.
+    ERROR_BAD_DUPLICATES
+    /// The id is unknown or forgotten.
+    ERROR_WRONG_CAPTCHA_ID
+    /// The id is unknown or forgotten; the spelling is the provider's.
+    ERROR_NO_SUCH_CAPCHA_ID
+    /// The id is not a number.
+    ERROR_WRONG_ID_FORMAT
+    /// The proxy cannot be used.
+    ERROR_PROXY_CONNECTION_FAILED
+    /// GeeTest's challenge is too old.
+    ERROR_TOKEN_EXPIRED
+    /// The question names no action.
+    ERROR_EMPTY_ACTION
+    /// The report was not taken.
+    ERROR_REPORT_NOT_RECORDED
+    /// The report was not taken.
+    REPORT_NOT_RECORDED
+    /// There is a report already.
+    ERROR_DUPLICATE_REPORT
+    /// The pingback address is not the asker's; the spelling is the provider's.
+    ERROR_IP_ADDRES
+    /// Ours: no declaration covers the page.
+    ERROR_SITE_NOT_DECLARED
+    /// Ours: the worker's budget is used up.
+    ERROR_BUDGET_EXCEEDED
+    /// Ours: the idempotency key belongs to another challenge.
+    ERROR_IDEMPOTENCY_MISMATCH
+    /// The report was taken. Not an error.
+    OK_REPORT_RECORDED
+}
+
+/// The temporary bans, shortest number first.
+pub const BANS: [&str; 5] =
+    ["ERROR: 1001", "ERROR: 1002", "ERROR: 1003", "ERROR: 1004", "ERROR: 1005"];
+
+/// Every code in.php is known to give, ours included.
+pub const ALL_IN: &[&str] = &[
+    ERROR_WRONG_USER_KEY,
+    ERROR_KEY_DOES_NOT_EXIST,
+    ERROR_ZERO_BALANCE,
+    ERROR_NO_SLOT_AVAILABLE,
+    ERROR_SERVER_ERROR,
+    ERROR_INTERNAL_SERVER_ERROR,
+    ERROR_TOO_MUCH_REQUESTS,
+    MAX_USER_TURN,
+    BANS[0],
+    BANS[1],
+    BANS[2],
+    BANS[3],
+    BANS[4],
+    IP_BANNED,
+    ERROR_IP_BANNED,
+    ERROR_IP_NOT_ALLOWED,
+    ERROR_PAGEURL,
+    ERROR_GOOGLEKEY,
+    ERROR_WRONG_GOOGLEKEY,
+    ERROR_BAD_TOKEN_OR_PAGEURL,
+    ERROR_BAD_PARAMETERS,
+    ERROR_CAPTCHA_ID,
+    ERROR_PROXY_FORMAT,
+    ERROR_BAD_PROXY,
+    ERROR_ZERO_CAPTCHA_FILESIZE,
+    ERROR_TOO_BIG_CAPTCHA_FILESIZE,
+    ERROR_IMAGE_DIMENSIONS_TOO_LARGE,
+    ERROR_WRONG_FILE_EXTENSION,
+    ERROR_IMAGE_TYPE_NOT_SUPPORTED,
+    ERROR_UPLOAD,
+    ERROR_CAPTCHAIMAGE_BLOCKED,
+    TOO_MANY_BAD_IMAGES,
+    ERROR_DOMAIN_NOT_ALLOWED,
+    ERROR_SITE_NOT_DECLARED,
+    ERROR_BUDGET_EXCEEDED,
+    ERROR_IDEMPOTENCY_MISMATCH,
+];
+
+/// Every code res.php is known to give.
+pub const ALL_RES: &[&str] = &[
+    CAPCHA_NOT_READY,
+    CAPTCHA_NOT_READY,
+    ERROR_CAPTCHA_UNSOLVABLE,
+    ERROR_BAD_DUPLICATES,
+    ERROR_WRONG_CAPTCHA_ID,
+    ERROR_NO_SUCH_CAPCHA_ID,
+    ERROR_WRONG_ID_FORMAT,
+    ERROR_WRONG_USER_KEY,
+    ERROR_KEY_DOES_NOT_EXIST,
+    ERROR_PROXY_CONNECTION_FAILED,
+    ERROR_TOKEN_EXPIRED,
+    ERROR_EMPTY_ACTION,
+    ERROR_REPORT_NOT_RECORDED,
+    REPORT_NOT_RECORDED,
+    ERROR_DUPLICATE_REPORT,
+    ERROR_IP_ADDRES,
+    BANS[4],
+];
+
+/// Writes a code, as the reply to anything.
+pub fn write(code: &Code, json: bool) -> String {
+    let code = code.as_str();
+    if json { format!(r#"{{"status":0,"request":{}}}"#, json::quote(code)) } else { code.into() }
+}
+
+pub(crate) fn is_not_ready(text: &str) -> bool {
+    matches!(text, CAPCHA_NOT_READY | CAPTCHA_NOT_READY)
+}
+
+/// The code a plain text is, beyond doubt.
+pub(crate) fn in_text(text: &str) -> Option<Code> {
+    let counts = is_known(text) || is_ban(text) || (is_error_word(text) && !is_cut_off(text));
+    counts.then(|| Code::new(text))
+}
+
+/// The code a complete JSON reply names with `"status":0`.
+pub(crate) fn in_json(text: &str) -> Option<Code> {
+    (is_known(text) || is_ban(text) || is_word(text) || is_url(text)).then(|| Code::new(text))
+}
+
+fn known() -> impl Iterator<Item = &'static str> {
+    ALL_IN.iter().chain(ALL_RES).copied()
+}
+
+fn is_known(text: &str) -> bool {
+    known().any(|code| code == text)
+}
+
+/// Whether it may be the beginning of a known code whose end was lost.
+fn is_cut_off(text: &str) -> bool {
+    known().any(|code| code.len() > text.len() && code.starts_with(text))
+}
+
+fn is_ban(text: &str) -> bool {
+    text.strip_prefix("ERROR: ")
+        .is_some_and(|number| number.len() == 4 && number.bytes().all(|b| b.is_ascii_digit()))
+}
+
+fn is_error_word(text: &str) -> bool {
+    text.strip_prefix("ERROR_").is_some_and(|rest| !rest.is_empty()) && is_word(text)
+}
+
+fn is_word(text: &str) -> bool {
+    let plain = |b: u8| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_';
+    (4..=60).contains(&text.len())
+        && text.starts_with(|c: char| c.is_ascii_uppercase())
+        && text.bytes().all(plain)
+}
+
+fn is_url(text: &str) -> bool {
+    (text.starts_with("https://") || text.starts_with("http://"))
+        && text.len() <= 200
+        && text.bytes().all(|b| b.is_ascii_graphic())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_known_code_can_be_cut_down_to_another() {
+        let cut = known().filter(|code| is_cut_off(code));
+        assert_eq!(cut.collect::<Vec<_>>(), Vec::<&str>::new());
+    }
+
+    #[test]
+    fn the_beginning_of_a_code_is_no_code() {
+        for code in known() {
+            for end in 0..code.len() {
+                assert_eq!(in_text(&code[..end]), None, "{}", &code[..end]);
+            }
+            assert_eq!(in_text(code), Some(code.into()));
+        }
+    }
+
+    #[test]
+    fn new_error_words_count_and_other_words_do_not() {
+        assert!(in_text("ERROR_SOMETHING_NEW").is_some());
+        assert!(in_text("ERROR: 1010").is_some());
+        for text in
+            ["", "OK", "NULL", "FORBIDDEN", "Error", "ERROR", "ERROR_", "ERROR_x", "ERROR: 10"]
+        {
+            assert_eq!(in_text(text), None, "{text}");
+        }
+        assert_eq!(in_text(&format!("ERROR_{}", "A".repeat(80))), None);
+    }
+
+    #[test]
+    fn a_url_is_a_code_only_in_json() {
+        let url = "https://2captcha.com/blog/google-search-recaptcha";
+        assert_eq!(in_json(url), Some(url.into()));
+        assert_eq!(in_text(url), None);
+        assert_eq!(in_json("Internal server error"), None);
+    }
+}

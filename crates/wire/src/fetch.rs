@@ -1,10 +1,21 @@
 //! res.php: what is asked of it, by workers and by us, and what it replies.
+//! Before: form.rs. After: the engine on our side, the provider on the other.
 
 use std::time::Duration;
 
-use domain::{money::Money, ports::Threads, retry::Code, secret::Secret, token::Answer};
+use domain::{money::Money, retry::Code, secret::Secret, token::Answer};
 
-use crate::{Garbled, ReplyStyle, form::Form};
+use crate::{ReplyStyle, code, form::Form, worker_key};
+
+mod account;
+mod many;
+mod reply;
+
+pub use account::{
+    read_balance, read_report, read_threads, write_balance, write_report, write_threads,
+};
+pub use many::{read_many, write_many};
+pub use reply::{read_reply, write_reply, write_result};
 
 /// What is asked of res.php. Ids are as sent: whether one can exist is for the reader to say.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,7 +37,7 @@ pub enum Action {
         /// Whether the token was taken.
         good: bool,
     },
-    /// Any other action, by its name.
+    /// Any other action, by its name: pingbacks, statistics.
     Other(String),
 }
 
@@ -39,7 +50,7 @@ pub struct Fetch {
     pub style: ReplyStyle,
     /// The key it shows.
     pub worker_key: Option<Secret>,
-    /// How long the reply may be held back for a solve that is about to land.
+    /// How long the reply may be held back for a solve that is about to land, in whole seconds on the wire.
     pub hold: Option<Duration>,
 }
 
@@ -68,72 +79,72 @@ pub enum Told<T> {
     Refused(Code),
 }
 
+/// More ids in one question cost more than they save.
+const IDS_MAX: usize = 100;
+
 /// Reads a worker's form. The error is the code the worker gets.
 pub fn read(form: &Form) -> Result<Fetch, Code> {
-    unimplemented!("{form:?}")
+    let hold = match form.get("hold").map(str::parse::<u16>) {
+        None => None,
+        Some(Ok(seconds)) => Some(Duration::from_secs(seconds.into())),
+        Some(Err(_)) => return Err(code::ERROR_BAD_PARAMETERS.into()),
+    };
+    Ok(Fetch {
+        action: action(form)?,
+        style: ReplyStyle::of(form),
+        worker_key: worker_key(form),
+        hold,
+    })
+}
+
+fn action(form: &Form) -> Result<Action, Code> {
+    let id = || match form.get("id") {
+        Some(id) if !id.is_empty() => Ok(id.to_owned()),
+        Some(_) | None => Err(Code::from(code::ERROR_WRONG_ID_FORMAT)),
+    };
+    Ok(match form.get("action").unwrap_or_default() {
+        "" => return Err(code::ERROR_EMPTY_ACTION.into()),
+        "get" => match form.get("ids") {
+            Some(ids) => Action::GetMany(split(ids)?),
+            None => Action::Get(id()?),
+        },
+        "get2" => Action::GetPriced(id()?),
+        "getbalance" => Action::Balance,
+        "threadsinfo" => Action::Threads,
+        "reportgood" => Action::Report { id: id()?, good: true },
+        "reportbad" => Action::Report { id: id()?, good: false },
+        other => Action::Other(other.to_owned()),
+    })
+}
+
+fn split(ids: &str) -> Result<Vec<String>, Code> {
+    let ids: Vec<&str> = ids.split(',').map(str::trim).take(IDS_MAX + 1).collect();
+    if ids.len() > IDS_MAX {
+        return Err(code::ERROR_BAD_PARAMETERS.into());
+    }
+    if ids.iter().any(|id| id.is_empty()) {
+        return Err(code::ERROR_WRONG_ID_FORMAT.into());
+    }
+    Ok(ids.into_iter().map(str::to_owned).collect())
 }
 
 /// The provider's form of a question, without `key` and `json`.
 pub fn fields(action: &Action) -> Vec<(String, String)> {
-    unimplemented!("{action:?}")
-}
-
-/// Reads the reply to `get`, or to `get2` when `priced`.
-pub fn read_reply(body: &[u8], priced: bool) -> Result<Reply, Garbled> {
-    unimplemented!("{body:?}{priced}")
-}
-
-/// Writes the reply to `get`, or to `get2` when `priced`.
-pub fn write_reply(reply: &Reply, json: bool, priced: bool) -> String {
-    unimplemented!("{reply:?}{json}{priced}")
-}
-
-/// Writes an answer as CaptchaAI does for challenge pages and enterprise: `result` instead of `request`, JSON.
-pub fn write_result(answer: &Answer) -> String {
-    unimplemented!("{answer:?}")
-}
-
-/// Reads the reply to `get` with `n` ids.
-pub fn read_many(body: &[u8], n: usize) -> Result<Vec<Reply>, Garbled> {
-    unimplemented!("{body:?}{n}")
-}
-
-/// Writes the reply to `get` with several ids.
-pub fn write_many(replies: &[Reply], json: bool) -> String {
-    unimplemented!("{replies:?}{json}")
-}
-
-/// Reads the reply to `getbalance`.
-pub fn read_balance(body: &[u8]) -> Result<Told<Money>, Garbled> {
-    unimplemented!("{body:?}")
-}
-
-/// Writes the reply to `getbalance`.
-pub fn write_balance(balance: Money, json: bool) -> String {
-    unimplemented!("{balance}{json}")
-}
-
-/// Reads the reply to `threadsinfo`.
-pub fn read_threads(body: &[u8]) -> Result<Told<Threads>, Garbled> {
-    unimplemented!("{body:?}")
-}
-
-/// Writes the reply to `threadsinfo`; it is JSON in either style.
-pub fn write_threads(threads: Threads) -> String {
-    unimplemented!("{threads:?}")
-}
-
-/// Reads the reply to a report.
-pub fn read_report(body: &[u8]) -> Result<Told<()>, Garbled> {
-    unimplemented!("{body:?}")
-}
-
-/// Writes the reply to a report that was taken.
-pub fn write_report(json: bool) -> String {
-    unimplemented!("{json}")
+    let (name, id) = match action {
+        Action::Get(id) => ("get", Some(("id", id.clone()))),
+        Action::GetMany(ids) => ("get", Some(("ids", ids.join(",")))),
+        Action::GetPriced(id) => ("get2", Some(("id", id.clone()))),
+        Action::Balance => ("getbalance", None),
+        Action::Threads => ("threadsinfo", None),
+        Action::Report { id, good: true } => ("reportgood", Some(("id", id.clone()))),
+        Action::Report { id, good: false } => ("reportbad", Some(("id", id.clone()))),
+        Action::Other(name) => (name.as_str(), None),
+    };
+    let action = ("action".to_owned(), name.to_owned());
+    [action].into_iter().chain(id.map(|(name, id)| (name.to_owned(), id))).collect()
 }
 
 /// Writes a code, as the reply to anything.
-pub fn write_refusal(code: &Code, json: bool) -> String {
-    unimplemented!("{code}{json}")
+pub fn write_refusal(refusal: &Code, json: bool) -> String {
+    code::write(refusal, json)
 }

@@ -1,8 +1,19 @@
 //! Every way real clients put parameters on the wire, merged into one form. Before: a door. After: submit.rs, fetch.rs.
+//!
+//! Query and body count together. A body that begins with `{` is JSON whatever its content type says, because clients
+//! send it as `text/plain` and as multipart without a boundary. Everything else is multipart when it says so and
+//! urlencoded when not. A name that appears twice, anywhere, is refused: the provider could choose another than we do.
 
 use std::{collections::BTreeMap, fmt};
 
 use domain::retry::Code;
+
+use crate::{
+    code,
+    json::{self, Members, Shape},
+};
+
+mod multipart;
 
 /// The parameters of one request: query and body together, each name once.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -21,12 +32,18 @@ pub enum BadForm {
     #[error("the request cannot be read: {0}")]
     Malformed(&'static str),
     /// More parameters than any challenge has.
-    #[error("the request has more than 80 parameters")]
+    #[error("the request has more than {FIELDS_MAX} parameters")]
     TooMany,
     /// More bytes than any challenge has.
     #[error("the request is larger than 2 MiB")]
     TooLarge,
 }
+
+/// 64 parameters of a challenge and the protocol's own fields.
+const FIELDS_MAX: usize = 80;
+/// A picture of 1 MiB in base64, and the rest.
+const BYTES_MAX: usize = 2 * 1024 * 1024;
+const NAME_MAX: usize = 100;
 
 // === impl Form ===
 
@@ -37,16 +54,23 @@ impl Form {
         content_type: Option<&str>,
         body: &[u8],
     ) -> Result<Self, BadForm> {
-        unimplemented!("{query:?}{content_type:?}{body:?}")
+        let query = query.unwrap_or_default();
+        if query.len() + body.len() > BYTES_MAX {
+            return Err(BadForm::TooLarge);
+        }
+        let mut form = Self::default();
+        form.add_urlencoded(query.as_bytes())?;
+        form.add_body(content_type.unwrap_or_default(), body)?;
+        Ok(form)
     }
 
-    /// A form of these fields.
+    /// A form of these fields, each name once.
     pub fn from_pairs<N: Into<String>, V: Into<String>>(
         pairs: impl IntoIterator<Item = (N, V)>,
     ) -> Result<Self, BadForm> {
         let mut form = Self::default();
         for (name, value) in pairs {
-            form.fields.insert(name.into(), value.into());
+            form.add(name.into(), value.into())?;
         }
         Ok(form)
     }
@@ -65,6 +89,86 @@ impl Form {
     pub fn files(&self) -> &BTreeMap<String, Vec<u8>> {
         &self.files
     }
+
+    fn add_body(&mut self, content_type: &str, body: &[u8]) -> Result<(), BadForm> {
+        let content = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body).trim_ascii();
+        let says = |start: &str| {
+            content_type.get(..start.len()).is_some_and(|s| s.eq_ignore_ascii_case(start))
+        };
+        match content.first() {
+            None => Ok(()),
+            Some(b'{') => self.add_json(content),
+            Some(_) if says("multipart/") => self.add_multipart(content_type, body),
+            Some(_) if says("application/json") => {
+                Err(BadForm::Malformed("the JSON body is not an object"))
+            }
+            Some(_) => self.add_urlencoded(content),
+        }
+    }
+
+    fn add_urlencoded(&mut self, text: &[u8]) -> Result<(), BadForm> {
+        for (name, value) in form_urlencoded::parse(text) {
+            // The decoder puts this character where the bytes are no text.
+            if name.contains('\u{fffd}') || value.contains('\u{fffd}') {
+                return Err(BadForm::Malformed("a parameter is not UTF-8"));
+            }
+            self.add(name.into_owned(), value.into_owned())?;
+        }
+        Ok(())
+    }
+
+    fn add_json(&mut self, body: &[u8]) -> Result<(), BadForm> {
+        let text =
+            str::from_utf8(body).map_err(|_| BadForm::Malformed("the JSON body is not UTF-8"))?;
+        let members = Members::read(text).map_err(|repeated| match repeated {
+            Some(name) => BadForm::Repeated(shortened(&name)),
+            None => BadForm::Malformed("the JSON body is not a JSON object"),
+        })?;
+        for (name, value) in members.iter() {
+            let value = match json::shape(value) {
+                Some(Shape::Null) => continue,
+                Some(Shape::Bool(flag)) => flag.to_string(),
+                Some(Shape::Number(number)) => number.to_owned(),
+                Some(Shape::Text(text)) => text,
+                Some(Shape::Nested(text)) => {
+                    json::compact(text).ok_or(BadForm::Malformed("the JSON body is too deep"))?
+                }
+                None => return Err(BadForm::Malformed("a JSON string cannot be read")),
+            };
+            self.add(name.to_owned(), value)?;
+        }
+        Ok(())
+    }
+
+    fn add_multipart(&mut self, content_type: &str, body: &[u8]) -> Result<(), BadForm> {
+        for part in multipart::parts(content_type, body)? {
+            match part.content {
+                multipart::Content::Text(text) => self.add(part.name, text)?,
+                multipart::Content::File(bytes) => {
+                    self.check_new(&part.name)?;
+                    self.files.insert(part.name, bytes);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, name: String, value: String) -> Result<(), BadForm> {
+        self.check_new(&name)?;
+        self.fields.insert(name, value);
+        Ok(())
+    }
+
+    fn check_new(&self, name: &str) -> Result<(), BadForm> {
+        if self.fields.contains_key(name) || self.files.contains_key(name) {
+            return Err(BadForm::Repeated(shortened(name)));
+        }
+        if name.len() > NAME_MAX {
+            return Err(BadForm::Malformed("a parameter's name is too long"));
+        }
+        let count = self.fields.len() + self.files.len();
+        if count < FIELDS_MAX { Ok(()) } else { Err(BadForm::TooMany) }
+    }
 }
 
 /// Values may be keys, proxies and cookies: only names are shown.
@@ -77,6 +181,10 @@ impl fmt::Debug for Form {
     }
 }
 
+fn shortened(name: &str) -> String {
+    name.chars().take(64).collect()
+}
+
 // === impl BadForm ===
 
 /// What a worker is told.
@@ -84,9 +192,9 @@ impl From<BadForm> for Code {
     fn from(bad: BadForm) -> Self {
         match bad {
             BadForm::Repeated(_) | BadForm::Malformed(_) | BadForm::TooMany => {
-                "ERROR_BAD_PARAMETERS".into()
+                code::ERROR_BAD_PARAMETERS.into()
             }
-            BadForm::TooLarge => "ERROR_TOO_BIG_CAPTCHA_FILESIZE".into(),
+            BadForm::TooLarge => code::ERROR_TOO_BIG_CAPTCHA_FILESIZE.into(),
         }
     }
 }

@@ -1,1 +1,155 @@
-//! JSON objects, member by member.
+//! JSON objects, member by member: every value keeps the text it came with, so that numbers and unknown members go
+//! through unchanged. A name that appears twice is refused: two readers could choose differently.
+
+use std::fmt;
+
+use serde::{
+    Deserialize, Deserializer,
+    de::{Error, MapAccess, Visitor},
+};
+use serde_json::value::RawValue;
+
+/// The members of one object, in order.
+pub(crate) struct Members<'a>(Vec<(String, &'a RawValue)>);
+
+/// A value by its shape; numbers and nested values as their text.
+pub(crate) enum Shape<'a> {
+    Null,
+    Bool(bool),
+    Number(&'a str),
+    Text(String),
+    Nested(&'a str),
+}
+
+/// Nested values of a request may be this deep.
+const DEPTH_MAX: usize = 32;
+/// No request and no reply has more.
+const MEMBERS_MAX: usize = 200;
+const REPEATED: &str = "repeated member: ";
+
+// === impl Members ===
+
+impl<'a> Members<'a> {
+    /// The members of the object, or the name of the one that is repeated, if that is the trouble.
+    pub(crate) fn read(text: &'a str) -> Result<Self, Option<String>> {
+        serde_json::from_str(text).map_err(|error| {
+            let told = error.to_string();
+            let name = told.strip_prefix(REPEATED)?;
+            Some(name.rsplit_once(" at line ").map_or(name, |(name, _)| name).to_owned())
+        })
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<&'a RawValue> {
+        self.0.iter().find(|(known, _)| known == name).map(|(_, value)| *value)
+    }
+
+    /// The member's shape; `null` counts as absent.
+    pub(crate) fn shape(&self, name: &str) -> Option<Shape<'a>> {
+        match shape(self.get(name)?)? {
+            Shape::Null => None,
+            shape @ (Shape::Bool(_) | Shape::Number(_) | Shape::Text(_) | Shape::Nested(_)) => {
+                Some(shape)
+            }
+        }
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &'a RawValue)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), *value))
+    }
+}
+
+impl<'de> Deserialize<'de> for Members<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(MembersVisitor)
+    }
+}
+
+struct MembersVisitor;
+
+impl<'de> Visitor<'de> for MembersVisitor {
+    type Value = Members<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members<'de>, A::Error> {
+        let mut members: Vec<(String, &RawValue)> = Vec::new();
+        while let Some((name, value)) = map.next_entry::<String, &RawValue>()? {
+            if members.iter().any(|(known, _)| *known == name) {
+                return Err(A::Error::custom(format_args!("{REPEATED}{name}")));
+            }
+            if members.len() == MEMBERS_MAX {
+                return Err(A::Error::custom("too many members"));
+            }
+            members.push((name, value));
+        }
+        Ok(Members(members))
+    }
+}
+
+/// The value's shape; `None` when its text cannot be read (half of a surrogate pair).
+pub(crate) fn shape(value: &RawValue) -> Option<Shape<'_>> {
+    let text = value.get();
+    Some(match text.as_bytes().first()? {
+        b'"' => Shape::Text(serde_json::from_str(text).ok()?),
+        b'{' | b'[' => Shape::Nested(text),
+        b't' => Shape::Bool(true),
+        b'f' => Shape::Bool(false),
+        b'n' => Shape::Null,
+        _ => Shape::Number(text),
+    })
+}
+
+/// The text as a JSON string.
+pub(crate) fn quote(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+/// Whether the text is one complete object or array.
+pub(crate) fn is_nested(text: &str) -> bool {
+    text.starts_with(['{', '[']) && serde_json::from_str::<&RawValue>(text).is_ok()
+}
+
+/// A nested value without the space between its parts; `None` when it is too deep. The text is valid JSON.
+pub(crate) fn compact(text: &str) -> Option<String> {
+    let (mut out, mut depth, mut quoted, mut escaped) = (String::new(), 0_usize, false, false);
+    for c in text.chars() {
+        if quoted {
+            quoted = escaped || c != '"';
+            escaped = !escaped && c == '\\';
+        } else {
+            match c {
+                '"' => quoted = true,
+                '{' | '[' => depth += 1,
+                '}' | ']' => depth = depth.saturating_sub(1),
+                ' ' | '\t' | '\r' | '\n' => continue,
+                _ => {}
+            }
+        }
+        if depth > DEPTH_MAX {
+            return None;
+        }
+        out.push(c);
+    }
+    Some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_repeated_member_is_named() {
+        assert_eq!(Members::read(r#"{"a":1,"a":2}"#).err(), Some(Some("a".into())));
+        assert_eq!(Members::read(r#"{"a":1,"#).err(), Some(None));
+        assert_eq!(Members::read("[1]").err(), Some(None));
+    }
+
+    #[test]
+    fn space_between_parts_goes_and_space_in_texts_stays() {
+        let text = "{ \"a b\" : [ 1 , \"x \\\" y\" ] }";
+        assert_eq!(compact(text).as_deref(), Some(r#"{"a b":[1,"x \" y"]}"#));
+        assert_eq!(compact(&"[".repeat(33)), None);
+    }
+}

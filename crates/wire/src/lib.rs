@@ -15,6 +15,7 @@ pub mod code;
 pub mod fetch;
 pub mod form;
 mod json;
+mod reply;
 pub mod submit;
 
 /// How the asker wants its reply.

@@ -1,16 +1,26 @@
 //! in.php: a worker's form becomes a challenge, a challenge becomes the provider's form, and the reply either way.
+//! Before: form.rs. After: the engine on our side, the provider on the other.
+//!
+//! There is one way to a challenge, [`assemble`], whichever door the parts came through: so the same thing has the same
+//! fingerprint. And what a challenge is written as reads back as that challenge.
 
 use std::collections::BTreeMap;
 
 use domain::{
-    challenge::{BadChallenge, Challenge, Kind},
+    challenge::{BadChallenge, Challenge, Draft, Kind, RESERVED},
     id::TaskId,
     retry::Code,
     secret::Secret,
-    site::BadPageUrl,
+    site::{BadPageUrl, PageUrl},
 };
 
-use crate::{Garbled, ReplyStyle, form::Form};
+use crate::{ReplyStyle, code, form::Form, is_set, worker_key};
+
+mod kind;
+mod picture;
+mod reply;
+
+pub use reply::{read_reply, write_reply, write_reply_int_id};
 
 /// What a worker asks of in.php.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +57,35 @@ pub enum BadPart {
     /// The page URL is not taken.
     #[error(transparent)]
     PageUrl(#[from] BadPageUrl),
+    /// Neither a method nor a picture nor a question.
+    #[error("there is nothing to solve: no `method`, no picture and no `textcaptcha`")]
+    Nothing,
+    /// One of our kinds where the provider's method belongs.
+    #[error("{0:?} is a kind, not a method; the methods are those of the provider")]
+    Method(String),
+    /// The parts describe something else.
+    #[error("these parameters describe {means}, not {given}; write that kind, or leave them out")]
+    OtherKind {
+        /// The kind that was named.
+        given: Kind,
+        /// The kind the parts make.
+        means: Kind,
+    },
+    /// The same part by two names.
+    #[error("`{0}` is given twice; leave one out")]
+    Twice(String),
+    /// PHP would read this name as another field's.
+    #[error("the provider would read `{0}` as a field that is set already; leave it out")]
+    Shadow(String),
+    /// A file in a field that has none.
+    #[error("a file cannot be sent as `{0}`; use `file` or `file_1`, `file_2` …")]
+    FileName(String),
+    /// Not base64.
+    #[error("`{0}` is not a picture in base64")]
+    Picture(String),
+    /// Too many bytes.
+    #[error("the pictures have more than 1 MiB together")]
+    PictureSize,
 }
 
 /// How a provider words what two of them word differently.
@@ -68,14 +107,49 @@ pub enum Reply {
     Refused(Code),
 }
 
+type Fields = BTreeMap<String, String>;
+type Files = BTreeMap<String, Vec<u8>>;
+
 /// Reads a worker's form. The error is the code the worker gets; nothing was spent.
 pub fn read(form: &Form) -> Result<Submit, Code> {
-    unimplemented!("{form:?}")
+    let is_part = |name: &str| name == "method" || !RESERVED.contains(&name);
+    let parts = form.fields().iter().filter(|(name, _)| is_part(name));
+    let mut fields: Fields = parts.map(|(n, v)| (n.clone(), v.clone())).collect();
+    if let Some(pageurl) = fields.get_mut("pageurl") {
+        // A plus sign that the client did not encode; in the host it stays refused, as a percent sign.
+        *pageurl = pageurl.replace(' ', "%20");
+    }
+    let challenge = assemble(fields, form.files().clone()).map_err(|bad| code_of(&bad))?;
+    Ok(Submit {
+        challenge,
+        idempotency_key: form.get("idempotency_key").map(str::to_owned),
+        style: ReplyStyle::of(form),
+        worker_key: worker_key(form),
+    })
 }
 
 /// The challenge of these parts: the same value, and so the same fingerprint, as in.php's form for the same thing.
 pub fn challenge(kind: Kind, parts: V1Parts) -> Result<Challenge, BadPart> {
-    unimplemented!("{kind:?}{:?}", parts.sitekey)
+    let V1Parts { sitekey, pageurl, params: mut fields, image } = parts;
+    if let Some(name) = RESERVED.into_iter().find(|name| fields.contains_key(*name)) {
+        return Err(BadChallenge::Reserved(name.to_owned()).into());
+    }
+    kind::mark(&kind, &mut fields);
+    let given = [(kind::sitekey_name(&kind), sitekey), ("pageurl", pageurl)];
+    for (name, value) in given {
+        if let Some(value) = value
+            && fields.insert(name.to_owned(), value).is_some()
+        {
+            return Err(BadPart::Twice(name.to_owned()));
+        }
+    }
+    let files = image.map(|bytes| (picture::MAIN.to_owned(), bytes)).into_iter().collect();
+    let challenge = assemble(fields, files)?;
+    if *challenge.kind() == kind {
+        Ok(challenge)
+    } else {
+        Err(BadPart::OtherKind { given: kind, means: challenge.kind().clone() })
+    }
 }
 
 /// The provider's form of a challenge, without `key`, `json` and the like.
@@ -85,20 +159,90 @@ pub fn fields(challenge: &Challenge) -> Vec<(String, String)> {
 
 /// The form of a challenge in a provider's own dialect.
 pub fn fields_in(dialect: Dialect, challenge: &Challenge) -> Vec<(String, String)> {
-    unimplemented!("{dialect:?}{challenge:?}")
+    let kind = challenge.kind();
+    let (method, version) = kind::method(kind, dialect);
+    let mut fields = vec![("method".to_owned(), method.to_owned())];
+    let mut add = |name: &str, value: String| fields.push((name.to_owned(), value));
+    if let Some(version) = version {
+        add(kind::VERSION, version.to_owned());
+    }
+    if let Some(sitekey) = challenge.sitekey() {
+        add(kind::sitekey_name(kind), sitekey.to_owned());
+    }
+    if let Some(pageurl) = challenge.pageurl() {
+        add("pageurl", pageurl.as_str().to_owned());
+    }
+    for (name, value) in challenge.params() {
+        if version.is_none() || name != kind::VERSION {
+            add(name, value.clone());
+        }
+    }
+    for (name, bytes) in challenge.files() {
+        add(name, picture::encode(kind, name, bytes));
+    }
+    fields
 }
 
-/// Reads the provider's reply to a submission.
-pub fn read_reply(body: &[u8]) -> Result<Reply, Garbled> {
-    unimplemented!("{body:?}")
+/// The one way to a challenge: what the fields say, whoever wrote them.
+fn assemble(mut fields: Fields, files: Files) -> Result<Challenge, BadPart> {
+    let method = fields.remove("method");
+    let kind = kind::of(method.as_deref(), &fields, &files)?;
+    let sitekey_name = kind::sitekey_name(&kind);
+    check_shadows(&fields, sitekey_name)?;
+    let sitekey = fields.remove(sitekey_name);
+    let pageurl = fields.remove("pageurl").map(|page| PageUrl::parse(&page)).transpose()?;
+    kind::unmark(&kind, &mut fields);
+    let files = picture::take(&kind, &mut fields, files)?;
+    Ok(Challenge::new(kind, Draft { sitekey, pageurl, params: fields, files })?)
 }
 
-/// Writes the reply to a submission; ids are JSON strings.
-pub fn write_reply(reply: &Reply, json: bool) -> String {
-    unimplemented!("{reply:?}{json}")
+/// PHP reads `pageurl[]` and `pageurl[x` as `pageurl`, and a dot as `_`: such a name could replace the field we checked.
+fn check_shadows(fields: &Fields, sitekey_name: &str) -> Result<(), BadPart> {
+    let is_ours =
+        |name: &str| name == "pageurl" || name == sitekey_name || RESERVED.contains(&name);
+    let is_shadow = |name: &&String| {
+        let read_as = name.split('[').next().unwrap_or_default().replace('.', "_");
+        read_as != **name && is_ours(&read_as)
+    };
+    match fields.keys().find(is_shadow) {
+        Some(name) => Err(BadPart::Shadow(name.chars().take(64).collect())),
+        None => Ok(()),
+    }
 }
 
-/// Writes the reply as CaptchaAI does for `userrecaptcha`: JSON, the id a number where it can be one.
-pub fn write_reply_int_id(reply: &Reply) -> String {
-    unimplemented!("{reply:?}")
+/// What the worker is told; the provider would have said the same.
+fn code_of(bad: &BadPart) -> Code {
+    let code = match bad {
+        BadPart::Challenge(BadChallenge::Missing { kind, part }) => missing(kind, part),
+        BadPart::Challenge(BadChallenge::Value { name, .. }) if name == "sitekey" => {
+            code::ERROR_GOOGLEKEY
+        }
+        BadPart::PageUrl(_) => code::ERROR_PAGEURL,
+        BadPart::Picture(_) | BadPart::FileName(_) => code::ERROR_UPLOAD,
+        BadPart::PictureSize => code::ERROR_TOO_BIG_CAPTCHA_FILESIZE,
+        BadPart::Challenge(
+            BadChallenge::Kind(_)
+            | BadChallenge::Reserved(_)
+            | BadChallenge::Name(_)
+            | BadChallenge::Value { .. }
+            | BadChallenge::TooLarge,
+        )
+        | BadPart::Nothing
+        | BadPart::Method(_)
+        | BadPart::OtherKind { .. }
+        | BadPart::Twice(_)
+        | BadPart::Shadow(_) => code::ERROR_BAD_PARAMETERS,
+    };
+    code.into()
+}
+
+fn missing(kind: &Kind, part: &str) -> &'static str {
+    match (part, kind::sitekey_name(kind)) {
+        ("pageurl", _) => code::ERROR_PAGEURL,
+        ("sitekey", "googlekey" | "sitekey") => code::ERROR_WRONG_GOOGLEKEY,
+        ("sitekey", "captcha_id") => code::ERROR_CAPTCHA_ID,
+        ("proxy" | "proxytype", _) => code::ERROR_PROXY_FORMAT,
+        ("body", _) => code::ERROR_ZERO_CAPTCHA_FILESIZE,
+        _ => code::ERROR_BAD_PARAMETERS,
+    }
 }

@@ -1,0 +1,144 @@
+//! The reply to `get` and `get2`. Whatever is not understood is garbled, and then the question is asked again: the task
+//! is known, nothing is lost.
+//!
+//! An answer is what follows the first `|`, also when it contains `|` itself or the letters `ERROR`. With `get2` the
+//! price follows the last `|`; so an answer that contains `|` needs its price written (see [`write_reply`]).
+
+use domain::{money::Money, secret::Secret, token::Answer};
+
+use super::Reply;
+use crate::{
+    Garbled, code,
+    json::{self, Members, Shape},
+    reply::{self, Status},
+};
+
+/// Members that are not extras: they have a place of their own.
+const OWN: [&str; 3] = ["status", "request", "price"];
+
+/// Reads the reply to `get`, or to `get2` when `priced`, in either style.
+pub fn read_reply(body: &[u8], priced: bool) -> Result<Reply, Garbled> {
+    let text = reply::text_of_answer(body)?;
+    if text.trim_start().starts_with('{') {
+        return read_json(text.trim());
+    }
+    if let Some(rest) = text.strip_prefix("OK|") {
+        return read_plain(rest, priced);
+    }
+    code::in_text(text.trim()).map(said).ok_or(Garbled::because("neither OK| nor a code"))
+}
+
+fn read_plain(rest: &str, priced: bool) -> Result<Reply, Garbled> {
+    let priced_at = if priced { rest.rsplit_once('|') } else { None };
+    let found = priced_at.and_then(|(text, price)| Some((text, read_price(price)?)));
+    let (text, price) = match found {
+        Some((text, price)) => (text, Some(price)),
+        None => (rest, None),
+    };
+    if text.is_empty() {
+        return Err(Garbled::because("OK| without an answer"));
+    }
+    let is_json = json::is_nested(text);
+    Ok(Reply::Answer { answer: Answer { text: Secret::new(text), is_json, extras: None }, price })
+}
+
+fn read_json(text: &str) -> Result<Reply, Garbled> {
+    let members = Members::read(text).map_err(|_| Garbled::because("not a JSON object"))?;
+    if members.get("status").is_none() && is_bare_geetest(&members) {
+        let answer = Answer { text: Secret::new(text), is_json: true, extras: None };
+        return Ok(Reply::Answer { answer, price: None });
+    }
+    match reply::status(&members)? {
+        Status::Ok => read_answer(&members),
+        Status::Failed => match members.shape("request") {
+            Some(Shape::Text(told)) => {
+                code::in_json(&told).map(said).ok_or(Garbled::because("status 0 without a code"))
+            }
+            Some(Shape::Null | Shape::Bool(_) | Shape::Number(_) | Shape::Nested(_)) | None => {
+                Err(Garbled::because("status 0 without a code"))
+            }
+        },
+    }
+}
+
+/// GeeTest's answer comes as its own object when JSON was not asked for.
+fn is_bare_geetest(members: &Members<'_>) -> bool {
+    let has = |name| members.get(name).is_some();
+    (has("challenge") && has("validate"))
+        || (has("geetest_challenge") && has("geetest_validate"))
+        || (has("captcha_id") && has("lot_number"))
+}
+
+/// The answer is `request`, or CaptchaAI's `result`. The latter stays among the extras too, where its clients look.
+fn read_answer(members: &Members<'_>) -> Result<Reply, Garbled> {
+    let (text, is_json) = match members.shape("request").or_else(|| members.shape("result")) {
+        Some(Shape::Text(text)) => (text, false),
+        Some(Shape::Number(number)) => (number.to_owned(), false),
+        Some(Shape::Nested(text)) => (text.to_owned(), true),
+        Some(Shape::Null | Shape::Bool(_)) | None => (String::new(), false),
+    };
+    if text.is_empty() {
+        return Err(Garbled::because("status 1 without an answer"));
+    }
+    let price = match members.shape("price") {
+        Some(Shape::Text(price)) => read_price(&price),
+        Some(Shape::Number(price)) => read_price(price),
+        Some(Shape::Null | Shape::Bool(_) | Shape::Nested(_)) | None => None,
+    };
+    let extras = members_but(&OWN, members);
+    let extras = (!extras.is_empty()).then(|| Secret::new(format!("{{{}}}", extras.join(","))));
+    Ok(Reply::Answer { answer: Answer { text: Secret::new(text), is_json, extras }, price })
+}
+
+fn read_price(text: &str) -> Option<Money> {
+    Money::parse(text).filter(|price| *price >= Money::ZERO)
+}
+
+fn said(found: domain::retry::Code) -> Reply {
+    if code::is_not_ready(found.as_str()) { Reply::NotReady } else { Reply::Refused(found) }
+}
+
+/// Writes the reply to `get`, or to `get2` when `priced`. An unknown price is left out; in plain text an answer that
+/// contains `|` then reads as if its end were the price.
+pub fn write_reply(reply: &Reply, json: bool, priced: bool) -> String {
+    let (answer, price) = match reply {
+        Reply::NotReady => return code::write(&code::CAPCHA_NOT_READY.into(), json),
+        Reply::Refused(refusal) => return code::write(refusal, json),
+        Reply::Answer { answer, price } => (answer, price.filter(|_| priced)),
+    };
+    if json {
+        let price = price.map(|price| format!(r#","price":"{price}""#)).unwrap_or_default();
+        return format!(
+            r#"{{"status":1,"request":{}{price}{}}}"#,
+            value(answer),
+            extras(answer, &OWN)
+        );
+    }
+    let price = price.map(|price| format!("|{price}")).unwrap_or_default();
+    format!("OK|{}{price}", answer.text.expose())
+}
+
+/// Writes an answer as CaptchaAI does for challenge pages and enterprise: `result` instead of `request`, in JSON.
+pub fn write_result(answer: &Answer) -> String {
+    let extras = extras(answer, &["status", "request", "price", "result"]);
+    format!(r#"{{"status":1,"result":{}{extras}}}"#, value(answer))
+}
+
+/// The answer as a JSON value: a string stays one, also when it looks like something else.
+fn value(answer: &Answer) -> String {
+    let text = answer.text.expose();
+    if answer.is_json && json::is_nested(text) { text.to_owned() } else { json::quote(text) }
+}
+
+/// The extras as further members, with the comma before them.
+fn extras(answer: &Answer, own: &[&str]) -> String {
+    let Some(extras) = &answer.extras else { return String::new() };
+    let Ok(members) = Members::read(extras.expose()) else { return String::new() };
+    let kept = members_but(own, &members);
+    if kept.is_empty() { String::new() } else { format!(",{}", kept.join(",")) }
+}
+
+fn members_but(own: &[&str], members: &Members<'_>) -> Vec<String> {
+    let kept = members.iter().filter(|(name, _)| !own.contains(name));
+    kept.map(|(name, value)| format!("{}:{}", json::quote(name), value.get())).collect()
+}
