@@ -38,6 +38,9 @@ pub enum BadUpstream {
     /// Not a URL of a provider.
     #[error("`upstream.url` cannot be used: {0}; write it as https://host")]
     Url(String),
+    /// No key, no account.
+    #[error("`upstream.key` is empty; give the account's API key, best as env:NAME or file:PATH")]
+    NoKey,
     /// The key would travel in the clear.
     #[error(
         "`upstream.url` is http:// and {0} is not this machine, so the key could be read on the way; use https://"

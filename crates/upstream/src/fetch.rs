@@ -73,7 +73,6 @@ impl Upstream {
     }
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
 fn garbled(error: Garbled) -> Fault {
     Fault::seen(error.to_string())
 }

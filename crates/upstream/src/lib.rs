@@ -49,6 +49,9 @@ pub struct Upstream {
 impl Upstream {
     /// Checks the configuration; connects to nobody yet.
     pub fn new(config: UpstreamConfig, clock: Arc<dyn Clock>) -> Result<Self, BadUpstream> {
+        if config.key.expose().trim().is_empty() {
+            return Err(BadUpstream::NoKey);
+        }
         let address = Address::parse(&config.url)?;
         let value = |text: &str, name| text.parse().map_err(|_| BadUpstream::Header(name));
         let user_agent = value(&config.user_agent, "upstream.user_agent")?;

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "what cannot be set up fails the test")]
 
 mod poll;
+mod simulated;
 mod submit;
 mod support;
 mod tls;

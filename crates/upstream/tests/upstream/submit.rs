@@ -11,14 +11,17 @@ use std::{
 use domain::{
     ports::{Provider as _, Submission},
     retry::Code,
+    secret::Secret,
 };
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpListener,
 };
-use upstream::UpstreamConfig;
+use upstream::{BadUpstream, Upstream, UpstreamConfig};
 
-use crate::support::{KEY, Server, challenge, config, impatient, nonce, ok, task, upstream};
+use crate::support::{
+    HandClock, KEY, Server, challenge, config, impatient, nonce, ok, task, upstream,
+};
 
 const ACCEPTED: &str = r#"{"status":1,"request":"2122988149"}"#;
 
@@ -92,12 +95,9 @@ async fn a_code_in_a_well_formed_body_is_a_refusal() {
 
 #[tokio::test]
 async fn a_code_that_quotes_the_key_is_kept_without_it() {
-    let body = format!(r#"{{"status":0,"request":"ERROR_WRONG_USER_KEY {KEY}"}}"#);
-    match answered(ok(&body)).await {
-        Submission::Rejected { code, .. } => assert_eq!(code.as_str(), "ERROR_WRONG_USER_KEY …"),
-        Submission::Ambiguous(_) => {}
-        other @ (Submission::Accepted(_) | Submission::NotSent(_)) => panic!("{other:?}"),
-    }
+    let body = format!(r#"{{"status":0,"request":"https://example.com/why?key={KEY}"}}"#);
+    let code = Code::new("https://example.com/why?key=…");
+    assert_eq!(answered(ok(&body)).await, Submission::Rejected { code, retry_after: None });
 }
 
 #[tokio::test]
@@ -324,4 +324,11 @@ fn nothing_prints_the_key() {
     assert!(!shown.contains(KEY) && !shown.contains("canary-p"), "{shown}");
     let shown = format!("{:?}", upstream(config));
     assert!(!shown.contains(KEY) && !shown.contains("pem"), "{shown}");
+}
+
+#[test]
+fn an_upstream_without_a_key_is_refused_at_start() {
+    let config = UpstreamConfig { key: Secret::new(" "), ..config("http://127.0.0.1:9") };
+    let refused = Upstream::new(config, Arc::new(HandClock::default())).unwrap_err();
+    assert_eq!(refused, BadUpstream::NoKey);
 }
