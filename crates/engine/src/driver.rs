@@ -14,7 +14,7 @@ use domain::{
 use futures_util::FutureExt;
 use tokio::task::JoinSet;
 
-use crate::{Inner, pace::Pace, poll, submit};
+use crate::{Inner, keeper, pace::Pace, poll, submit};
 
 /// A solve this process moves, and what it knows about it that the store need not know.
 #[derive(Debug)]
@@ -34,11 +34,13 @@ pub(crate) enum Then {
     At(Timestamp, Box<Held>),
     /// It is not ours any more, or over.
     Gone,
+    /// The store may or may not have taken a decision: ask it afresh what we hold.
+    Unsure,
 }
 
 enum Done {
     Leased(Result<Vec<Lease>, StoreError>),
-    Stepped { then: Then, had_slot: bool, was_submit: bool },
+    Stepped { then: Then, had_slot: bool, was_submit: bool, epoch: u64 },
 }
 
 struct Driver {
@@ -53,6 +55,10 @@ struct Driver {
     submits_running: usize,
     leasing: bool,
     lease_at: Timestamp,
+    /// A reply of the store was lost: everything is given back and leased afresh.
+    unsure: bool,
+    /// Rises whenever everything was given back; what was handed out before does not count any more.
+    epoch: u64,
     /// Submissions are held back until then.
     hold_until: Timestamp,
     drain_until: Option<Timestamp>,
@@ -60,8 +66,6 @@ struct Driver {
 
 /// Without a hint, the store is asked for due work this often.
 const LEASE_EVERY: Duration = Duration::from_secs(1);
-/// After a store error, look again after this.
-pub(crate) const STORE_LOOK: Duration = Duration::from_secs(1);
 const LEASE_LIMIT: usize = 1000;
 const MOST_STEPS: usize = 2048;
 
@@ -77,6 +81,8 @@ pub(crate) async fn run(inner: Arc<Inner>) {
         submits_running: 0,
         leasing: false,
         lease_at: now,
+        unsure: false,
+        epoch: 0,
         hold_until: now,
         drain_until: None,
         inner: Arc::clone(&inner),
@@ -98,6 +104,16 @@ pub(crate) async fn run(inner: Arc<Inner>) {
     inner.done.send_replace(true);
 }
 
+/// Leases what is due. An unsure process gives everything back first, all but the submissions under way.
+async fn lease(inner: &Inner, unsure: bool) -> Result<Vec<Lease>, StoreError> {
+    if unsure {
+        inner.ports.store.release(inner.holder, inner.now()).await?;
+        keeper::renew(inner).await?;
+    }
+    let ask = LeaseAsk { holder: inner.holder, limit: LEASE_LIMIT };
+    inner.ports.store.lease(ask, inner.now()).await
+}
+
 // === impl Driver ===
 
 impl Driver {
@@ -115,10 +131,9 @@ impl Driver {
         }
         self.leasing = true;
         self.lease_at = now.plus(LEASE_EVERY);
-        let inner = Arc::clone(&self.inner);
+        let (inner, unsure) = (Arc::clone(&self.inner), self.unsure);
         self.steps.spawn(async move {
-            let ask = LeaseAsk { holder: inner.holder, limit: LEASE_LIMIT };
-            let result = inner.ports.store.lease(ask, inner.now()).await;
+            let result = lease(&inner, unsure).await;
             inner.noted(&result);
             Done::Leased(result)
         });
@@ -164,7 +179,7 @@ impl Driver {
     where
         F: Future<Output = Then> + Send + 'static,
     {
-        let had_slot = held.slot;
+        let (had_slot, epoch) = (held.slot, self.epoch);
         self.submits_running += usize::from(is_submit);
         let running = AssertUnwindSafe(step(Arc::clone(&self.inner), held)).catch_unwind();
         self.steps.spawn(async move {
@@ -173,18 +188,21 @@ impl Driver {
                 tracing::error!("a step panicked");
                 Then::Gone
             });
-            Done::Stepped { then, had_slot, was_submit: is_submit }
+            Done::Stepped { then, had_slot, was_submit: is_submit, epoch }
         });
     }
 
     fn take(&mut self, done: Result<Done, tokio::task::JoinError>) {
         match done {
             Ok(Done::Leased(result)) => self.take_leases(result),
-            Ok(Done::Stepped { then, had_slot, was_submit }) => {
+            Ok(Done::Stepped { then, had_slot, was_submit, epoch }) => {
                 self.submits_running -= usize::from(was_submit);
                 self.slots_used -= usize::from(had_slot);
-                if let Then::At(at, held) = then {
-                    self.keep(at, held);
+                match then {
+                    // A submission under way is never given back; anything else may be leased afresh already.
+                    Then::At(at, held) if was_submit || epoch == self.epoch => self.keep(at, held),
+                    Then::At(..) | Then::Gone => {}
+                    Then::Unsure => self.unsure = true,
                 }
             }
             Err(error) => {
@@ -200,9 +218,13 @@ impl Driver {
             Ok(leases) => leases,
             Err(error) => {
                 tracing::error!(%error, "due work could not be leased");
+                self.unsure = true;
                 return;
             }
         };
+        if std::mem::take(&mut self.unsure) {
+            self.forget();
+        }
         if leases.len() == LEASE_LIMIT {
             self.lease_at = self.inner.now();
         }
@@ -211,6 +233,14 @@ impl Driver {
             let at = if lease.solve.task.is_some() { self.inner.now() } else { lease.solve.due };
             self.keep(at, Box::new(Held { lease, polls, not_ready: None, slot: false }));
         }
+    }
+
+    /// Everything was given back and what is still ours has just been leased afresh.
+    fn forget(&mut self) {
+        self.epoch += 1;
+        self.queue.clear();
+        let agenda = std::mem::take(&mut self.agenda);
+        self.slots_used -= agenda.values().filter(|held| held.slot).count();
     }
 
     fn keep(&mut self, at: Timestamp, mut held: Box<Held>) {

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use domain::{
     id::Nonce,
     ports::{Submission, Threads},
-    retry::{Class, Code, own},
+    retry::{Class, Code, Verdict, own},
     solve::{AMBIGUOUS_WAIT, AmbiguousPolicy, Decision, Fact, Refused},
 };
 
 use crate::{
     Inner,
-    driver::{Held, STORE_LOOK, Then},
+    driver::{Held, Then},
 };
 
 /// `Queued → Intent`, the submission, and the fact that came of it.
@@ -24,10 +24,19 @@ pub(crate) async fn submit(inner: Arc<Inner>, mut held: Box<Held>) -> Then {
             return held.settle(&inner, fact).await;
         }
         Decided::Refused(_) => Then::Gone,
-        Decided::StoreAway => Then::at(inner.now().plus(STORE_LOOK), held),
+        Decided::StoreAway => unsend(&inner, &held).await,
     };
     inner.breaker.learned_nothing(inner.now());
     then
+}
+
+/// The intent may have been written, its reply was lost, and nothing has left: say so about the attempt it would be.
+async fn unsend(inner: &Inner, held: &Held) -> Then {
+    let solve = &held.lease.solve;
+    let verdict = Verdict::Again { due: inner.now(), counted: false };
+    let fact = Fact::NotAccepted { code: own::NOT_SENT.into(), verdict };
+    inner.settle(solve.id, solve.attempt + 1, fact).await;
+    Then::Unsure
 }
 
 /// Sends the submission and says what is now known about the attempt.
@@ -87,7 +96,7 @@ pub(crate) async fn resolve(inner: Arc<Inner>, mut held: Box<Held>) -> Then {
             Decided::Done => return Then::at(due, held),
             Decided::Refused(Refused::Budget | Refused::Moved) => {}
             Decided::Refused(Refused::LeaseLost) => return Then::Gone,
-            Decided::StoreAway => return Then::at(inner.now().plus(STORE_LOOK), held),
+            Decided::StoreAway => return Then::Unsure,
         }
     }
     match decide(&inner, &mut held, Decision::WriteOff).await {
@@ -95,7 +104,7 @@ pub(crate) async fn resolve(inner: Arc<Inner>, mut held: Box<Held>) -> Then {
             inner.ring(waiting);
             Then::Gone
         }
-        Decided::StoreAway => Then::at(inner.now().plus(STORE_LOOK), held),
+        Decided::StoreAway => Then::Unsure,
     }
 }
 

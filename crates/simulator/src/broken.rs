@@ -99,7 +99,9 @@ impl Reply {
             let byte = rest.split_to(1);
             Some((Ok(Frame::data(byte)), rest))
         });
-        self.with(StreamBody::new(trickle).boxed_unsync())
+        let mut response = self.with(StreamBody::new(trickle).boxed_unsync());
+        response.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(self.text.len()));
+        response
     }
 
     /// The start of a success that goes on for 64 MiB.

@@ -36,7 +36,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Renews the one lease of a process, or takes it.
     async fn hold(&self, holder: Holder, now: Timestamp) -> Result<(), StoreError>;
 
-    /// Gives up the process's lease and all its solves, so that others go on at once.
+    /// Gives up the process's lease and all its solves, so that others (or itself, after a lost reply) go on at
+    /// once. An intent keeps its holder: should that process not come back, the attempt becomes ambiguous.
     async fn release(&self, holder: HolderId, now: Timestamp) -> Result<(), StoreError>;
 
     /// Takes solves that are due and free (or whose holder is dead), each with a fresh fence.

@@ -131,13 +131,20 @@ impl Protocol {
 
     /// Small enough to be quick: a planted bug shows within a few steps.
     fn small() -> Self {
-        Self { replicas: 2, crashes: 1, expiries: 1, losses: 1, ..Self::right(AmbiguousPolicy::Never) }
+        Self {
+            replicas: 2,
+            crashes: 1,
+            expiries: 1,
+            losses: 1,
+            ..Self::right(AmbiguousPolicy::Never)
+        }
     }
 
     /// Takes the solve when it is free or its holder is dead.
     fn lease(&self, world: &mut World, i: usize) -> Option<()> {
         let held = world.solve.holder;
-        let free = held.is_none_or(|h| (0..self.replicas).all(|j| holder(j) != h || !world.alive[j]));
+        let free =
+            held.is_none_or(|h| (0..self.replicas).all(|j| holder(j) != h || !world.alive[j]));
         let open = matches!(world.solve.stage, Stage::Queued | Stage::Intent | Stage::Ambiguous);
         if !free || !open || world.replicas[i] != Replica::Idle || !world.alive[i] {
             return None;
@@ -199,7 +206,8 @@ impl Protocol {
 impl World {
     /// Every task some live replica ever heard of is recorded or still known to that replica.
     fn no_known_task_is_lost(&self) -> bool {
-        let told = |number: u8| self.solve.task == Some(task(number)) || self.orphans.contains(&number);
+        let told =
+            |number: u8| self.solve.task == Some(task(number)) || self.orphans.contains(&number);
         let known = |number: u8| {
             self.replicas.iter().any(|r| {
                 matches!(r, Replica::Waiting(_, _, Reply::Task(t)) | Replica::Knows(_, _, Reply::Task(t)) if *t == number)
@@ -232,7 +240,9 @@ impl Model for Protocol {
         for i in 0..self.replicas {
             match &world.replicas[i] {
                 Replica::Idle => steps.push(Step::Lease(i)),
-                Replica::Leased(_) => steps.extend([Step::Intend(i), Step::Authorise(i), Step::WriteOff(i)]),
+                Replica::Leased(_) => {
+                    steps.extend([Step::Intend(i), Step::Authorise(i), Step::WriteOff(i)])
+                }
                 Replica::Intended(..) => steps.extend([Step::Send(i), Step::SendRefused(i)]),
                 Replica::Waiting(..) => steps.extend([Step::Hear(i), Step::LoseReply(i)]),
                 Replica::Knows(..) => steps.push(Step::Tell(i)),
@@ -288,9 +298,15 @@ impl Model for Protocol {
             Property::always("paid at most once, or authorised", |_, w: &World| {
                 u32::from(w.paid) <= 1 + w.solve.authorised
             }),
-            Property::always("at most one authorised resubmission", |_, w: &World| w.solve.authorised <= 1),
-            Property::always("a task someone heard of is never lost", |_, w: &World| w.no_known_task_is_lost()),
-            Property::sometimes("a task is recorded", |_, w: &World| w.solve.stage == Stage::Submitted),
+            Property::always("at most one authorised resubmission", |_, w: &World| {
+                w.solve.authorised <= 1
+            }),
+            Property::always("a task someone heard of is never lost", |_, w: &World| {
+                w.no_known_task_is_lost()
+            }),
+            Property::sometimes("a task is recorded", |_, w: &World| {
+                w.solve.stage == Stage::Submitted
+            }),
             Property::sometimes("an orphan is recorded", |p: &Protocol, w: &World| {
                 p.policy == AmbiguousPolicy::Never || !w.orphans.is_empty()
             }),
@@ -302,7 +318,8 @@ fn broken(protocol: Protocol) -> Vec<&'static str> {
     let checked = protocol.checker().threads(2).spawn_bfs().join();
     assert!(checked.unique_state_count() > 100, "the model moves");
     let found = checked.discoveries();
-    let always = |name: &&str| !name.starts_with("a task is recorded") && !name.starts_with("an orphan");
+    let always =
+        |name: &&str| !name.starts_with("a task is recorded") && !name.starts_with("an orphan");
     for name in ["a task is recorded", "an orphan is recorded"] {
         assert!(found.contains_key(name), "{name} is reachable");
     }
