@@ -1,0 +1,158 @@
+//! `memory:` the store for tests, trials and single processes that may forget: ordered maps behind one lock. It is the
+//! model the other stores are compared with.
+
+use std::{fmt, sync::Mutex};
+
+use async_trait::async_trait;
+use domain::{
+    claim::{Admission, Claim, Delivery, NewClaim},
+    dead_letter::DeadLetter,
+    id::{ClaimId, HolderId, SolveId},
+    lease::{Holder, Lease},
+    ledger::{Entry, Total},
+    ports::{
+        ActiveSolve, ClaimFilter, DeadLetterFilter, LeaseAsk, Note, Paged, Records, Scope, Settled,
+        StockLevel, Store, StoreError, Swept, TotalsAsk, Withdrawal,
+    },
+    solve::{Decision, Fact, Refused, Solve},
+    time::Timestamp,
+};
+
+use crate::{
+    readings, rules,
+    shelf::Shelf,
+    tables::{Claims, DeadLetters, Maps},
+};
+
+/// A store that lives as long as its process.
+#[derive(Default)]
+pub struct MemoryStore {
+    maps: Mutex<Maps>,
+}
+
+// === impl MemoryStore ===
+
+impl MemoryStore {
+    /// An empty store.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    fn with<T>(
+        &self,
+        decide: impl FnOnce(&mut Maps) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        // A rule that panicked may have left half a decision behind: nothing is built on that.
+        let mut maps = self.maps.lock().map_err(|_| StoreError::Unavailable {
+            backend: "memory",
+            source: "an earlier decision panicked; restart the process".into(),
+        })?;
+        decide(&mut maps)
+    }
+}
+
+impl fmt::Debug for MemoryStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryStore").finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl Store for MemoryStore {
+    async fn admit(&self, claim: NewClaim, now: Timestamp) -> Result<Admission, StoreError> {
+        self.with(|maps| rules::admit(maps, &claim, now))
+    }
+
+    async fn find_claim(&self, id: ClaimId) -> Result<Option<Claim>, StoreError> {
+        self.with(|maps| maps.get::<Claims>(&id))
+    }
+
+    async fn deliver(&self, id: ClaimId, now: Timestamp) -> Result<Option<Delivery>, StoreError> {
+        self.with(|maps| rules::deliver(maps, id, now))
+    }
+
+    async fn withdraw(
+        &self,
+        id: ClaimId,
+        now: Timestamp,
+    ) -> Result<Option<Withdrawal>, StoreError> {
+        self.with(|maps| rules::withdraw(maps, id, now))
+    }
+
+    async fn hold(&self, holder: Holder, _now: Timestamp) -> Result<(), StoreError> {
+        self.with(|maps| rules::hold(maps, holder))
+    }
+
+    async fn release(&self, holder: HolderId, _now: Timestamp) -> Result<(), StoreError> {
+        self.with(|maps| rules::release(maps, holder))
+    }
+
+    async fn lease(&self, ask: LeaseAsk, now: Timestamp) -> Result<Vec<Lease>, StoreError> {
+        self.with(|maps| rules::lease(maps, ask, now))
+    }
+
+    async fn advance(
+        &self,
+        lease: &Lease,
+        decision: Decision,
+        now: Timestamp,
+    ) -> Result<Result<Solve, Refused>, StoreError> {
+        self.with(|maps| rules::advance(maps, lease, &decision, now))
+    }
+
+    async fn settle(
+        &self,
+        solve: SolveId,
+        attempt: u32,
+        fact: Fact,
+        now: Timestamp,
+    ) -> Result<Settled, StoreError> {
+        self.with(|maps| rules::settle(maps, solve, attempt, &fact, now))
+    }
+
+    async fn note(&self, note: Note, now: Timestamp) -> Result<(), StoreError> {
+        self.with(|maps| rules::note(maps, &note, now))
+    }
+
+    async fn sweep(&self, limit: usize, now: Timestamp) -> Result<Swept, StoreError> {
+        self.with(|maps| rules::sweep(maps, limit, now))
+    }
+}
+
+#[async_trait]
+impl Records for MemoryStore {
+    async fn history(&self, filter: ClaimFilter) -> Result<Paged<Claim>, StoreError> {
+        self.with(|maps| readings::history(maps, &filter))
+    }
+
+    async fn active(&self, scope: Scope, limit: usize) -> Result<Vec<ActiveSolve>, StoreError> {
+        self.with(|maps| readings::active(maps, &scope, limit))
+    }
+
+    async fn totals(&self, ask: TotalsAsk) -> Result<Vec<Total>, StoreError> {
+        self.with(|maps| readings::totals(maps, &ask))
+    }
+
+    async fn dead_letters(
+        &self,
+        filter: DeadLetterFilter,
+    ) -> Result<Paged<DeadLetter>, StoreError> {
+        self.with(|maps| readings::dead_letters(maps, &filter))
+    }
+
+    async fn dead_letter(&self, id: SolveId) -> Result<Option<DeadLetter>, StoreError> {
+        self.with(|maps| maps.get::<DeadLetters>(&id))
+    }
+
+    async fn explain(&self, claim: ClaimId) -> Result<Vec<Entry>, StoreError> {
+        self.with(|maps| readings::explain(maps, claim))
+    }
+
+    async fn entries(&self, from: u64, limit: usize) -> Result<Vec<Entry>, StoreError> {
+        self.with(|maps| readings::entries(maps, from, limit))
+    }
+
+    async fn stock_levels(&self, now: Timestamp) -> Result<Vec<StockLevel>, StoreError> {
+        self.with(|maps| readings::stock_levels(maps, now))
+    }
+}

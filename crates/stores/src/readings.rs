@@ -1,0 +1,268 @@
+//! Every reading of the `Records` port, written once on top of a shelf. Nothing here decides anything.
+
+use std::{collections::BTreeMap, ops::RangeInclusive};
+
+use domain::{
+    claim::Claim,
+    dead_letter::DeadLetter,
+    fingerprint::Fingerprint,
+    id::{ClaimId, HolderId, SolveId, WorkerName},
+    ledger::{Entry, Total},
+    ports::{
+        ActiveSolve, ClaimFilter, Cursor, DeadLetterFilter, Paged, Scope, StockLevel, StoreError,
+        TotalsAsk,
+    },
+    solve::Solve,
+    time::{Day, Timestamp},
+    token::MIN_LEFT,
+};
+
+use crate::{
+    shelf::{Order, Shelf, Text},
+    tables::{
+        BySitekey, ByTime, ByWorker, Claims, DeadLetters, Died, Free, Held, Pages, Solves, Stock,
+        Subject, Told, Totals,
+    },
+};
+
+/// One call looks at no more records than this; a short page says where to go on.
+const MOST_SEEN: usize = 20_000;
+const LOT: usize = 256;
+
+/// Rows of an index: when, and whose.
+type Dated = Vec<(Timestamp, u64)>;
+
+/// Claims that match, newest first.
+pub(crate) fn history<S: Shelf>(
+    shelf: &S,
+    filter: &ClaimFilter,
+) -> Result<Paged<Claim>, StoreError> {
+    let lot = |from: Cursor| claim_rows(shelf, filter, from);
+    let read = |id| shelf.get::<Claims>(&ClaimId::from_number(id));
+    page(filter.from, filter.limit, lot, read, |claim| claim_matches(filter, claim))
+}
+
+/// Dead letters that match, newest first.
+pub(crate) fn dead_letters<S: Shelf>(
+    shelf: &S,
+    filter: &DeadLetterFilter,
+) -> Result<Paged<DeadLetter>, StoreError> {
+    let lot = |from: Cursor| {
+        let edge = |at, n| (at, SolveId::from_number(n));
+        let range = edge(Timestamp::default(), 0)..=edge(from.at, from.id);
+        let rows = shelf.scan::<Died>(range, Order::Falling, LOT)?;
+        Ok(rows.into_iter().map(|((at, id), ())| (at, id.number())).collect())
+    };
+    let read = |id| shelf.get::<DeadLetters>(&SolveId::from_number(id));
+    page(filter.from, filter.limit, lot, read, |letter| letter_matches(filter, letter))
+}
+
+/// One page of records found through an index. A cursor names the last record looked at.
+fn page<T>(
+    from: Option<Cursor>,
+    limit: usize,
+    lot: impl Fn(Cursor) -> Result<Dated, StoreError>,
+    read: impl Fn(u64) -> Result<Option<T>, StoreError>,
+    matches: impl Fn(&T) -> bool,
+) -> Result<Paged<T>, StoreError> {
+    let newest = Cursor { at: Timestamp::from_millis(u64::MAX), id: u64::MAX };
+    let mut start = match from {
+        Some(last) => before(last),
+        None => Some(newest),
+    };
+    let mut items = Vec::new();
+    let (mut seen, mut shown) = (0, None);
+    while let Some(cursor) = start {
+        let rows = lot(cursor)?;
+        let Some(&(at, id)) = rows.last() else { break };
+        start = if rows.len() < LOT { None } else { before(Cursor { at, id }) };
+        for (at, id) in rows {
+            if items.len() == limit || seen == MOST_SEEN {
+                return Ok(Paged { items, next: shown });
+            }
+            seen += 1;
+            let found = read(id)?.filter(|item| matches(item));
+            // A page that is full goes on after its last record; one cut short, after the last it looked at.
+            if found.is_some() || seen == MOST_SEEN {
+                shown = Some(Cursor { at, id });
+            }
+            items.extend(found);
+        }
+    }
+    Ok(Paged { items, next: None })
+}
+
+/// The place just before a record, newest first.
+fn before(last: Cursor) -> Option<Cursor> {
+    match last.id.checked_sub(1) {
+        Some(id) => Some(Cursor { id, ..last }),
+        None => {
+            let at = last.at.millis().checked_sub(1)?;
+            Some(Cursor { at: Timestamp::from_millis(at), id: u64::MAX })
+        }
+    }
+}
+
+/// The narrowest index there is for the filter.
+fn claim_rows<S: Shelf>(
+    shelf: &S,
+    filter: &ClaimFilter,
+    from: Cursor,
+) -> Result<Dated, StoreError> {
+    let (oldest, newest) = ((Timestamp::default(), ClaimId::from_number(0)), edge_of(from));
+    let named = |name: &str| {
+        let text = Text::new(name);
+        (text.clone(), oldest.0, oldest.1)..=(text, newest.0, newest.1)
+    };
+    let dated = |rows: Vec<((Text, Timestamp, ClaimId), ())>| {
+        rows.into_iter().map(|((_, at, id), ())| (at, id.number())).collect()
+    };
+    if let Some(sitekey) = &filter.sitekey {
+        return shelf.scan::<BySitekey>(named(sitekey), Order::Falling, LOT).map(dated);
+    }
+    if let Scope::Worker(worker) = &filter.scope {
+        return shelf.scan::<ByWorker>(named(worker.as_str()), Order::Falling, LOT).map(dated);
+    }
+    let rows = shelf.scan::<ByTime>(oldest..=newest, Order::Falling, LOT)?;
+    Ok(rows.into_iter().map(|((at, id), ())| (at, id.number())).collect())
+}
+
+fn edge_of(from: Cursor) -> (Timestamp, ClaimId) {
+    (from.at, ClaimId::from_number(from.id))
+}
+
+fn claim_matches(filter: &ClaimFilter, claim: &Claim) -> bool {
+    sees(&filter.scope, &claim.worker)
+        && filter.sitekey.as_ref().is_none_or(|key| claim.sitekey.as_ref() == Some(key))
+        && filter.kind.as_ref().is_none_or(|kind| *kind == claim.kind)
+        && filter.state.is_none_or(|state| state == claim.state)
+        && filter.project.as_ref().is_none_or(|project| *project == claim.project)
+}
+
+fn letter_matches(filter: &DeadLetterFilter, letter: &DeadLetter) -> bool {
+    sees(&filter.scope, &letter.worker)
+        && filter.code.as_ref().is_none_or(|code| *code == letter.code)
+        && filter.kind.as_ref().is_none_or(|kind| *kind == letter.kind)
+        && (filter.closed || letter.closed.is_none())
+}
+
+fn sees(scope: &Scope, worker: &WorkerName) -> bool {
+    match scope {
+        Scope::All => true,
+        Scope::Worker(own) => own == worker,
+    }
+}
+
+/// Solves under way, newest first.
+pub(crate) fn active<S: Shelf>(
+    shelf: &S,
+    scope: &Scope,
+    limit: usize,
+) -> Result<Vec<ActiveSolve>, StoreError> {
+    let number = |n| (Timestamp::from_millis(n), SolveId::from_number(n));
+    let held = |n| (HolderId::from_number(n), Timestamp::from_millis(n), SolveId::from_number(n));
+    let free = shelf.scan::<Free>(number(0)..=number(u64::MAX), Order::Rising, MOST_SEEN)?;
+    let held = shelf.scan::<Held>(held(0)..=held(u64::MAX), Order::Rising, MOST_SEEN)?;
+    let ids =
+        held.into_iter().map(|((_, _, id), ())| id).chain(free.into_iter().map(|((_, id), ())| id));
+    let mut found = Vec::new();
+    for id in ids {
+        found.extend(shelf.get::<Solves>(&id)?.filter(|solve| sees(scope, &solve.worker)));
+    }
+    found.sort_unstable_by_key(|solve| std::cmp::Reverse((solve.opened_at, solve.id)));
+    found.truncate(limit);
+    Ok(found.into_iter().map(shown).collect())
+}
+
+fn shown(solve: Solve) -> ActiveSolve {
+    ActiveSolve {
+        id: solve.id,
+        claims: solve.claims,
+        worker: solve.worker,
+        project: solve.project,
+        kind: solve.kind,
+        stage: solve.stage,
+        attempt: solve.attempt,
+        opened_at: solve.opened_at,
+        due: solve.due,
+        last_code: solve.failures.last().map(|failure| failure.code.clone()),
+    }
+}
+
+/// Sums of the days asked for.
+pub(crate) fn totals<S: Shelf>(shelf: &S, ask: &TotalsAsk) -> Result<Vec<Total>, StoreError> {
+    let after = Day::from_number(ask.to.number().saturating_add(1));
+    let range = (ask.from, Text::least())..=(after, Text::least());
+    let rows = shelf.scan::<Totals>(range, Order::Rising, usize::MAX)?;
+    let mine = rows.into_iter().map(|(_, total)| total);
+    Ok(mine.filter(|total| sees(&ask.scope, &total.worker)).collect())
+}
+
+/// Everything that happened to a claim, to the solve it waited for and to the one that paid for its token.
+pub(crate) fn explain<S: Shelf>(shelf: &S, id: ClaimId) -> Result<Vec<Entry>, StoreError> {
+    let mut subjects = vec![Subject::Claim(id)];
+    if let Some(claim) = shelf.get::<Claims>(&id)? {
+        let paid_by = claim.token.map(|token| token.solve);
+        subjects.extend(claim.solve.map(Subject::Solve));
+        subjects.extend(paid_by.filter(|paid| Some(*paid) != claim.solve).map(Subject::Solve));
+    }
+    let mut pages = Vec::new();
+    for subject in &subjects {
+        let range = (*subject, 0)..=(*subject, u64::MAX);
+        let rows = shelf.scan::<Told>(range, Order::Rising, MOST_SEEN)?;
+        pages.extend(rows.into_iter().map(|((_, seq), ())| seq));
+    }
+    pages.sort_unstable();
+    pages.dedup();
+    let mut entries = Vec::new();
+    for seq in pages {
+        let page = shelf.get::<Pages>(&seq)?.unwrap_or_default();
+        entries.extend(page.into_iter().filter(|entry| is_told_of(&subjects, entry)));
+    }
+    Ok(entries)
+}
+
+fn is_told_of(subjects: &[Subject], entry: &Entry) -> bool {
+    crate::rules::subject(entry).is_some_and(|subject| subjects.contains(&subject))
+}
+
+/// The ledger from `from` on.
+pub(crate) fn entries<S: Shelf>(
+    shelf: &S,
+    from: u64,
+    limit: usize,
+) -> Result<Vec<Entry>, StoreError> {
+    // A page has at least one entry, so `limit` pages hold enough.
+    let pages = shelf.scan::<Pages>(from..=u64::MAX, Order::Rising, limit)?;
+    let all = pages.into_iter().flat_map(|(_, page)| page);
+    Ok(all.filter(|entry| entry.seq >= from).take(limit).collect())
+}
+
+/// Unassigned usable tokens by fingerprint.
+pub(crate) fn stock_levels<S: Shelf>(
+    shelf: &S,
+    now: Timestamp,
+) -> Result<Vec<StockLevel>, StoreError> {
+    let mut levels: BTreeMap<Fingerprint, StockLevel> = BTreeMap::new();
+    for ((fingerprint, usable_until, _), stocked) in
+        shelf.scan::<Stock>(all_stock(), Order::Rising, usize::MAX)?
+    {
+        if now.plus(MIN_LEFT) <= usable_until {
+            let level = levels.entry(fingerprint).or_insert(StockLevel {
+                fingerprint,
+                kind: stocked.kind,
+                usable: 0,
+                next_expiry: Some(usable_until),
+            });
+            level.usable += 1;
+        }
+    }
+    Ok(levels.into_values().collect())
+}
+
+fn all_stock() -> RangeInclusive<(Fingerprint, Timestamp, SolveId)> {
+    let edge = |byte, n| {
+        (Fingerprint::from_bytes([byte; 32]), Timestamp::from_millis(n), SolveId::from_number(n))
+    };
+    edge(0, 0)..=edge(u8::MAX, u64::MAX)
+}

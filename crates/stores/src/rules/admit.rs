@@ -1,0 +1,318 @@
+//! An arriving claim: replayed under its key, served from stock, joined to a solve under way, or opened.
+
+use domain::{
+    challenge::Sharing,
+    claim::{Admission, Claim, ClaimState, KeyRule, NewClaim, Source},
+    fingerprint::KeyHash,
+    id::{ClaimId, SolveId},
+    ledger::{Counts, Event},
+    money::Money,
+    ports::StoreError,
+    solve::{Origin, Solve, Stage},
+    time::Timestamp,
+    token::{MIN_LEFT, Token},
+};
+
+use crate::{
+    shelf::{KeyBytes, Order, ShelfMut, Text},
+    tables::{
+        Challenges, Claims, Expiries, Joinable, Keyed, Keys, Solves, Spending, Spent, Stock,
+        Stocked,
+    },
+};
+
+use super::{
+    deliver::{hand_out, tell_delivered},
+    garbage::KEY_KEPT,
+    keep,
+    place::allotted,
+    step::Step,
+};
+
+/// Decides an arriving claim.
+pub(crate) fn admit<S: ShelfMut>(
+    shelf: &mut S,
+    new: &NewClaim,
+    now: Timestamp,
+) -> Result<Admission, StoreError> {
+    if shelf.has::<Claims>(&new.id)? || shelf.has::<Solves>(&new.solve)? {
+        return Ok(Admission::NameTaken);
+    }
+    let mut step = Step::new(shelf, now);
+    let admission = match recognise(&step, new)? {
+        Recognised::Another(id) => return Ok(Admission::Mismatch(id)),
+        Recognised::Same(claim) => Admission::Replayed(replay(&mut step, new, claim)?),
+        Recognised::Unknown => decide_new(&mut step, new)?,
+    };
+    step.finish()?;
+    Ok(admission)
+}
+
+fn decide_new<S: ShelfMut>(
+    step: &mut Step<'_, S>,
+    new: &NewClaim,
+) -> Result<Admission, StoreError> {
+    if let Some(stocked) = take_stock(step, new)? {
+        return Ok(Admission::Stocked(serve(step, new, stocked.token)?));
+    }
+    if let Some(solve) = find_joinable(step, new)? {
+        return Ok(Admission::Joined(join(step, new, solve)?));
+    }
+    let spent = spent_today(step, new)?;
+    if let Some(limit) = used_up(new, spent) {
+        let until = step.now.day().end();
+        return Ok(Admission::OverBudget { limit, until });
+    }
+    Ok(Admission::Opened(open(step, new, spent)?))
+}
+
+// === replay ===
+
+/// What a claim's key says about it.
+enum Recognised {
+    Unknown,
+    Same(Claim),
+    Another(ClaimId),
+}
+
+fn recognise<S: ShelfMut>(step: &Step<'_, S>, new: &NewClaim) -> Result<Recognised, StoreError> {
+    let Some(hash) = key_of(new) else { return Ok(Recognised::Unknown) };
+    let Some(row) = step.shelf.get::<Keys>(&KeyBytes::from(&hash))? else {
+        return Ok(Recognised::Unknown);
+    };
+    let Some(claim) = step.shelf.get::<Claims>(&row.claim)? else {
+        return Ok(Recognised::Unknown);
+    };
+    if !still_known(&new.key, &claim, step.now) {
+        return Ok(Recognised::Unknown);
+    }
+    if row.fingerprint != new.fingerprint {
+        return Ok(Recognised::Another(row.claim));
+    }
+    Ok(Recognised::Same(claim))
+}
+
+fn key_of(new: &NewClaim) -> Option<KeyHash> {
+    match new.key {
+        KeyRule::Named(hash) | KeyRule::Derived { hash, .. } => Some(hash),
+        KeyRule::Own => None,
+    }
+}
+
+/// A worker's own key stands for its claim for a day after the end, whatever the end was. A derived one stands for
+/// work in flight, and for its token as long as that is worth having.
+fn still_known(rule: &KeyRule, claim: &Claim, now: Timestamp) -> bool {
+    let Some(ended_at) = claim.ended_at else { return true };
+    match rule {
+        KeyRule::Named(_) => now < ended_at.plus(KEY_KEPT),
+        KeyRule::Derived { window, .. } => {
+            claim.state == ClaimState::Served
+                && now < ended_at.plus(*window)
+                && claim.token.as_ref().is_some_and(|token| token.is_usable(now))
+        }
+        KeyRule::Own => false,
+    }
+}
+
+fn replay<S: ShelfMut>(
+    step: &mut Step<'_, S>,
+    new: &NewClaim,
+    claim: Claim,
+) -> Result<Claim, StoreError> {
+    step.tell_with(&claim, Event::Replayed, saving(new));
+    match claim.token.clone() {
+        Some(token)
+            if new.collect && claim.state == ClaimState::Served && token.is_usable(step.now) =>
+        {
+            hand_out(step, claim, &token)
+        }
+        Some(_) | None => Ok(claim),
+    }
+}
+
+fn saving(new: &NewClaim) -> Counts {
+    Counts { saved: new.price.unwrap_or_default(), ..Counts::default() }
+}
+
+// === stock ===
+
+/// The token to serve: of exclusive ones the first to die, which leaves the stock; of shared ones the last to die.
+fn take_stock<S: ShelfMut>(
+    step: &mut Step<'_, S>,
+    new: &NewClaim,
+) -> Result<Option<Stocked>, StoreError> {
+    let edge = |at, n| (new.fingerprint, at, SolveId::from_number(n));
+    let usable =
+        edge(step.now.plus(MIN_LEFT), 0)..=edge(Timestamp::from_millis(u64::MAX), u64::MAX);
+    let exclusive = new.challenge.kind().sharing() == Sharing::Exclusive;
+    let order = if exclusive { Order::Rising } else { Order::Falling };
+    let Some((key, stocked)) = step.shelf.scan::<Stock>(usable, order, 1)?.pop() else {
+        return Ok(None);
+    };
+    if exclusive {
+        let (fingerprint, usable_until, solve) = key;
+        step.shelf.take::<Stock>(&key)?;
+        step.shelf.take::<Expiries>(&(usable_until, fingerprint, solve))?;
+    }
+    Ok(Some(stocked))
+}
+
+fn serve<S: ShelfMut>(
+    step: &mut Step<'_, S>,
+    new: &NewClaim,
+    token: Token,
+) -> Result<Claim, StoreError> {
+    let mut claim = claim_of(new, step.now);
+    claim.state = ClaimState::Served;
+    claim.source = Some(Source::Stock);
+    claim.ended_at = Some(step.now);
+    claim.cost = Some(Money::ZERO);
+    let counts = Counts { claims: 1, stocked: 1, ..saving(new) };
+    step.tell_with(&claim, allotted(&token, Source::Stock), counts);
+    if new.collect {
+        claim.delivered_at = Some(step.now);
+        tell_delivered(step, &claim, &token);
+    }
+    claim.token = Some(token);
+    remember(step, new, &claim)?;
+    Ok(claim)
+}
+
+// === join ===
+
+fn find_joinable<S: ShelfMut>(
+    step: &Step<'_, S>,
+    new: &NewClaim,
+) -> Result<Option<Solve>, StoreError> {
+    let edge = |n| (new.fingerprint, SolveId::from_number(n));
+    let rows = step.shelf.scan::<Joinable>(edge(0)..=edge(u64::MAX), Order::Rising, 1)?;
+    match rows.first() {
+        Some(((_, id), ())) => keep::named_solve(step.shelf, *id).map(Some),
+        None => Ok(None),
+    }
+}
+
+fn join<S: ShelfMut>(
+    step: &mut Step<'_, S>,
+    new: &NewClaim,
+    before: Solve,
+) -> Result<Claim, StoreError> {
+    let mut claim = claim_of(new, step.now);
+    claim.solve = Some(before.id);
+    step.tell_with(&claim, Event::Joined, saving(new));
+    let mut solve = before.clone();
+    solve.claims.push(claim.id);
+    if solve.stage == Stage::Overdue {
+        // Somebody wants it again.
+        solve.stage = Stage::Submitted;
+    }
+    keep::solve(step.shelf, &before, &solve)?;
+    remember(step, new, &claim)?;
+    Ok(claim)
+}
+
+// === open ===
+
+fn spent_today<S: ShelfMut>(step: &Step<'_, S>, new: &NewClaim) -> Result<Spent, StoreError> {
+    let key = (step.now.day(), Text::new(new.worker.as_str()));
+    Ok(step.shelf.get::<Spending>(&key)?.unwrap_or_default())
+}
+
+/// Which limit one more solve would break.
+fn used_up(new: &NewClaim, spent: Spent) -> Option<&'static str> {
+    let price = new.price.unwrap_or_default();
+    let over = |limit: Money| spent.listed + price > limit;
+    if new.allowance.solves_per_day.is_some_and(|limit| spent.opened >= limit) {
+        Some("solves_per_day")
+    } else if new.allowance.cost_per_day.is_some_and(over) {
+        Some("cost_per_day")
+    } else {
+        None
+    }
+}
+
+fn open<S: ShelfMut>(
+    step: &mut Step<'_, S>,
+    new: &NewClaim,
+    spent: Spent,
+) -> Result<Claim, StoreError> {
+    let mut claim = claim_of(new, step.now);
+    claim.solve = Some(new.solve);
+    step.tell(&claim, Event::Opened { basis: new.basis.as_ref().to_owned() });
+    keep::new_solve(step.shelf, &solve_of(new, step.now))?;
+    step.shelf.put::<Challenges>(new.solve, new.challenge.clone())?;
+    let now =
+        Spent { opened: spent.opened + 1, listed: spent.listed + new.price.unwrap_or_default() };
+    step.shelf.put::<Spending>((step.now.day(), Text::new(new.worker.as_str())), now)?;
+    remember(step, new, &claim)?;
+    Ok(claim)
+}
+
+/// Writes the new claim and its key.
+fn remember<S: ShelfMut>(
+    step: &mut Step<'_, S>,
+    new: &NewClaim,
+    claim: &Claim,
+) -> Result<(), StoreError> {
+    if let Some(hash) = claim.key {
+        let row = Keyed { claim: claim.id, fingerprint: new.fingerprint };
+        step.shelf.put::<Keys>(KeyBytes::from(&hash), row)?;
+    }
+    keep::new_claim(step.shelf, claim)
+}
+
+fn claim_of(new: &NewClaim, now: Timestamp) -> Claim {
+    Claim {
+        id: new.id,
+        worker: new.worker.clone(),
+        project: new.project.clone(),
+        door: new.door,
+        kind: new.challenge.kind().clone(),
+        sitekey: new.challenge.sitekey().map(str::to_owned),
+        pageurl: new.challenge.pageurl().map(|page| page.as_str().to_owned()),
+        basis: new.basis.clone(),
+        fingerprint: new.fingerprint,
+        key: key_of(new),
+        solve: None,
+        state: ClaimState::Waiting,
+        source: None,
+        opened_at: now,
+        deadline: new.deadline,
+        ended_at: None,
+        delivered_at: None,
+        token: None,
+        code: None,
+        attempts: 0,
+        polls: 0,
+        cost: None,
+        callback_url: new.callback_url.clone(),
+    }
+}
+
+fn solve_of(new: &NewClaim, now: Timestamp) -> Solve {
+    Solve {
+        id: new.solve,
+        origin: Origin::Claim(new.id),
+        fingerprint: new.fingerprint,
+        kind: new.challenge.kind().clone(),
+        worker: new.worker.clone(),
+        project: new.project.clone(),
+        claims: vec![new.id],
+        stage: Stage::Queued,
+        fence: domain::lease::Fence::default(),
+        holder: None,
+        attempt: 0,
+        nonce: None,
+        task: None,
+        opened_at: now,
+        accepted_at: None,
+        due: now,
+        authorised: 0,
+        recoveries: 0,
+        failures: Vec::new(),
+        polls: 0,
+        price: new.price,
+        policy: new.policy,
+        ended_at: None,
+    }
+}

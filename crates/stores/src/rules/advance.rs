@@ -1,0 +1,100 @@
+//! Fenced decisions: they may spend, so they need a living holder, the current fence, and room in the day's budget.
+
+use domain::{
+    lease::Lease,
+    ports::StoreError,
+    retry::{Code, own},
+    solve::{AmbiguousPolicy, Decision, Origin, Refused, Solve, Stage},
+    time::Timestamp,
+};
+
+use crate::{
+    shelf::{Shelf, ShelfMut},
+    tables::{Authorised, Solves},
+};
+
+use super::{bury::bury, keep, lease::is_alive, place::Effort, step::Step};
+
+/// Applies a decision, or says why not.
+pub(crate) fn advance<S: ShelfMut>(
+    shelf: &mut S,
+    lease: &Lease,
+    decision: &Decision,
+    now: Timestamp,
+) -> Result<Result<Solve, Refused>, StoreError> {
+    let Some(before) = shelf.get::<Solves>(&lease.solve.id)? else {
+        return Ok(Err(Refused::Moved));
+    };
+    let decision = in_demand(&before, decision);
+    if let Err(refused) = check(shelf, lease, &before, &decision, now)? {
+        return Ok(Err(refused));
+    }
+    let mut solve = before.clone();
+    let events = match solve.decide(lease.fence, &decision, now) {
+        Ok(events) => events,
+        Err(refused) => return Ok(Err(refused)),
+    };
+    let mut step = Step::new(shelf, now);
+    step.tell_all(&solve, events);
+    if matches!(decision, Decision::Authorise { .. }) {
+        let count = authorised_today(step.shelf, now)? + 1;
+        step.shelf.put::<Authorised>(now.day(), count)?;
+    }
+    let claims = match solve.stage {
+        Stage::Failed => std::mem::take(&mut solve.claims),
+        Stage::Queued
+        | Stage::Intent
+        | Stage::Submitted
+        | Stage::Overdue
+        | Stage::Ambiguous
+        | Stage::Ready => Vec::new(),
+    };
+    keep::solve(step.shelf, &before, &solve)?;
+    if solve.stage == Stage::Failed {
+        bury(&mut step, &solve, &claims, &Code::from(own::AMBIGUOUS), &Effort::so_far(&solve))?;
+    }
+    step.finish()?;
+    Ok(Ok(solve))
+}
+
+/// One more attempt that nobody waits for would be paid for nothing: it is written off instead.
+fn in_demand(solve: &Solve, decision: &Decision) -> Decision {
+    let wanted = !solve.claims.is_empty() || solve.origin == Origin::Refill;
+    match decision {
+        Decision::Authorise { .. } if !wanted => Decision::WriteOff,
+        Decision::Authorise { .. } | Decision::Intend { .. } | Decision::WriteOff => {
+            decision.clone()
+        }
+    }
+}
+
+fn check<S: Shelf>(
+    shelf: &S,
+    lease: &Lease,
+    solve: &Solve,
+    decision: &Decision,
+    now: Timestamp,
+) -> Result<Result<(), Refused>, StoreError> {
+    if lease.fence == solve.fence && solve.stage.is_final() {
+        return Ok(Err(Refused::Moved));
+    }
+    let held = lease.fence == solve.fence && solve.holder == Some(lease.holder);
+    if !held || !is_alive(shelf, lease.holder, now)? {
+        return Ok(Err(Refused::LeaseLost));
+    }
+    if !matches!(decision, Decision::Authorise { .. }) {
+        return Ok(Ok(()));
+    }
+    let allowed = solve.policy.ambiguous == AmbiguousPolicy::ResubmitOnce && solve.authorised == 0;
+    if !allowed || solve.stage != Stage::Ambiguous {
+        return Ok(Err(Refused::Moved));
+    }
+    if authorised_today(shelf, now)? >= solve.policy.ambiguity_budget {
+        return Ok(Err(Refused::Budget));
+    }
+    Ok(Ok(()))
+}
+
+fn authorised_today<S: Shelf>(shelf: &S, now: Timestamp) -> Result<u32, StoreError> {
+    Ok(shelf.get::<Authorised>(&now.day())?.unwrap_or(0))
+}

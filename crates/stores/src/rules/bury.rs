@@ -1,0 +1,132 @@
+//! What becomes of a solve that brings nothing: its claims fail, and a dead letter keeps the cause chain. There is
+//! one letter per solve, and none when nobody waited.
+
+use domain::{
+    claim::{Claim, ClaimState},
+    dead_letter::{Closed, Closing, DeadLetter},
+    id::{ClaimId, SolveId},
+    ledger::Event,
+    money::Money,
+    ports::StoreError,
+    retry::Code,
+    solve::{Origin, Solve},
+};
+
+use crate::{
+    shelf::ShelfMut,
+    tables::{DeadLetters, Died},
+};
+
+use super::{
+    keep,
+    place::Effort,
+    step::{About, Step},
+};
+
+/// Fails the claims that waited for the solve and keeps a dead letter for them.
+pub(super) fn bury<S: ShelfMut>(
+    step: &mut Step<'_, S>,
+    solve: &Solve,
+    claims: &[ClaimId],
+    code: &Code,
+    effort: &Effort,
+) -> Result<(), StoreError> {
+    for id in claims {
+        let before = keep::named_claim(step.shelf, *id)?;
+        end(step, &before, ClaimState::Failed, Some(code.clone()), effort)?;
+    }
+    match claims.first() {
+        Some(first) => write_letter(step, solve, *first, claims, code),
+        None => refresh_letter(step, solve),
+    }
+}
+
+/// Ends a waiting claim without a token.
+pub(super) fn end<S: ShelfMut>(
+    step: &mut Step<'_, S>,
+    before: &Claim,
+    state: ClaimState,
+    code: Option<Code>,
+    effort: &Effort,
+) -> Result<Claim, StoreError> {
+    let own = effort.origin == Some(Origin::Claim(before.id));
+    let mut claim = before.clone();
+    claim.state = state;
+    claim.code.clone_from(&code);
+    claim.ended_at = Some(step.now);
+    claim.attempts = effort.attempts;
+    claim.polls = effort.polls;
+    claim.cost = if own { effort.cost } else { Some(Money::ZERO) };
+    step.tell(&claim, Event::Ended { state, code });
+    step.ended.push(claim.id);
+    keep::claim(step.shelf, before, &claim)?;
+    Ok(claim)
+}
+
+/// Keeps a dead letter for `claims`, or adds to the one that is there.
+pub(super) fn write_letter<S: ShelfMut>(
+    step: &mut Step<'_, S>,
+    solve: &Solve,
+    witness: ClaimId,
+    claims: &[ClaimId],
+    code: &Code,
+) -> Result<(), StoreError> {
+    if let Some(mut letter) = step.shelf.get::<DeadLetters>(&solve.id)? {
+        letter.claims.extend_from_slice(claims);
+        learn(&mut letter, solve);
+        return step.shelf.put::<DeadLetters>(solve.id, letter);
+    }
+    let witness = keep::named_claim(step.shelf, witness)?;
+    let letter = DeadLetter {
+        id: solve.id,
+        claims: claims.to_vec(),
+        worker: solve.worker.clone(),
+        project: solve.project.clone(),
+        kind: solve.kind.clone(),
+        sitekey: witness.sitekey,
+        pageurl: witness.pageurl,
+        code: code.clone(),
+        attempts: solve.attempt,
+        causes: solve.failures.clone(),
+        cost: solve.spent(),
+        died_at: step.now,
+        closed: None,
+    };
+    step.tell(solve, Event::DeadLettered { code: code.clone() });
+    step.shelf.put::<Died>((step.now, solve.id), ())?;
+    step.shelf.put::<DeadLetters>(solve.id, letter)
+}
+
+/// A solve whose claims lapsed earlier has its letter already; what happened since belongs into it.
+fn refresh_letter<S: ShelfMut>(step: &mut Step<'_, S>, solve: &Solve) -> Result<(), StoreError> {
+    match step.shelf.get::<DeadLetters>(&solve.id)? {
+        Some(mut letter) if letter.closed.is_none() => {
+            learn(&mut letter, solve);
+            step.shelf.put::<DeadLetters>(solve.id, letter)
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// The answer came after all.
+pub(super) fn close_letter<S: ShelfMut>(
+    step: &mut Step<'_, S>,
+    solve: &Solve,
+    id: SolveId,
+) -> Result<(), StoreError> {
+    let Some(mut letter) = step.shelf.get::<DeadLetters>(&id)? else { return Ok(()) };
+    if letter.closed.is_some() {
+        return Ok(());
+    }
+    letter.closed = Some(Closed { at: step.now, how: Closing::LateAnswer });
+    let mut about = About::from(solve);
+    about.solve = Some(id);
+    step.tell(about, Event::DeadLetterClosed);
+    step.shelf.put::<DeadLetters>(id, letter)
+}
+
+fn learn(letter: &mut DeadLetter, solve: &Solve) {
+    letter.attempts = solve.attempt;
+    letter.causes.clone_from(&solve.failures);
+    letter.cost = solve.spent();
+}

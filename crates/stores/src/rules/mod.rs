@@ -1,0 +1,39 @@
+//! Every decision of the `Store` port, written once on top of a shelf. A rule reads and checks before it writes, so
+//! a refused decision changes nothing; its entries are part of the same step.
+//!
+//! - [`admit`], [`deliver`], [`withdraw`]: what callers ask
+//! - [`lease`], [`advance`], [`settle`]: what the driver does
+//! - [`sweep`]: what time does; [`note`]: entries without a state change
+//! - `place`: who gets a token; `bury`: what becomes of a failed solve; `keep`: records and their indexes;
+//!   `step`: the ledger
+
+mod admit;
+mod advance;
+mod bury;
+mod deliver;
+mod garbage;
+mod keep;
+mod lease;
+mod note;
+mod place;
+mod settle;
+mod step;
+mod sweep;
+mod withdraw;
+
+pub(crate) use admit::admit;
+pub(crate) use advance::advance;
+pub(crate) use deliver::deliver;
+pub(crate) use lease::{hold, lease, release};
+pub(crate) use note::note;
+pub(crate) use settle::settle;
+pub(crate) use step::subject;
+pub(crate) use sweep::sweep;
+pub(crate) use withdraw::withdraw;
+
+use domain::ports::StoreError;
+
+/// Something a record points at is not there.
+fn missing(what: &'static str, why: String) -> StoreError {
+    StoreError::Corrupt { backend: "shelf", what, source: why.into() }
+}

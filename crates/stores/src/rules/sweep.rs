@@ -1,0 +1,121 @@
+//! What time does: claims lapse, tokens nobody fetched serve others, tokens in stock die, old records are dropped.
+
+use std::time::Duration;
+
+use domain::{
+    challenge::Sharing,
+    claim::{Claim, ClaimState},
+    fingerprint::Fingerprint,
+    id::{ClaimId, SolveId},
+    ports::{StoreError, Swept},
+    retry::{Code, own},
+    solve::Stage,
+    time::Timestamp,
+    token::MIN_LEFT,
+};
+
+use crate::{
+    shelf::{Order, ShelfMut},
+    tables::{Expiries, Stock, Watched},
+};
+
+use super::{
+    bury, deliver, garbage, keep,
+    place::{self, Effort},
+    step::Step,
+    withdraw::{give_back, unfetched},
+};
+
+/// Sweeps at most `limit` records of each sort.
+pub(crate) fn sweep<S: ShelfMut>(
+    shelf: &mut S,
+    limit: usize,
+    now: Timestamp,
+) -> Result<Swept, StoreError> {
+    let mut step = Step::new(shelf, now);
+    let mut swept = Swept::default();
+    lapse_watched(&mut step, limit, &mut swept)?;
+    swept.wasted += clear_stock(&mut step, limit)?;
+    swept.dropped = garbage::drop_old(step.shelf, limit, now)?;
+    step.finish()?;
+    Ok(swept)
+}
+
+fn lapse_watched<S: ShelfMut>(
+    step: &mut Step<'_, S>,
+    limit: usize,
+    swept: &mut Swept,
+) -> Result<(), StoreError> {
+    let least = (Timestamp::default(), ClaimId::from_number(0));
+    let most = (step.now, ClaimId::from_number(u64::MAX));
+    let rows = step.shelf.scan::<Watched>(least..=most, Order::Rising, limit)?;
+    let mut served = Vec::new();
+    for ((_, id), ()) in rows {
+        let claim = keep::named_claim(step.shelf, id)?;
+        if claim.state == ClaimState::Waiting {
+            lapse_waiting(step, &claim)?;
+            swept.lapsed.push(id);
+        } else {
+            served.push(claim);
+        }
+    }
+    // Last, so that no token is passed on to a claim that lapses in the same sweep.
+    for claim in served {
+        lapse_unfetched(step, &claim, swept)?;
+    }
+    Ok(())
+}
+
+fn lapse_waiting<S: ShelfMut>(step: &mut Step<'_, S>, before: &Claim) -> Result<(), StoreError> {
+    let code = Code::from(own::DEADLINE);
+    let Some(id) = before.solve else {
+        bury::end(step, before, ClaimState::Lapsed, Some(code), &Effort::NONE)?;
+        return Ok(());
+    };
+    let effort = Effort::so_far(&keep::named_solve(step.shelf, id)?);
+    bury::end(step, before, ClaimState::Lapsed, Some(code.clone()), &effort)?;
+    match place::leave(step, before.id, id, own::DEADLINE)? {
+        Some(solve) if solve.stage != Stage::Ready => {
+            bury::write_letter(step, &solve, before.id, &[before.id], &code)
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+fn lapse_unfetched<S: ShelfMut>(
+    step: &mut Step<'_, S>,
+    claim: &Claim,
+    swept: &mut Swept,
+) -> Result<(), StoreError> {
+    if let Some(token) = unfetched(claim, step.now) {
+        let code = Some(Code::from(own::DEADLINE));
+        give_back(step, claim, token, ClaimState::Lapsed, code)?;
+        swept.lapsed.push(claim.id);
+        swept.banked += 1;
+    } else if let Some(token) = &claim.token
+        && deliver::expire(step, claim, token)?
+    {
+        swept.wasted += 1;
+    }
+    Ok(())
+}
+
+/// Removes tokens that died in stock. A shared answer has served its purpose; an exclusive one is wasted.
+fn clear_stock<S: ShelfMut>(step: &mut Step<'_, S>, limit: usize) -> Result<usize, StoreError> {
+    let dead = step.now.plus(MIN_LEFT).minus(Duration::from_millis(1));
+    let edge = |at, byte, n| (at, Fingerprint::from_bytes([byte; 32]), SolveId::from_number(n));
+    let range = edge(Timestamp::default(), 0, 0)..=edge(dead, u8::MAX, u64::MAX);
+    let mut wasted = 0;
+    for (key, ()) in step.shelf.scan::<Expiries>(range, Order::Rising, limit)? {
+        let (usable_until, fingerprint, solve) = key;
+        step.shelf.take::<Expiries>(&key)?;
+        let stocked = step.shelf.take::<Stock>(&(fingerprint, usable_until, solve))?;
+        if let Some(stocked) = stocked
+            && stocked.kind.sharing() == Sharing::Exclusive
+        {
+            place::waste(step, &stocked, &stocked.token);
+            wasted += 1;
+        }
+    }
+    Ok(wasted)
+}
