@@ -11,7 +11,8 @@ use std::{
 use domain::{challenge::Challenge, id::Nonce, retry::Code, time::Timestamp};
 
 use crate::{
-    behaviour::{Behaviour, BehaviourConfig, Fate, PollEffect, SubmitEffect},
+    behaviour::{Behaviour, Fate, PollEffect, SubmitEffect},
+    config::BehaviourConfig,
     faults::{Call, Fault, FaultPlan, Planned},
     ledger::{Accepted, Ledger},
 };

@@ -7,47 +7,21 @@ use std::{
 };
 
 use domain::{
-    challenge::{Challenge, Kind},
+    challenge::Challenge,
     id::{Nonce, TaskId},
     money::Money,
     ports::{Feedback, Threads},
     retry::Code,
-    secret::Secret,
     time::Timestamp,
 };
 
 use crate::{
     answers::{self, Told},
     bans::Bans,
+    config::BehaviourConfig,
     ledger::{Accepted, Ledger, hex},
-    pace::{self, LONGEST, SolveTime},
+    pace::LONGEST,
 };
-
-/// What sort of provider it is.
-#[derive(Clone, Debug)]
-pub struct BehaviourConfig {
-    /// Equal seeds and equal calls give equal answers.
-    pub seed: u64,
-    /// How many tasks it works on at once; `None` for any number.
-    pub threads: Option<u32>,
-    /// Times as seen at real providers instead of pleasant ones.
-    pub realistic: bool,
-    /// Times for single kinds, instead of either.
-    pub solve_times: BTreeMap<Kind, SolveTime>,
-    /// Prices for single kinds, instead of the usual ones.
-    pub prices: BTreeMap<Kind, Money>,
-    /// What is on the account at the start.
-    pub balance: Money,
-    /// CaptchaAI's ways: threads instead of prices, `threadsinfo`, numbers as ids for reCAPTCHA, `result` and
-    /// `user_agent`, `ERROR_ZERO_BALANCE` when no thread is free.
-    pub captchaai: bool,
-    /// The documented temporary bans.
-    pub bans: bool,
-    /// The account's key; `None` takes any of 32 characters.
-    pub key: Option<Secret>,
-    /// How long after it was solved a result can be fetched.
-    pub retention: Duration,
-}
 
 /// What the provider does, and its account of it.
 #[derive(Clone, Debug)]
@@ -117,50 +91,6 @@ const REPORT_WINDOW: Duration = Duration::from_secs(15 * 60);
 const SLOW: Duration = Duration::from_secs(60);
 /// Names have at least ten digits, also when virtual time starts at zero.
 const FIRST_TASK: u64 = 2_000_000_000;
-
-// === impl BehaviourConfig ===
-
-impl BehaviourConfig {
-    /// A pleasant provider with plenty of threads and money.
-    pub fn new(seed: u64) -> Self {
-        Self {
-            seed,
-            threads: None,
-            realistic: false,
-            solve_times: BTreeMap::new(),
-            prices: BTreeMap::new(),
-            balance: Money::from_micros(1_000_000_000),
-            captchaai: false,
-            bans: false,
-            key: None,
-            retention: Duration::from_secs(600),
-        }
-    }
-
-    /// Every task takes exactly this long.
-    #[must_use]
-    pub fn solving_in(mut self, length: Duration) -> Self {
-        let kinds = Kind::known().map(|kind| (kind, SolveTime::exactly(length)));
-        self.solve_times = kinds.collect();
-        self
-    }
-
-    fn solve_time(&self, kind: &Kind) -> SolveTime {
-        let usual = if self.realistic { SolveTime::realistic } else { SolveTime::pleasant };
-        self.solve_times.get(kind).copied().unwrap_or_else(|| usual(kind))
-    }
-
-    fn price(&self, kind: &Kind) -> Money {
-        let usual = if self.captchaai { Money::ZERO } else { pace::price(kind) };
-        self.prices.get(kind).copied().unwrap_or(usual)
-    }
-}
-
-impl Default for BehaviourConfig {
-    fn default() -> Self {
-        Self::new(1)
-    }
-}
 
 // === impl Behaviour ===
 

@@ -2,7 +2,7 @@
 //! tokens are made up, and its ledger is the judge of what the gateway paid for.
 //!
 //! # Layout
-//! - [`behaviour`]: what the provider does, pure; [`pace`]: how long it takes and what it costs;
+//! - [`behaviour`]: what the provider does, pure; [`config`]: what sort it is; [`pace`]: how long it takes and what it costs;
 //!   [`answers`]: what it answers; `bans`: whom it shuts out
 //! - [`faults`]: what goes wrong on demand; [`ledger`]: what was received, accepted, charged, answered
 //! - [`account`]: the three of them together, shared by both fronts
@@ -19,6 +19,7 @@ mod bans;
 pub mod behaviour;
 mod broken;
 pub mod clock;
+pub mod config;
 mod exchange;
 pub mod faults;
 pub mod ledger;
@@ -28,7 +29,8 @@ pub mod server;
 
 pub use account::Account;
 pub use answers::task_of;
-pub use behaviour::{Behaviour, BehaviourConfig};
+pub use behaviour::Behaviour;
+pub use config::BehaviourConfig;
 pub use faults::{Call, Fault, FaultPlan, Planned};
 pub use ledger::Ledger;
 pub use provider::{Latency, SimProvider};

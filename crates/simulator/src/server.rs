@@ -23,9 +23,9 @@ use tokio::{
 
 use crate::{
     account::Account,
-    behaviour::BehaviourConfig,
     broken::{self, Abort, Reply},
     clock::WallClock,
+    config::BehaviourConfig,
     exchange,
     faults::{Call, Fault, Planned},
 };

@@ -2,10 +2,14 @@
 
 use std::collections::BTreeMap as Map;
 
-use domain::{challenge::Draft, site::PageUrl};
+use domain::{
+    challenge::{Draft, Kind},
+    secret::Secret,
+    site::PageUrl,
+};
 
 use super::*;
-use crate::answers::task_of;
+use crate::{answers::task_of, pace};
 
 const SECOND: Duration = Duration::from_secs(1);
 
