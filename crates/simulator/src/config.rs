@@ -51,7 +51,7 @@ impl BehaviourConfig {
         }
     }
 
-    /// Every task takes exactly this long.
+    /// Every task of a kind with a name of its own takes exactly this long.
     #[must_use]
     pub fn solving_in(mut self, length: Duration) -> Self {
         let kinds = Kind::known().map(|kind| (kind, SolveTime::exactly(length)));
