@@ -1,0 +1,1 @@
+//! Faults only a test inside the crate can make.

@@ -1,0 +1,230 @@
+//! The one thread that writes. It takes every decision that waits, makes them in one transaction, commits once, and
+//! only then answers: what was answered is on the disk, and a crowd shares one fsync.
+
+use std::{
+    any::Any,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU64, Ordering},
+        mpsc::{Receiver, Sender, channel},
+    },
+    thread::JoinHandle,
+};
+
+use domain::ports::{BoxError, StoreError};
+use redb::{Database, Durability};
+use tokio::sync::oneshot;
+
+use super::{
+    NAME, ROWS,
+    codec::corrupt,
+    rows::{OpenRows, WriteRows},
+};
+
+/// The way to the writing thread; dropping it waits until everything asked is answered.
+#[derive(Debug)]
+pub(super) struct Writer {
+    queue: Option<Sender<Box<dyn Job>>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What writer and readers share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) database: Database,
+    pub(super) commits: AtomicU64,
+    pub(super) decisions: AtomicU64,
+    /// Set once, when the disk failed: after a failed fsync nobody knows what is on it.
+    broken: OnceLock<String>,
+}
+
+/// A decision that waits for its turn. It may be made more than once before it is committed.
+trait Job: Send {
+    /// Makes the decision; `false` when it failed and its writes must not be committed.
+    fn make(&mut self, rows: &mut WriteRows<'_>) -> bool;
+
+    /// Says how it ended: as it was made, or not at all.
+    fn answer(self: Box<Self>, verdict: Result<(), StoreError>);
+}
+
+struct Ask<T, F> {
+    decide: F,
+    made: Option<Result<T, StoreError>>,
+    reply: oneshot::Sender<Result<T, StoreError>>,
+}
+
+/// How one transaction ended.
+enum Ended {
+    /// Everything is on the disk.
+    Durable,
+    /// A decision failed; nothing was written.
+    Refused,
+    /// The store cannot go on.
+    Broken(String),
+}
+
+/// Decisions in one transaction at most: beyond this a commit only takes longer.
+const CROWD: usize = 512;
+
+// === impl Writer ===
+
+impl Writer {
+    /// Starts the thread.
+    pub(super) fn start(shared: Arc<Shared>) -> std::io::Result<Self> {
+        let (queue, asked) = channel();
+        let thread = std::thread::Builder::new()
+            .name("store-writer".to_owned())
+            .spawn(move || write_all(&shared, &asked))?;
+        Ok(Self { queue: Some(queue), thread: Some(thread) })
+    }
+
+    /// Makes a decision, durably.
+    pub(super) async fn ask<T, F>(&self, decide: F) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: FnMut(&mut WriteRows<'_>) -> Result<T, StoreError> + Send + 'static,
+    {
+        let (reply, answer) = oneshot::channel();
+        let job = Box::new(Ask { decide, made: None, reply });
+        let gone = || unavailable("its writing thread has ended");
+        self.queue.as_ref().ok_or_else(gone)?.send(job).map_err(|_| gone())?;
+        answer.await.map_err(|_| gone())?
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.queue = None;
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the writing thread of the embedded store panicked");
+        }
+    }
+}
+
+// === impl Shared ===
+
+impl Shared {
+    pub(super) fn new(database: Database) -> Self {
+        Self {
+            database,
+            commits: AtomicU64::new(0),
+            decisions: AtomicU64::new(0),
+            broken: OnceLock::new(),
+        }
+    }
+
+    /// Refuses everything after the disk failed.
+    pub(super) fn check(&self) -> Result<(), StoreError> {
+        match self.broken.get() {
+            Some(why) => Err(unavailable(why.clone())),
+            None => Ok(()),
+        }
+    }
+
+    fn break_down(&self, why: &str) {
+        let said = format!("{why}; nothing is written any more: check the disk, then restart");
+        tracing::error!(why = %said, "the embedded store stopped");
+        // The first cause stands.
+        self.broken.get_or_init(|| said);
+    }
+}
+
+pub(super) fn unavailable(why: impl Into<BoxError>) -> StoreError {
+    StoreError::Unavailable { backend: NAME, source: why.into() }
+}
+
+// === impl Ask ===
+
+impl<T, F> Job for Ask<T, F>
+where
+    T: Send,
+    F: FnMut(&mut WriteRows<'_>) -> Result<T, StoreError> + Send,
+{
+    fn make(&mut self, rows: &mut WriteRows<'_>) -> bool {
+        let made = (self.decide)(rows);
+        let good = made.is_ok();
+        self.made = Some(made);
+        good
+    }
+
+    fn answer(self: Box<Self>, verdict: Result<(), StoreError>) {
+        let made = self.made.unwrap_or_else(|| Err(unavailable("the decision was not made")));
+        // Whoever asked may have gone; the decision stands.
+        drop(self.reply.send(verdict.and(made)));
+    }
+}
+
+// === the thread ===
+
+fn write_all(shared: &Shared, asked: &Receiver<Box<dyn Job>>) {
+    while let Ok(first) = asked.recv() {
+        let mut crowd = vec![first];
+        crowd.extend(asked.try_iter().take(CROWD - 1));
+        if shared.check().is_err() {
+            crowd.into_iter().for_each(|job| job.answer(shared.check()));
+            continue;
+        }
+        let size = crowd.len() as u64;
+        write_crowd(shared, crowd);
+        shared.decisions.fetch_add(size, Ordering::Relaxed);
+    }
+}
+
+fn write_crowd(shared: &Shared, mut crowd: Vec<Box<dyn Job>>) {
+    match write_once(shared, &mut crowd) {
+        Ended::Durable => crowd.into_iter().for_each(|job| job.answer(Ok(()))),
+        Ended::Refused if crowd.len() > 1 => {
+            // One that fails must not take the others with it.
+            for job in crowd {
+                write_crowd(shared, vec![job]);
+            }
+        }
+        // Its own failure is the answer.
+        Ended::Refused => crowd.into_iter().for_each(|job| job.answer(Ok(()))),
+        Ended::Broken(why) => {
+            shared.break_down(&why);
+            crowd.into_iter().for_each(|job| job.answer(shared.check()));
+        }
+    }
+}
+
+fn write_once(shared: &Shared, crowd: &mut [Box<dyn Job>]) -> Ended {
+    // redb asserts on pages that cannot be; half a transaction is dropped with the panic.
+    let written = catch_unwind(AssertUnwindSafe(|| transact(shared, crowd)));
+    match written {
+        Ok(Ok(ended)) => ended,
+        Ok(Err(why)) => Ended::Broken(why.to_string()),
+        Err(panic) => Ended::Broken(said(&panic)),
+    }
+}
+
+fn transact(shared: &Shared, crowd: &mut [Box<dyn Job>]) -> Result<Ended, redb::Error> {
+    let mut transaction = shared.database.begin_write()?;
+    transaction.set_durability(Durability::Immediate)?;
+    let mut rows = OpenRows::new(transaction.open_table(ROWS)?);
+    let good = crowd.iter_mut().all(|job| job.make(&mut rows));
+    let changed = rows.changed;
+    drop(rows);
+    if good && changed {
+        transaction.commit()?;
+        shared.commits.fetch_add(1, Ordering::Relaxed);
+    } else {
+        transaction.abort()?;
+    }
+    Ok(if good { Ended::Durable } else { Ended::Refused })
+}
+
+/// Reads, with a panic of redb on an impossible page turned into what it means.
+pub(super) fn guarded<T>(read: impl FnOnce() -> Result<T, StoreError>) -> Result<T, StoreError> {
+    catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|panic| Err(corrupt("file", said(&panic))))
+}
+
+/// What a panic said.
+pub(super) fn said(panic: &Box<dyn Any + Send>) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+    format!("the file could not be understood ({})", text.unwrap_or("no reason given"))
+}
