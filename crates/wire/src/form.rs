@@ -2,7 +2,7 @@
 //!
 //! Query and body count together. A body that begins with `{` is JSON whatever its content type says, because clients
 //! send it as `text/plain` and as multipart without a boundary. Everything else is multipart when it says so and
-//! urlencoded when not. A name that appears twice, anywhere, is refused: the provider could choose another than we do.
+//! urlencoded when not. Values become text, as a query has them; `null` counts as absent. A name that appears twice, anywhere, is refused: the provider could choose another than we do.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -127,7 +127,8 @@ impl Form {
         for (name, value) in members.iter() {
             let value = match json::shape(value) {
                 Some(Shape::Null) => continue,
-                Some(Shape::Bool(flag)) => flag.to_string(),
+                // The protocol's flags are 0 and 1.
+                Some(Shape::Bool(flag)) => u8::from(flag).to_string(),
                 Some(Shape::Number(number)) => number.to_owned(),
                 Some(Shape::Text(text)) => text,
                 Some(Shape::Nested(text)) => {

@@ -52,7 +52,7 @@ impl Garbled {
     }
 }
 
-/// `1`, or `true` as a JSON body has it.
+/// `1`, or `true` as some write it.
 pub(crate) fn is_set(value: Option<&str>) -> bool {
     matches!(value, Some("1" | "true"))
 }

@@ -1,7 +1,7 @@
 //! in.php: a worker's form becomes a challenge, a challenge becomes the provider's form, and the reply either way.
 //! Before: form.rs. After: the engine on our side, the provider on the other.
 //!
-//! There is one way to a challenge, [`assemble`], whichever door the parts came through: so the same thing has the same
+//! There is one way to a challenge, `assemble`, whichever door the parts came through: so the same thing has the same
 //! fingerprint. And what a challenge is written as reads back as that challenge.
 
 use std::collections::BTreeMap;
@@ -119,7 +119,7 @@ pub fn read(form: &Form) -> Result<Submit, Code> {
         // A plus sign that the client did not encode; in the host it stays refused, as a percent sign.
         *pageurl = pageurl.replace(' ', "%20");
     }
-    let challenge = assemble(fields, form.files().clone()).map_err(|bad| code_of(&bad))?;
+    let challenge = assemble(fields, form.files().clone()).map_err(|bad| code_of(&bad, form))?;
     Ok(Submit {
         challenge,
         idempotency_key: form.get("idempotency_key").map(str::to_owned),
@@ -211,9 +211,9 @@ fn check_shadows(fields: &Fields, sitekey_name: &str) -> Result<(), BadPart> {
 }
 
 /// What the worker is told; the provider would have said the same.
-fn code_of(bad: &BadPart) -> Code {
+fn code_of(bad: &BadPart, form: &Form) -> Code {
     let code = match bad {
-        BadPart::Challenge(BadChallenge::Missing { kind, part }) => missing(kind, part),
+        BadPart::Challenge(BadChallenge::Missing { kind, part }) => missing(kind, part, form),
         BadPart::Challenge(BadChallenge::Value { name, .. }) if name == "sitekey" => {
             code::ERROR_GOOGLEKEY
         }
@@ -236,11 +236,15 @@ fn code_of(bad: &BadPart) -> Code {
     code.into()
 }
 
-fn missing(kind: &Kind, part: &str) -> &'static str {
-    match (part, kind::sitekey_name(kind)) {
+fn missing(kind: &Kind, part: &str, form: &Form) -> &'static str {
+    let sitekey_name = kind::sitekey_name(kind);
+    match (part, sitekey_name) {
         ("pageurl", _) => code::ERROR_PAGEURL,
-        ("sitekey", "googlekey" | "sitekey") => code::ERROR_WRONG_GOOGLEKEY,
         ("sitekey", "captcha_id") => code::ERROR_CAPTCHA_ID,
+        ("sitekey", "googlekey" | "sitekey") if form.get(sitekey_name).is_some() => {
+            code::ERROR_GOOGLEKEY
+        }
+        ("sitekey", "googlekey" | "sitekey") => code::ERROR_WRONG_GOOGLEKEY,
         ("proxy" | "proxytype", _) => code::ERROR_PROXY_FORMAT,
         ("body", _) => code::ERROR_ZERO_CAPTCHA_FILESIZE,
         _ => code::ERROR_BAD_PARAMETERS,
