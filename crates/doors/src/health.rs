@@ -1,0 +1,24 @@
+//! For orchestrators: is the process alive, and does it take claims?
+
+use axum::{Json, extract::State, http::StatusCode};
+use serde_json::{Value, json};
+
+use crate::Doors;
+
+/// `GET /healthz`: the process answers.
+pub(crate) async fn alive() -> &'static str {
+    "ok"
+}
+
+/// `GET /readyz`: whether claims are taken. Trouble with the account at the provider does not make us unready:
+/// claims are taken and wait, and another replica has the same account; the body says `degraded`.
+pub(crate) async fn ready(State(doors): State<Doors>) -> (StatusCode, Json<Value>) {
+    let health = doors.engine().health();
+    let state = match (health.ready, health.troubles.is_empty()) {
+        (false, _) => "not ready",
+        (true, false) => "degraded",
+        (true, true) => "ready",
+    };
+    let status = if health.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    (status, Json(json!({ "state": state, "troubles": health.troubles })))
+}

@@ -1,0 +1,126 @@
+//! The plain status page: server-rendered, escaped, no script, no secret; works in any browser.
+
+use axum::{
+    extract::State,
+    http::{HeaderValue, header},
+    response::{IntoResponse, Response},
+};
+use domain::{
+    ledger::Counts,
+    ports::{Scope, TotalsAsk},
+};
+use engine::Health;
+use maud::{DOCTYPE, Markup, html};
+
+use crate::Doors;
+
+const STYLE: &str = include_str!("status/style.css");
+
+/// `GET /`.
+pub(crate) async fn page(State(doors): State<Doors>) -> Response {
+    let health = doors.engine().health();
+    let today = today(&doors).await;
+    let body = render(&health, today.as_ref()).into_string();
+    let mut response = body.into_response();
+    let html = HeaderValue::from_static("text/html; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, html);
+    response
+}
+
+/// `GET /style.css`.
+pub(crate) async fn style() -> Response {
+    let kinds = [
+        (header::CONTENT_TYPE, HeaderValue::from_static("text/css; charset=utf-8")),
+        (header::CACHE_CONTROL, HeaderValue::from_static("public, max-age=3600")),
+    ];
+    (kinds, STYLE).into_response()
+}
+
+/// Today's sums; `None` while the store is away.
+async fn today(doors: &Doors) -> Option<Counts> {
+    let day = doors.now().day();
+    let ask = TotalsAsk { scope: Scope::All, from: day, to: day };
+    let totals = doors.engine().records().totals(ask).await.ok()?;
+    let mut counts = Counts::default();
+    totals.iter().for_each(|total| counts.add(&total.counts));
+    Some(counts)
+}
+
+fn render(health: &Health, today: Option<&Counts>) -> Markup {
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                title { "solvegate" }
+                link rel="stylesheet" href="/style.css";
+            }
+            body {
+                main {
+                    h1 { "solvegate " small { (env!("CARGO_PKG_VERSION")) } }
+                    (condition(health))
+                    h2 { "Now" }
+                    dl {
+                        dt { "In flight" } dd { (health.in_flight) }
+                        dt { "Queued" } dd { (health.queued) }
+                    }
+                    h2 { "Today (UTC)" }
+                    @match today {
+                        Some(counts) => (sums(counts)),
+                        None => p { "The store is away: no sums right now." },
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn condition(health: &Health) -> Markup {
+    html! {
+        @if health.ready && health.troubles.is_empty() {
+            p.well role="status" { "All is well." }
+        } @else {
+            p.trouble role="status" {
+                @if health.ready { "Claims are taken, but:" } @else { "No claims are taken:" }
+            }
+            ul { @for trouble in &health.troubles { li { (trouble) } } }
+        }
+    }
+}
+
+fn sums(counts: &Counts) -> Markup {
+    html! {
+        dl {
+            dt { "Claims" } dd { (counts.claims) }
+            dt { "Paid attempts" } dd { (counts.attempts) }
+            dt { "Paid" }
+            dd {
+                (counts.cost)
+                @if counts.cost_unknown > 0 { " and " (counts.cost_unknown) " of unknown cost" }
+            }
+            dt { "Served without paying" } dd { (counts.savings()) }
+            dt { "Saved" } dd { (counts.saved) }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_others_say_is_escaped() {
+        let troubles = vec!["<svg onload=alert(1)>".to_owned()];
+        let health = Health { ready: true, troubles, in_flight: 0, queued: 0 };
+        let page = render(&health, None).into_string();
+        assert!(page.contains("&lt;svg onload") && !page.contains("<svg"), "{page}");
+    }
+
+    #[test]
+    fn unknown_cost_is_told_apart_from_none() {
+        let health = Health { ready: true, troubles: vec![], in_flight: 0, queued: 0 };
+        let counts = Counts { cost_unknown: 2, ..Counts::default() };
+        assert!(render(&health, Some(&counts)).into_string().contains("2 of unknown cost"));
+    }
+}

@@ -1,0 +1,128 @@
+//! TLS in the binary: a certificate from files, or one of our own making. TLS 1.2 and 1.3, HTTP/2 by ALPN.
+
+use std::{fmt, path::Path, sync::Arc};
+
+use domain::secret::Secret;
+use rustls::{
+    ServerConfig,
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
+};
+
+/// A certificate with its key, ready for use.
+#[derive(Clone)]
+pub struct TlsMaterial(Arc<ServerConfig>);
+
+/// A certificate of our own making and its key, in PEM: to be kept, and to be trusted by workers.
+#[derive(Clone, Debug)]
+pub struct SelfSigned {
+    /// The certificate.
+    pub certificate: String,
+    /// The private key.
+    pub key: Secret,
+}
+
+/// Why there is no TLS.
+#[derive(Debug, thiserror::Error)]
+pub enum BadTls {
+    /// A file cannot be read.
+    #[error("{path} cannot be read: {source}")]
+    File {
+        /// Which.
+        path: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// No certificate in the text.
+    #[error("no certificate was found; expected PEM with BEGIN CERTIFICATE")]
+    NoCertificate,
+    /// No key in the text.
+    #[error("no private key was found; expected PEM with BEGIN PRIVATE KEY")]
+    NoKey,
+    /// They do not fit, or cannot be used.
+    #[error("the certificate cannot be used with this key: {0}")]
+    Unusable(#[from] rustls::Error),
+    /// A certificate could not be made.
+    #[error("a certificate for these names cannot be made: {0}")]
+    Names(#[from] rcgen::Error),
+}
+
+// === impl TlsMaterial ===
+
+impl TlsMaterial {
+    /// Reads a certificate chain and its key from PEM files.
+    pub fn from_files(certificate: &Path, key: &Path) -> Result<Self, BadTls> {
+        Self::from_pem(&read(certificate)?, &read(key)?)
+    }
+
+    /// Reads a certificate chain and its key from PEM text.
+    pub fn from_pem(certificate: &[u8], key: &[u8]) -> Result<Self, BadTls> {
+        let chain: Vec<_> = CertificateDer::pem_slice_iter(certificate)
+            .collect::<Result<_, _>>()
+            .map_err(|_| BadTls::NoCertificate)?;
+        if chain.is_empty() {
+            return Err(BadTls::NoCertificate);
+        }
+        let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| BadTls::NoKey)?;
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()?
+            .with_no_client_auth()
+            .with_single_cert(chain, key)?;
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(Self(Arc::new(config)))
+    }
+
+    pub(crate) fn acceptor(&self) -> tokio_rustls::TlsAcceptor {
+        Arc::clone(&self.0).into()
+    }
+}
+
+impl fmt::Debug for TlsMaterial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TlsMaterial(…)")
+    }
+}
+
+// === impl SelfSigned ===
+
+impl SelfSigned {
+    /// Makes a certificate for these host names and addresses.
+    pub fn make(names: impl IntoIterator<Item = String>) -> Result<Self, BadTls> {
+        let made = rcgen::generate_simple_self_signed(names.into_iter().collect::<Vec<_>>())?;
+        let key = Secret::new(made.signing_key.serialize_pem());
+        Ok(Self { certificate: made.cert.pem(), key })
+    }
+
+    /// Ready for use.
+    pub fn material(&self) -> Result<TlsMaterial, BadTls> {
+        TlsMaterial::from_pem(self.certificate.as_bytes(), self.key.expose().as_bytes())
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, BadTls> {
+    std::fs::read(path).map_err(|source| BadTls::File { path: path.display().to_string(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_certificate_of_our_own_can_be_used_and_hides_its_key() {
+        let made = SelfSigned::make(["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
+        assert!(made.material().is_ok());
+        assert!(!format!("{made:?}").contains("PRIVATE KEY"));
+    }
+
+    #[test]
+    fn a_wrong_file_is_named() {
+        let missing = TlsMaterial::from_files(Path::new("/nowhere/a.pem"), Path::new("b.pem"));
+        assert!(missing.unwrap_err().to_string().contains("/nowhere/a.pem"));
+        let made = SelfSigned::make(["a.example".to_owned()]).unwrap();
+        let other = SelfSigned::make(["a.example".to_owned()]).unwrap();
+        let mixed =
+            TlsMaterial::from_pem(made.certificate.as_bytes(), other.key.expose().as_bytes());
+        assert!(matches!(mixed, Err(BadTls::Unusable(_))));
+        assert!(matches!(TlsMaterial::from_pem(b"x", b"y"), Err(BadTls::NoCertificate)));
+    }
+}

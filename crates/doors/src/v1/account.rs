@@ -1,0 +1,75 @@
+//! The account at the provider, and what is declared here.
+
+use axum::{
+    Json,
+    extract::{RawQuery, State},
+};
+use domain::money::Money;
+use serde_json::{Value, json};
+
+use super::{query::Query, shape};
+use crate::{
+    Doors,
+    caller::{AdminCaller, Caller},
+    error::Refusal,
+    worker::Worker,
+};
+
+/// `GET /v1/balance`.
+pub(super) async fn balance(
+    State(doors): State<Doors>,
+    _caller: Caller,
+    RawQuery(query): RawQuery,
+) -> Result<Json<Value>, Refusal> {
+    Query::read(query.as_deref(), &[])?;
+    let balance: Money = doors.engine().balance().await.map_err(Refusal::Provider)?;
+    Ok(Json(json!({ "balance": shape::money(Some(balance)) })))
+}
+
+/// `GET /v1/sites`, for the admin.
+pub(super) async fn sites(
+    State(doors): State<Doors>,
+    _admin: AdminCaller,
+    RawQuery(query): RawQuery,
+) -> Result<Json<Value>, Refusal> {
+    Query::read(query.as_deref(), &[])?;
+    let sites = doors.engine().sites();
+    let items: Vec<_> = sites
+        .iter()
+        .map(|site| {
+            json!({
+                "host": site.rule.to_string(),
+                "basis": site.basis,
+                "expires": site.expires,
+                "reuse": site.reuse,
+                "ambiguous": site.ambiguous,
+                "key_ignores_proxy": site.key_ignores_proxy,
+            })
+        })
+        .collect();
+    Ok(Json(json!({ "items": items, "images": sites.check_images().ok() })))
+}
+
+/// `GET /v1/workers`, for the admin.
+pub(super) async fn workers(
+    State(doors): State<Doors>,
+    _admin: AdminCaller,
+    RawQuery(query): RawQuery,
+) -> Result<Json<Value>, Refusal> {
+    Query::read(query.as_deref(), &[])?;
+    let items: Vec<_> = doors.workers().list().iter().map(worker).collect();
+    Ok(Json(json!({ "items": items })))
+}
+
+fn worker(worker: &Worker) -> Value {
+    let sites: Option<Vec<_>> =
+        worker.narrowing.as_ref().map(|rules| rules.iter().map(ToString::to_string).collect());
+    json!({
+        "name": worker.name.as_str(),
+        "project": worker.project.as_str(),
+        "solves_per_day": worker.allowance.solves_per_day,
+        "cost_per_day": shape::money(worker.allowance.cost_per_day),
+        "rate": worker.rate.map(|rate| rate.to_string()),
+        "sites": sites,
+    })
+}

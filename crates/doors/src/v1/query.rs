@@ -1,0 +1,75 @@
+//! Query strings: only names the route knows, each once.
+
+use std::{ops::RangeInclusive, str::FromStr};
+
+use url::form_urlencoded;
+
+use crate::error::Refusal;
+
+/// The parameters of one query string.
+#[derive(Debug, Default)]
+pub(super) struct Query(Vec<(String, String)>);
+
+impl Query {
+    /// Reads a query string that may hold `known` names.
+    pub(super) fn read(raw: Option<&str>, known: &[&str]) -> Result<Self, Refusal> {
+        let mut query = Self::default();
+        for (name, value) in form_urlencoded::parse(raw.unwrap_or_default().as_bytes()) {
+            if !known.contains(&name.as_ref()) {
+                let known = known.join(", ");
+                return Err(Refusal::BadQuery(format!("unknown parameter; known are: {known}")));
+            }
+            if query.get(&name).is_some() {
+                return Err(Refusal::BadQuery(format!("`{name}` is given more than once")));
+            }
+            query.0.push((name.into_owned(), value.into_owned()));
+        }
+        Ok(query)
+    }
+
+    /// The value of a parameter.
+    pub(super) fn get(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+
+    /// The value of a parameter, read as what it stands for.
+    pub(super) fn parsed<T: FromStr>(&self, name: &str, form: &str) -> Result<Option<T>, Refusal> {
+        let refused = |_| Refusal::BadQuery(format!("`{name}` is not {form}"));
+        self.get(name).map(str::parse).transpose().map_err(refused)
+    }
+
+    /// A whole number within bounds.
+    pub(super) fn number(
+        &self,
+        name: &str,
+        bounds: RangeInclusive<u64>,
+    ) -> Result<Option<u64>, Refusal> {
+        let form = format!("a whole number from {} to {}", bounds.start(), bounds.end());
+        let number = self.parsed::<u64>(name, &form)?;
+        match number {
+            Some(number) if !bounds.contains(&number) => {
+                Err(Refusal::BadQuery(format!("`{name}` is not {form}")))
+            }
+            Some(_) | None => Ok(number),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_parameter_is_known_and_given_once() {
+        let query = Query::read(Some("limit=5&kind=a%20b"), &["limit", "kind"]).unwrap();
+        assert_eq!(query.number("limit", 1..=200).unwrap(), Some(5));
+        assert_eq!(query.get("kind"), Some("a b"));
+        for bad in ["limit=1&limit=1", "offset=-1", "limit=1&Limit=2"] {
+            assert!(Query::read(Some(bad), &["limit"]).is_err(), "{bad}");
+        }
+        for bad in ["limit=0", "limit=-1", "limit=201", "limit=", "limit=1e3"] {
+            let query = Query::read(Some(bad), &["limit"]).unwrap();
+            assert!(query.number("limit", 1..=200).is_err(), "{bad}");
+        }
+    }
+}

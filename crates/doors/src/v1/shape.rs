@@ -1,0 +1,160 @@
+//! How records look as JSON. Tokens appear only in the answer to the worker that claimed them, never in a list.
+
+use domain::{
+    claim::Claim,
+    dead_letter::DeadLetter,
+    ledger::{Counts, Entry},
+    money::Money,
+    ports::{ActiveSolve, Cursor, Paged},
+    retry::Code,
+    time::Timestamp,
+};
+use serde_json::{Value, json};
+
+/// Money as a decimal string; unknown stays unknown.
+pub(super) fn money(amount: Option<Money>) -> Value {
+    amount.map_or(Value::Null, |amount| json!(amount.to_string()))
+}
+
+fn text<T: ToString>(value: Option<T>) -> Value {
+    value.map_or(Value::Null, |value| json!(value.to_string()))
+}
+
+/// From admission to the end; `None` while it waits.
+pub(super) fn elapsed_ms(claim: &Claim) -> Option<u64> {
+    let took = claim.ended_at?.since(claim.opened_at);
+    Some(u64::try_from(took.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// A claim without its token.
+pub(super) fn claim(claim: &Claim) -> Value {
+    json!({
+        "id": claim.id.to_string(),
+        "state": claim.state.name(),
+        "kind": claim.kind.name(),
+        "sitekey": claim.sitekey,
+        "pageurl": claim.pageurl,
+        "worker": claim.worker.as_str(),
+        "project": claim.project.as_str(),
+        "door": claim.door,
+        "basis": claim.basis,
+        "solve": text(claim.solve),
+        "source": claim.source.map(|source| source.name()),
+        "opened_at": claim.opened_at,
+        "deadline": claim.deadline,
+        "ended_at": claim.ended_at,
+        "delivered_at": claim.delivered_at,
+        "expires_at": claim.token.as_ref().map(|token| token.expires_at),
+        "code": claim.code.as_ref().map(Code::as_str),
+        "attempts": claim.attempts,
+        "polls": claim.polls,
+        "elapsed_ms": elapsed_ms(claim),
+        "cost": money(claim.cost),
+    })
+}
+
+/// One line of the ledger.
+pub(super) fn entry(entry: &Entry) -> Value {
+    json!({
+        "seq": entry.seq,
+        "at": entry.at,
+        "claim": text(entry.claim),
+        "solve": text(entry.solve),
+        "event": entry.event,
+    })
+}
+
+/// A solve under way.
+pub(super) fn active(solve: &ActiveSolve) -> Value {
+    json!({
+        "id": solve.id.to_string(),
+        "claims": solve.claims.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "worker": solve.worker.as_str(),
+        "project": solve.project.as_str(),
+        "kind": solve.kind.name(),
+        "stage": solve.stage.name(),
+        "attempt": solve.attempt,
+        "opened_at": solve.opened_at,
+        "due": solve.due,
+        "last_code": solve.last_code.as_ref().map(Code::as_str),
+    })
+}
+
+/// A dead letter with its causes.
+pub(super) fn dead_letter(letter: &DeadLetter) -> Value {
+    let causes: Vec<_> = letter
+        .causes
+        .iter()
+        .map(|cause| {
+            json!({
+                "attempt": cause.attempt,
+                "at": cause.at,
+                "code": cause.code.as_str(),
+                "cost": money(cause.cost),
+            })
+        })
+        .collect();
+    json!({
+        "id": letter.id.to_string(),
+        "claims": letter.claims.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "worker": letter.worker.as_str(),
+        "project": letter.project.as_str(),
+        "kind": letter.kind.name(),
+        "sitekey": letter.sitekey,
+        "pageurl": letter.pageurl,
+        "code": letter.code.as_str(),
+        "attempts": letter.attempts,
+        "causes": causes,
+        "cost": money(letter.cost),
+        "died_at": letter.died_at,
+        "closed": letter.closed,
+    })
+}
+
+/// Sums. `cost` is what is known; `cost_unknown` counts the attempts it does not cover.
+pub(super) fn counts(counts: &Counts) -> Value {
+    let mut shape = serde_json::to_value(counts).unwrap_or_default();
+    if let Some(members) = shape.as_object_mut() {
+        members.insert("cost".into(), money(Some(counts.cost)));
+        members.insert("saved".into(), money(Some(counts.saved)));
+        members.insert("savings".into(), json!(counts.savings()));
+    }
+    shape
+}
+
+/// A page and where the next one starts.
+pub(super) fn page<T>(page: &Paged<T>, item: impl Fn(&T) -> Value) -> Value {
+    let items: Vec<_> = page.items.iter().map(item).collect();
+    json!({ "items": items, "next": page.next.map(cursor) })
+}
+
+fn cursor(cursor: Cursor) -> String {
+    format!("{}-{}", cursor.at.millis(), cursor.id)
+}
+
+/// Reads what [`cursor`] wrote.
+pub(super) fn read_cursor(text: &str) -> Option<Cursor> {
+    let (at, id) = text.split_once('-')?;
+    Some(Cursor { at: Timestamp::from_millis(at.parse().ok()?), id: id.parse().ok()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cursor_is_written_and_read_back() {
+        let here = Cursor { at: Timestamp::from_millis(17), id: 42 };
+        assert_eq!(read_cursor(&cursor(here)), Some(here));
+        for bad in ["", "17", "17-", "a-b", "-1-2", "1-2-3"] {
+            assert_eq!(read_cursor(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn unknown_money_is_never_shown_as_zero() {
+        assert_eq!(money(None), Value::Null);
+        assert_eq!(money(Some(Money::ZERO)), json!("0"));
+        assert_eq!(money(Some(Money::from_micros(850))), json!("0.00085"));
+    }
+}

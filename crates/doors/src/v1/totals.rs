@@ -1,0 +1,124 @@
+//! Sums on v1: one day's statistics, and the savings report over a period.
+
+use axum::{
+    Json,
+    extract::{RawQuery, State},
+};
+use domain::{
+    ledger::{Counts, Total},
+    money::Money,
+    ports::TotalsAsk,
+    time::Day,
+};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+use super::{query::Query, shape};
+use crate::{Doors, caller::Caller, error::Refusal};
+
+/// Statistics are kept for 400 days: no report is longer.
+const DAYS_MAX: u32 = 400;
+
+/// `GET /v1/stats?date=`.
+pub(super) async fn stats(
+    State(doors): State<Doors>,
+    caller: Caller,
+    RawQuery(query): RawQuery,
+) -> Result<Json<Value>, Refusal> {
+    let query = Query::read(query.as_deref(), &["date"])?;
+    let day = date(&query, "date")?.unwrap_or(doors.now().day());
+    let ask = TotalsAsk { scope: caller.scope(), from: day, to: day };
+    let totals = doors.engine().records().totals(ask).await?;
+    let rows: Vec<_> = totals
+        .iter()
+        .map(|total| {
+            json!({
+                "worker": total.worker.as_str(),
+                "project": total.project.as_str(),
+                "kind": total.kind.name(),
+                "counts": shape::counts(&total.counts),
+            })
+        })
+        .collect();
+    Ok(Json(json!({ "date": day, "counts": shape::counts(&sum(&totals)), "totals": rows })))
+}
+
+/// `GET /v1/report?from=&to=`.
+pub(super) async fn savings_report(
+    State(doors): State<Doors>,
+    caller: Caller,
+    RawQuery(query): RawQuery,
+) -> Result<Json<Value>, Refusal> {
+    let query = Query::read(query.as_deref(), &["from", "to"])?;
+    let to = date(&query, "to")?.unwrap_or(doors.now().day());
+    let from = date(&query, "from")?.unwrap_or(Day::from_number(to.number().saturating_sub(29)));
+    if from > to || to.number() - from.number() >= DAYS_MAX {
+        let why = format!("`from` to `to` is not a period of 1 to {DAYS_MAX} days");
+        return Err(Refusal::BadQuery(why));
+    }
+    let ask = TotalsAsk { scope: caller.scope(), from, to };
+    let totals = doors.engine().records().totals(ask).await?;
+    Ok(Json(json!({
+        "from": from,
+        "to": to,
+        "all": saved(&sum(&totals)),
+        "by_project": grouped(&totals, |total| total.project.as_str()),
+        "by_kind": grouped(&totals, |total| total.kind.name()),
+    })))
+}
+
+fn date(query: &Query, name: &str) -> Result<Option<Day>, Refusal> {
+    query.parsed(name, "a date such as 2026-11-15")
+}
+
+fn sum(totals: &[Total]) -> Counts {
+    let mut all = Counts::default();
+    totals.iter().for_each(|total| all.add(&total.counts));
+    all
+}
+
+fn grouped<'a>(totals: &'a [Total], name: impl Fn(&'a Total) -> &'a str) -> Value {
+    let mut groups: BTreeMap<&str, Counts> = BTreeMap::new();
+    for total in totals {
+        groups.entry(name(total)).or_default().add(&total.counts);
+    }
+    groups.into_iter().map(|(name, counts)| (name.to_owned(), saved(&counts))).collect()
+}
+
+/// What was paid, and what was not because a claim needed no attempt of its own.
+fn saved(counts: &Counts) -> Value {
+    let paid = shape::money(Some(counts.cost));
+    json!({
+        "claims": counts.claims,
+        "attempts": counts.attempts,
+        "savings": counts.savings(),
+        "replayed": counts.replayed,
+        "joined": counts.joined,
+        "stocked": counts.stocked,
+        "ambiguous": counts.ambiguous,
+        "wasted": counts.wasted,
+        "paid": paid,
+        "paid_unknown": counts.cost_unknown,
+        "saved": shape::money(Some(counts.saved)),
+        "saved_percent": percent(counts.saved, counts.cost),
+    })
+}
+
+/// Of what would have been paid, in whole percent; `null` when no money is known at all.
+fn percent(saved: Money, paid: Money) -> Option<i64> {
+    let all = saved + paid;
+    (all > Money::ZERO).then(|| saved.micros().saturating_mul(100) / all.micros())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn savings_are_a_part_of_what_would_have_been_paid() {
+        let money = Money::from_micros;
+        assert_eq!(percent(money(3), money(1)), Some(75));
+        assert_eq!(percent(money(0), money(5)), Some(0));
+        assert_eq!(percent(Money::ZERO, Money::ZERO), None);
+    }
+}
