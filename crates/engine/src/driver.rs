@@ -39,7 +39,7 @@ pub(crate) enum Then {
 }
 
 enum Done {
-    Leased(Result<Vec<Lease>, StoreError>),
+    Leased { result: Result<Vec<Lease>, StoreError>, afresh: bool },
     Stepped { then: Then, had_slot: bool, was_submit: bool, epoch: u64 },
 }
 
@@ -105,8 +105,8 @@ pub(crate) async fn run(inner: Arc<Inner>) {
 }
 
 /// Leases what is due. An unsure process gives everything back first, all but the submissions under way.
-async fn lease(inner: &Inner, unsure: bool) -> Result<Vec<Lease>, StoreError> {
-    if unsure {
+async fn lease(inner: &Inner, afresh: bool) -> Result<Vec<Lease>, StoreError> {
+    if afresh {
         inner.ports.store.release(inner.holder, inner.now()).await?;
         keeper::renew(inner).await?;
     }
@@ -131,11 +131,12 @@ impl Driver {
         }
         self.leasing = true;
         self.lease_at = now.plus(LEASE_EVERY);
-        let (inner, unsure) = (Arc::clone(&self.inner), self.unsure);
+        let afresh = std::mem::take(&mut self.unsure);
+        let inner = Arc::clone(&self.inner);
         self.steps.spawn(async move {
-            let result = lease(&inner, unsure).await;
+            let result = lease(&inner, afresh).await;
             inner.noted(&result);
-            Done::Leased(result)
+            Done::Leased { result, afresh }
         });
     }
 
@@ -194,7 +195,7 @@ impl Driver {
 
     fn take(&mut self, done: Result<Done, tokio::task::JoinError>) {
         match done {
-            Ok(Done::Leased(result)) => self.take_leases(result),
+            Ok(Done::Leased { result, afresh }) => self.take_leases(result, afresh),
             Ok(Done::Stepped { then, had_slot, was_submit, epoch }) => {
                 self.submits_running -= usize::from(was_submit);
                 self.slots_used -= usize::from(had_slot);
@@ -212,7 +213,7 @@ impl Driver {
         }
     }
 
-    fn take_leases(&mut self, result: Result<Vec<Lease>, StoreError>) {
+    fn take_leases(&mut self, result: Result<Vec<Lease>, StoreError>, afresh: bool) {
         self.leasing = false;
         let leases = match result {
             Ok(leases) => leases,
@@ -222,7 +223,7 @@ impl Driver {
                 return;
             }
         };
-        if std::mem::take(&mut self.unsure) {
+        if afresh {
             self.forget();
         }
         if leases.len() == LEASE_LIMIT {

@@ -23,7 +23,9 @@ pub(crate) async fn submit(inner: Arc<Inner>, mut held: Box<Held>) -> Then {
             let fact = send(&inner, &held, nonce).await;
             return held.settle(&inner, fact).await;
         }
-        Decided::Refused(_) => Then::Gone,
+        // Whoever has it now goes on; should it be nobody, because our own lease ran out, we take it up again.
+        Decided::Refused(Refused::LeaseLost) => Then::Unsure,
+        Decided::Refused(Refused::Moved | Refused::Budget) => Then::Gone,
         Decided::StoreAway => unsend(&inner, &held).await,
     };
     inner.breaker.learned_nothing(inner.now());
@@ -95,16 +97,16 @@ pub(crate) async fn resolve(inner: Arc<Inner>, mut held: Box<Held>) -> Then {
         match decide(&inner, &mut held, Decision::Authorise { due }).await {
             Decided::Done => return Then::at(due, held),
             Decided::Refused(Refused::Budget | Refused::Moved) => {}
-            Decided::Refused(Refused::LeaseLost) => return Then::Gone,
+            Decided::Refused(Refused::LeaseLost) => return Then::Unsure,
             Decided::StoreAway => return Then::Unsure,
         }
     }
     match decide(&inner, &mut held, Decision::WriteOff).await {
-        Decided::Done | Decided::Refused(_) => {
+        Decided::Done | Decided::Refused(Refused::Moved | Refused::Budget) => {
             inner.ring(waiting);
             Then::Gone
         }
-        Decided::StoreAway => Then::Unsure,
+        Decided::Refused(Refused::LeaseLost) | Decided::StoreAway => Then::Unsure,
     }
 }
 

@@ -1,0 +1,148 @@
+//! The judge: the ledger's own invariants, the provider's ledger, and what the workers got, held against each other.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use domain::{
+    id::{Nonce, TaskId},
+    invariant::Checker,
+    ledger::{Entry, Event},
+};
+use sha2::{Digest, Sha256};
+use simulator::task_of;
+
+use crate::world::Traces;
+
+/// What a run showed.
+pub(crate) struct Verdict {
+    pub(crate) violations: Vec<String>,
+    /// Hash over the whole history.
+    pub(crate) history: String,
+    pub(crate) entries: usize,
+    pub(crate) paid: usize,
+    pub(crate) served: usize,
+    pub(crate) crashes: usize,
+}
+
+/// Sums the judge needs from the ledger.
+#[derive(Default)]
+struct Sums {
+    intents: BTreeMap<Nonce, usize>,
+    known: BTreeSet<TaskId>,
+    over: BTreeSet<TaskId>,
+    tasks: BTreeMap<(domain::id::SolveId, u32), TaskId>,
+    solves: usize,
+    ended_tasks: usize,
+    authorised: usize,
+    ambiguous: usize,
+}
+
+pub(crate) fn judge(traces: &Traces) -> Verdict {
+    let entries = all_entries(traces);
+    let mut checker = Checker::default();
+    for entry in &entries {
+        checker.observe(entry);
+    }
+    let broken = checker.violations().iter().cloned().chain(checker.unfinished());
+    let mut violations: Vec<String> = broken.map(|violation| violation.to_string()).collect();
+    let sums = Sums::of(&entries);
+    violations.extend(against_provider(traces, &sums));
+    violations.extend(against_workers(traces));
+    let shown: String = entries.iter().map(|entry| format!("{entry:?}\n")).collect();
+    Verdict {
+        violations,
+        history: format!("{:x}", Sha256::digest(shown)),
+        entries: entries.len(),
+        paid: traces.account.ledger().accepted.len(),
+        served: traces.got.len(),
+        crashes: traces.crashes,
+    }
+}
+
+pub(crate) fn all_entries(traces: &Traces) -> Vec<Entry> {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(traces.backend.records.entries(0, usize::MAX)).unwrap()
+}
+
+impl Sums {
+    fn of(entries: &[Entry]) -> Self {
+        let mut sums = Self::default();
+        for entry in entries {
+            sums.add(entry);
+        }
+        sums
+    }
+
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the judge sums a few events")]
+    fn add(&mut self, entry: &Entry) {
+        match &entry.event {
+            Event::Opened { .. } => self.solves += 1,
+            Event::Intent { nonce, .. } => *self.intents.entry(*nonce).or_default() += 1,
+            Event::Accepted { task, attempt } => {
+                self.known.insert(task.clone());
+                self.tasks.insert((entry.solve.unwrap(), *attempt), task.clone());
+            }
+            Event::Orphaned { task, .. } => drop(self.known.insert(task.clone())),
+            Event::TaskOver { attempt, code, .. } => {
+                self.ended_tasks += 1;
+                let task = self.tasks.get(&(entry.solve.unwrap(), *attempt));
+                if code.as_str() == "ERROR_CAPTCHA_UNSOLVABLE" {
+                    self.over.extend(task.cloned());
+                }
+            }
+            Event::Authorised { .. } => self.authorised += 1,
+            Event::Ambiguous { .. } => self.ambiguous += 1,
+            _ => {}
+        }
+    }
+}
+
+/// Paid once, or written down (P1); intent before money (I2); no known task lost (I5); the books agree (I24).
+fn against_provider(traces: &Traces, sums: &Sums) -> Vec<String> {
+    let ledger = traces.account.ledger();
+    let mut broken = Vec::new();
+    let paid = ledger.accepted.len();
+    let most = sums.solves + sums.ended_tasks + sums.authorised;
+    if paid > most {
+        broken.push(format!("P1: {paid} tasks paid, at most {most} explained"));
+    }
+    for accepted in &ledger.accepted {
+        let intents = accepted.nonce.and_then(|nonce| sums.intents.get(&nonce)).copied().unwrap_or(0);
+        if intents != 1 {
+            broken.push(format!("I2: task {} was submitted under {intents} intents", accepted.task));
+        }
+    }
+    let unknown = ledger.accepted.iter().filter(|accepted| !sums.known.contains(&accepted.task)).count();
+    if unknown > sums.ambiguous {
+        broken.push(format!("I24: {unknown} paid tasks unknown to us, only {} ambiguous", sums.ambiguous));
+    }
+    for task in &sums.over {
+        if ledger.task(task).is_some_and(|accepted| accepted.ready_at.is_some()) {
+            broken.push(format!("task {task} was taken for over, the provider solved it"));
+        }
+    }
+    broken
+}
+
+/// One exclusive token, one piece of work (P3); never stale in true time (P4).
+fn against_workers(traces: &Traces) -> Vec<String> {
+    let ledger = traces.account.ledger();
+    let mut owners: BTreeMap<&str, &str> = BTreeMap::new();
+    let mut broken = Vec::new();
+    for got in traces.got.iter().filter(|got| got.exclusive) {
+        let owner = *owners.entry(&got.token).or_insert(&got.work);
+        if owner != got.work {
+            broken.push(format!("P3: one token for {owner} and for {}", got.work));
+        }
+        let ready = task_of(&got.token).and_then(|task| ledger.task(&task).and_then(|accepted| accepted.ready_at));
+        let Some(ready) = ready else {
+            broken.push(format!("a token nobody paid for: {}", got.work));
+            continue;
+        };
+        let age = got.at.since(ready);
+        // The longest-lived of the simulated exclusive kinds is usable for 250 s.
+        if age.as_secs() > 250 {
+            broken.push(format!("P4: {} got a token {age:?} old", got.work));
+        }
+    }
+    broken
+}

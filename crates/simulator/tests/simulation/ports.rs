@@ -1,0 +1,295 @@
+//! Time, chance and a store that can be slow, away, or lose its replies: the outside of one simulated gateway.
+
+use std::{
+    fmt,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use domain::{
+    claim::{Admission, Claim, Delivery, KeyRule, NewClaim},
+    id::{ClaimId, HolderId, SolveId},
+    lease::{Holder, Lease},
+    ports::{
+        Chance, Clock, Fault, Feedback, LeaseAsk, Note, Poll, Polled, Provider, Settled, Store, StoreError,
+        Submission, Swept, Threads, Withdrawal,
+    },
+    retry::{Verdict, own},
+    solve::{Decision, Fact, Refused, Solve, Stage},
+    time::Timestamp,
+};
+
+/// 2026-01-01, plus virtual time, plus what this process's clock is off by.
+#[derive(Debug)]
+pub(crate) struct VirtualClock {
+    start: tokio::time::Instant,
+    offset: Duration,
+}
+
+const EPOCH: Timestamp = Timestamp::from_millis(1_767_225_600_000);
+
+impl VirtualClock {
+    pub(crate) fn new(start: tokio::time::Instant, offset: Duration) -> Self {
+        Self { start, offset }
+    }
+}
+
+#[async_trait]
+impl Clock for VirtualClock {
+    fn now(&self) -> Timestamp {
+        EPOCH.plus(self.start.elapsed()).plus(self.offset)
+    }
+
+    async fn sleep_until(&self, at: Timestamp) {
+        // Whole milliseconds, one more so that the moment is reached and not just missed.
+        let left = at.since(self.now());
+        tokio::time::sleep_until(tokio::time::Instant::now() + left).await;
+    }
+}
+
+/// Chance from a seed.
+#[derive(Debug)]
+pub(crate) struct SeededChance(Mutex<fastrand::Rng>);
+
+impl SeededChance {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(Mutex::new(fastrand::Rng::with_seed(seed)))
+    }
+}
+
+impl Chance for SeededChance {
+    fn draw(&self) -> u64 {
+        self.0.lock().unwrap().u64(..)
+    }
+}
+
+/// A process that is paused passes no call in or out.
+#[derive(Debug, Default)]
+pub(crate) struct Gate {
+    paused_until: AtomicU64,
+    /// The store cannot be reached.
+    pub(crate) cut: AtomicBool,
+}
+
+impl Gate {
+    pub(crate) fn pause(&self, until: Timestamp) {
+        self.paused_until.store(until.millis(), Ordering::SeqCst);
+    }
+
+    async fn pass(&self, clock: &dyn Clock) {
+        let until = Timestamp::from_millis(self.paused_until.load(Ordering::SeqCst));
+        if clock.now() < until {
+            clock.sleep_until(until).await;
+        }
+    }
+}
+
+/// How badly the way to the store behaves, and a bug that may be planted in it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct StoreWeather {
+    /// Milliseconds, at most.
+    pub(crate) latency: u64,
+    /// Of a thousand calls, so many fail before they arrive.
+    pub(crate) unreached: u32,
+    /// Of a thousand calls, so many are carried out and their reply is lost.
+    pub(crate) reply_lost: u32,
+}
+
+/// Bugs the simulation must find.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Bug {
+    /// Bytes leave without a durable intent.
+    NoIntent,
+    /// A dead holder's intent is put back into the queue.
+    LeaseEndAuthorises,
+    /// The task id is thrown away when the gateway is busy.
+    ForgetsTask,
+    /// A lost reply counts as "not sent".
+    LostMeansNotSent,
+    /// Keys are ignored: same challenge, same token.
+    IgnoresKeys,
+    /// Tokens are handed out by a clock that stands still.
+    StaleClock,
+    /// A poll that failed counts as a task that ended.
+    PollFaultEndsTask,
+}
+
+/// The shared store as one gateway reaches it.
+pub(crate) struct FarStore {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) weather: Mutex<StoreWeather>,
+    pub(crate) rng: Mutex<fastrand::Rng>,
+    pub(crate) bug: Option<Bug>,
+    /// For the planted clock: the first moment it saw.
+    pub(crate) stuck: Mutex<Option<Timestamp>>,
+}
+
+impl fmt::Debug for FarStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("FarStore")
+    }
+}
+
+fn away() -> StoreError {
+    StoreError::Unavailable { backend: "simulated", source: "cut off".into() }
+}
+
+impl FarStore {
+    async fn way(&self) {
+        let latency = self.weather.lock().unwrap().latency;
+        let length = Duration::from_millis(self.rng.lock().unwrap().u64(0..=latency));
+        self.clock.sleep_until(self.clock.now().plus(length)).await;
+        self.gate.pass(&*self.clock).await;
+    }
+
+    fn strikes(&self, of_thousand: u32) -> bool {
+        self.rng.lock().unwrap().u32(0..1000) < of_thousand
+    }
+
+    async fn call<T>(&self, call: impl Future<Output = Result<T, StoreError>> + Send) -> Result<T, StoreError> {
+        self.way().await;
+        let weather = *self.weather.lock().unwrap();
+        if self.gate.cut.load(Ordering::SeqCst) || self.strikes(weather.unreached) {
+            return Err(away());
+        }
+        let result = call.await;
+        self.way().await;
+        if self.gate.cut.load(Ordering::SeqCst) || self.strikes(weather.reply_lost) {
+            return Err(away());
+        }
+        result
+    }
+
+    /// A blind resubmission after a crash.
+    async fn requeue(&self, leases: &mut [Lease], now: Timestamp) -> Result<(), StoreError> {
+        for lease in leases.iter_mut().filter(|lease| lease.solve.stage == Stage::Ambiguous) {
+            let verdict = Verdict::Again { due: now, counted: false };
+            let fact = Fact::NotAccepted { code: own::NOT_SENT.into(), verdict };
+            lease.solve = self.store.settle(lease.solve.id, lease.solve.attempt, fact, now).await?.solve;
+        }
+        Ok(())
+    }
+
+    fn stuck(&self, now: Timestamp) -> Timestamp {
+        if self.bug != Some(Bug::StaleClock) {
+            return now;
+        }
+        *self.stuck.lock().unwrap().get_or_insert(now)
+    }
+}
+
+#[async_trait]
+impl Store for FarStore {
+    async fn admit(&self, mut claim: NewClaim, now: Timestamp) -> Result<Admission, StoreError> {
+        if self.bug == Some(Bug::IgnoresKeys) {
+            let hash = domain::fingerprint::KeyHash::derived(&claim.worker, &claim.fingerprint);
+            claim.key = KeyRule::Derived { hash, window: Duration::from_secs(60) };
+        }
+        self.call(self.store.admit(claim, self.stuck(now))).await
+    }
+
+    async fn find_claim(&self, id: ClaimId) -> Result<Option<Claim>, StoreError> {
+        self.call(self.store.find_claim(id)).await
+    }
+
+    async fn deliver(&self, id: ClaimId, now: Timestamp) -> Result<Option<Delivery>, StoreError> {
+        self.call(self.store.deliver(id, self.stuck(now))).await
+    }
+
+    async fn withdraw(&self, id: ClaimId, now: Timestamp) -> Result<Option<Withdrawal>, StoreError> {
+        self.call(self.store.withdraw(id, now)).await
+    }
+
+    async fn hold(&self, holder: Holder, now: Timestamp) -> Result<(), StoreError> {
+        self.call(self.store.hold(holder, now)).await
+    }
+
+    async fn release(&self, holder: HolderId, now: Timestamp) -> Result<(), StoreError> {
+        self.call(self.store.release(holder, now)).await
+    }
+
+    async fn lease(&self, ask: LeaseAsk, now: Timestamp) -> Result<Vec<Lease>, StoreError> {
+        let mut leases = self.call(self.store.lease(ask, now)).await?;
+        if self.bug == Some(Bug::LeaseEndAuthorises) {
+            self.requeue(&mut leases, now).await?;
+        }
+        Ok(leases)
+    }
+
+    async fn advance(
+        &self,
+        lease: &Lease,
+        decision: Decision,
+        now: Timestamp,
+    ) -> Result<Result<Solve, Refused>, StoreError> {
+        if self.bug == Some(Bug::NoIntent) && matches!(decision, Decision::Intend { .. }) {
+            let mut solve = lease.solve.clone();
+            return Ok(solve.decide(lease.fence, &decision, now).map(|_| solve));
+        }
+        self.call(self.store.advance(lease, decision, now)).await
+    }
+
+    async fn settle(&self, solve: SolveId, attempt: u32, fact: Fact, now: Timestamp) -> Result<Settled, StoreError> {
+        let forget = self.bug == Some(Bug::ForgetsTask) && matches!(fact, Fact::Accepted { .. }) && self.strikes(100);
+        let lost = Fact::ReplyLost { why: "forgotten".into(), due: now };
+        self.call(self.store.settle(solve, attempt, if forget { lost } else { fact }, now)).await
+    }
+
+    async fn note(&self, note: Note, now: Timestamp) -> Result<(), StoreError> {
+        self.call(self.store.note(note, now)).await
+    }
+
+    async fn sweep(&self, limit: usize, now: Timestamp) -> Result<Swept, StoreError> {
+        self.call(self.store.sweep(limit, now)).await
+    }
+}
+
+/// The provider as one gateway reaches it; it notes every task id that reached a live gateway.
+#[derive(Debug)]
+pub(crate) struct FarProvider {
+    pub(crate) provider: Arc<dyn Provider>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) bug: Option<Bug>,
+}
+
+#[async_trait]
+impl Provider for FarProvider {
+    async fn submit(&self, challenge: &domain::challenge::Challenge, nonce: domain::id::Nonce) -> Submission {
+        self.gate.pass(&*self.clock).await;
+        let submission = self.provider.submit(challenge, nonce).await;
+        self.gate.pass(&*self.clock).await;
+        match submission {
+            Submission::Ambiguous(why) if self.bug == Some(Bug::LostMeansNotSent) => Submission::NotSent(why),
+            other => other,
+        }
+    }
+
+    async fn poll(&self, task: &domain::id::TaskId) -> Polled {
+        self.gate.pass(&*self.clock).await;
+        let polled = self.provider.poll(task).await;
+        self.gate.pass(&*self.clock).await;
+        if self.bug == Some(Bug::PollFaultEndsTask) && matches!(polled.poll, Poll::Fault(_)) {
+            return Polled { poll: Poll::Code("ERROR_CAPTCHA_UNSOLVABLE".into()), price: None };
+        }
+        polled
+    }
+
+    async fn report(&self, task: &domain::id::TaskId, feedback: Feedback) -> Result<(), Fault> {
+        self.provider.report(task, feedback).await
+    }
+
+    async fn balance(&self) -> Result<domain::money::Money, Fault> {
+        self.provider.balance().await
+    }
+
+    async fn threads(&self) -> Result<Threads, Fault> {
+        self.provider.threads().await
+    }
+}

@@ -1,0 +1,419 @@
+//! A whole world from one seed: gateways, workers, a provider and a nemesis, in virtual time. It ends with a time of
+//! healing, after which everything must have ended.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use domain::{
+    challenge::{Challenge, Draft, Kind},
+    claim::{Allowance, Door},
+    id::{ClaimId, Project, WorkerName},
+    money::Money,
+    ports::{Clock, Provider, Scope},
+    site::{PageUrl, Site, Sites},
+    solve::AmbiguousPolicy,
+    time::Timestamp,
+};
+use engine::{Ask, Engine, EngineConfig, FixedPolling, Outcome, Ports};
+use simulator::{Account, BehaviourConfig, FaultPlan, Latency, SimProvider};
+use stores::Backend;
+use tokio::sync::watch;
+
+use crate::ports::{Bug, FarProvider, FarStore, Gate, SeededChance, StoreWeather, VirtualClock};
+
+/// What a seed decides.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    pub(crate) seed: u64,
+    pub(crate) gateways: usize,
+    pub(crate) workers: usize,
+    pub(crate) claims_each: usize,
+    pub(crate) faults: bool,
+    pub(crate) crashes: bool,
+    pub(crate) pauses: bool,
+    pub(crate) cuts: bool,
+    pub(crate) jumps: bool,
+    pub(crate) weather: StoreWeather,
+    pub(crate) bug: Option<Bug>,
+    pub(crate) policy: AmbiguousPolicy,
+}
+
+/// A token as a worker got it.
+#[derive(Clone, Debug)]
+pub(crate) struct Got {
+    /// The worker's own name for the piece of work; equal pieces may get equal tokens.
+    pub(crate) work: String,
+    pub(crate) exclusive: bool,
+    pub(crate) token: String,
+    /// True time.
+    pub(crate) at: Timestamp,
+}
+
+/// Everything a run leaves for the judge.
+pub(crate) struct Traces {
+    pub(crate) backend: Backend,
+    pub(crate) account: Account,
+    pub(crate) got: Vec<Got>,
+    pub(crate) crashes: usize,
+}
+
+struct Gateway {
+    engine: Option<Engine>,
+    life: watch::Sender<u64>,
+    gate: Arc<Gate>,
+}
+
+struct World {
+    plan: Plan,
+    start: tokio::time::Instant,
+    clock: Arc<dyn Clock>,
+    backend: Backend,
+    account: Account,
+    gateways: Vec<Mutex<Gateway>>,
+    got: Mutex<Vec<Got>>,
+    crashes: Mutex<usize>,
+    /// How far the machine's wall clock is ahead; it may jump, a running process does not notice.
+    wall: Mutex<Duration>,
+}
+
+const SETTLE: Duration = Duration::from_secs(20 * 60);
+
+impl Plan {
+    /// Swarm style: each seed turns on a random subset of what can go wrong.
+    pub(crate) fn swarm(seed: u64) -> Self {
+        let mut rng = fastrand::Rng::with_seed(seed ^ 0xD15E_A5E5);
+        let weather = StoreWeather {
+            latency: rng.u64(0..40),
+            unreached: if rng.bool() { rng.u32(0..30) } else { 0 },
+            reply_lost: if rng.bool() { rng.u32(0..30) } else { 0 },
+        };
+        Self {
+            seed,
+            gateways: rng.usize(1..=3),
+            workers: rng.usize(2..=6),
+            claims_each: rng.usize(2..=8),
+            faults: rng.u32(0..4) > 0,
+            crashes: rng.u32(0..3) > 0,
+            pauses: rng.bool(),
+            cuts: rng.bool(),
+            jumps: rng.bool(),
+            weather,
+            bug: None,
+            policy: if rng.u32(0..4) == 0 { AmbiguousPolicy::Never } else { AmbiguousPolicy::ResubmitOnce },
+        }
+    }
+
+    /// Runs the world to its end in virtual time.
+    pub(crate) fn run(self) -> Traces {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        runtime.block_on(async move {
+            let world = World::new(self);
+            world.live().await
+        })
+    }
+}
+
+impl World {
+    fn new(plan: Plan) -> Arc<Self> {
+        let start = tokio::time::Instant::now();
+        let mut behaviour = BehaviourConfig::new(plan.seed);
+        behaviour.threads = Some(40);
+        let account = Account::new(behaviour);
+        if plan.faults {
+            account.faults(|faults| *faults = FaultPlan::swarm(plan.seed));
+        }
+        let gateway = |_| {
+            Mutex::new(Gateway { engine: None, life: watch::Sender::new(0), gate: Arc::new(Gate::default()) })
+        };
+        Arc::new(Self {
+            clock: Arc::new(VirtualClock::new(start, Duration::ZERO)),
+            backend: stores::open("memory:").unwrap(),
+            gateways: (0..plan.gateways).map(gateway).collect(),
+            got: Mutex::default(),
+            crashes: Mutex::default(),
+            wall: Mutex::default(),
+            account,
+            start,
+            plan,
+        })
+    }
+
+    async fn live(self: Arc<Self>) -> Traces {
+        for i in 0..self.gateways.len() {
+            self.boot(i).await;
+        }
+        let mut everybody = tokio::task::JoinSet::new();
+        for worker in 0..self.plan.workers {
+            everybody.spawn(Arc::clone(&self).work(worker));
+        }
+        let nemesis = tokio::task::spawn(Arc::clone(&self).nemesis());
+        while everybody.join_next().await.is_some() {}
+        nemesis.abort();
+        self.heal().await;
+        self.traces()
+    }
+
+    /// All faults off; enough time for every lease, deadline and harvest to end.
+    async fn heal(&self) {
+        self.account.faults(FaultPlan::clear);
+        self.account.with(|behaviour| behaviour.set_balance(Money::from_micros(1_000_000_000)));
+        for i in 0..self.gateways.len() {
+            let gate = Arc::clone(&self.gateways[i].lock().unwrap().gate);
+            gate.cut.store(false, std::sync::atomic::Ordering::SeqCst);
+            self.boot(i).await;
+        }
+        self.sleep(SETTLE).await;
+        for gateway in &self.gateways {
+            if let Some(engine) = gateway.lock().unwrap().engine.take() {
+                engine.crash();
+            }
+        }
+    }
+
+    fn traces(&self) -> Traces {
+        Traces {
+            backend: self.backend.clone(),
+            account: self.account.clone(),
+            got: self.got.lock().unwrap().clone(),
+            crashes: *self.crashes.lock().unwrap(),
+        }
+    }
+
+    async fn sleep(&self, length: Duration) {
+        self.clock.sleep_until(self.clock.now().plus(length)).await;
+    }
+
+    /// Starts gateway `i` if it is down. A cut-off store keeps it down; it is tried again.
+    async fn boot(&self, i: usize) {
+        let (gate, life) = {
+            let gateway = self.gateways[i].lock().unwrap();
+            if gateway.engine.is_some() {
+                return;
+            }
+            (Arc::clone(&gateway.gate), *gateway.life.borrow() + 1)
+        };
+        let seed = self.plan.seed.wrapping_mul(31).wrapping_add(i as u64 * 1009 + life);
+        let offset = *self.wall.lock().unwrap();
+        let clock: Arc<dyn Clock> = Arc::new(VirtualClock::new(self.start, offset));
+        for attempt in 0..50 {
+            let ports = self.ports(&gate, &clock, seed + 100_000 * attempt);
+            if let Ok(engine) = Engine::start(ports, self.config()).await {
+                let mut gateway = self.gateways[i].lock().unwrap();
+                gateway.engine = Some(engine);
+                gateway.life.send_replace(life);
+                return;
+            }
+            self.sleep(Duration::from_secs(1)).await;
+        }
+    }
+
+    fn ports(&self, gate: &Arc<Gate>, clock: &Arc<dyn Clock>, seed: u64) -> Ports {
+        let bug = self.plan.bug;
+        let store = FarStore {
+            store: Arc::clone(&self.backend.store),
+            clock: Arc::clone(clock),
+            gate: Arc::clone(gate),
+            weather: Mutex::new(self.plan.weather),
+            rng: Mutex::new(fastrand::Rng::with_seed(seed ^ 0x5707)),
+            bug,
+            stuck: Mutex::default(),
+        };
+        // The provider lives in true time, whatever the gateway's clock says.
+        let provider: Arc<dyn Provider> =
+            Arc::new(SimProvider::new(self.account.clone(), Arc::clone(&self.clock), Latency::default()));
+        let provider = FarProvider { provider, clock: Arc::clone(clock), gate: Arc::clone(gate), bug };
+        Ports {
+            store: Arc::new(store),
+            records: Arc::clone(&self.backend.records),
+            doorbell: Arc::clone(&self.backend.doorbell),
+            provider: Arc::new(provider),
+            clock: Arc::clone(clock),
+            chance: Arc::new(SeededChance::new(seed)),
+        }
+    }
+
+    fn config(&self) -> EngineConfig {
+        let site = Site {
+            rule: "shop.example.com".parse().unwrap(),
+            basis: "simulated shop".into(),
+            expires: None,
+            reuse: None,
+            ambiguous: self.plan.policy,
+            key_ignores_proxy: false,
+        };
+        let second = Duration::from_secs(1);
+        EngineConfig {
+            sites: Arc::new(Sites::new(vec![site], Some("simulated pictures".into()))),
+            polling: Arc::new(FixedPolling { first: second, interval: second, min_gap: second, most: 20 }),
+            slots: 10,
+            prices: BTreeMap::from([(Kind::Turnstile, Money::from_micros(1000))]),
+            ..EngineConfig::default()
+        }
+    }
+
+    /// A living gateway's engine, and what tells of its death.
+    fn gateway(&self, rng: &mut fastrand::Rng) -> Option<(Engine, watch::Receiver<u64>)> {
+        let gateway = self.gateways[rng.usize(0..self.gateways.len())].lock().unwrap();
+        let life = gateway.life.subscribe();
+        gateway.engine.clone().map(|engine| (engine, life))
+    }
+}
+
+// === the workers ===
+
+/// One piece of work.
+struct Work {
+    name: String,
+    worker: WorkerName,
+    kind: Kind,
+    sitekey: u32,
+    key: Option<String>,
+}
+
+impl World {
+    async fn work(self: Arc<Self>, number: usize) {
+        let mut rng = fastrand::Rng::with_seed(self.plan.seed.wrapping_mul(7919) + number as u64);
+        for turn in 0..self.plan.claims_each {
+            self.sleep(Duration::from_millis(rng.u64(0..8_000))).await;
+            let work = Self::choose(number, turn, &mut rng);
+            self.pursue(&work, &mut rng).await;
+        }
+    }
+
+    /// Two workers at a time share a name, so that keys, joins and stock meet.
+    fn choose(number: usize, turn: usize, rng: &mut fastrand::Rng) -> Work {
+        let kind = [Kind::Turnstile, Kind::RecaptchaV2, Kind::Image][rng.usize(0..3)].clone();
+        let worker = WorkerName::new(format!("team-{}", number / 2)).unwrap();
+        let key = rng.bool().then(|| format!("job-{}-{}", number / 2, turn));
+        let sitekey = if key.is_some() { u32::try_from(turn).unwrap() % 3 } else { rng.u32(0..3) };
+        let kind = if key.is_some() { Kind::Turnstile } else { kind };
+        let name = key.clone().map_or_else(|| format!("{number}/{turn}"), |key| format!("{worker}/{key}"));
+        Work { name, worker, kind, sitekey, key }
+    }
+
+    /// Asks, waits, and asks again under the same key, as a worker behind a bad network would.
+    async fn pursue(&self, work: &Work, rng: &mut fastrand::Rng) {
+        for _ in 0..4 {
+            let patience = Duration::from_millis(rng.u64(500..40_000));
+            if let Some((engine, mut life)) = self.gateway(rng) {
+                let whim = rng.u32(0..20);
+                tokio::select! {
+                    biased;
+                    done = self.ask(&engine, work, patience, whim) => if done { return },
+                    _ = life.changed() => {}
+                }
+            }
+            self.sleep(Duration::from_millis(rng.u64(100..3_000))).await;
+        }
+    }
+
+    /// One try; `true` when nothing is left to do.
+    async fn ask(&self, engine: &Engine, work: &Work, patience: Duration, whim: u32) -> bool {
+        let Ok(outcome) = engine.claim(work.ask(whim == 0)).await else { return false };
+        let id = match outcome {
+            Outcome::Waiting { claim, .. } => claim.id,
+            Outcome::Served { claim, .. } => return self.take(work, claim),
+            Outcome::Failed(_) | Outcome::Lapsed(_) | Outcome::Withdrawn(_) | Outcome::Expired(_) => return true,
+        };
+        self.wait(engine, work, id, patience, whim).await
+    }
+
+    async fn wait(&self, engine: &Engine, work: &Work, id: ClaimId, patience: Duration, whim: u32) -> bool {
+        let scope = Scope::Worker(work.worker.clone());
+        if whim == 1 {
+            // Withdrawing may race with the answer; both ends are fine.
+            drop(engine.withdraw(&scope, id).await);
+            return true;
+        }
+        if whim == 2 {
+            return true; // never comes back for it
+        }
+        match engine.fetch(&scope, id, patience).await {
+            Ok(Outcome::Served { claim, .. }) => self.take(work, claim),
+            Ok(Outcome::Waiting { .. }) | Err(_) => false,
+            Ok(Outcome::Failed(_) | Outcome::Lapsed(_) | Outcome::Withdrawn(_) | Outcome::Expired(_)) => true,
+        }
+    }
+
+    fn take(&self, work: &Work, claim: domain::claim::Claim) -> bool {
+        let token = claim.token.expect("a served claim has a token");
+        let exclusive = claim.kind != Kind::Image;
+        // Keyless claims with equal parameters are the same piece of work while its window lasts.
+        let name = if work.key.is_some() { work.name.clone() } else { format!("{}", claim.id) };
+        let got = Got { work: name, exclusive, token: token.answer.text.expose().to_owned(), at: self.clock.now() };
+        self.got.lock().unwrap().push(got);
+        true
+    }
+}
+
+impl Work {
+    fn ask(&self, fresh: bool) -> Ask {
+        let draft = if self.kind == Kind::Image {
+            Draft { files: BTreeMap::from([("body".to_owned(), vec![7; 100 + self.sitekey as usize])]), ..Draft::default() }
+        } else {
+            let pageurl = PageUrl::parse("https://shop.example.com/login").unwrap();
+            Draft { sitekey: Some(format!("key-{}", self.sitekey)), pageurl: Some(pageurl), ..Draft::default() }
+        };
+        Ask {
+            worker: self.worker.clone(),
+            project: Project::new("simulated").unwrap(),
+            door: Door::V1,
+            challenge: Challenge::new(self.kind.clone(), draft).unwrap(),
+            key: self.key.clone(),
+            fresh: fresh && self.key.is_none(),
+            deadline: None,
+            allowance: Allowance::default(),
+            narrowing: None,
+            collect: true,
+            callback_url: None,
+        }
+    }
+}
+
+// === the nemesis ===
+
+impl World {
+    async fn nemesis(self: Arc<Self>) {
+        let mut rng = fastrand::Rng::with_seed(self.plan.seed ^ 0x0BAD_CAFE);
+        loop {
+            self.sleep(Duration::from_millis(rng.u64(300..9_000))).await;
+            let i = rng.usize(0..self.gateways.len());
+            match rng.u32(0..4) {
+                0 if self.plan.crashes => self.crash(i, &mut rng).await,
+                1 if self.plan.pauses => self.pause(i, &mut rng),
+                2 if self.plan.cuts => self.cut(i, &mut rng).await,
+                3 if self.plan.jumps => {
+                    *self.wall.lock().unwrap() += Duration::from_secs(rng.u64(0..30));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    async fn crash(&self, i: usize, rng: &mut fastrand::Rng) {
+        {
+            let mut gateway = self.gateways[i].lock().unwrap();
+            let Some(engine) = gateway.engine.take() else { return };
+            engine.crash();
+            gateway.life.send_modify(|life| *life += 1);
+        }
+        *self.crashes.lock().unwrap() += 1;
+        self.sleep(Duration::from_millis(rng.u64(10..5_000))).await;
+        self.boot(i).await;
+    }
+
+    fn pause(&self, i: usize, rng: &mut fastrand::Rng) {
+        let until = self.clock.now().plus(Duration::from_millis(rng.u64(100..60_000)));
+        self.gateways[i].lock().unwrap().gate.pause(until);
+    }
+
+    async fn cut(&self, i: usize, rng: &mut fastrand::Rng) {
+        let gate = Arc::clone(&self.gateways[i].lock().unwrap().gate);
+        gate.cut.store(true, std::sync::atomic::Ordering::SeqCst);
+        self.sleep(Duration::from_millis(rng.u64(100..30_000))).await;
+        gate.cut.store(false, std::sync::atomic::Ordering::SeqCst);
+    }
+}
