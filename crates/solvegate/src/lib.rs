@@ -5,6 +5,15 @@
 //! - [`config`]: what the operator wants, in two stages
 //! - [`clock`], [`chance`]: time and chance, as the engine wants them
 
+pub mod assemble;
 pub mod chance;
+pub mod cli;
+pub mod client;
 pub mod clock;
+pub mod commands;
 pub mod config;
+pub mod exit;
+pub mod keys;
+pub mod logging;
+pub mod output;
+pub mod shutdown;

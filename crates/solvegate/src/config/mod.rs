@@ -13,10 +13,11 @@ use std::path::{Path, PathBuf};
 pub use environment::Environment;
 pub use error::ConfigError;
 pub use valid::{
-    Budget, ClaimRules, Config, DEFAULT_LISTEN, Declarations, Rate, Service, Slots, Tls, Upstream,
-    Worker,
+    Budget, ClaimRules, Config, DEFAULT_LISTEN, Declarations, Service, Slots, Tls, Upstream,
+    Worker, read_duration,
 };
 
+use domain::secret::Secret;
 use raw::Raw;
 
 /// The file that is read when none is named.
@@ -67,6 +68,11 @@ impl Sources {
         raw.apply(&self.flags);
         let secrets = secret::Reader::new(&self.environment, file.as_ref());
         valid::check(raw, &secrets, self.flags.data.as_deref())
+    }
+
+    /// Reads a secret given on the command line: `env:NAME`, `file:PATH` or itself.
+    pub fn secret(&self, place: &str, written: &str) -> Result<Secret, ConfigError> {
+        secret::Reader::new(&self.environment, None).read(place, &raw::RawSecret(written.into()))
     }
 
     fn file(&self) -> Result<Option<File>, ConfigError> {

@@ -11,6 +11,7 @@ use super::{ConfigError, Flags, environment};
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Raw {
     pub(super) listen: Option<String>,
+    pub(super) hosts: Vec<String>,
     pub(super) hold: Option<String>,
     pub(super) deadline: Option<String>,
     pub(super) reuse_window: Option<String>,

@@ -35,6 +35,7 @@ use Shape::{ByKind, Table, Tables, Text, Value};
 /// Every key of `solvegate.toml`.
 pub(super) const ROOT: Keys = &[
     ("listen", Text),
+    ("hosts", Value),
     ("hold", Text),
     ("deadline", Text),
     ("reuse_window", Text),

@@ -7,6 +7,7 @@ use domain::{site::Reuse, solve::AmbiguousPolicy};
 use super::*;
 
 const KEY: &str = "k2345678901234567890123456789012";
+const ADMIN: &str = "a2345678901234567890123456789012";
 const NOTHING: [(&str, &str); 0] = [];
 
 fn written(text: &str) -> (tempfile::TempDir, Sources) {
@@ -54,6 +55,7 @@ fn with_a_real_upstream_nothing_is_declared() {
 fn every_key_of_the_contract_is_understood() {
     let text = r#"
         listen = "127.0.0.1:9000"
+        hosts = ["gate.internal"]
         hold = "0s"
         deadline = "2m"
         reuse_window = "30s"
@@ -97,12 +99,12 @@ fn every_key_of_the_contract_is_understood() {
         [tls]
         self_signed = true
     "#;
-    let secrets = [("PROVIDER_KEY", "p"), ("ADMIN", "a23456789012345678"), ("WORKER", KEY)];
+    let secrets = [("PROVIDER_KEY", "p"), ("ADMIN", ADMIN), ("WORKER", KEY)];
     let config = load(text, &secrets).unwrap();
     assert_eq!(config.upstream.slots, Slots::Fixed(12));
     assert_eq!(config.upstream.prices.len(), 2);
     let worker = &config.workers[0];
-    assert_eq!(worker.rate, Some(Rate { count: 20, seconds: 1 }));
+    assert_eq!(worker.rate, Some("20/s".parse().unwrap()));
     assert_eq!(worker.budget.cost_per_day.unwrap().micros(), 5_000_000);
     let site = &config.declarations.sites[0];
     assert_eq!((site.reuse, site.ambiguous), (Some(Reuse::Never), AmbiguousPolicy::Never));
@@ -249,19 +251,19 @@ fn a_wrong_variable_is_named() {
 fn a_secret_file_that_others_can_read_is_refused_with_the_command_that_mends_it() {
     let (dir, sources) = written("");
     let path = dir.path().join("admin.key");
-    fs::write(&path, "a23456789012345678\n").unwrap();
+    fs::write(&path, format!("{ADMIN}\n")).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
     let file = sources.file.clone().unwrap();
     fs::write(&file, format!("[admin]\nkey = \"file:{}\"", path.display())).unwrap();
     let says = sources.load().unwrap_err().to_string();
     assert!(says.contains("0644") && says.contains("chmod 600"), "{says}");
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
-    assert_eq!(sources.load().unwrap().admin.unwrap().expose(), "a23456789012345678");
+    assert_eq!(sources.load().unwrap().admin.unwrap().expose(), ADMIN);
 }
 
 #[test]
 fn a_secret_written_into_a_file_that_others_can_read_is_refused() {
-    let (_dir, sources) = written("[admin]\nkey = \"a23456789012345678\"");
+    let (_dir, sources) = written(&format!("[admin]\nkey = \"{ADMIN}\""));
     assert!(sources.load().is_ok());
     let file = sources.file.clone().unwrap();
     fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();

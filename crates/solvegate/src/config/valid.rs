@@ -22,7 +22,8 @@ use super::{
     secret::Reader,
 };
 
-pub use people::{Budget, Rate, Worker};
+pub use people::{Budget, Worker};
+pub use plain::read_duration;
 pub use sites::Declarations;
 pub use upstream::{Service, Slots, Upstream};
 
@@ -36,6 +37,8 @@ const DEFAULT_DATA: &str = "./solvegate-data";
 pub struct Config {
     /// Where the gateway listens.
     pub listen: SocketAddr,
+    /// Host names it answers to, besides `localhost` and addresses.
+    pub hosts: Vec<String>,
     /// How it speaks TLS.
     pub tls: Option<Tls>,
     /// The directory for what the program itself keeps; `None` with the memory store.
@@ -94,6 +97,8 @@ impl Config {
     pub fn needs_restart(&self, new: &Self) -> Vec<&'static str> {
         let parts = [
             ("listen", self.listen != new.listen),
+            ("hosts", self.hosts != new.hosts),
+            ("[admin]", self.admin != new.admin),
             ("[tls]", self.tls != new.tls),
             ("[store]", self.store != new.store || self.data != new.data),
             ("[upstream]", self.upstream != new.upstream),
@@ -131,6 +136,7 @@ pub(super) fn check(
     };
     Ok(Config {
         listen: check_listen(raw.listen, tls.is_some())?,
+        hosts: check_hosts(raw.hosts)?,
         tls,
         data,
         store,
@@ -186,6 +192,17 @@ fn check_listen(written: Option<String>, has_tls: bool) -> Result<SocketAddr, Co
              give --tls-cert and --tls-key (or --tls-self-signed), or listen on 127.0.0.1 behind a proxy that speaks TLS"
         ),
     ))
+}
+
+fn check_hosts(written: Vec<String>) -> Result<Vec<String>, ConfigError> {
+    let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'.' || b == b'-';
+    match written.iter().find(|host| host.is_empty() || !host.bytes().all(plain)) {
+        None => Ok(written),
+        Some(host) => Err(ConfigError::at(
+            "hosts",
+            format!("{host:?} is not a host name; write it in lower case, without scheme and port"),
+        )),
+    }
 }
 
 fn check_tls(raw: RawTls) -> Result<Option<Tls>, ConfigError> {

@@ -9,6 +9,8 @@ use domain::{
     site::HostRule,
 };
 
+use doors::Rate;
+
 use super::{plain, sites};
 use crate::config::{
     ConfigError,
@@ -42,18 +44,8 @@ pub struct Budget {
     pub cost_per_day: Option<Money>,
 }
 
-/// So many claims in so many seconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rate {
-    /// So many claims.
-    pub count: u32,
-    /// In so many seconds.
-    pub seconds: u32,
-}
-
 /// Client libraries insist on this length.
 const KEY_LENGTH: usize = 32;
-const ADMIN_KEY_SHORTEST: usize = 16;
 
 pub(super) fn check_admin(
     raw: RawAdmin,
@@ -61,11 +53,7 @@ pub(super) fn check_admin(
 ) -> Result<Option<Secret>, ConfigError> {
     let Some(raw) = raw.key else { return Ok(None) };
     let key = secrets.read("[admin] key", &raw)?;
-    if key.expose().len() < ADMIN_KEY_SHORTEST || !is_plain(&key) {
-        let what = format!("must have {ADMIN_KEY_SHORTEST} printable characters or more");
-        return Err(ConfigError::at("[admin] key", what));
-    }
-    Ok(Some(key))
+    check_key("[admin] key", key).map(Some)
 }
 
 pub(super) fn check_workers(
@@ -109,7 +97,11 @@ fn check_worker(at: usize, raw: RawWorker, secrets: &Reader<'_>) -> Result<Worke
         key: check_key(&place, secrets.read(&place, &key)?)?,
         project: Project::new(project).map_err(|error| refused(error.to_string()))?,
         budget: check_budget(&place, &raw.budget)?,
-        rate: raw.rate.map(|text| check_rate(&place, &text)).transpose()?,
+        rate: raw
+            .rate
+            .map(|text| text.parse::<Rate>())
+            .transpose()
+            .map_err(|e| refused(e.to_string()))?,
         sites: raw.sites.map(rules).transpose()?,
         name,
     })
@@ -117,7 +109,7 @@ fn check_worker(at: usize, raw: RawWorker, secrets: &Reader<'_>) -> Result<Worke
 
 fn check_key(place: &str, key: Secret) -> Result<Secret, ConfigError> {
     let length = key.expose().len();
-    if length == KEY_LENGTH && is_plain(&key) {
+    if doors::KeyDigest::of(key.expose()).is_ok() {
         return Ok(key);
     }
     let what = format!(
@@ -126,27 +118,7 @@ fn check_key(place: &str, key: Secret) -> Result<Secret, ConfigError> {
     Err(ConfigError::at(place, what))
 }
 
-fn is_plain(key: &Secret) -> bool {
-    key.expose().bytes().all(|b| b.is_ascii_graphic())
-}
-
 fn check_budget(place: &str, raw: &RawBudget) -> Result<Budget, ConfigError> {
     let cost = raw.cost_per_day.as_ref().map(|amount| plain::money(place, amount)).transpose()?;
     Ok(Budget { solves_per_day: raw.solves_per_day, cost_per_day: cost })
-}
-
-fn check_rate(place: &str, text: &str) -> Result<Rate, ConfigError> {
-    let read = || {
-        let (count, unit) = text.split_once('/')?;
-        let seconds = match unit.trim() {
-            "s" => 1,
-            "m" => 60,
-            "h" => 3600,
-            _ => return None,
-        };
-        let count = count.trim().parse().ok().filter(|count| *count > 0)?;
-        Some(Rate { count, seconds })
-    };
-    let what = "expected a rate such as \"20/s\", \"100/m\" or \"1000/h\"";
-    read().ok_or_else(|| ConfigError::at(place, what))
 }

@@ -1,0 +1,159 @@
+//! Wires the ports: configuration in, running engine out. The only place that knows every crate.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use domain::{
+    challenge::Kind,
+    ports::{Chance, Clock, Provider},
+    retry::RetryTable,
+    secret::Secret,
+};
+use engine::{Engine, EngineConfig, Ports};
+use simulator::{BehaviourConfig, Sim, SimConfig, SimHandle};
+use stores::Backend;
+use upstream::{Upstream, UpstreamConfig};
+
+use crate::{
+    chance::SystemChance,
+    clock::SystemClock,
+    config::{Config, Service, Slots},
+    exit::{Exit, Failure},
+};
+
+/// A running engine and what it stands on.
+#[derive(Debug)]
+pub struct Assembled {
+    /// The machine.
+    pub engine: Engine,
+    /// Where keys come from too.
+    pub chance: Arc<SystemChance>,
+    /// The simulator, when it is the upstream. Dropped, it stops.
+    sim: Option<SimHandle>,
+}
+
+/// What an engine is started for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// To solve.
+    Solving,
+    /// To read records: nothing is submitted.
+    Reading,
+}
+
+/// How many tasks are under way at once when the service does not tell.
+const USUAL_SLOTS: usize = 50;
+/// Paid tasks may finish for so long when stopping; the doors take the rest of the 25 s.
+const DRAIN_GRACE: Duration = Duration::from_secs(20);
+
+const ASK_THE_OTHER: &str =
+    "; is it a gateway? Then ask that one: --server http://127.0.0.1:8402 --key file:PATH";
+
+// === impl Assembled ===
+
+impl Assembled {
+    /// Opens the store, starts or finds the service, starts the engine.
+    pub async fn start(config: &Config, purpose: Purpose) -> Result<Self, Failure> {
+        let backend = open_store(config)?;
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
+        let chance = Arc::new(SystemChance::start().map_err(Failure::of(Exit::Failed))?);
+        let (provider, sim) = open_upstream(config, &clock, &chance).await?;
+        let slots = match (purpose, config.upstream.slots) {
+            (Purpose::Reading, _) => 0,
+            (Purpose::Solving, Slots::Fixed(slots)) => slots,
+            // The simulator takes any number and, like the providers it copies, does not tell.
+            (Purpose::Solving, Slots::Auto) if sim.is_some() => USUAL_SLOTS,
+            (Purpose::Solving, Slots::Auto) => ask_slots(&*provider).await,
+        };
+        let mut settings = engine_config(config, slots);
+        if purpose == Purpose::Reading {
+            settings.drain_grace = Duration::ZERO;
+        }
+        let ports = Ports {
+            store: backend.store,
+            records: backend.records,
+            doorbell: backend.doorbell,
+            provider,
+            clock,
+            chance: Arc::clone(&chance) as Arc<dyn Chance>,
+        };
+        let engine =
+            Engine::start(ports, settings).await.map_err(Failure::of(Exit::Unreachable))?;
+        Ok(Self { engine, chance, sim })
+    }
+
+    /// Drains the engine, then stops the simulator, whose tasks the engine may still have waited for.
+    pub async fn stop(self) {
+        self.engine.drain().await;
+        if let Some(sim) = self.sim {
+            sim.stop().await;
+        }
+    }
+}
+
+fn open_store(config: &Config) -> Result<Backend, Failure> {
+    if let Some(data) = &config.data {
+        std::fs::create_dir_all(data).map_err(|error| {
+            Failure::new(Exit::Unreachable, format!("{} cannot be made: {error}", data.display()))
+        })?;
+    }
+    stores::open(&config.store).map_err(|error| {
+        let is_in_use = matches!(error, stores::OpenError::InUse { .. });
+        let way_out = if is_in_use { ASK_THE_OTHER } else { "" };
+        Failure::new(Exit::Unreachable, format!("{error}{way_out}"))
+    })
+}
+
+async fn open_upstream(
+    config: &Config,
+    clock: &Arc<dyn Clock>,
+    chance: &SystemChance,
+) -> Result<(Arc<dyn Provider>, Option<SimHandle>), Failure> {
+    let (sim, wanted) = match &config.upstream.service {
+        Service::Elsewhere { url, key } => (None, UpstreamConfig::new(url, key.clone())),
+        Service::Simulator => {
+            let mut settings = SimConfig::new(BehaviourConfig::new(chance.draw()));
+            settings.clock = Arc::clone(clock);
+            let sim = Sim::start(settings).await.map_err(Failure::of(Exit::Unreachable))?;
+            let mut wanted = UpstreamConfig::new(sim.url(), Secret::new(chance.key()));
+            wanted.priced = true;
+            (Some(sim), wanted)
+        }
+    };
+    let upstream = Upstream::new(wanted, Arc::clone(clock)).map_err(Failure::of(Exit::Usage))?;
+    Ok((Arc::new(upstream), sim))
+}
+
+async fn ask_slots(provider: &dyn Provider) -> usize {
+    match provider.threads().await {
+        Ok(threads) if threads.total > 0 => usize::try_from(threads.total).unwrap_or(USUAL_SLOTS),
+        Ok(_) => USUAL_SLOTS,
+        Err(fault) => {
+            tracing::warn!(%fault, slots = USUAL_SLOTS, "the service does not tell its threads");
+            USUAL_SLOTS
+        }
+    }
+}
+
+fn engine_config(config: &Config, slots: usize) -> EngineConfig {
+    let prices = match (&config.upstream.service, config.upstream.prices.is_empty()) {
+        // The simulator's own list, so that savings have a price from the first try.
+        (Service::Simulator, true) => {
+            Kind::known().map(|kind| (kind.clone(), simulator::pace::price(&kind))).collect()
+        }
+        (Service::Simulator | Service::Elsewhere { .. }, _) => config.upstream.prices.clone(),
+    };
+    EngineConfig {
+        sites: config.declarations.sites(),
+        retry: RetryTable::in_php(config.retry),
+        polling: Arc::new(config.polling),
+        slots,
+        submits_per_second: config.upstream.submits_per_second,
+        prices,
+        shelf_lives: BTreeMap::clone(&config.shelf_lives),
+        deadline: config.claims.deadline,
+        reuse_window: config.claims.reuse_window,
+        ambiguity_budget: config.claims.ambiguity_budget,
+        drain_grace: DRAIN_GRACE,
+        ..EngineConfig::default()
+    }
+}

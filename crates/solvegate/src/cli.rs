@@ -1,0 +1,421 @@
+//! What can be typed. Help texts are read as documentation and held by golden transcripts (tests/all/cli.rs).
+
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
+
+use clap::{Args, Parser, Subcommand, ValueHint};
+
+use crate::config::{Environment, Flags, Sources, read_duration};
+
+/// The exit codes, as every help text ends with them.
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  done
+  1  it was asked for and failed (the claim failed, there is no such thing)
+  2  the command line or the configuration is wrong
+  3  the gateway, the store or the service cannot be reached
+  4  refused: site not declared, budget or rate used up, wrong key
+  5  the deadline passed";
+
+/// A gateway between your workers and a paid solving service: paid once, delivered once, explained.
+#[derive(Debug, Parser)]
+#[command(name = "solvegate", version, after_help = EXIT_CODES, max_term_width = 100)]
+pub struct Cli {
+    /// Configuration file [default: solvegate.toml, if there is one]
+    #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub config: Option<PathBuf>,
+
+    /// What is logged to stderr, e.g. `debug` or `engine=trace` [default: RUST_LOG, else info for `serve`, warn for others]
+    #[arg(long, global = true, value_name = "FILTER")]
+    pub log: Option<String>,
+
+    /// What to do
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run the gateway
+    #[command(after_help = SERVE_EXAMPLES)]
+    Serve(ServeArgs),
+    /// Solve one challenge and print its token
+    #[command(after_help = SOLVE_EXAMPLES)]
+    Solve(SolveArgs),
+    /// Run the simulated provider
+    #[command(after_help = SIM_EXAMPLES)]
+    Sim(SimArgs),
+    /// List claims, newest first
+    #[command(after_help = "Example:\n  solvegate history --sitekey 0x4AAA --limit 5")]
+    History(HistoryArgs),
+    /// List solves under way
+    Active(ActiveArgs),
+    /// Show the sums of a day
+    #[command(after_help = "Example:\n  solvegate stats --date 2026-11-15 --json")]
+    Stats(StatsArgs),
+    /// Show what was paid and what was saved
+    #[command(after_help = "Example:\n  solvegate report --from 2026-11-01 --to 2026-11-15")]
+    Report(ReportArgs),
+    /// List and show what was given up on
+    DeadLetters(DeadLettersArgs),
+    /// Tell the whole story of a claim, in order
+    #[command(after_help = "Example:\n  solvegate explain 482915037264815")]
+    Explain(ExplainArgs),
+    /// List the declared sites, or check whether a page is covered
+    Sites(SitesArgs),
+    /// Show the account's balance at the service
+    Balance(BalanceArgs),
+    /// Print a completion script for a shell
+    #[command(
+        after_help = "Example:\n  solvegate completions bash > ~/.local/share/bash-completion/completions/solvegate"
+    )]
+    Completions {
+        /// Which shell
+        shell: clap_complete::Shell,
+    },
+    /// Measure the gateway against a bare handler, in one run
+    Bench(crate::commands::bench::BenchArgs),
+}
+
+const SERVE_EXAMPLES: &str = "\
+Examples:
+  solvegate serve                                  simulator, embedded store in ./solvegate-data
+  CAPTCHAAI_API_KEY=… solvegate serve              the real service; declare your sites first
+  solvegate serve --listen 0.0.0.0:8402 --tls-self-signed
+Signals: SIGTERM and SIGINT drain and exit 0, SIGHUP reloads sites and workers.";
+
+const SOLVE_EXAMPLES: &str = "\
+Examples:
+  solvegate solve --kind turnstile --sitekey 0x4AAA --pageurl https://shop.example.com/login
+  solvegate solve --kind image --image picture.png --json
+  solvegate solve --server http://127.0.0.1:8402 --key file:worker.key --kind recaptcha_v2 \\
+    --sitekey 6Le-wvkS --pageurl https://shop.example.com/ --idempotency-key order-17";
+
+const SIM_EXAMPLES: &str = "\
+Examples:
+  solvegate sim --listen 127.0.0.1:9000 --seed 1 --ledger paid.jsonl
+  curl -d '{\"on\":\"submit\",\"fault\":\"drop\",\"accepted\":true}' http://127.0.0.1:9000/faults
+  curl http://127.0.0.1:9000/ledger";
+
+/// `serve`.
+#[derive(Debug, Args)]
+pub struct ServeArgs {
+    /// Where to listen [default: 127.0.0.1:8402]
+    #[arg(long, value_name = "ADDRESS")]
+    pub listen: Option<String>,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "flattened: its own fields carry the help")]
+    pub wiring: Wiring,
+    /// Where to archive the ledger
+    #[arg(long, value_name = "URL")]
+    pub ledger: Option<String>,
+    /// Certificate chain, PEM
+    #[arg(long, value_name = "FILE", requires = "tls_key", value_hint = ValueHint::FilePath)]
+    pub tls_cert: Option<PathBuf>,
+    /// Key of the certificate, PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert", value_hint = ValueHint::FilePath)]
+    pub tls_key: Option<PathBuf>,
+    /// Speak TLS with a certificate made for this gateway
+    #[arg(long, conflicts_with_all = ["tls_cert", "tls_key"])]
+    pub tls_self_signed: bool,
+}
+
+/// What an engine in this process is wired to.
+#[derive(Clone, Debug, Default, Args)]
+pub struct Wiring {
+    /// Directory of the embedded store [default: ./solvegate-data]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub data: Option<PathBuf>,
+    /// The service's address, or `sim` [default: sim unless CAPTCHAAI_API_KEY is set]
+    #[arg(long, value_name = "URL")]
+    pub upstream: Option<String>,
+    /// The store: `memory:` or `embedded:DIR`
+    #[arg(long, value_name = "URL")]
+    pub store: Option<String>,
+}
+
+/// Whom a command asks: a running gateway, or an engine in this process.
+#[derive(Clone, Debug, Default, Args)]
+pub struct Whom {
+    /// A running gateway; without it the command works on the store in this process
+    #[arg(long, value_name = "URL", env = "SOLVEGATE_SERVER", value_hint = ValueHint::Url)]
+    pub server: Option<String>,
+    /// Worker or admin key for the gateway: env:NAME, file:PATH or the key itself
+    #[arg(long, value_name = "KEY", env = "SOLVEGATE_KEY", hide_env_values = true)]
+    pub key: Option<String>,
+    /// Certificate to trust for the gateway, PEM
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub cacert: Option<PathBuf>,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "flattened: its own fields carry the help")]
+    pub wiring: Wiring,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `solve`.
+#[derive(Debug, Args)]
+pub struct SolveArgs {
+    /// Family of the challenge: turnstile, recaptcha_v2, image …
+    #[arg(long)]
+    pub kind: String,
+    /// The site's public key
+    #[arg(long)]
+    pub sitekey: Option<String>,
+    /// The page the challenge is on
+    #[arg(long, value_name = "URL", value_hint = ValueHint::Url)]
+    pub pageurl: Option<String>,
+    /// Another parameter of the kind; may be repeated
+    #[arg(long = "param", value_name = "NAME=VALUE", value_parser = name_and_value)]
+    pub params: Vec<(String, String)>,
+    /// The picture
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub image: Option<PathBuf>,
+    /// Your own name for this piece of work: asked again, it is the same claim
+    #[arg(long, value_name = "KEY")]
+    pub idempotency_key: Option<String>,
+    /// A claim of its own, whatever else is under way
+    #[arg(long)]
+    pub fresh: bool,
+    /// How long to wait at most
+    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "180s")]
+    pub deadline: Duration,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "flattened: its own fields carry the help")]
+    pub whom: Whom,
+}
+
+/// `sim`.
+#[derive(Debug, Args)]
+pub struct SimArgs {
+    /// Where to listen; port 0 takes a free one
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8403")]
+    pub listen: SocketAddr,
+    /// Equal seeds and equal calls give equal answers
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Tasks it works on at once [default: any number]
+    #[arg(long)]
+    pub threads: Option<u32>,
+    /// Take as long as real services do
+    #[arg(long, conflicts_with = "solve_time")]
+    pub realistic: bool,
+    /// Take exactly so long
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub solve_time: Option<Duration>,
+    /// Append every accepted task to this file, as a JSON line
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub ledger: Option<PathBuf>,
+    /// CaptchaAI's ways: threads instead of prices
+    #[arg(long)]
+    pub captchaai: bool,
+    /// Ban callers that ask too often, as the service does
+    #[arg(long)]
+    pub bans: bool,
+    /// The account's key: env:NAME, file:PATH or the key itself [default: any of 32 characters]
+    #[arg(long, value_name = "KEY")]
+    pub key: Option<String>,
+}
+
+/// `history`.
+#[derive(Debug, Args)]
+pub struct HistoryArgs {
+    /// Only of this site key
+    #[arg(long)]
+    pub sitekey: Option<String>,
+    /// Only of this kind
+    #[arg(long)]
+    pub kind: Option<String>,
+    /// Only in this state: waiting, served, failed, withdrawn, lapsed
+    #[arg(long)]
+    pub state: Option<String>,
+    /// At most so many
+    #[arg(long, default_value_t = 20)]
+    pub limit: usize,
+    /// Where the last page ended
+    #[arg(long)]
+    pub cursor: Option<String>,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "flattened: its own fields carry the help")]
+    pub whom: Whom,
+}
+
+/// `active`.
+#[derive(Debug, Args)]
+pub struct ActiveArgs {
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "flattened: its own fields carry the help")]
+    pub whom: Whom,
+}
+
+/// `stats`.
+#[derive(Debug, Args)]
+pub struct StatsArgs {
+    /// The day (UTC), e.g. 2026-11-15 [default: today]
+    #[arg(long, value_name = "DAY")]
+    pub date: Option<String>,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "flattened: its own fields carry the help")]
+    pub whom: Whom,
+}
+
+/// `report`.
+#[derive(Debug, Args)]
+pub struct ReportArgs {
+    /// First day (UTC) [default: 30 days ago]
+    #[arg(long, value_name = "DAY")]
+    pub from: Option<String>,
+    /// Last day, included [default: today]
+    #[arg(long, value_name = "DAY")]
+    pub to: Option<String>,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "flattened: its own fields carry the help")]
+    pub whom: Whom,
+}
+
+/// `dead-letters`.
+#[derive(Debug, Args)]
+pub struct DeadLettersArgs {
+    /// What to do with them
+    #[command(subcommand)]
+    pub action: DeadLettersAction,
+}
+
+/// What to do with dead letters.
+#[derive(Debug, Subcommand)]
+pub enum DeadLettersAction {
+    /// List them, newest first
+    List {
+        /// Only with this code
+        #[arg(long)]
+        code: Option<String>,
+        /// Only of this kind
+        #[arg(long)]
+        kind: Option<String>,
+        /// At most so many
+        #[arg(long, default_value_t = 20)]
+        limit: usize,
+        #[command(flatten)]
+        #[expect(missing_docs, reason = "flattened: its own fields carry the help")]
+        whom: Whom,
+    },
+    /// Show one with its causes
+    Show {
+        /// Its name, as `list` shows it
+        id: String,
+        #[command(flatten)]
+        #[expect(missing_docs, reason = "flattened: its own fields carry the help")]
+        whom: Whom,
+    },
+}
+
+/// `explain`.
+#[derive(Debug, Args)]
+pub struct ExplainArgs {
+    /// The claim's id
+    pub id: String,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "flattened: its own fields carry the help")]
+    pub whom: Whom,
+}
+
+/// `sites`.
+#[derive(Debug, Args)]
+pub struct SitesArgs {
+    /// What to do with them
+    #[command(subcommand)]
+    pub action: SitesAction,
+}
+
+/// What to do with declarations. Both read the configuration, not a running gateway.
+#[derive(Debug, Subcommand)]
+pub enum SitesAction {
+    /// List the declarations of the configuration
+    List {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Say whether a page is covered, and in which form it would be forwarded
+    Check {
+        /// The page
+        #[arg(value_hint = ValueHint::Url)]
+        url: String,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// `balance`.
+#[derive(Debug, Args)]
+pub struct BalanceArgs {
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "flattened: its own fields carry the help")]
+    pub whom: Whom,
+}
+
+// === impl Cli ===
+
+impl Cli {
+    /// Where the configuration of this command comes from.
+    pub fn sources(&self) -> Sources {
+        let mut flags = Flags::default();
+        match &self.command {
+            Command::Serve(args) => args.apply(&mut flags),
+            Command::Solve(args) => args.whom.wiring.apply(&mut flags),
+            Command::History(args) => args.whom.wiring.apply(&mut flags),
+            Command::Active(args) => args.whom.wiring.apply(&mut flags),
+            Command::Stats(args) => args.whom.wiring.apply(&mut flags),
+            Command::Report(args) => args.whom.wiring.apply(&mut flags),
+            Command::DeadLetters(args) => args.whom().wiring.apply(&mut flags),
+            Command::Explain(args) => args.whom.wiring.apply(&mut flags),
+            Command::Balance(args) => args.whom.wiring.apply(&mut flags),
+            Command::Sim(_)
+            | Command::Sites(_)
+            | Command::Completions { .. }
+            | Command::Bench(_) => {}
+        }
+        Sources { file: self.config.clone(), environment: Environment::of_process(), flags }
+    }
+}
+
+impl ServeArgs {
+    fn apply(&self, flags: &mut Flags) {
+        self.wiring.apply(flags);
+        flags.listen.clone_from(&self.listen);
+        flags.ledger.clone_from(&self.ledger);
+        flags.tls_cert.clone_from(&self.tls_cert);
+        flags.tls_key.clone_from(&self.tls_key);
+        flags.tls_self_signed = self.tls_self_signed;
+    }
+}
+
+impl Wiring {
+    fn apply(&self, flags: &mut Flags) {
+        flags.data.clone_from(&self.data);
+        flags.upstream.clone_from(&self.upstream);
+        flags.store.clone_from(&self.store);
+    }
+}
+
+impl DeadLettersArgs {
+    /// Whom it asks.
+    pub fn whom(&self) -> &Whom {
+        match &self.action {
+            DeadLettersAction::List { whom, .. } | DeadLettersAction::Show { whom, .. } => whom,
+        }
+    }
+}
+
+fn name_and_value(text: &str) -> Result<(String, String), String> {
+    let pair = text.split_once('=').filter(|(name, _)| !name.is_empty());
+    pair.map(|(name, value)| (name.into(), value.into()))
+        .ok_or_else(|| "expected NAME=VALUE".into())
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let length = read_duration(text).filter(|length| *length > Duration::ZERO);
+    length.ok_or_else(|| "expected a duration such as 30s or 2m".into())
+}

@@ -1,0 +1,82 @@
+//! What a person sees when the gateway starts: what runs, the keys it made, and three lines to copy.
+
+use std::net::SocketAddr;
+
+use super::serve::CERTIFICATE;
+use crate::{
+    config::{Config, Service, Tls},
+    exit::Failure,
+    keys::{self, MadeKeys},
+    output,
+};
+
+/// Prints it to stdout. A key that was made just now is in here and nowhere else.
+pub(super) fn show(config: &Config, keys: &MadeKeys, local: SocketAddr) -> Result<(), Failure> {
+    let scheme = if config.tls.is_some() { "https" } else { "http" };
+    let base = format!("{scheme}://{local}");
+    let upstream = match &config.upstream.service {
+        Service::Simulator => "simulator",
+        Service::Elsewhere { url, .. } => url,
+    };
+    let version = env!("CARGO_PKG_VERSION");
+    output::line(format_args!("solvegate {version} is listening on {base}"))?;
+    output::line(format_args!("upstream: {upstream}   store: {}", config.store))?;
+    let key = show_keys(config, keys)?;
+    let trust = trust(config);
+    let page =
+        config.declarations.sites.first().map_or("shop.example.com".into(), |s| s.rule.to_string());
+    let page = page.trim_start_matches("*.");
+    output::line(format_args!(
+        "try it:      curl -s{trust} {base}/v1/solves -H \"Authorization: Bearer {key}\" \
+         -H 'Content-Type: application/json' -H 'Prefer: wait=60' \
+         -d '{{\"kind\":\"turnstile\",\"sitekey\":\"0x4AAA\",\"pageurl\":\"https://{page}/login\"}}'"
+    ))?;
+    output::line(format_args!("status page: {base}/"))?;
+    match &config.upstream.service {
+        Service::Simulator => output::line(format_args!(
+            "real key:    declare your sites in solvegate.toml, then CAPTCHAAI_API_KEY=… solvegate serve"
+        )),
+        Service::Elsewhere { .. } if config.declarations.sites.is_empty() => {
+            output::line(format_args!(
+                "sites:       none is declared, so every page is refused; add [[site]] host and basis to solvegate.toml"
+            ))
+        }
+        Service::Elsewhere { .. } => Ok(()),
+    }
+}
+
+/// Shows fresh keys; returns what stands for the worker's key in the line to copy.
+fn show_keys(config: &Config, keys: &MadeKeys) -> Result<String, Failure> {
+    let mut shown = "WORKER_KEY".to_owned();
+    if config.workers.is_empty() {
+        match (&keys.worker.fresh, &config.data) {
+            (Some(key), _) => {
+                shown = key.expose().to_owned();
+                output::line(format_args!("worker key:  {shown}   (made now, shown once)"))?;
+            }
+            (None, Some(data)) => {
+                let file = data.join(keys::WORKER_FILE);
+                shown = format!("$(cat {})", file.display());
+                output::line(format_args!(
+                    "worker key:  in {} since the first start",
+                    file.display()
+                ))?;
+            }
+            (None, None) => {}
+        }
+    }
+    if let (None, Some(key)) = (&config.admin, &keys.admin.fresh) {
+        output::line(format_args!("admin key:   {}   (made now, shown once)", key.expose()))?;
+    }
+    Ok(shown)
+}
+
+fn trust(config: &Config) -> String {
+    match (&config.tls, &config.data) {
+        (Some(Tls::SelfSigned), Some(data)) => {
+            format!(" --cacert {}", data.join(CERTIFICATE).display())
+        }
+        (Some(Tls::SelfSigned), None) => " -k".into(),
+        (Some(Tls::Files { .. }) | None, _) => String::new(),
+    }
+}

@@ -1,0 +1,203 @@
+//! `solvegate serve`: the gateway itself. Starts everything, says how to use it, reloads, and stops without loss.
+
+use std::{path::Path, time::Duration};
+
+use domain::{
+    claim::Allowance,
+    id::{Project, WorkerName},
+};
+use doors::{Doors, DoorsConfig, KeyDigest, Limits, SelfSigned, ServeConfig, TlsMaterial, Workers};
+use tokio::{net::TcpListener, sync::oneshot};
+
+use super::{Context, banner};
+use crate::{
+    assemble::{Assembled, Purpose},
+    config::{self, Config, Sources, Tls},
+    exit::{Exit, Failure},
+    keys::{self, MadeKeys},
+    shutdown::{Signals, Wish},
+};
+
+/// A gateway that is about to serve.
+struct Gateway<'c> {
+    sources: &'c Sources,
+    config: Config,
+    keys: MadeKeys,
+    assembled: Assembled,
+    doors: Doors,
+}
+
+/// With the engine's 20 s for paid tasks this makes the promised 25 s.
+const DOORS_DRAIN: Duration = Duration::from_secs(5);
+
+/// Serves until a signal ends it.
+pub async fn run(context: &Context) -> Result<(), Failure> {
+    let config = context.sources.load()?;
+    let signals = Signals::listen()?;
+    // The port first: a second gateway says so before it touches anything.
+    let listener = TcpListener::bind(config.listen).await.map_err(|error| {
+        let what = format!(
+            "{} cannot be listened on: {error}; choose another with --listen",
+            config.listen
+        );
+        Failure::new(Exit::Unreachable, what)
+    })?;
+    let assembled = Assembled::start(&config, Purpose::Solving).await?;
+    let keys = MadeKeys::in_directory(config.data.as_deref(), &assembled.chance)?;
+    let limits = Limits { drain: DOORS_DRAIN, ..Limits::default() };
+    let tls = tls(&config)?;
+    let doors = Doors::new(
+        assembled.engine.clone(),
+        DoorsConfig {
+            workers: Workers::new(workers(&config, &keys)?).map_err(Failure::of(Exit::Usage))?,
+            admin: Some(admin(&config, &keys)?),
+            hold: config.claims.hold,
+            limits,
+            allowed_hosts: config.hosts.clone(),
+        },
+    );
+    let local = listener.local_addr()?;
+    banner::show(&config, &keys, local)?;
+    let gateway = Gateway { sources: &context.sources, config, keys, assembled, doors };
+    gateway.serve(listener, ServeConfig { tls, limits }, signals).await;
+    Ok(())
+}
+
+// === impl Gateway ===
+
+impl Gateway<'_> {
+    async fn serve(mut self, listener: TcpListener, settings: ServeConfig, mut signals: Signals) {
+        let (close, closed) = oneshot::channel();
+        let router = doors::router(&self.doors);
+        let serving = doors::serve(listener, router, settings, async {
+            // A dropped sender means the same as a sent one: the steering has ended.
+            closed.await.unwrap_or(());
+        });
+        let steering = async {
+            while signals.next().await == Wish::Reload {
+                self.reload();
+            }
+            tracing::info!("stopping; no new claims are taken, paid tasks may finish");
+            // The doors stay open meanwhile: whoever waits gets its answer. A second signal ends the waiting.
+            tokio::select! {
+                biased;
+                () = self.assembled.stop() => {}
+                _ = signals.next() => tracing::warn!("not waiting any longer; what is left is recovered at the next start"),
+            }
+            drop(close);
+        };
+        tokio::join!(serving, steering);
+        tracing::info!("stopped");
+    }
+
+    /// Validates, then swaps; on any error the old configuration stays in force.
+    fn reload(&mut self) {
+        let new = match self.sources.load() {
+            Ok(new) => new,
+            Err(error) => {
+                tracing::error!(%error, "not reloaded; the old configuration stays in force");
+                return;
+            }
+        };
+        let replaced = workers(&new, &self.keys)
+            .and_then(|list| self.doors.workers().replace(list).map_err(Failure::of(Exit::Usage)));
+        if let Err(error) = replaced {
+            tracing::error!(%error, "not reloaded; the old configuration stays in force");
+            return;
+        }
+        self.assembled.engine.set_sites(new.declarations.sites());
+        let restart = self.config.needs_restart(&new).join(", ");
+        tracing::info!(
+            sites_changed = self.config.declarations != new.declarations,
+            sites = new.declarations.sites.len(),
+            workers_changed = self.config.workers != new.workers,
+            workers = new.workers.len(),
+            needs_restart = %restart,
+            "reloaded"
+        );
+        self.config.declarations = new.declarations;
+        self.config.workers = new.workers;
+    }
+}
+
+fn digest(key: &domain::secret::Secret) -> Result<KeyDigest, Failure> {
+    KeyDigest::of(key.expose()).map_err(Failure::of(Exit::Usage))
+}
+
+fn admin(config: &Config, keys: &MadeKeys) -> Result<KeyDigest, Failure> {
+    config.admin.as_ref().map_or(Ok(keys.admin.digest), digest)
+}
+
+/// The configured workers, or the one whose key was made.
+fn workers(config: &Config, keys: &MadeKeys) -> Result<Vec<doors::Worker>, Failure> {
+    if config.workers.is_empty() {
+        return Ok(vec![local_worker(keys.worker.digest)?]);
+    }
+    config.workers.iter().map(worker).collect()
+}
+
+/// The worker of a gateway that was given none, and of commands that work in this process.
+pub fn local_worker(key: KeyDigest) -> Result<doors::Worker, Failure> {
+    Ok(doors::Worker {
+        name: WorkerName::new("local").map_err(Failure::of(Exit::Failed))?,
+        key,
+        project: Project::new("local").map_err(Failure::of(Exit::Failed))?,
+        allowance: Allowance::default(),
+        rate: None,
+        narrowing: None,
+    })
+}
+
+fn worker(worker: &config::Worker) -> Result<doors::Worker, Failure> {
+    Ok(doors::Worker {
+        name: worker.name.clone(),
+        key: digest(&worker.key)?,
+        project: worker.project.clone(),
+        allowance: Allowance {
+            solves_per_day: worker.budget.solves_per_day,
+            cost_per_day: worker.budget.cost_per_day,
+        },
+        rate: worker.rate,
+        narrowing: worker.sites.clone().map(Into::into),
+    })
+}
+
+/// The certificate a self-signed gateway makes for itself, and its key.
+pub const CERTIFICATE: &str = "tls-cert.pem";
+const CERTIFICATE_KEY: &str = "tls-key.pem";
+
+fn tls(config: &Config) -> Result<Option<TlsMaterial>, Failure> {
+    let material = match (&config.tls, config.data.as_deref()) {
+        (None, _) => return Ok(None),
+        (Some(Tls::Files { cert, key }), _) => TlsMaterial::from_files(cert, key),
+        (Some(Tls::SelfSigned), Some(data)) => {
+            let paths = (data.join(CERTIFICATE), data.join(CERTIFICATE_KEY));
+            if !paths.0.exists() || !paths.1.exists() {
+                keep_certificate(&paths.0, &paths.1, &make_certificate(config)?)?;
+            }
+            TlsMaterial::from_files(&paths.0, &paths.1)
+        }
+        (Some(Tls::SelfSigned), None) => make_certificate(config)?.material(),
+    };
+    material.map(Some).map_err(Failure::of(Exit::Usage))
+}
+
+fn make_certificate(config: &Config) -> Result<SelfSigned, Failure> {
+    let mut names = vec!["localhost".to_owned(), "127.0.0.1".into(), "::1".into()];
+    names.extend(config.hosts.iter().cloned());
+    if !config.listen.ip().is_unspecified() && !config.listen.ip().is_loopback() {
+        names.push(config.listen.ip().to_string());
+    }
+    SelfSigned::make(names).map_err(Failure::of(Exit::Usage))
+}
+
+/// Kept, so that workers who were told to trust it still do after a restart.
+fn keep_certificate(cert: &Path, key: &Path, made: &SelfSigned) -> Result<(), Failure> {
+    for path in [cert, key] {
+        if path.exists() {
+            std::fs::remove_file(path)?;
+        }
+    }
+    keys::write_private(key, made.key.expose())?;
+    keys::write_private(cert, &made.certificate)
+}

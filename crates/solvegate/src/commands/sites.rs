@@ -1,0 +1,76 @@
+//! `solvegate sites`: what the configuration declares, and whether a page is covered. Asks nobody.
+
+use comfy_table::Table;
+use domain::{
+    ports::Clock as _,
+    site::{PageUrl, Site},
+};
+use serde_json::json;
+
+use super::Context;
+use crate::{
+    cli::SitesAction,
+    clock::SystemClock,
+    exit::{Exit, Failure},
+    output,
+};
+
+/// Runs `sites list` or `sites check`.
+pub fn run(context: &Context, action: &SitesAction) -> Result<(), Failure> {
+    let declarations = context.sources.load()?.declarations;
+    match action {
+        SitesAction::List { json: true } => {
+            let sites: Vec<_> = declarations.sites.iter().map(as_json).collect();
+            output::json(&json!({ "sites": sites, "images": declarations.images }))
+        }
+        SitesAction::List { json: false } => {
+            list(&declarations.sites, declarations.images.as_deref())
+        }
+        SitesAction::Check { url, json } => {
+            let page = PageUrl::parse(url).map_err(Failure::of(Exit::Refused))?;
+            let sites = declarations.sites();
+            let now = SystemClock::start().now();
+            let site = sites.check(&page, now).map_err(Failure::of(Exit::Refused))?;
+            if *json {
+                return output::json(&json!({ "canonical": page, "site": as_json(site) }));
+            }
+            output::line(format_args!("{page} is covered by {}: {}", site.rule, site.basis))
+        }
+    }
+}
+
+fn list(sites: &[Site], images: Option<&str>) -> Result<(), Failure> {
+    if sites.is_empty() && images.is_none() {
+        return output::line(format_args!(
+            "nothing is declared: add a [[site]] with host and basis to solvegate.toml"
+        ));
+    }
+    let mut table = output::table(["site", "basis", "expires"]);
+    for site in sites {
+        add(
+            &mut table,
+            &site.rule.to_string(),
+            &site.basis,
+            site.expires.map(|day| day.to_string()),
+        );
+    }
+    if let Some(basis) = images {
+        add(&mut table, "(images)", basis, None);
+    }
+    output::line(format_args!("{table}"))
+}
+
+fn add(table: &mut Table, name: &str, basis: &str, expires: Option<String>) {
+    table.add_row([name, basis, expires.as_deref().unwrap_or("")]);
+}
+
+fn as_json(site: &Site) -> serde_json::Value {
+    json!({
+        "host": site.rule.to_string(),
+        "basis": site.basis,
+        "expires": site.expires,
+        "reuse": site.reuse,
+        "ambiguous": site.ambiguous,
+        "key_ignores_proxy": site.key_ignores_proxy,
+    })
+}

@@ -1,0 +1,154 @@
+//! Answers of the v1 door as tables for people.
+
+use serde_json::Value;
+
+use crate::{exit::Failure, output};
+
+pub(super) fn history(answer: &Value) -> Result<(), Failure> {
+    let columns = [
+        "id",
+        "state",
+        "kind",
+        "sitekey",
+        "source",
+        "cost",
+        "attempts",
+        "elapsed_ms",
+        "opened_at",
+        "code",
+    ];
+    list(answer, columns)?;
+    match answer["next"].as_str() {
+        Some(next) => output::line(format_args!("more: --cursor {next}")),
+        None => Ok(()),
+    }
+}
+
+pub(super) fn active(answer: &Value) -> Result<(), Failure> {
+    list(answer, ["id", "stage", "kind", "worker", "attempt", "opened_at", "due", "last_code"])
+}
+
+pub(super) fn dead_letters(answer: &Value) -> Result<(), Failure> {
+    list(answer, ["id", "code", "kind", "worker", "attempts", "cost", "died_at", "pageurl"])
+}
+
+pub(super) fn dead_letter(answer: &Value) -> Result<(), Failure> {
+    for name in
+        ["id", "code", "kind", "worker", "project", "pageurl", "attempts", "cost", "died_at"]
+    {
+        output::line(format_args!("{name:<9} {}", text(&answer[name])))?;
+    }
+    rows(&answer["causes"], ["attempt", "at", "code", "cost"])
+}
+
+pub(super) fn stats(answer: &Value) -> Result<(), Failure> {
+    output::line(format_args!("{}", text(&answer["date"])))?;
+    let names = [
+        "claims",
+        "attempts",
+        "solved",
+        "failed",
+        "replayed",
+        "joined",
+        "stocked",
+        "ambiguous",
+        "wasted",
+        "refused",
+        "cost",
+        "saved",
+    ];
+    let mut table = output::table(["worker", "project", "kind"]);
+    let mut header: Vec<String> = ["worker", "project", "kind"].map(Into::into).into();
+    header.extend(names.map(Into::into));
+    table.set_header(header);
+    for row in members(&answer["totals"]) {
+        let mut cells: Vec<String> =
+            ["worker", "project", "kind"].map(|name| text(&row[name])).into();
+        cells.extend(names.map(|name| text(&row["counts"][name])));
+        table.add_row(cells);
+    }
+    let mut sums: Vec<String> = vec!["all".into(), String::new(), String::new()];
+    sums.extend(names.map(|name| text(&answer["counts"][name])));
+    table.add_row(sums);
+    output::line(format_args!("{}", table.trim_fmt()))
+}
+
+pub(super) fn report(answer: &Value) -> Result<(), Failure> {
+    output::line(format_args!("{} to {}", text(&answer["from"]), text(&answer["to"])))?;
+    let names = ["claims", "attempts", "savings", "paid", "saved", "saved_percent"];
+    let mut table =
+        output::table(["", "claims", "attempts", "savings", "paid", "saved", "saved %"]);
+    let mut add = |title: String, sums: &Value| {
+        let mut cells = vec![title];
+        cells.extend(names.map(|name| text(&sums[name])));
+        table.add_row(cells);
+    };
+    for group in ["by_project", "by_kind"] {
+        for (name, sums) in answer[group].as_object().into_iter().flatten() {
+            add(name.clone(), sums);
+        }
+    }
+    add("all".into(), &answer["all"]);
+    output::line(format_args!("{}", table.trim_fmt()))
+}
+
+/// A claim's story: one line per entry, facts as they were written.
+pub(super) fn story(answer: &Value) -> Result<(), Failure> {
+    let claim = &answer["claim"];
+    output::line(format_args!(
+        "claim {} is {}: {} for {} ({})",
+        text(&claim["id"]),
+        text(&claim["state"]),
+        text(&claim["kind"]),
+        text(&claim["pageurl"]),
+        text(&claim["basis"]),
+    ))?;
+    let mut table = output::table(["at", "event", ""]);
+    for entry in members(&answer["entries"]) {
+        let (name, facts) = event(&entry["event"]);
+        table.add_row([text(&entry["at"]), name, facts]);
+    }
+    output::line(format_args!("{}", table.trim_fmt()))
+}
+
+pub(super) fn balance(answer: &Value) -> Result<(), Failure> {
+    output::line(format_args!("{}", text(&answer["balance"])))
+}
+
+/// An event is its name, or its name with facts.
+fn event(event: &Value) -> (String, String) {
+    let Some((name, facts)) = event.as_object().and_then(|event| event.iter().next()) else {
+        return (text(event), String::new());
+    };
+    let facts = facts.as_object().into_iter().flatten();
+    let told: Vec<_> = facts.map(|(name, value)| format!("{name}={}", text(value))).collect();
+    (name.clone(), told.join(" "))
+}
+
+fn list<const N: usize>(answer: &Value, columns: [&str; N]) -> Result<(), Failure> {
+    rows(&answer["items"], columns)
+}
+
+fn rows<const N: usize>(items: &Value, columns: [&str; N]) -> Result<(), Failure> {
+    if members(items).next().is_none() {
+        return output::line(format_args!("none"));
+    }
+    let mut table = output::table(columns);
+    for item in members(items) {
+        table.add_row(columns.map(|name| text(&item[name])));
+    }
+    output::line(format_args!("{}", table.trim_fmt()))
+}
+
+fn members(list: &Value) -> impl Iterator<Item = &Value> {
+    list.as_array().into_iter().flatten()
+}
+
+/// Absent is shown as a dash: unknown money is not zero.
+fn text(value: &Value) -> String {
+    match value {
+        Value::Null => "-".into(),
+        Value::String(text) => text.clone(),
+        Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => value.to_string(),
+    }
+}

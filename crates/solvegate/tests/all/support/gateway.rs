@@ -1,0 +1,167 @@
+//! The gateway as a process of its own, with a configuration file in a fresh directory.
+
+use std::{fs, os::unix::fs::PermissionsExt as _, path::Path, time::Duration};
+
+use domain::secret::Secret;
+use serde_json::Value;
+use solvegate::client::{Call, Remote, Reply};
+
+use super::{
+    Sim,
+    process::{Process, command},
+};
+
+/// The first worker's key.
+pub(crate) const WORKER: &str = "canary-worker-one-78901234567890";
+/// The second worker's key.
+pub(crate) const WORKER_TWO: &str = "canary-worker-two-78901234567890";
+/// The admin's key.
+pub(crate) const ADMIN: &str = "canary-admin-key-678901234567890";
+/// The account's key at the provider.
+const PROVIDER: &str = "canary-provider-8901234567890123";
+
+/// How a gateway is set up.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    /// At the top of the file.
+    pub(crate) top: String,
+    /// In `[upstream]`.
+    pub(crate) upstream: String,
+    /// `[polling]` first and interval, in milliseconds.
+    pub(crate) poll_ms: u32,
+    /// `--log`.
+    pub(crate) log: &'static str,
+}
+
+/// A running gateway.
+pub(crate) struct Gateway {
+    pub(crate) process: Process,
+    pub(crate) base: String,
+    worker: Remote,
+    worker_two: Remote,
+    admin: Remote,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { top: String::new(), upstream: String::new(), poll_ms: 200, log: "info" }
+    }
+}
+
+// === impl Settings ===
+
+impl Settings {
+    fn file(&self, sim: &Sim) -> String {
+        let Self { top, upstream, poll_ms, .. } = self;
+        let url = &sim.url;
+        format!(
+            r#"
+            listen = "127.0.0.1:0"
+            {top}
+            [upstream]
+            url = "{url}"
+            key = "{PROVIDER}"
+            slots = 1000
+            submits_per_second = 1000
+            {upstream}
+            [store]
+            url = "embedded:data"
+            [admin]
+            key = "{ADMIN}"
+            [[worker]]
+            name = "one"
+            key = "{WORKER}"
+            project = "checkout"
+            [[worker]]
+            name = "two"
+            key = "{WORKER_TWO}"
+            [[site]]
+            host = "shop.example.com"
+            basis = "own shop, tests"
+            [[site]]
+            host = "careful.example.com"
+            basis = "own shop, tests"
+            ambiguous = "never"
+            [[site]]
+            host = "over.example.com"
+            basis = "ended"
+            expires = "2020-01-01"
+            [[site]]
+            host = "*.corp.example.org"
+            basis = "tests"
+            [[site]]
+            host = "xn--bcher-kva.example"
+            basis = "tests"
+            [[site]]
+            host = "api.example.net:8443"
+            basis = "tests"
+            [images]
+            basis = "own forms, tests"
+            [polling]
+            mode = "fixed"
+            first = "{poll_ms}ms"
+            interval = "{poll_ms}ms"
+            min_gap = "100ms"
+            "#
+        )
+    }
+}
+
+// === impl Gateway ===
+
+impl Gateway {
+    /// With the usual settings.
+    pub(crate) fn start(dir: &Path, sim: &Sim) -> Self {
+        Self::with(dir, sim, &Settings::default())
+    }
+
+    /// Starts it in `dir`, on the data an earlier one may have left there.
+    pub(crate) fn with(dir: &Path, sim: &Sim, settings: &Settings) -> Self {
+        let file = dir.join("solvegate.toml");
+        fs::write(&file, settings.file(sim)).unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+        let process = Process::start(command(dir, &["serve", "--log", settings.log]));
+        let base = process.line_after("is listening on ");
+        let remote = |key: &str| Remote::new(&base, Secret::new(key), None).unwrap();
+        let (worker, worker_two) = (remote(WORKER), remote(WORKER_TWO));
+        Self { worker, worker_two, admin: remote(ADMIN), process, base }
+    }
+
+    /// Asks as worker one.
+    pub(crate) async fn ask(&self, call: &Call) -> Reply {
+        self.worker.send(call).await.unwrap()
+    }
+
+    /// Asks as worker one; `None` when the gateway is gone.
+    pub(crate) async fn try_ask(&self, call: &Call) -> Option<Reply> {
+        self.worker.send(call).await.ok()
+    }
+
+    /// Asks as worker two.
+    pub(crate) async fn ask_as_two(&self, call: &Call) -> Reply {
+        self.worker_two.send(call).await.unwrap()
+    }
+
+    /// Asks as the admin.
+    pub(crate) async fn ask_as_admin(&self, call: &Call) -> Reply {
+        self.admin.send(call).await.unwrap()
+    }
+
+    /// Claims and waits for the end.
+    pub(crate) async fn solve(&self, body: Value, key: Option<&str>) -> Reply {
+        let mut call = Call::post("/v1/solves", body)
+            .header("prefer", "wait=60")
+            .waiting(Duration::from_secs(60));
+        if let Some(key) = key {
+            call = call.header("idempotency-key", key);
+        }
+        self.ask(&call).await
+    }
+
+    /// The whole story of a claim, as the names of its events.
+    pub(crate) async fn story(&self, id: &str) -> Vec<Value> {
+        let reply = self.ask(&Call::get(format!("/v1/solves/{id}/explain"))).await;
+        assert!(reply.status.is_success(), "{}", reply.body);
+        reply.body["entries"].as_array().unwrap().clone()
+    }
+}

@@ -1,0 +1,156 @@
+//! The binary under test as a child process: its lines as they come, and its end by its own pid.
+
+use std::{
+    io::{BufRead as _, BufReader, Read},
+    path::Path,
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::{Arc, Condvar, Mutex},
+    thread,
+    time::{Duration, Instant},
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// A running child. Ended when dropped.
+pub(crate) struct Process {
+    child: Child,
+    stdout: Arc<Lines>,
+    stderr: Arc<Lines>,
+}
+
+/// How a child that was waited for ended.
+#[derive(Debug)]
+pub(crate) struct Output {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+#[derive(Default)]
+struct Lines {
+    text: Mutex<(String, bool)>,
+    more: Condvar,
+}
+
+/// The binary, in a directory, without anything of the caller's environment that could change its mind.
+pub(crate) fn command(dir: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_solvegate"));
+    command.args(args).current_dir(dir).env_clear().stdin(Stdio::null());
+    command
+}
+
+/// Runs the binary to its end.
+pub(crate) fn run(dir: &Path, args: &[&str], environment: &[(&str, &str)]) -> Output {
+    let mut command = command(dir, args);
+    command.envs(environment.iter().copied());
+    let output = command.output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    Output { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+}
+
+// === impl Process ===
+
+impl Process {
+    pub(crate) fn start(mut command: Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let stdout = Lines::of(child.stdout.take().unwrap());
+        let stderr = Lines::of(child.stderr.take().unwrap());
+        Self { child, stdout, stderr }
+    }
+
+    /// Waits for a line on stdout and returns what follows `start` in it.
+    pub(crate) fn line_after(&self, start: &str) -> String {
+        let found = |text: &str| {
+            let line = text.lines().find(|line| line.contains(start))?;
+            Some(line.split_once(start)?.1.trim().to_owned())
+        };
+        self.stdout.wait(found).unwrap_or_else(|| {
+            panic!("no line with {start:?}\nstdout: {}\nstderr: {}", self.stdout(), self.stderr())
+        })
+    }
+
+    pub(crate) fn stdout(&self) -> String {
+        self.stdout.text.lock().unwrap().0.clone()
+    }
+
+    pub(crate) fn stderr(&self) -> String {
+        self.stderr.text.lock().unwrap().0.clone()
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// kill -9.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Waits for its end.
+    pub(crate) fn wait(&mut self, within: Duration) -> ExitStatus {
+        let end = now() + within;
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            assert!(now() < end, "still running after {within:?}\nstderr: {}", self.stderr());
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended already: then there is nothing to do.
+        if self.child.kill().is_ok() {
+            self.child.wait().unwrap();
+        }
+        if thread::panicking() {
+            eprintln!("--- stderr of {}\n{}", self.child.id(), self.stderr());
+        }
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "a test outside the process under test")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+// === impl Lines ===
+
+impl Lines {
+    fn of(stream: impl Read + Send + 'static) -> Arc<Self> {
+        let lines = Arc::new(Self::default());
+        let writer = Arc::clone(&lines);
+        thread::spawn(move || {
+            for line in BufReader::new(stream).split(b'\n').map_while(Result::ok) {
+                let mut text = writer.text.lock().unwrap();
+                text.0.push_str(&String::from_utf8_lossy(&line));
+                text.0.push('\n');
+                writer.more.notify_all();
+            }
+            writer.text.lock().unwrap().1 = true;
+            writer.more.notify_all();
+        });
+        lines
+    }
+
+    /// Waits up to ten seconds, or for the end of the stream.
+    fn wait<T>(&self, look: impl Fn(&str) -> Option<T>) -> Option<T> {
+        let end = now() + Duration::from_secs(10);
+        let mut text = self.text.lock().unwrap();
+        loop {
+            let found = look(&text.0);
+            let left = end.saturating_duration_since(now());
+            if found.is_some() || text.1 || left.is_zero() {
+                return found;
+            }
+            text = self.more.wait_timeout(text, left).unwrap().0;
+        }
+    }
+}
