@@ -6,6 +6,8 @@
 //! - `rules/`: every decision, written once on top of a `shelf`; `readings`: every reading; `tables`: what is kept
 //! - `conformance`: what every backend must do (feature `conformance`)
 
+#[cfg(feature = "conformance")]
+pub mod conformance;
 mod doorbell;
 mod embedded;
 mod memory;

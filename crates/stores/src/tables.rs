@@ -47,7 +47,8 @@ macro_rules! tables {
             $( $field: BTreeMap<$key, $value>, )*
         }
 
-        /// Every table's tag and name, for messages about rows at rest.
+        /// Every table's tag and name.
+        #[cfg(test)]
         pub(crate) const NAMES: &[(u8, &str)] = &[$( ($tag, stringify!($field)), )*];
     };
 }

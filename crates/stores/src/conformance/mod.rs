@@ -1,0 +1,201 @@
+//! What every store must do: one list of cases. A backend supplies `open`, which gives a fresh and empty store, and gets
+//! one test per case. After every case the ledger is held against the invariants.
+
+pub mod admit;
+pub mod advance;
+pub mod crowd;
+pub mod keys;
+pub mod lease;
+pub mod records;
+pub mod settle;
+pub mod share;
+pub mod stock;
+pub mod sweep;
+mod world;
+
+use std::{any::Any, future::Future};
+
+use domain::{
+    invariant::Checker,
+    ledger::{Counts, Event},
+    ports::{Records, Scope, TotalsAsk},
+    time::Day,
+};
+
+use crate::Backend;
+
+pub use world::{PRICE, World, accepted, derived, named, over, refused, task, token_of};
+
+/// A fresh, empty store, and whatever must outlive it.
+#[derive(Debug)]
+pub struct Fresh {
+    /// The store.
+    pub backend: Backend,
+    /// Dropped after the case: a directory, a server.
+    pub keep: Box<dyn Any + Send + Sync>,
+}
+
+/// Runs one case on a fresh store and checks what it left behind.
+pub async fn run<F, C>(fresh: Fresh, case: C)
+where
+    C: FnOnce(World) -> F,
+    F: Future<Output = ()>,
+{
+    let records = fresh.backend.records.clone();
+    case(World::new(&fresh.backend)).await;
+    check(records.as_ref()).await;
+}
+
+/// The ledger has no gap, breaks no invariant, and the sums are the sums of its entries.
+pub async fn check(records: &dyn Records) {
+    let entries = records.entries(0, usize::MAX).await.expect("the ledger can be read");
+    let first = entries.first().map_or(1, |entry| entry.seq);
+    for (place, entry) in (first..).zip(&entries) {
+        assert_eq!(entry.seq, place, "the ledger has a gap");
+    }
+    if first > 1 {
+        // The beginning was dropped with the years; what is left cannot be summed up.
+        return;
+    }
+    let violations = Checker::check(&entries);
+    assert!(violations.is_empty(), "{violations:?}\n{entries:#?}");
+    let ask =
+        TotalsAsk { scope: Scope::All, from: Day::from_number(0), to: Day::from_number(u32::MAX) };
+    let mut sum = Counts::default();
+    for total in records.totals(ask).await.expect("the sums can be read") {
+        sum.add(&total.counts);
+    }
+    let count = |is: fn(&Event) -> bool| {
+        entries.iter().filter(|entry| entry.kind.is_some() && is(&entry.event)).count() as u64
+    };
+    assert_eq!(sum.opened, count(|event| matches!(event, Event::Opened { .. })));
+    assert_eq!(sum.replayed, count(|event| matches!(event, Event::Replayed)));
+    assert_eq!(sum.joined, count(|event| matches!(event, Event::Joined)));
+    assert_eq!(sum.solved, count(|event| matches!(event, Event::Ready { .. })));
+    assert_eq!(sum.wasted, count(|event| matches!(event, Event::Wasted { .. })));
+    assert_eq!(sum.claims, sum.opened + sum.replayed + sum.joined + sum.stocked);
+}
+
+/// One test per case, for the backend that `open` gives.
+#[macro_export]
+macro_rules! conformance {
+    ($open:path) => {
+        $crate::conformance!(@ $open, admit, [
+            a_new_claim_opens_one_solve,
+            a_name_that_is_taken_is_drawn_again,
+            a_claim_that_collects_takes_the_stocked_token_with_the_answer,
+            the_budget_of_solves_holds,
+            the_budget_of_money_holds,
+            a_budget_is_per_worker_and_day,
+            a_refused_claim_changes_nothing,
+        ]);
+        $crate::conformance!(@ $open, keys, [
+            the_same_key_is_the_same_claim,
+            another_challenge_under_the_key_is_refused,
+            a_key_is_kept_for_a_day_after_the_end,
+            a_named_key_replays_a_failure,
+            a_named_key_replays_a_dead_token_as_it_is,
+            a_derived_key_is_the_claim_in_flight,
+            a_derived_key_lasts_for_its_window,
+            a_derived_key_never_outlives_the_token,
+            a_derived_key_does_not_replay_a_failure,
+            a_replay_that_collects_counts_as_delivered,
+            an_own_claim_is_never_replayed,
+        ]);
+        $crate::conformance!(@ $open, share, [
+            a_shared_kind_joins_the_solve_under_way,
+            a_shared_answer_serves_all_who_wait_and_all_who_come,
+            a_join_wakes_an_overdue_solve,
+            one_of_two_joined_claims_may_leave,
+            a_joined_claim_costs_nothing,
+            all_joined_claims_fail_with_one_dead_letter,
+        ]);
+        $crate::conformance!(@ $open, lease, [
+            only_a_living_holder_gets_leases,
+            a_lease_is_given_once,
+            leases_come_oldest_first_and_limited,
+            a_dead_holders_intent_becomes_ambiguous,
+            a_dead_holders_task_is_taken_over_at_once,
+            a_dead_holders_backoff_is_kept,
+            a_released_solve_is_free_at_once,
+            a_released_intent_is_not_sent_again,
+            a_solve_that_kills_its_holders_is_given_up,
+        ]);
+        $crate::conformance!(@ $open, advance, [
+            an_intent_is_written_once,
+            an_old_fence_is_refused,
+            a_holder_whose_lease_ended_is_refused,
+            an_ambiguous_attempt_is_authorised_once,
+            the_ambiguity_budget_is_the_whole_days,
+            a_policy_of_never_refuses_to_authorise,
+            what_nobody_waits_for_is_written_off_not_authorised,
+            writing_off_leaves_a_dead_letter,
+            a_solve_that_ended_takes_no_decision,
+        ]);
+        $crate::conformance!(@ $open, settle, [
+            an_answer_serves_the_claim_it_was_solved_for,
+            facts_told_twice_change_nothing,
+            a_refused_attempt_is_queued_again,
+            a_refusal_for_good_leaves_a_dead_letter,
+            a_task_that_ends_is_tried_again_and_costs_add_up,
+            an_unknown_cost_stays_unknown,
+            a_late_task_id_after_authorise_is_harvested_apart,
+            an_orphans_answer_serves_who_still_waits,
+            a_late_task_id_resolves_an_ambiguous_attempt,
+            two_solves_never_share_a_task,
+            a_late_answer_closes_the_dead_letter,
+            a_fact_about_an_attempt_never_made_changes_nothing,
+            an_answer_that_died_on_the_way_fails_the_claim,
+        ]);
+        $crate::conformance!(@ $open, stock, [
+            a_withdrawn_claims_token_serves_the_next,
+            an_answer_nobody_waits_for_is_stocked_once,
+            the_first_to_die_is_handed_out_first,
+            nothing_is_handed_out_with_less_than_ten_seconds_left,
+            a_fetch_hands_out_the_same_token_again,
+            a_fetch_after_death_gives_nothing_and_is_told_once,
+            an_unsent_solve_ends_with_its_claim,
+            a_sent_attempt_without_claims_is_not_tried_again,
+            an_unfetched_token_goes_to_the_oldest_waiting_claim,
+            a_fetched_token_stays_with_its_claim,
+        ]);
+        $crate::conformance!(@ $open, sweep, [
+            an_unsent_solve_dies_at_the_deadline,
+            a_sent_solve_goes_on_after_the_deadline_and_closes_its_letter,
+            an_ambiguous_solve_keeps_its_stage_at_the_deadline,
+            a_token_not_fetched_by_the_deadline_serves_the_next,
+            a_token_that_died_unfetched_is_wasted_once,
+            a_token_that_died_in_stock_is_wasted,
+            a_sweep_is_limited,
+            old_records_are_dropped_and_numbers_go_on,
+        ]);
+        $crate::conformance!(@ $open, records, [
+            history_is_paged_newest_first,
+            history_is_filtered,
+            a_worker_sees_its_own,
+            active_lists_what_is_under_way,
+            totals_are_by_day_and_worker,
+            dead_letters_are_listed_and_found,
+            the_story_of_a_claim_is_told_in_order,
+            the_ledger_is_read_in_pieces,
+            stock_levels_count_what_is_usable,
+            notes_are_entries,
+        ]);
+        $crate::conformance!(@ $open, crowd, [
+            fifty_callers_with_one_key_open_one_solve,
+            twenty_callers_with_a_budget_of_one_open_one_solve,
+            two_keys_never_share_an_exclusive_token,
+            ten_holders_never_get_the_same_lease,
+            fifty_fetches_of_one_token_are_one_claims,
+            one_image_from_fifty_callers_is_one_solve,
+        ]);
+    };
+    (@ $open:path, $module:ident, [$($case:ident),+ $(,)?]) => {
+        $(
+            #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+            async fn $case() {
+                $crate::conformance::run($open().await, $crate::conformance::$module::$case).await;
+            }
+        )+
+    };
+}
