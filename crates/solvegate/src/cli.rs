@@ -1,4 +1,5 @@
 //! What can be typed. Help texts are read as documentation and held by golden transcripts (tests/all/cli.rs).
+#![expect(clippy::doc_markdown, reason = "the comments of fields are help texts on a terminal")]
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 

@@ -69,6 +69,11 @@ impl Call {
         Self { method: Method::POST, body: Some(body), ..Self::get(path) }
     }
 
+    /// Takes something back.
+    pub fn delete(path: impl Into<String>) -> Self {
+        Self { method: Method::DELETE, ..Self::get(path) }
+    }
+
     /// With this header.
     #[must_use]
     pub fn header(mut self, name: &'static str, value: impl Into<String>) -> Self {

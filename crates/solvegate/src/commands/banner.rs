@@ -51,7 +51,7 @@ fn show_keys(config: &Config, keys: &MadeKeys) -> Result<String, Failure> {
     if config.workers.is_empty() {
         match (&keys.worker.fresh, &config.data) {
             (Some(key), _) => {
-                shown = key.expose().to_owned();
+                key.expose().clone_into(&mut shown);
                 output::line(format_args!("worker key:  {shown}   (made now, shown once)"))?;
             }
             (None, Some(data)) => {

@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// A question and how its answer is shown to a person.
-pub struct Question {
+pub(super) struct Question {
     path: String,
     query: Vec<(&'static str, String)>,
     show: fn(&Value) -> Result<(), Failure>,
@@ -37,7 +37,7 @@ impl Question {
     }
 
     /// Asks, and prints the answer.
-    pub async fn ask(self, context: &Context, whom: &Whom) -> Result<(), Failure> {
+    pub(super) async fn ask(self, context: &Context, whom: &Whom) -> Result<(), Failure> {
         let mut path = self.path;
         if !self.query.is_empty() {
             let query =
@@ -53,7 +53,7 @@ impl Question {
 }
 
 /// `history`.
-pub fn history(args: &HistoryArgs) -> Question {
+pub(super) fn history(args: &HistoryArgs) -> Question {
     Question::new("/v1/history", tables::history)
         .with("sitekey", args.sitekey.as_ref())
         .with("kind", args.kind.as_ref())
@@ -63,24 +63,24 @@ pub fn history(args: &HistoryArgs) -> Question {
 }
 
 /// `active`.
-pub fn active() -> Question {
+pub(super) fn active() -> Question {
     Question::new("/v1/active", tables::active)
 }
 
 /// `stats`.
-pub fn stats(date: Option<&String>) -> Question {
+pub(super) fn stats(date: Option<&String>) -> Question {
     Question::new("/v1/stats", tables::stats).with("date", date)
 }
 
 /// `report`.
-pub fn report(args: &ReportArgs) -> Question {
+pub(super) fn report(args: &ReportArgs) -> Question {
     Question::new("/v1/report", tables::report)
         .with("from", args.from.as_ref())
         .with("to", args.to.as_ref())
 }
 
 /// `dead-letters`.
-pub fn dead_letters(action: &DeadLettersAction) -> Result<Question, Failure> {
+pub(super) fn dead_letters(action: &DeadLettersAction) -> Result<Question, Failure> {
     match action {
         DeadLettersAction::List { code, kind, limit, .. } => {
             Ok(Question::new("/v1/dead-letters", tables::dead_letters)
@@ -95,12 +95,12 @@ pub fn dead_letters(action: &DeadLettersAction) -> Result<Question, Failure> {
 }
 
 /// `explain`.
-pub fn explain(id: &str) -> Result<Question, Failure> {
+pub(super) fn explain(id: &str) -> Result<Question, Failure> {
     Ok(Question::new(&format!("/v1/solves/{}/explain", plain(id)?), tables::story))
 }
 
 /// `balance`.
-pub fn balance() -> Question {
+pub(super) fn balance() -> Question {
     Question::new("/v1/balance", tables::balance)
 }
 

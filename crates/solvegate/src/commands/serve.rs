@@ -31,7 +31,7 @@ struct Gateway<'c> {
 const DOORS_DRAIN: Duration = Duration::from_secs(5);
 
 /// Serves until a signal ends it.
-pub async fn run(context: &Context) -> Result<(), Failure> {
+pub(super) async fn run(context: &Context) -> Result<(), Failure> {
     let config = context.sources.load()?;
     let signals = Signals::listen()?;
     // The port first: a second gateway says so before it touches anything.
@@ -137,7 +137,7 @@ fn workers(config: &Config, keys: &MadeKeys) -> Result<Vec<doors::Worker>, Failu
 }
 
 /// The worker of a gateway that was given none, and of commands that work in this process.
-pub fn local_worker(key: KeyDigest) -> Result<doors::Worker, Failure> {
+pub(super) fn local_worker(key: KeyDigest) -> Result<doors::Worker, Failure> {
     Ok(doors::Worker {
         name: WorkerName::new("local").map_err(Failure::of(Exit::Failed))?,
         key,
@@ -163,7 +163,7 @@ fn worker(worker: &config::Worker) -> Result<doors::Worker, Failure> {
 }
 
 /// The certificate a self-signed gateway makes for itself, and its key.
-pub const CERTIFICATE: &str = "tls-cert.pem";
+pub(super) const CERTIFICATE: &str = "tls-cert.pem";
 const CERTIFICATE_KEY: &str = "tls-key.pem";
 
 fn tls(config: &Config) -> Result<Option<TlsMaterial>, Failure> {

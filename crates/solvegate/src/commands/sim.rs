@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// Runs until a signal ends it.
-pub async fn run(context: &Context, args: &SimArgs) -> Result<(), Failure> {
+pub(super) async fn run(context: &Context, args: &SimArgs) -> Result<(), Failure> {
     let key = args.key.as_deref().map(|key| context.sources.secret("--key", key)).transpose()?;
     let mut config = SimConfig::new(behaviour(args, key));
     config.listen = args.listen;

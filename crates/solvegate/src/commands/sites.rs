@@ -4,6 +4,7 @@ use comfy_table::Table;
 use domain::{
     ports::Clock as _,
     site::{PageUrl, Site},
+    time::Day,
 };
 use serde_json::json;
 
@@ -16,7 +17,7 @@ use crate::{
 };
 
 /// Runs `sites list` or `sites check`.
-pub fn run(context: &Context, action: &SitesAction) -> Result<(), Failure> {
+pub(super) fn run(context: &Context, action: &SitesAction) -> Result<(), Failure> {
     let declarations = context.sources.load()?.declarations;
     match action {
         SitesAction::List { json: true } => {
@@ -47,12 +48,7 @@ fn list(sites: &[Site], images: Option<&str>) -> Result<(), Failure> {
     }
     let mut table = output::table(["site", "basis", "expires"]);
     for site in sites {
-        add(
-            &mut table,
-            &site.rule.to_string(),
-            &site.basis,
-            site.expires.map(|day| day.to_string()),
-        );
+        add(&mut table, &site.rule.to_string(), &site.basis, site.expires);
     }
     if let Some(basis) = images {
         add(&mut table, "(images)", basis, None);
@@ -60,8 +56,8 @@ fn list(sites: &[Site], images: Option<&str>) -> Result<(), Failure> {
     output::line(format_args!("{table}"))
 }
 
-fn add(table: &mut Table, name: &str, basis: &str, expires: Option<String>) {
-    table.add_row([name, basis, expires.as_deref().unwrap_or("")]);
+fn add(table: &mut Table, name: &str, basis: &str, expires: Option<Day>) {
+    table.add_row([name, basis, &expires.map_or(String::new(), |day| day.to_string())]);
 }
 
 fn as_json(site: &Site) -> serde_json::Value {

@@ -24,7 +24,7 @@ use crate::{
 const WAIT: Duration = Duration::from_secs(30);
 
 /// Claims, waits and prints the token.
-pub async fn run(context: &Context, args: &SolveArgs) -> Result<(), Failure> {
+pub(super) async fn run(context: &Context, args: &SolveArgs) -> Result<(), Failure> {
     let body = body(args)?;
     let gateway = Gateway::open(context, &args.whom, Purpose::Solving).await?;
     let reply = claim(&gateway, args, body).await;
@@ -33,9 +33,11 @@ pub async fn run(context: &Context, args: &SolveArgs) -> Result<(), Failure> {
     if args.whom.json {
         return output::json(&answer);
     }
-    match &answer["token"] {
-        Value::String(token) => output::line(format_args!("{token}")),
-        other => output::line(format_args!("{other}")),
+    let token = &answer["token"];
+    // Some kinds answer with an object: printed as JSON.
+    match token.as_str() {
+        Some(token) => output::line(format_args!("{token}")),
+        None => output::line(format_args!("{token}")),
     }
 }
 

@@ -64,7 +64,8 @@ fn check_mode(path: &Path) -> Result<(), String> {
     let shown = path.display();
     let about = fs::metadata(path).map_err(|error| format!("{shown} cannot be read: {error}"))?;
     let mode = about.permissions().mode() & 0o777;
-    if mode & 0o077 == 0 {
+    let others = mode & 0o077;
+    if others == 0 {
         return Ok(());
     }
     Err(format!("{shown} holds a secret and its mode is {mode:04o}; run: chmod 600 {shown}"))

@@ -145,7 +145,7 @@ pub(super) fn check(
         admin,
         claims,
         polling: check_polling(raw.polling, upstream.polls_per_task, simulated)?,
-        retry: check_retry(raw.retry)?,
+        retry: check_retry(&raw.retry)?,
         shelf_lives: plain::shelf_lives(raw.tokens)?,
         upstream,
     })
@@ -278,7 +278,7 @@ fn check_polling(raw: RawPolling, most: u32, simulated: bool) -> Result<FixedPol
     })
 }
 
-fn check_retry(raw: RawRetry) -> Result<Profile, ConfigError> {
+fn check_retry(raw: &RawRetry) -> Result<Profile, ConfigError> {
     match raw.profile.as_deref() {
         None | Some("default") => Ok(Profile::Default),
         Some("conservative") => Ok(Profile::Conservative),

@@ -1,1 +1,217 @@
-//! (being written)
+//! Everything that can go wrong with the provider, over real HTTP: what is repeated, what is not, and what it costs.
+
+use std::time::Duration;
+
+use domain::secret::Secret;
+use http::StatusCode;
+use serde_json::{Value, json};
+use solvegate::client::{Call, Remote};
+
+use crate::support::{Gateway, Settings, Sim, eventually};
+
+fn on(host: &str) -> Value {
+    json!({ "kind": "turnstile", "sitekey": "0x4AAA", "pageurl": format!("https://{host}/") })
+}
+
+fn has(story: &[Value], name: &str) -> bool {
+    story.iter().any(|entry| entry["event"].get(name).is_some())
+}
+
+fn count(story: &[Value], name: &str) -> usize {
+    story.iter().filter(|entry| entry["event"].get(name).is_some()).count()
+}
+
+fn id(reply: &solvegate::client::Reply) -> String {
+    reply.body["id"].as_str().unwrap_or_else(|| panic!("no id: {}", reply.body)).to_owned()
+}
+
+async fn counts(gateway: &Gateway) -> Value {
+    gateway.ask_as_admin(&Call::get("/v1/stats")).await.body["counts"].clone()
+}
+
+/// A port nobody listens on, so that no byte can leave.
+fn closed_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_submission_that_did_not_leave_is_repeated_and_costs_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let sim = Sim::start(dir.path(), &["--solve-time", "300ms"]);
+    let nowhere = Sim::nowhere(closed_port());
+    let gateway = Gateway::start(dir.path(), &nowhere);
+    let call = Call::post("/v1/solves", on("shop.example.com")).header("idempotency-key", "a");
+    let claim = id(&gateway.ask(&call).await);
+    let story = eventually("the first try is told", Duration::from_secs(10), async || {
+        let story = gateway.story(&claim).await;
+        has(&story, "not_accepted").then_some(story)
+    })
+    .await;
+    assert!(!has(&story, "ambiguous"), "{story:?}");
+    drop(gateway);
+    // The provider is back: the same claim goes on after a restart.
+    let gateway = Gateway::start(dir.path(), &sim);
+    let served = eventually("the token comes", Duration::from_secs(60), async || {
+        let reply = gateway.ask(&Call::get(format!("/v1/solves/{claim}"))).await;
+        (reply.status == StatusCode::OK).then_some(reply)
+    })
+    .await;
+    assert_eq!((served.body["state"].as_str(), sim.charges().await), (Some("served"), 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_reply_leads_to_one_authorised_attempt_that_is_visible() {
+    let dir = tempfile::tempdir().unwrap();
+    let sim = Sim::start(dir.path(), &["--solve-time", "300ms"]);
+    let gateway = Gateway::start(dir.path(), &sim);
+    let faults = [
+        json!("drop"),
+        json!({ "status": 502 }),
+        json!("truncated"),
+        json!("garbage"),
+        json!("html"),
+        json!("empty"),
+    ];
+    for (n, fault) in faults.iter().enumerate() {
+        let before = sim.charges().await;
+        sim.fault_submit(fault.clone(), true).await;
+        let reply = gateway.solve(on("shop.example.com"), Some(&format!("fault-{n}"))).await;
+        assert_eq!(reply.status, StatusCode::OK, "{fault}: {}", reply.body);
+        let story = gateway.story(&id(&reply)).await;
+        assert_eq!(
+            (count(&story, "ambiguous"), count(&story, "authorised")),
+            (1, 1),
+            "{fault}: {story:?}"
+        );
+        assert_eq!(sim.charges().await - before, 2, "{fault}");
+    }
+    let counts = counts(&gateway).await;
+    assert_eq!((counts["ambiguous"].as_u64(), counts["authorised"].as_u64()), (Some(6), Some(6)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_ambiguity_is_never_paid_for_twice_the_claim_fails_instead() {
+    let dir = tempfile::tempdir().unwrap();
+    let sim = Sim::start(dir.path(), &["--solve-time", "300ms"]);
+    let gateway = Gateway::start(dir.path(), &sim);
+    sim.fault_submit(json!("drop"), true).await;
+    let reply = gateway.solve(on("careful.example.com"), Some("careful")).await;
+    assert_eq!(reply.status, StatusCode::BAD_GATEWAY, "{}", reply.body);
+    let story = gateway.story(&id(&reply)).await;
+    assert!(has(&story, "written_off") && !has(&story, "authorised"), "{story:?}");
+    assert_eq!(sim.charges().await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_poller_never_sees_a_fault_and_a_poll_fault_never_submits() {
+    let dir = tempfile::tempdir().unwrap();
+    let sim = Sim::start(dir.path(), &["--solve-time", "300ms"]);
+    let gateway = Gateway::start(dir.path(), &sim);
+    for fault in [json!("drop"), json!({ "status": 502 }), json!("garbage"), json!("html")] {
+        sim.fault(json!({ "on": "poll", "fault": fault })).await;
+    }
+    let key = crate::support::WORKER;
+    let submit = format!(
+        "/in.php?key={key}&method=turnstile&sitekey=0x4A&pageurl=https://shop.example.com/&json=1"
+    );
+    let claim = gateway.ask(&Call::get(submit)).await.body["request"].as_str().unwrap().to_owned();
+    let fetch = Call::get(format!("/res.php?key={key}&action=get&id={claim}&hold=0&json=1"));
+    eventually("the token comes", Duration::from_secs(30), async || {
+        let reply = gateway.ask(&fetch).await;
+        assert_eq!(reply.status, StatusCode::OK);
+        let said = reply.body["request"].as_str().unwrap().to_owned();
+        assert!(!said.starts_with("ERROR"), "{said}");
+        (said != "CAPCHA_NOT_READY").then_some(())
+    })
+    .await;
+    assert_eq!(sim.ledger().await.received_submits, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_ends_by_its_deadline_and_the_late_answer_is_banked() {
+    let dir = tempfile::tempdir().unwrap();
+    let sim = Sim::start(dir.path(), &["--solve-time", "5s"]);
+    let gateway =
+        Gateway::with(dir.path(), &sim, &Settings { poll_ms: 500, ..Settings::default() });
+    let mut body = on("shop.example.com");
+    body["deadline_s"] = json!(2);
+    let late = gateway.solve(body, Some("late")).await;
+    assert_eq!(late.status, StatusCode::GATEWAY_TIMEOUT, "{}", late.body);
+    let story = eventually("the answer is banked", Duration::from_secs(20), async || {
+        let story = gateway.story(&id(&late)).await;
+        has(&story, "banked").then_some(story)
+    })
+    .await;
+    assert!(has(&story, "overdue"), "{story:?}");
+    let next = gateway.solve(on("shop.example.com"), Some("next")).await;
+    assert_eq!((next.body["source"].as_str(), sim.charges().await), (Some("stock"), 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_permanent_error_is_not_repeated_and_its_dead_letter_tells_everything() {
+    let dir = tempfile::tempdir().unwrap();
+    let sim = Sim::start(dir.path(), &["--solve-time", "300ms"]);
+    let gateway = Gateway::start(dir.path(), &sim);
+    sim.fault_submit(json!({ "code": "ERROR_WRONG_GOOGLEKEY" }), false).await;
+    let reply = gateway.solve(on("shop.example.com"), Some("wrong")).await;
+    assert_eq!(reply.status, StatusCode::BAD_GATEWAY, "{}", reply.body);
+    assert_eq!(sim.ledger().await.received_submits, 1);
+    let letters = gateway.ask_as_admin(&Call::get("/v1/dead-letters")).await.body;
+    let letter = &letters["items"][0];
+    assert_eq!(letter["code"], "ERROR_WRONG_GOOGLEKEY", "{letters}");
+    assert_eq!(letter["cost"], "0", "{letter}");
+    assert_eq!(letter["causes"][0]["code"], "ERROR_WRONG_GOOGLEKEY");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unsolvable_challenge_opens_at_most_two_new_attempts_across_restarts() {
+    let dir = tempfile::tempdir().unwrap();
+    let sim = Sim::start(dir.path(), &["--solve-time", "2s"]);
+    let gateway = Gateway::start(dir.path(), &sim);
+    let mut body = on("shop.example.com");
+    body["sitekey"] = json!("unsolvable-1");
+    let claim = id(&gateway.ask(&Call::post("/v1/solves", body)).await);
+    eventually("the second attempt is out", Duration::from_secs(30), async || {
+        (sim.charges().await == 2).then_some(())
+    })
+    .await;
+    drop(gateway);
+    let gateway = Gateway::start(dir.path(), &sim);
+    eventually("it is given up", Duration::from_secs(60), async || {
+        let reply = gateway.ask(&Call::get(format!("/v1/solves/{claim}"))).await;
+        (reply.status == StatusCode::BAD_GATEWAY).then_some(())
+    })
+    .await;
+    assert_eq!(
+        sim.charges().await,
+        3,
+        "the first and at most two new ones, counted across the restart"
+    );
+    let letters = gateway.ask_as_admin(&Call::get("/v1/dead-letters")).await.body;
+    assert_eq!(letters["items"][0]["attempts"], 3, "{letters}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_account_in_trouble_kills_nothing_and_recovers_by_itself() {
+    let dir = tempfile::tempdir().unwrap();
+    let sim = Sim::start(dir.path(), &["--solve-time", "300ms"]);
+    let gateway = Gateway::start(dir.path(), &sim);
+    sim.fault_submit(json!({ "code": "ERROR_ZERO_BALANCE" }), false).await;
+    let claim = id(&gateway.ask(&Call::post("/v1/solves", on("shop.example.com"))).await);
+    let open = Remote::new(&gateway.base, Secret::new("none"), None).unwrap();
+    eventually("the breaker is open", Duration::from_secs(10), async || {
+        let ready = open.send(&Call::get("/readyz")).await.unwrap();
+        assert_eq!(ready.status, StatusCode::OK, "claims are still taken");
+        (ready.body["state"] == "degraded").then_some(())
+    })
+    .await;
+    let letters = gateway.ask_as_admin(&Call::get("/v1/dead-letters")).await.body;
+    assert_eq!(letters["items"], json!([]));
+    // One probe per minute; the account is well again, so the first one succeeds.
+    eventually("the claim is served", Duration::from_secs(100), async || {
+        let reply = gateway.ask(&Call::get(format!("/v1/solves/{claim}"))).await;
+        (reply.status == StatusCode::OK).then_some(())
+    })
+    .await;
+    assert_eq!(sim.charges().await, 1);
+}

@@ -24,6 +24,7 @@ pub enum Bench {
 }
 
 /// Runs one bench. Hook: each bench is a file beside this one with `pub(super) async fn run() -> Result<(), Failure>`.
+#[expect(clippy::unused_async, reason = "benches are asynchronous")]
 pub async fn run(bench: Bench) -> Result<(), Failure> {
     let name = match bench {
         Bench::Hit => "hit",

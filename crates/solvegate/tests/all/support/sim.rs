@@ -13,8 +13,8 @@ use super::process::{Process, command};
 pub(crate) struct Sim {
     pub(crate) url: String,
     remote: Remote,
-    #[expect(dead_code, reason = "ends the process when dropped")]
-    process: Process,
+    /// Ends when dropped; `None` when there never was one.
+    _process: Option<Process>,
 }
 
 impl Sim {
@@ -25,7 +25,14 @@ impl Sim {
         let said = process.line_after("simulator at ");
         let url = said.split(' ').next().unwrap().to_owned();
         let remote = Remote::new(&url, Secret::new("none"), None).unwrap();
-        Self { url, remote, process }
+        Self { url, remote, _process: Some(process) }
+    }
+
+    /// An address nobody listens on.
+    pub(crate) fn nowhere(port: u16) -> Self {
+        let url = format!("http://127.0.0.1:{port}");
+        let remote = Remote::new(&url, Secret::new("none"), None).unwrap();
+        Self { url, remote, _process: None }
     }
 
     /// Its account of everything.
