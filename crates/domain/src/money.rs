@@ -5,7 +5,9 @@ use std::{fmt, iter::Sum, ops::Add};
 use serde::{Deserialize, Serialize};
 
 /// An amount of money. Addition saturates: a total is never wrong by wrapping around.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, Hash)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, Hash,
+)]
 #[serde(transparent)]
 pub struct Money(i64);
 

@@ -151,6 +151,12 @@ pub enum Fact {
         /// What follows.
         verdict: Verdict,
     },
+    /// Nothing left under this nonce, and nothing will: its intent's own reply was lost. Bound to the nonce, because
+    /// another intent may bear the number meanwhile.
+    Withheld {
+        /// The attempt's name.
+        nonce: Nonce,
+    },
     /// The provider took it and named it.
     Accepted {
         /// The provider's name.
@@ -356,6 +362,14 @@ impl Solve {
                 events.extend(self.follow(code, verdict, Some(Money::ZERO), now));
                 Learned::Moved(events)
             }
+            (Fact::Withheld { nonce }, Stage::Intent | Stage::Ambiguous)
+                if self.nonce == Some(*nonce) =>
+            {
+                let code = Code::from(own::NOT_SENT);
+                self.stage = Stage::Queued;
+                self.due = now;
+                Learned::Moved(vec![Event::NotAccepted { attempt: self.attempt, code }])
+            }
             (Fact::ReplyLost { why, due }, Stage::Intent) if current => {
                 let events = self.lose_reply(why.clone(), *due);
                 Learned::Moved(events)
@@ -379,6 +393,7 @@ impl Solve {
             (
                 Fact::Accepted { .. }
                 | Fact::NotAccepted { .. }
+                | Fact::Withheld { .. }
                 | Fact::ReplyLost { .. }
                 | Fact::TaskOver { .. }
                 | Fact::Solved(_),

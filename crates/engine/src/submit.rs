@@ -6,7 +6,7 @@ use std::sync::Arc;
 use domain::{
     id::Nonce,
     ports::{Submission, Threads},
-    retry::{Class, Code, Verdict, own},
+    retry::{Class, Code, own},
     solve::{AMBIGUOUS_WAIT, AmbiguousPolicy, Decision, Fact, Refused},
 };
 
@@ -26,18 +26,16 @@ pub(crate) async fn submit(inner: Arc<Inner>, mut held: Box<Held>) -> Then {
         // Whoever has it now goes on; should it be nobody, because our own lease ran out, we take it up again.
         Decided::Refused(Refused::LeaseLost) => Then::Unsure,
         Decided::Refused(Refused::Moved | Refused::Budget) => Then::Gone,
-        Decided::StoreAway => unsend(&inner, &held).await,
+        Decided::StoreAway => withhold(&inner, &held, nonce).await,
     };
     inner.breaker.learned_nothing(inner.now());
     then
 }
 
-/// The intent may have been written, its reply was lost, and nothing has left: say so about the attempt it would be.
-async fn unsend(inner: &Inner, held: &Held) -> Then {
+/// The intent may have been written, its reply was lost, and nothing has left: say so under its nonce.
+async fn withhold(inner: &Inner, held: &Held, nonce: Nonce) -> Then {
     let solve = &held.lease.solve;
-    let verdict = Verdict::Again { due: inner.now(), counted: false };
-    let fact = Fact::NotAccepted { code: own::NOT_SENT.into(), verdict };
-    inner.settle(solve.id, solve.attempt + 1, fact).await;
+    inner.settle(solve.id, solve.attempt + 1, Fact::Withheld { nonce }).await;
     Then::Unsure
 }
 

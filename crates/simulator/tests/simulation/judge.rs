@@ -106,14 +106,20 @@ fn against_provider(traces: &Traces, sums: &Sums) -> Vec<String> {
         broken.push(format!("P1: {paid} tasks paid, at most {most} explained"));
     }
     for accepted in &ledger.accepted {
-        let intents = accepted.nonce.and_then(|nonce| sums.intents.get(&nonce)).copied().unwrap_or(0);
+        let intents =
+            accepted.nonce.and_then(|nonce| sums.intents.get(&nonce)).copied().unwrap_or(0);
         if intents != 1 {
-            broken.push(format!("I2: task {} was submitted under {intents} intents", accepted.task));
+            broken
+                .push(format!("I2: task {} was submitted under {intents} intents", accepted.task));
         }
     }
-    let unknown = ledger.accepted.iter().filter(|accepted| !sums.known.contains(&accepted.task)).count();
+    let unknown =
+        ledger.accepted.iter().filter(|accepted| !sums.known.contains(&accepted.task)).count();
     if unknown > sums.ambiguous {
-        broken.push(format!("I24: {unknown} paid tasks unknown to us, only {} ambiguous", sums.ambiguous));
+        broken.push(format!(
+            "I24: {unknown} paid tasks unknown to us, only {} ambiguous",
+            sums.ambiguous
+        ));
     }
     for task in &sums.over {
         if ledger.task(task).is_some_and(|accepted| accepted.ready_at.is_some()) {
@@ -133,7 +139,8 @@ fn against_workers(traces: &Traces) -> Vec<String> {
         if owner != got.work {
             broken.push(format!("P3: one token for {owner} and for {}", got.work));
         }
-        let ready = task_of(&got.token).and_then(|task| ledger.task(&task).and_then(|accepted| accepted.ready_at));
+        let ready = task_of(&got.token)
+            .and_then(|task| ledger.task(&task).and_then(|accepted| accepted.ready_at));
         let Some(ready) = ready else {
             broken.push(format!("a token nobody paid for: {}", got.work));
             continue;

@@ -15,8 +15,8 @@ use domain::{
     id::{ClaimId, HolderId, SolveId},
     lease::{Holder, Lease},
     ports::{
-        Chance, Clock, Fault, Feedback, LeaseAsk, Note, Poll, Polled, Provider, Settled, Store, StoreError,
-        Submission, Swept, Threads, Withdrawal,
+        Chance, Clock, Fault, Feedback, LeaseAsk, Note, Poll, Polled, Provider, Settled, Store,
+        StoreError, Submission, Swept, Threads, Withdrawal,
     },
     retry::{Verdict, own},
     solve::{Decision, Fact, Refused, Solve, Stage},
@@ -152,7 +152,10 @@ impl FarStore {
         self.rng.lock().unwrap().u32(0..1000) < of_thousand
     }
 
-    async fn call<T>(&self, call: impl Future<Output = Result<T, StoreError>> + Send) -> Result<T, StoreError> {
+    async fn call<T>(
+        &self,
+        call: impl Future<Output = Result<T, StoreError>> + Send,
+    ) -> Result<T, StoreError> {
         self.way().await;
         let weather = *self.weather.lock().unwrap();
         if self.gate.cut.load(Ordering::SeqCst) || self.strikes(weather.unreached) {
@@ -171,7 +174,8 @@ impl FarStore {
         for lease in leases.iter_mut().filter(|lease| lease.solve.stage == Stage::Ambiguous) {
             let verdict = Verdict::Again { due: now, counted: false };
             let fact = Fact::NotAccepted { code: own::NOT_SENT.into(), verdict };
-            lease.solve = self.store.settle(lease.solve.id, lease.solve.attempt, fact, now).await?.solve;
+            lease.solve =
+                self.store.settle(lease.solve.id, lease.solve.attempt, fact, now).await?.solve;
         }
         Ok(())
     }
@@ -202,7 +206,11 @@ impl Store for FarStore {
         self.call(self.store.deliver(id, self.stuck(now))).await
     }
 
-    async fn withdraw(&self, id: ClaimId, now: Timestamp) -> Result<Option<Withdrawal>, StoreError> {
+    async fn withdraw(
+        &self,
+        id: ClaimId,
+        now: Timestamp,
+    ) -> Result<Option<Withdrawal>, StoreError> {
         self.call(self.store.withdraw(id, now)).await
     }
 
@@ -235,8 +243,16 @@ impl Store for FarStore {
         self.call(self.store.advance(lease, decision, now)).await
     }
 
-    async fn settle(&self, solve: SolveId, attempt: u32, fact: Fact, now: Timestamp) -> Result<Settled, StoreError> {
-        let forget = self.bug == Some(Bug::ForgetsTask) && matches!(fact, Fact::Accepted { .. }) && self.strikes(100);
+    async fn settle(
+        &self,
+        solve: SolveId,
+        attempt: u32,
+        fact: Fact,
+        now: Timestamp,
+    ) -> Result<Settled, StoreError> {
+        let forget = self.bug == Some(Bug::ForgetsTask)
+            && matches!(fact, Fact::Accepted { .. })
+            && self.strikes(100);
         let lost = Fact::ReplyLost { why: "forgotten".into(), due: now };
         self.call(self.store.settle(solve, attempt, if forget { lost } else { fact }, now)).await
     }
@@ -261,12 +277,18 @@ pub(crate) struct FarProvider {
 
 #[async_trait]
 impl Provider for FarProvider {
-    async fn submit(&self, challenge: &domain::challenge::Challenge, nonce: domain::id::Nonce) -> Submission {
+    async fn submit(
+        &self,
+        challenge: &domain::challenge::Challenge,
+        nonce: domain::id::Nonce,
+    ) -> Submission {
         self.gate.pass(&*self.clock).await;
         let submission = self.provider.submit(challenge, nonce).await;
         self.gate.pass(&*self.clock).await;
         match submission {
-            Submission::Ambiguous(why) if self.bug == Some(Bug::LostMeansNotSent) => Submission::NotSent(why),
+            Submission::Ambiguous(why) if self.bug == Some(Bug::LostMeansNotSent) => {
+                Submission::NotSent(why)
+            }
             other => other,
         }
     }

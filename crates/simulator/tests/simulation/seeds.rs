@@ -18,7 +18,9 @@ fn run(seeds: std::ops::Range<u64>) {
         crashes += verdict.crashes;
     }
     assert!(paid > 0 && served > 0 && crashes > 0, "the worlds of {seeds:?} were alive");
-    eprintln!("seeds {seeds:?}: {paid} tasks paid, {served} tokens delivered, {crashes} crashes, {entries} entries");
+    eprintln!(
+        "seeds {seeds:?}: {paid} tasks paid, {served} tokens delivered, {crashes} crashes, {entries} entries"
+    );
 }
 
 #[test]
@@ -46,7 +48,11 @@ fn seeds_750_to_1000_hold() {
 fn seeds_that_once_failed_hold() {
     let regressions = include_str!("regressions.txt");
     for line in regressions.lines().filter(|line| !line.starts_with('#')) {
-        let seed = line.split_whitespace().next().and_then(|seed| seed.parse().ok()).expect("a seed, then why");
+        let seed = line
+            .split_whitespace()
+            .next()
+            .and_then(|seed| seed.parse().ok())
+            .expect("a seed, then why");
         let verdict = judge(&Plan::swarm(seed).run());
         assert!(verdict.violations.is_empty(), "{line}: {:#?}", verdict.violations);
     }
@@ -65,7 +71,9 @@ fn the_same_seed_gives_the_same_history() {
 #[test]
 fn the_seed_of_the_environment_holds() {
     #[expect(clippy::disallowed_methods, reason = "a person asks for one seed")]
-    let Some(seed) = std::env::var("DST_SEED").ok().and_then(|seed| seed.parse().ok()) else { return };
+    let Some(seed) = std::env::var("DST_SEED").ok().and_then(|seed| seed.parse().ok()) else {
+        return;
+    };
     let plan = Plan::swarm(seed);
     let traces = plan.run();
     for entry in all_entries(&traces) {
@@ -77,7 +85,9 @@ fn the_seed_of_the_environment_holds() {
 
 /// Finds the first seed that shows a planted bug.
 fn finds(bug: Bug) {
-    let shows = |seed: &u64| !judge(&Plan { bug: Some(bug), ..Plan::swarm(*seed) }.run()).violations.is_empty();
+    let shows = |seed: &u64| {
+        !judge(&Plan { bug: Some(bug), ..Plan::swarm(*seed) }.run()).violations.is_empty()
+    };
     let found = (0..1000).find(shows);
     assert!(found.is_some(), "{bug:?} was not found in a thousand seeds");
     eprintln!("{bug:?} shows at seed {}", found.unwrap_or_default());

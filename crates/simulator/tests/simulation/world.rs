@@ -18,7 +18,7 @@ use domain::{
     time::Timestamp,
 };
 use engine::{Ask, Engine, EngineConfig, FixedPolling, Outcome, Ports};
-use simulator::{Account, BehaviourConfig, FaultPlan, Latency, SimProvider};
+use simulator::{Account, BehaviourConfig, Fault, FaultPlan, Latency, SimProvider};
 use stores::Backend;
 use tokio::sync::watch;
 
@@ -102,13 +102,21 @@ impl Plan {
             jumps: rng.bool(),
             weather,
             bug: None,
-            policy: if rng.u32(0..4) == 0 { AmbiguousPolicy::Never } else { AmbiguousPolicy::ResubmitOnce },
+            policy: if rng.u32(0..4) == 0 {
+                AmbiguousPolicy::Never
+            } else {
+                AmbiguousPolicy::ResubmitOnce
+            },
         }
     }
 
     /// Runs the world to its end in virtual time.
     pub(crate) fn run(self) -> Traces {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .unwrap();
         runtime.block_on(async move {
             let world = World::new(self);
             world.live().await
@@ -123,10 +131,20 @@ impl World {
         behaviour.threads = Some(40);
         let account = Account::new(behaviour);
         if plan.faults {
-            account.faults(|faults| *faults = FaultPlan::swarm(plan.seed));
+            // A provider that names another's task instead of a new one lies beyond what a gateway can see.
+            let swarm = FaultPlan::swarm(plan.seed).list();
+            let honest = swarm.into_iter().filter(|planned| planned.fault != Fault::SameTask);
+            account.faults(|faults| {
+                *faults = FaultPlan::new(plan.seed);
+                honest.for_each(|planned| faults.add(planned));
+            });
         }
         let gateway = |_| {
-            Mutex::new(Gateway { engine: None, life: watch::Sender::new(0), gate: Arc::new(Gate::default()) })
+            Mutex::new(Gateway {
+                engine: None,
+                life: watch::Sender::new(0),
+                gate: Arc::new(Gate::default()),
+            })
         };
         Arc::new(Self {
             clock: Arc::new(VirtualClock::new(start, Duration::ZERO)),
@@ -222,9 +240,13 @@ impl World {
             stuck: Mutex::default(),
         };
         // The provider lives in true time, whatever the gateway's clock says.
-        let provider: Arc<dyn Provider> =
-            Arc::new(SimProvider::new(self.account.clone(), Arc::clone(&self.clock), Latency::default()));
-        let provider = FarProvider { provider, clock: Arc::clone(clock), gate: Arc::clone(gate), bug };
+        let provider: Arc<dyn Provider> = Arc::new(SimProvider::new(
+            self.account.clone(),
+            Arc::clone(&self.clock),
+            Latency::default(),
+        ));
+        let provider =
+            FarProvider { provider, clock: Arc::clone(clock), gate: Arc::clone(gate), bug };
         Ports {
             store: Arc::new(store),
             records: Arc::clone(&self.backend.records),
@@ -247,7 +269,12 @@ impl World {
         let second = Duration::from_secs(1);
         EngineConfig {
             sites: Arc::new(Sites::new(vec![site], Some("simulated pictures".into()))),
-            polling: Arc::new(FixedPolling { first: second, interval: second, min_gap: second, most: 20 }),
+            polling: Arc::new(FixedPolling {
+                first: second,
+                interval: second,
+                min_gap: second,
+                most: 20,
+            }),
             slots: 10,
             prices: BTreeMap::from([(Kind::Turnstile, Money::from_micros(1000))]),
             ..EngineConfig::default()
@@ -290,7 +317,8 @@ impl World {
         let key = rng.bool().then(|| format!("job-{}-{}", number / 2, turn));
         let sitekey = if key.is_some() { u32::try_from(turn).unwrap() % 3 } else { rng.u32(0..3) };
         let kind = if key.is_some() { Kind::Turnstile } else { kind };
-        let name = key.clone().map_or_else(|| format!("{number}/{turn}"), |key| format!("{worker}/{key}"));
+        let name =
+            key.clone().map_or_else(|| format!("{number}/{turn}"), |key| format!("{worker}/{key}"));
         Work { name, worker, kind, sitekey, key }
     }
 
@@ -316,12 +344,22 @@ impl World {
         let id = match outcome {
             Outcome::Waiting { claim, .. } => claim.id,
             Outcome::Served { claim, .. } => return self.take(work, claim),
-            Outcome::Failed(_) | Outcome::Lapsed(_) | Outcome::Withdrawn(_) | Outcome::Expired(_) => return true,
+            Outcome::Failed(_)
+            | Outcome::Lapsed(_)
+            | Outcome::Withdrawn(_)
+            | Outcome::Expired(_) => return true,
         };
         self.wait(engine, work, id, patience, whim).await
     }
 
-    async fn wait(&self, engine: &Engine, work: &Work, id: ClaimId, patience: Duration, whim: u32) -> bool {
+    async fn wait(
+        &self,
+        engine: &Engine,
+        work: &Work,
+        id: ClaimId,
+        patience: Duration,
+        whim: u32,
+    ) -> bool {
         let scope = Scope::Worker(work.worker.clone());
         if whim == 1 {
             // Withdrawing may race with the answer; both ends are fine.
@@ -334,7 +372,12 @@ impl World {
         match engine.fetch(&scope, id, patience).await {
             Ok(Outcome::Served { claim, .. }) => self.take(work, claim),
             Ok(Outcome::Waiting { .. }) | Err(_) => false,
-            Ok(Outcome::Failed(_) | Outcome::Lapsed(_) | Outcome::Withdrawn(_) | Outcome::Expired(_)) => true,
+            Ok(
+                Outcome::Failed(_)
+                | Outcome::Lapsed(_)
+                | Outcome::Withdrawn(_)
+                | Outcome::Expired(_),
+            ) => true,
         }
     }
 
@@ -343,7 +386,12 @@ impl World {
         let exclusive = claim.kind != Kind::Image;
         // Keyless claims with equal parameters are the same piece of work while its window lasts.
         let name = if work.key.is_some() { work.name.clone() } else { format!("{}", claim.id) };
-        let got = Got { work: name, exclusive, token: token.answer.text.expose().to_owned(), at: self.clock.now() };
+        let got = Got {
+            work: name,
+            exclusive,
+            token: token.answer.text.expose().to_owned(),
+            at: self.clock.now(),
+        };
         self.got.lock().unwrap().push(got);
         true
     }
@@ -352,10 +400,17 @@ impl World {
 impl Work {
     fn ask(&self, fresh: bool) -> Ask {
         let draft = if self.kind == Kind::Image {
-            Draft { files: BTreeMap::from([("body".to_owned(), vec![7; 100 + self.sitekey as usize])]), ..Draft::default() }
+            Draft {
+                files: BTreeMap::from([("body".to_owned(), vec![7; 100 + self.sitekey as usize])]),
+                ..Draft::default()
+            }
         } else {
             let pageurl = PageUrl::parse("https://shop.example.com/login").unwrap();
-            Draft { sitekey: Some(format!("key-{}", self.sitekey)), pageurl: Some(pageurl), ..Draft::default() }
+            Draft {
+                sitekey: Some(format!("key-{}", self.sitekey)),
+                pageurl: Some(pageurl),
+                ..Draft::default()
+            }
         };
         Ask {
             worker: self.worker.clone(),
