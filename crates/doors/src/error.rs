@@ -15,7 +15,7 @@ use domain::{
 };
 use engine::{ClaimRefusal, FetchRefusal};
 use serde_json::{Map, Value, json};
-use wire::submit::BadPart;
+use wire::{code, submit::BadPart};
 
 use crate::caller::NoEntry;
 
@@ -291,26 +291,26 @@ impl From<NoEntry> for Refusal {
 /// What a worker on the compat door is told about a key that lets nobody in.
 pub(crate) fn code_of_no_entry(refused: &NoEntry) -> Code {
     match refused {
-        NoEntry::Malformed => "ERROR_WRONG_USER_KEY".into(),
-        NoEntry::Unknown => "ERROR_KEY_DOES_NOT_EXIST".into(),
-        NoEntry::TooMany(_) => "ERROR_IP_BANNED".into(),
+        NoEntry::Malformed => code::ERROR_WRONG_USER_KEY.into(),
+        NoEntry::Unknown => code::ERROR_KEY_DOES_NOT_EXIST.into(),
+        NoEntry::TooMany(_) => code::ERROR_IP_BANNED.into(),
     }
 }
 
 /// What a worker on the compat door is told about a body that was not taken.
 pub(crate) fn code_of_body(refused: &Refusal) -> Code {
     let too_large = matches!(refused, Refusal::TooLarge(_));
-    if too_large { "ERROR_TOO_BIG_CAPTCHA_FILESIZE".into() } else { "ERROR_UPLOAD".into() }
+    if too_large { code::ERROR_TOO_BIG_CAPTCHA_FILESIZE.into() } else { code::ERROR_UPLOAD.into() }
 }
 
 /// What a worker on the compat door is told about a claim that was not admitted.
 pub(crate) fn code_of_claim(refused: &ClaimRefusal) -> Code {
     match refused {
-        ClaimRefusal::Site(_) => "ERROR_SITE_NOT_DECLARED".into(),
-        ClaimRefusal::KeyMismatch(_) => "ERROR_IDEMPOTENCY_MISMATCH".into(),
-        ClaimRefusal::Key(_) => "ERROR_BAD_PARAMETERS".into(),
-        ClaimRefusal::OverBudget { .. } => "ERROR_BUDGET_EXCEEDED".into(),
-        ClaimRefusal::Draining | ClaimRefusal::Store(_) => "ERROR_SERVER_ERROR".into(),
+        ClaimRefusal::Site(_) => code::ERROR_SITE_NOT_DECLARED.into(),
+        ClaimRefusal::KeyMismatch(_) => code::ERROR_IDEMPOTENCY_MISMATCH.into(),
+        ClaimRefusal::Key(_) => code::ERROR_BAD_PARAMETERS.into(),
+        ClaimRefusal::OverBudget { .. } => code::ERROR_BUDGET_EXCEEDED.into(),
+        ClaimRefusal::Draining | ClaimRefusal::Store(_) => code::ERROR_SERVER_ERROR.into(),
     }
 }
 
@@ -320,7 +320,10 @@ pub(crate) fn code_of_end(claim: &Claim, table: &RetryTable) -> Code {
     let provider_said = |code: &&Code| {
         code.as_str().starts_with("ERROR") && table.rule(code).class == Class::Permanent
     };
-    claim.code.as_ref().filter(provider_said).cloned().unwrap_or_else(|| UNSOLVABLE.into())
+    claim
+        .code
+        .as_ref()
+        .filter(provider_said)
+        .cloned()
+        .unwrap_or_else(|| code::ERROR_CAPTCHA_UNSOLVABLE.into())
 }
-
-const UNSOLVABLE: &str = "ERROR_CAPTCHA_UNSOLVABLE";

@@ -34,7 +34,7 @@ use axum::{
     Router, middleware,
     routing::{any, get},
 };
-use domain::{id::ClaimId, ports::Scope, time::Timestamp};
+use domain::{claim::Claim, id::ClaimId, ports::Scope, time::Timestamp};
 use engine::{Engine, FetchRefusal, Outcome};
 
 pub use accept::{ServeConfig, serve};
@@ -148,6 +148,17 @@ impl Doors {
             () = peer.last_call(grace) => engine.fetch(scope, id, Duration::ZERO).await,
         }
     }
+}
+
+/// The claim an outcome is about.
+pub(crate) fn claim_of(outcome: &Outcome) -> &Claim {
+    let (Outcome::Served { claim, .. }
+    | Outcome::Waiting { claim, .. }
+    | Outcome::Failed(claim)
+    | Outcome::Lapsed(claim)
+    | Outcome::Withdrawn(claim)
+    | Outcome::Expired(claim)) = outcome;
+    claim
 }
 
 /// What is left of a drain to write the last answers in.

@@ -42,7 +42,9 @@ async fn today(doors: &Doors) -> Option<Counts> {
     let ask = TotalsAsk { scope: Scope::All, from: day, to: day };
     let totals = doors.engine().records().totals(ask).await.ok()?;
     let mut counts = Counts::default();
-    totals.iter().for_each(|total| counts.add(&total.counts));
+    for total in &totals {
+        counts.add(&total.counts);
+    }
     Some(counts)
 }
 

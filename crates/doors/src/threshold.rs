@@ -46,14 +46,11 @@ pub(crate) async fn cross(
     let line = Line::begin(&doors, &mut request);
     let ends = ends_connection(&request);
     let mut response = match check(&doors, &request) {
+        Ok(()) => AssertUnwindSafe(next.run(request)).catch_unwind().await.unwrap_or_else(|_| {
+            doors.count_panic();
+            Refusal::Panicked.into_response()
+        }),
         Err(refusal) => refusal.into_response(),
-        Ok(()) => match AssertUnwindSafe(next.run(request)).catch_unwind().await {
-            Ok(response) => response,
-            Err(_) => {
-                doors.count_panic();
-                Refusal::Panicked.into_response()
-            }
-        },
     };
     secure(response.headers_mut(), ends);
     line.end(&doors, &response);
@@ -121,7 +118,7 @@ fn is_ours(doors: &Doors, host: &Authority) -> bool {
     let literal = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(&name);
     name == "localhost"
         || literal.parse::<IpAddr>().is_ok()
-        || doors.config().allowed_hosts.iter().any(|allowed| *allowed == name)
+        || doors.config().allowed_hosts.contains(&name)
 }
 
 fn check_encoding(headers: &HeaderMap) -> Result<(), Refusal> {

@@ -94,13 +94,11 @@ fn page<T>(
 
 /// The place just before a record, newest first.
 fn before(last: Cursor) -> Option<Cursor> {
-    match last.id.checked_sub(1) {
-        Some(id) => Some(Cursor { id, ..last }),
-        None => {
-            let at = last.at.millis().checked_sub(1)?;
-            Some(Cursor { at: Timestamp::from_millis(at), id: u64::MAX })
-        }
+    if let Some(id) = last.id.checked_sub(1) {
+        return Some(Cursor { id, ..last });
     }
+    let at = last.at.millis().checked_sub(1)?;
+    Some(Cursor { at: Timestamp::from_millis(at), id: u64::MAX })
 }
 
 /// The narrowest index there is for the filter.

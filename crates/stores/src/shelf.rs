@@ -29,10 +29,10 @@ pub(crate) trait Table: 'static {
     /// What a row holds.
     type Value: Clone + fmt::Debug + Serialize + DeserializeOwned + Send + 'static;
 
-    /// Where the memory store keeps it.
-    fn map(maps: &Maps) -> &BTreeMap<Self::Key, Self::Value>;
+    /// Where the memory store keeps it. Boxed: a map moves its values about.
+    fn map(maps: &Maps) -> &BTreeMap<Self::Key, Box<Self::Value>>;
     /// Where the memory store keeps it, to write.
-    fn map_mut(maps: &mut Maps) -> &mut BTreeMap<Self::Key, Self::Value>;
+    fn map_mut(maps: &mut Maps) -> &mut BTreeMap<Self::Key, Box<Self::Value>>;
 }
 
 /// A key whose bytes sort as it does.
@@ -205,7 +205,7 @@ impl<A: Key, B: Key, C: Key> Key for (A, B, C) {
 
 impl Shelf for Maps {
     fn get<T: Table>(&self, key: &T::Key) -> Result<Option<T::Value>, StoreError> {
-        Ok(T::map(self).get(key).cloned())
+        Ok(T::map(self).get(key).map(|value| T::Value::clone(value)))
     }
 
     fn has<T: Table>(&self, key: &T::Key) -> Result<bool, StoreError> {
@@ -227,7 +227,7 @@ impl Shelf for Maps {
         }
         let bounds = (Bound::Included(range.start()), Bound::Included(range.end()));
         let rows = T::map(self).range::<T::Key, _>(bounds);
-        let copy = |(key, value): (&T::Key, &T::Value)| (key.clone(), value.clone());
+        let copy = |(key, value): (&T::Key, &Box<T::Value>)| (key.clone(), T::Value::clone(value));
         Ok(match order {
             Order::Rising => rows.take(limit).map(copy).collect(),
             Order::Falling => rows.rev().take(limit).map(copy).collect(),
@@ -237,12 +237,12 @@ impl Shelf for Maps {
 
 impl ShelfMut for Maps {
     fn put<T: Table>(&mut self, key: T::Key, value: T::Value) -> Result<(), StoreError> {
-        T::map_mut(self).insert(key, value);
+        T::map_mut(self).insert(key, Box::new(value));
         Ok(())
     }
 
     fn take<T: Table>(&mut self, key: &T::Key) -> Result<Option<T::Value>, StoreError> {
-        Ok(T::map_mut(self).remove(key))
+        Ok(T::map_mut(self).remove(key).map(|value| *value))
     }
 }
 

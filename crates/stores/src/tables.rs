@@ -31,11 +31,11 @@ macro_rules! tables {
                 type Key = $key;
                 type Value = $value;
 
-                fn map(maps: &Maps) -> &BTreeMap<$key, $value> {
+                fn map(maps: &Maps) -> &BTreeMap<$key, Box<$value>> {
                     &maps.$field
                 }
 
-                fn map_mut(maps: &mut Maps) -> &mut BTreeMap<$key, $value> {
+                fn map_mut(maps: &mut Maps) -> &mut BTreeMap<$key, Box<$value>> {
                     &mut maps.$field
                 }
             }
@@ -44,7 +44,7 @@ macro_rules! tables {
         /// Every table as a map: the memory store.
         #[derive(Debug, Default)]
         pub(crate) struct Maps {
-            $( $field: BTreeMap<$key, $value>, )*
+            $( $field: BTreeMap<$key, Box<$value>>, )*
         }
 
         /// Every table's tag and name.

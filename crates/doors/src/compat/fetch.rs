@@ -15,12 +15,13 @@ use domain::{
     retry::Code,
 };
 use engine::{FetchRefusal, Outcome};
-use wire::fetch::{Action, Fetch, Reply};
+use wire::{
+    code,
+    fetch::{Action, Fetch, Reply},
+};
 
 use super::Asked;
 use crate::{Doors, error};
-
-const MANY: usize = 100;
 
 /// `GET|POST /res.php`.
 pub(crate) async fn fetch(State(doors): State<Doors>, request: Request) -> Response {
@@ -49,24 +50,24 @@ async fn answer(doors: &Doors, asked: &Asked) -> Result<String, Code> {
             let reply = poll(doors, asked, &scope, &id, hold).await;
             Ok(wire::fetch::write_reply(&reply, json, true))
         }
-        Action::GetMany(ids) => many(doors, asked, &scope, &ids).await,
+        Action::GetMany(ids) => Ok(many(doors, asked, &scope, &ids).await),
         Action::Balance => balance(doors, json).await,
         Action::Threads => Ok(wire::fetch::write_threads(doors.engine().threads())),
         Action::Report { id, good } => {
             report(doors, &scope, &id, good).await.map(|()| wire::fetch::write_report(json))
         }
-        Action::Other(_) => Err("ERROR_BAD_PARAMETERS".into()),
+        Action::Other(_) => Err(code::ERROR_BAD_PARAMETERS.into()),
     }
 }
 
 /// One claim's answer, held back for up to `hold`.
 async fn poll(doors: &Doors, asked: &Asked, scope: &Scope, id: &str, hold: Duration) -> Reply {
     let Some(id) = claim_id(id) else {
-        return Reply::Refused(WRONG_FORMAT.into());
+        return Reply::Refused(code::ERROR_WRONG_ID_FORMAT.into());
     };
     match doors.fetch(asked.peer.as_ref(), scope, id, hold).await {
         Ok(outcome) => reply(doors, outcome),
-        Err(FetchRefusal::NotFound(_)) => Reply::Refused(WRONG_ID.into()),
+        Err(FetchRefusal::NotFound(_)) => Reply::Refused(code::ERROR_WRONG_CAPTCHA_ID.into()),
         Err(FetchRefusal::Store(error)) => {
             tracing::warn!(%error, "poll answered as not ready");
             Reply::NotReady
@@ -83,7 +84,7 @@ fn reply(doors: &Doors, outcome: Outcome) -> Reply {
             Reply::Refused(error::code_of_end(&claim, &doors.engine().config().retry))
         }
         Outcome::Lapsed(_) | Outcome::Withdrawn(_) | Outcome::Expired(_) => {
-            Reply::Refused(UNSOLVABLE.into())
+            Reply::Refused(code::ERROR_CAPTCHA_UNSOLVABLE.into())
         }
     }
 }
@@ -91,7 +92,7 @@ fn reply(doors: &Doors, outcome: Outcome) -> Reply {
 fn served(doors: &Doors, claim: &Claim) -> Reply {
     match &claim.token {
         Some(token) => Reply::Answer { answer: token.answer.clone(), price: price(doors, claim) },
-        None => Reply::Refused(UNSOLVABLE.into()),
+        None => Reply::Refused(code::ERROR_CAPTCHA_UNSOLVABLE.into()),
     }
 }
 
@@ -102,15 +103,12 @@ fn price(doors: &Doors, claim: &Claim) -> Option<Money> {
 }
 
 /// Several claims at once, as they stand: a client that asks for many comes again anyway.
-async fn many(doors: &Doors, asked: &Asked, scope: &Scope, ids: &[String]) -> Result<String, Code> {
-    if ids.len() > MANY {
-        return Err("ERROR_BAD_PARAMETERS".into());
-    }
+async fn many(doors: &Doors, asked: &Asked, scope: &Scope, ids: &[String]) -> String {
     let mut replies = Vec::with_capacity(ids.len());
     for id in ids {
         replies.push(poll(doors, asked, scope, id, Duration::ZERO).await);
     }
-    Ok(wire::fetch::write_many(&replies, asked.style.json()))
+    wire::fetch::write_many(&replies, asked.style.json())
 }
 
 async fn balance(doors: &Doors, json: bool) -> Result<String, Code> {
@@ -118,26 +116,22 @@ async fn balance(doors: &Doors, json: bool) -> Result<String, Code> {
         Ok(balance) => Ok(wire::fetch::write_balance(balance, json)),
         Err(fault) => {
             tracing::warn!(%fault, "the provider did not tell its balance");
-            Err(fault.code.unwrap_or_else(|| "ERROR_SERVER_ERROR".into()))
+            Err(fault.code.unwrap_or_else(|| code::ERROR_SERVER_ERROR.into()))
         }
     }
 }
 
 /// Repeated reports are taken and passed on once: clients disagree whether a second one is an error.
 async fn report(doors: &Doors, scope: &Scope, id: &str, good: bool) -> Result<(), Code> {
-    let id = claim_id(id).ok_or(WRONG_FORMAT)?;
+    let id = claim_id(id).ok_or(code::ERROR_WRONG_ID_FORMAT)?;
     let feedback = if good { Feedback::Good } else { Feedback::Bad };
     match doors.engine().report(scope, id, feedback).await {
         Ok(()) => Ok(()),
-        Err(FetchRefusal::NotFound(_)) => Err(WRONG_ID.into()),
-        Err(FetchRefusal::Store(_)) => Err("ERROR_SERVER_ERROR".into()),
+        Err(FetchRefusal::NotFound(_)) => Err(code::ERROR_WRONG_CAPTCHA_ID.into()),
+        Err(FetchRefusal::Store(_)) => Err(code::ERROR_SERVER_ERROR.into()),
     }
 }
 
 fn claim_id(text: &str) -> Option<ClaimId> {
     text.parse().ok()
 }
-
-const WRONG_FORMAT: &str = "ERROR_WRONG_ID_FORMAT";
-const WRONG_ID: &str = "ERROR_WRONG_CAPTCHA_ID";
-const UNSOLVABLE: &str = "ERROR_CAPTCHA_UNSOLVABLE";

@@ -36,13 +36,13 @@ impl Asked {
     async fn read(doors: &Doors, request: Request) -> Result<Self, (Code, Style)> {
         let (parts, body) = request.into_parts();
         // Before the form is read, a code can only be told in the style the query asks for.
-        let style = Style::of_query(parts.uri.query());
+        let style = || Style::of_query(parts.uri.query());
         let body = body::read(doors, &parts.headers, body, doors.limits().form_bytes)
             .await
-            .map_err(|refusal: Refusal| (error::code_of_body(&refusal), style))?;
+            .map_err(|refusal: Refusal| (error::code_of_body(&refusal), style()))?;
         let content_type = parts.headers.get("content-type").and_then(|value| value.to_str().ok());
         let form = Form::read(parts.uri.query(), content_type, &body)
-            .map_err(|bad| (Code::from(bad), style))?;
+            .map_err(|bad| (Code::from(bad), style()))?;
         let style = Style::of(&form);
         let peer = parts.extensions.get::<Peer>().cloned();
         let called_by = parts.extensions.get::<CalledBy>().cloned();

@@ -5,11 +5,14 @@ use axum::{
     response::Response,
 };
 use domain::{claim::Door, id::TaskId, retry::Code};
-use engine::{Ask, Outcome};
-use wire::submit::{Reply, Submit};
+use engine::Ask;
+use wire::{
+    code,
+    submit::{Reply, Submit},
+};
 
 use super::Asked;
-use crate::{Doors, error, worker::Known};
+use crate::{Doors, claim_of, error, worker::Known};
 
 /// `GET|POST /in.php`.
 pub(crate) async fn submit(State(doors): State<Doors>, request: Request) -> Response {
@@ -27,19 +30,13 @@ pub(crate) async fn submit(State(doors): State<Doors>, request: Request) -> Resp
 async fn claim(doors: &Doors, asked: &Asked) -> Result<TaskId, Code> {
     let known = asked.worker(doors)?;
     if let Some(meter) = &known.meter {
-        meter.take().map_err(|_| Code::from("ERROR_TOO_MUCH_REQUESTS"))?;
+        meter.take().map_err(|_| Code::from(code::ERROR_TOO_MUCH_REQUESTS))?;
     }
     let submit = wire::submit::read(&asked.form)?;
     let outcome = doors.engine().claim(ask(&known, submit)).await;
     let outcome = outcome.map_err(|refused| error::code_of_claim(&refused))?;
-    let (Outcome::Served { claim, .. }
-    | Outcome::Waiting { claim, .. }
-    | Outcome::Failed(claim)
-    | Outcome::Lapsed(claim)
-    | Outcome::Withdrawn(claim)
-    | Outcome::Expired(claim)) = outcome;
     // The provider's word for what we answer: to the worker our claim is its task.
-    Ok(TaskId::new(claim.id.to_string()).expect("a claim's id is fifteen digits"))
+    Ok(TaskId::new(claim_of(&outcome).id.to_string()).expect("a claim's id is fifteen digits"))
 }
 
 fn ask(known: &Known, submit: Submit) -> Ask {

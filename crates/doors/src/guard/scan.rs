@@ -234,4 +234,29 @@ mod tests {
         let header = format!("GET / HTTP/1.1\r\nX: {}", "a".repeat(1100));
         assert_eq!(scanned(&header).1, Some(Fault::HeadTooLarge));
     }
+
+    proptest::proptest! {
+        #[test]
+        fn how_the_bytes_are_split_changes_nothing(
+            pieces in proptest::collection::vec(0..PIECES.len(), 0..30),
+        ) {
+            let text: String = pieces.into_iter().map(|piece| PIECES[piece]).collect();
+            scanned(&text);
+        }
+    }
+
+    const PIECES: [&str; 12] = [
+        "GET / HTTP/1.1\r\n",
+        "\r\n",
+        "\n",
+        "\r",
+        ":",
+        " ",
+        "Content-Length",
+        "Transfer-Encoding: chunked\r\n",
+        "7",
+        "Content-Length: 12\r\n",
+        "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx",
+        "\0",
+    ];
 }

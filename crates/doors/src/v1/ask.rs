@@ -10,6 +10,7 @@ use serde::{
     Deserialize, Deserializer,
     de::{DeserializeOwned, Error as _, MapAccess, Visitor},
 };
+use serde_json::value::RawValue;
 use wire::submit::V1Parts;
 
 use crate::{error::Refusal, limits::Limits, worker::Worker};
@@ -34,15 +35,6 @@ pub(super) struct SolveBody {
 /// Parameters by the provider's names: texts, numbers and booleans, each name once.
 #[derive(Default)]
 struct Params(BTreeMap<String, String>);
-
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Scalar {
-    Text(String),
-    Whole(i64),
-    Number(serde_json::Number),
-    Truth(bool),
-}
 
 const DEADLINE_MAX: u64 = 3600;
 
@@ -172,8 +164,11 @@ impl<'de> Visitor<'de> for ParamsVisitor {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Params, A::Error> {
         let mut params = BTreeMap::new();
-        while let Some((name, value)) = map.next_entry::<String, Scalar>()? {
-            if params.insert(name, value.text()).is_some() {
+        while let Some((name, value)) = map.next_entry::<String, &RawValue>()? {
+            let Some(text) = scalar(value.get()) else {
+                return Err(A::Error::custom("a parameter is not a text, a number or a boolean"));
+            };
+            if params.insert(name, text).is_some() {
                 return Err(A::Error::custom("a parameter is given more than once"));
             }
         }
@@ -181,15 +176,14 @@ impl<'de> Visitor<'de> for ParamsVisitor {
     }
 }
 
-impl Scalar {
-    fn text(self) -> String {
-        match self {
-            Self::Text(text) => text,
-            Self::Whole(number) => number.to_string(),
-            Self::Number(number) => number.to_string(),
-            // As the provider's protocol writes it.
-            Self::Truth(truth) => u8::from(truth).to_string(),
-        }
+/// A scalar as `in.php` has it: numbers keep the text they came with, flags are 0 and 1.
+fn scalar(json: &str) -> Option<String> {
+    match json.as_bytes().first()? {
+        b'"' => serde_json::from_str(json).ok(),
+        b't' => Some("1".to_owned()),
+        b'f' => Some("0".to_owned()),
+        b'-' | b'0'..=b'9' => Some(json.to_owned()),
+        _ => None,
     }
 }
 
@@ -213,9 +207,9 @@ mod tests {
     #[test]
     fn parameters_are_scalars_and_become_texts() {
         let body =
-            read(r#"{"kind":"turnstile","params":{"a":"x","b":1,"c":0.3,"d":true}}"#).unwrap();
+            read(r#"{"kind":"turnstile","params":{"a":"x","b":1,"c":0.30,"d":true}}"#).unwrap();
         let texts: Vec<_> = body.params.0.values().map(String::as_str).collect();
-        assert_eq!(texts, ["x", "1", "0.3", "1"]);
+        assert_eq!(texts, ["x", "1", "0.30", "1"]);
         for bad in [r#"{"a":[1]}"#, r#"{"a":{}}"#, r#"{"a":null}"#, r#"{"a":"1","a":"2"}"#] {
             assert!(read(&format!(r#"{{"kind":"turnstile","params":{bad}}}"#)).is_err(), "{bad}");
         }

@@ -1,7 +1,7 @@
 //! How records look as JSON. Tokens appear only in the answer to the worker that claimed them, never in a list.
 
 use domain::{
-    claim::Claim,
+    claim::{Claim, Source},
     dead_letter::DeadLetter,
     ledger::{Counts, Entry},
     money::Money,
@@ -39,7 +39,7 @@ pub(super) fn claim(claim: &Claim) -> Value {
         "door": claim.door,
         "basis": claim.basis,
         "solve": text(claim.solve),
-        "source": claim.source.map(|source| source.name()),
+        "source": claim.source.map(Source::name),
         "opened_at": claim.opened_at,
         "deadline": claim.deadline,
         "ended_at": claim.ended_at,

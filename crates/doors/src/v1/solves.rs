@@ -24,6 +24,7 @@ use super::{
 use crate::{
     Doors, body,
     caller::{Caller, WorkerCaller},
+    claim_of,
     error::Refusal,
 };
 
@@ -82,12 +83,10 @@ async fn admit(
 ) -> Result<(Outcome, bool), Refusal> {
     let asked_at = doors.now();
     let outcome = doors.engine().claim(ask).await?;
-    let Outcome::Waiting { claim, eta } = outcome else {
-        return Ok((outcome, false));
-    };
+    let claim = claim_of(&outcome);
     let (id, replayed) = (claim.id, claim.opened_at < asked_at);
-    if wait.is_zero() {
-        return Ok((Outcome::Waiting { claim, eta }, replayed));
+    if wait.is_zero() || claim.state.is_final() {
+        return Ok((outcome, replayed));
     }
     let scope = Scope::Worker(caller.known.worker.name.clone());
     let outcome = doors.fetch(caller.peer.as_ref(), &scope, id, wait).await?;

@@ -1,5 +1,7 @@
 //! Sums on v1: one day's statistics, and the savings report over a period.
 
+use std::collections::BTreeMap;
+
 use axum::{
     Json,
     extract::{RawQuery, State},
@@ -11,7 +13,6 @@ use domain::{
     time::Day,
 };
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
 
 use super::{query::Query, shape};
 use crate::{Doors, caller::Caller, error::Refusal};
@@ -73,7 +74,9 @@ fn date(query: &Query, name: &str) -> Result<Option<Day>, Refusal> {
 
 fn sum(totals: &[Total]) -> Counts {
     let mut all = Counts::default();
-    totals.iter().for_each(|total| all.add(&total.counts));
+    for total in totals {
+        all.add(&total.counts);
+    }
     all
 }
 

@@ -49,7 +49,8 @@ impl Failures {
             *window = Window { start: now, count: 0 };
         }
         window.count = window.count.saturating_add(1);
-        if window.count > self.most { Err(WINDOW - now.since(window.start)) } else { Ok(()) }
+        let rest = WINDOW.saturating_sub(now.since(window.start));
+        if window.count > self.most { Err(rest) } else { Ok(()) }
     }
 }
 

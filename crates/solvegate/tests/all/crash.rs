@@ -1,1 +1,203 @@
-//! (being written)
+//! kill -9 of the real binary, again and again, with 200 claims in flight. The judge is the simulator's own ledger,
+//! kept by another process that never dies.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+    time::Duration,
+};
+
+use domain::{
+    claim::{ClaimState, Source},
+    id::{SolveId, TaskId},
+    ledger::{Entry, Event},
+    ports::{ClaimFilter, Records, Scope},
+};
+use futures_util::future::join_all;
+use rustix::process::Signal;
+use serde_json::json;
+use simulator::Ledger;
+use solvegate::client::Call;
+
+use crate::support::{Gateway, Settings, Sim, eventually, pause};
+
+const ROUNDS: usize = 50;
+const IN_FLIGHT: usize = 200;
+
+fn settings() -> Settings {
+    // Authorising is what is tested, not the budget for it.
+    Settings { top: "ambiguity_budget = 100000".into(), log: "error", ..Settings::default() }
+}
+
+/// One claim of its own: the name is its idempotency key and its site key, so that both ledgers can be joined.
+fn claim(name: &str) -> Call {
+    let page = "https://shop.example.com/";
+    let body = json!({ "kind": "turnstile", "sitekey": name, "pageurl": page, "deadline_s": 900 });
+    Call::post("/v1/solves", body).header("idempotency-key", name)
+}
+
+/// Claims all of them; returns those that got no answer. A caller that got none asks again with the same key.
+async fn claim_all(gateway: &Gateway, names: Vec<String>) -> Vec<String> {
+    let asked = names.into_iter().map(async |name| {
+        let answered = gateway.try_ask(&claim(&name)).await;
+        answered.is_none_or(|reply| !reply.status.is_success()).then_some(name)
+    });
+    join_all(asked).await.into_iter().flatten().collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_fifty_times_with_two_hundred_claims_in_flight_nothing_is_lost_or_paid_twice() {
+    let dir = tempfile::tempdir().unwrap();
+    let sim = Sim::start(dir.path(), &["--solve-time", "800ms", "--ledger", "paid.jsonl"]);
+    let mut chance = fastrand::Rng::new();
+    println!("kills drawn from seed {}", chance.get_seed());
+    let mut unanswered = Vec::new();
+    for round in 0..ROUNDS {
+        let mut gateway = Gateway::with(dir.path(), &sim, &settings());
+        let mut names: Vec<_> = (0..IN_FLIGHT).map(|n| format!("claim-{round}-{n}")).collect();
+        names.append(&mut unanswered);
+        let moment = Duration::from_millis(chance.u64(20..1_500));
+        let kill = async {
+            pause(moment).await;
+            gateway.process.signal(Signal::KILL);
+        };
+        (unanswered, ()) = tokio::join!(claim_all(&gateway, names), kill);
+        gateway.process.wait(Duration::from_secs(5));
+    }
+    finish(dir.path(), &sim, unanswered).await;
+    judge(dir.path(), &sim.ledger().await).await;
+}
+
+/// One more life, undisturbed: every claim reaches its end.
+async fn finish(dir: &Path, sim: &Sim, unanswered: Vec<String>) {
+    let mut gateway = Gateway::with(dir, sim, &settings());
+    assert_eq!(claim_all(&gateway, unanswered).await, Vec::<String>::new());
+    eventually("every solve ends", Duration::from_secs(240), async || {
+        let active = gateway.ask_as_admin(&Call::get("/v1/active?limit=1")).await.body;
+        active["items"].as_array().unwrap().is_empty().then_some(())
+    })
+    .await;
+    gateway.process.signal(Signal::TERM);
+    assert_eq!(gateway.process.wait(Duration::from_secs(30)).code(), Some(0));
+}
+
+/// Reads the gateway's own store, now that nobody has it, and holds it against the provider's ledger.
+async fn judge(dir: &Path, paid: &Ledger) {
+    let store = stores::open(&format!("embedded:{}", dir.join("data").display())).unwrap();
+    let entries = all_entries(&*store.records).await;
+    every_claim_has_ended(&*store.records).await;
+    every_learned_task_is_used(&entries, paid);
+    charges_are_bounded(&entries, paid);
+    no_token_serves_two_claims(&entries);
+    println!(
+        "{} charges for {} claims, {} ambiguous, {} authorised, {} recovered",
+        paid.accepted.len(),
+        ROUNDS * IN_FLIGHT,
+        count(&entries, |event| matches!(event, Event::Ambiguous { .. })),
+        count(&entries, |event| matches!(event, Event::Authorised { .. })),
+        count(&entries, |event| matches!(event, Event::Recovered { .. })),
+    );
+}
+
+async fn all_entries(records: &dyn Records) -> Vec<Entry> {
+    let mut all: Vec<Entry> = Vec::new();
+    loop {
+        let from = all.last().map_or(0, |entry| entry.seq + 1);
+        let page = records.entries(from, 5_000).await.unwrap();
+        if page.is_empty() {
+            return all;
+        }
+        all.extend(page);
+    }
+}
+
+async fn every_claim_has_ended(records: &dyn Records) {
+    let mut filter = ClaimFilter {
+        scope: Scope::All,
+        sitekey: None,
+        kind: None,
+        state: None,
+        project: None,
+        from: None,
+        limit: 1_000,
+    };
+    let (mut ended, mut served) = (0, 0);
+    loop {
+        let page = records.history(filter.clone()).await.unwrap();
+        for claim in &page.items {
+            assert!(claim.state.is_final(), "claim {} still waits", claim.id);
+            assert!(
+                claim.state == ClaimState::Served || claim.code.is_some(),
+                "no cause: {}",
+                claim.id
+            );
+            ended += 1;
+            served += usize::from(claim.state == ClaimState::Served);
+        }
+        filter.from = page.next;
+        if page.next.is_none() {
+            break;
+        }
+    }
+    assert_eq!(ended, ROUNDS * IN_FLIGHT, "one claim per key, however often it was asked for");
+    println!("{served} of {ended} claims were served");
+}
+
+fn count(entries: &[Entry], is: impl Fn(&Event) -> bool) -> usize {
+    entries.iter().filter(|entry| is(&entry.event)).count()
+}
+
+/// The tasks the gateway ever learned the name of.
+fn learned(entries: &[Entry]) -> BTreeSet<TaskId> {
+    let task = |entry: &Entry| match &entry.event {
+        Event::Accepted { task, .. } | Event::Orphaned { task, .. } => Some(task.clone()),
+        _ => None,
+    };
+    entries.iter().filter_map(task).collect()
+}
+
+/// A task whose name is on disk is polled to its end, by whichever life comes next.
+fn every_learned_task_is_used(entries: &[Entry], paid: &Ledger) {
+    let ready: BTreeSet<_> = entries
+        .iter()
+        .filter_map(|entry| match &entry.event {
+            Event::Ready { task, .. } => Some(task.clone()),
+            _ => None,
+        })
+        .collect();
+    for task in learned(entries) {
+        assert!(paid.task(&task).is_some(), "{task} is nobody's task");
+        assert!(paid.answered.contains_key(&task), "{task} was paid for and never fetched");
+        assert!(ready.contains(&task), "the answer of {task} was fetched and lost");
+    }
+}
+
+fn charges_are_bounded(entries: &[Entry], paid: &Ledger) {
+    let authorised = count(entries, |event| matches!(event, Event::Authorised { .. }));
+    let ambiguous = count(entries, |event| matches!(event, Event::Ambiguous { .. }));
+    let claims = ROUNDS * IN_FLIGHT;
+    assert!(paid.accepted.len() <= claims + authorised, "{} charges", paid.accepted.len());
+    let known = learned(entries).len();
+    let unknown = paid.accepted.len() - known;
+    assert!(
+        unknown <= ambiguous,
+        "{unknown} charges are not in the ledger, {ambiguous} are ambiguous"
+    );
+    let mut charges: BTreeMap<&str, usize> = BTreeMap::new();
+    for accepted in &paid.accepted {
+        *charges.entry(accepted.sitekey.as_deref().unwrap()).or_default() += 1;
+    }
+    let most = charges.values().max().copied().unwrap_or_default();
+    assert!(most <= 2, "one claim was charged {most} times, and one AUTHORISE is allowed");
+}
+
+fn no_token_serves_two_claims(entries: &[Entry]) {
+    let mut served: BTreeMap<(SolveId, &TaskId), u64> = BTreeMap::new();
+    for entry in entries {
+        if let Event::Allotted { paid_by, task, source, .. } = &entry.event {
+            assert_ne!(*source, Source::Join, "a turnstile token was shared");
+            *served.entry((*paid_by, task)).or_default() += 1;
+        }
+    }
+    assert!(served.values().all(|times| *times == 1), "a token went to two claims");
+}

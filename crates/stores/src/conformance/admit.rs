@@ -1,7 +1,5 @@
 //! Arriving claims: opened, named, and kept within budgets.
 
-#![expect(missing_docs, clippy::unwrap_used, reason = "a case is its name, and fails by panicking")]
-
 use domain::{
     claim::{Admission, Allowance, ClaimState, Source},
     id::WorkerName,

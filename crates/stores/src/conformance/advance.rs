@@ -1,7 +1,5 @@
 //! Fenced decisions: intent, authorise, write off.
 
-#![expect(missing_docs, clippy::unwrap_used, reason = "a case is its name, and fails by panicking")]
-
 use domain::{
     claim::{Claim, ClaimState},
     ledger::Event,

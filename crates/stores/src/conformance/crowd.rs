@@ -1,7 +1,5 @@
 //! Many at once.
 
-#![expect(missing_docs, clippy::unwrap_used, reason = "a case is its name, and fails by panicking")]
-
 use std::{collections::BTreeSet, future::Future};
 
 use domain::{

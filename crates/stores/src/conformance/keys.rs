@@ -1,7 +1,5 @@
 //! Idempotency keys: the same key is the same claim.
 
-#![expect(missing_docs, reason = "a case is its name")]
-
 use domain::{
     claim::{Admission, Claim, ClaimState, NewClaim},
     ledger::Event,

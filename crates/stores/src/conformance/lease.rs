@@ -1,7 +1,5 @@
 //! Leases: who moves a solve, and taking over from the dead.
 
-#![expect(missing_docs, clippy::unwrap_used, reason = "a case is its name, and fails by panicking")]
-
 use std::time::Duration;
 
 use domain::{

@@ -1,7 +1,5 @@
 //! Readings.
 
-#![expect(missing_docs, clippy::unwrap_used, reason = "a case is its name, and fails by panicking")]
-
 use domain::{
     challenge::Kind,
     claim::{Claim, ClaimState},
@@ -86,7 +84,7 @@ pub async fn a_worker_sees_its_own(world: World) {
     let own = open_as(&world, "ann", "a").await;
     open_as(&world, "bob", "a").await;
     let filter = ClaimFilter { scope: of("ann"), ..everything() };
-    assert_eq!(world.records.history(filter).await.unwrap().items, [own.clone()]);
+    assert_eq!(world.records.history(filter).await.unwrap().items, std::slice::from_ref(&own));
     let active = world.records.active(of("ann"), 9).await.unwrap();
     assert_eq!((active.len(), active[0].claims.clone()), (1, vec![own.id]));
     let day = world.now().day();

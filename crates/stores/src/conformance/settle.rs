@@ -1,7 +1,5 @@
 //! Facts: taken from whoever holds them, once.
 
-#![expect(missing_docs, clippy::unwrap_used, reason = "a case is its name, and fails by panicking")]
-
 use std::time::Duration;
 
 use domain::{

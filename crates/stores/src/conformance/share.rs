@@ -1,7 +1,5 @@
 //! Shared kinds: one picture is one solve, whoever asks.
 
-#![expect(missing_docs, clippy::unwrap_used, reason = "a case is its name, and fails by panicking")]
-
 use domain::{
     claim::{Admission, Claim, ClaimState, NewClaim, Source},
     ledger::Event,

@@ -1,7 +1,5 @@
 //! Tokens: one owner each, fresh or not at all, and not wasted when somebody can use them.
 
-#![expect(missing_docs, clippy::unwrap_used, reason = "a case is its name, and fails by panicking")]
-
 use domain::{
     claim::{Admission, Claim, ClaimState, Delivery, Source},
     ledger::Event,

@@ -1,7 +1,5 @@
 //! What time does.
 
-#![expect(missing_docs, clippy::unwrap_used, reason = "a case is its name, and fails by panicking")]
-
 use domain::{
     claim::{Admission, ClaimState, Delivery},
     dead_letter::Closing,

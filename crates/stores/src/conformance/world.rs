@@ -47,11 +47,6 @@ pub const PRICE: Money = Money::from_micros(1_000);
 const DRIVER: u64 = 1_000_000;
 const NOON: u64 = 1_794_700_800_000 + 12 * 3_600_000;
 
-#[expect(
-    clippy::missing_panics_doc,
-    clippy::unwrap_used,
-    reason = "a case fails by panicking, and everything here is part of one"
-)]
 impl World {
     /// A world at noon.
     pub fn new(backend: &Backend) -> Self {
@@ -268,7 +263,6 @@ impl World {
 }
 
 /// The task with this name.
-#[expect(clippy::missing_panics_doc, clippy::unwrap_used, reason = "names in cases are good")]
 pub fn task(name: &str) -> TaskId {
     TaskId::new(name).unwrap()
 }
@@ -289,7 +283,6 @@ pub fn over(code: &str, verdict: Verdict) -> Fact {
 }
 
 /// A key of the worker's own.
-#[expect(clippy::missing_panics_doc, clippy::unwrap_used, reason = "names in cases are good")]
 pub fn named(new: &NewClaim, key: &str) -> KeyRule {
     KeyRule::Named(KeyHash::named(&new.worker, key).unwrap())
 }

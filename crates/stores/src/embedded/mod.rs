@@ -11,7 +11,7 @@ mod open;
 mod rows;
 mod writer;
 
-#[cfg(test)]
+#[cfg(all(test, feature = "conformance"))]
 mod tests;
 
 use std::{

@@ -9,7 +9,10 @@ use std::{
     io::{self, Read, Write},
     os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
-    sync::{Arc, atomic::AtomicU64},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
 };
 
 use domain::id::HolderId;
@@ -40,7 +43,7 @@ pub(super) struct Opened {
     pub(super) lock: File,
     pub(super) fsyncs: Arc<AtomicU64>,
     #[cfg(test)]
-    pub(super) broken: Arc<std::sync::atomic::AtomicBool>,
+    pub(super) broken: Arc<AtomicBool>,
 }
 
 /// Opens the store in `dir`, which is made when it is not there.
@@ -132,10 +135,20 @@ fn format_file(dir: &Path) -> PathBuf {
 // === the data ===
 
 fn open_data(dir: &Path, disk: Disk) -> Result<Database, OpenError> {
-    let database = Builder::new()
+    let walked = Arc::new(AtomicBool::new(false));
+    let seen = Arc::clone(&walked);
+    let mut database = Builder::new()
         .set_cache_size(CACHE_BYTES)
+        .set_repair_callback(move |_| seen.store(true, Ordering::Relaxed))
         .create_with_backend(disk)
         .map_err(|why| refused(dir, why))?;
+    // After a crash redb has walked the file already. After a clean close it trusts the file, and a page that changed
+    // since could hide rows without anybody noticing.
+    let sound = walked.load(Ordering::Relaxed)
+        || database.check_integrity().map_err(|why| refused(dir, why))?;
+    if !sound {
+        return Err(damaged(dir, "a page of its data file changed while it was closed"));
+    }
     prepare(dir, &database).map_err(|why| match why {
         Unready::Refused(why) => why,
         Unready::Failed(why) => damaged(dir, why.to_string()),
@@ -186,18 +199,23 @@ fn forget_holders<S: Shelf + ShelfMut>(rows: &mut S) -> Result<(), domain::ports
 }
 
 fn refused(dir: &Path, why: DatabaseError) -> OpenError {
-    match why {
-        DatabaseError::DatabaseAlreadyOpen => OpenError::InUse { dir: dir.to_owned() },
-        DatabaseError::UpgradeRequired(found) => {
-            let found = format!("{found} of its data file");
-            OpenError::Format { dir: dir.to_owned(), found, known: FORMAT }
-        }
-        // What the disk itself says, as opposed to what is on it.
-        DatabaseError::Storage(StorageError::Io(source)) if source.raw_os_error().is_some() => {
-            OpenError::Directory { dir: dir.to_owned(), source }
-        }
-        other => damaged(dir, other.to_string()),
+    let dir_of = || dir.to_owned();
+    if let DatabaseError::DatabaseAlreadyOpen = why {
+        return OpenError::InUse { dir: dir_of() };
     }
+    if let DatabaseError::UpgradeRequired(found) = why {
+        let found = format!("{found} of its data file");
+        return OpenError::Format { dir: dir_of(), found, known: FORMAT };
+    }
+    // What the disk itself says, as opposed to what is on it.
+    if let DatabaseError::Storage(StorageError::Io(source)) = why {
+        let said = source.to_string();
+        return match source.raw_os_error() {
+            Some(_) => OpenError::Directory { dir: dir_of(), source },
+            None => damaged(dir, said),
+        };
+    }
+    damaged(dir, why.to_string())
 }
 
 fn damaged(dir: &Path, why: impl Into<String>) -> OpenError {

@@ -99,8 +99,8 @@ impl ShelfMut for WriteRows<'_> {
 
 /// What a failure of the file means.
 pub(super) fn failed(why: StorageError) -> StoreError {
-    match why {
-        StorageError::Corrupted(why) => corrupt("file", why),
-        other => StoreError::Unavailable { backend: NAME, source: Box::new(other) },
+    if let StorageError::Corrupted(why) = why {
+        return corrupt("file", why);
     }
+    StoreError::Unavailable { backend: NAME, source: Box::new(why) }
 }

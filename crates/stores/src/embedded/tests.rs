@@ -1,1 +1,161 @@
-//! Faults only a test inside the crate can make.
+//! Faults that only a test inside the crate can make.
+
+use std::{path::Path, sync::atomic::Ordering};
+
+use domain::{
+    id::{HolderId, SolveId},
+    ports::{LeaseAsk, Store, StoreError},
+};
+use redb::ReadableDatabase;
+
+mod damage;
+
+use super::{EmbeddedStore, ROWS};
+use crate::{
+    Backend, OpenError, backend,
+    conformance::World,
+    shelf::ShelfMut,
+    tables::{Claims, Holders, Solves},
+};
+
+fn open(dir: &Path) -> (std::sync::Arc<EmbeddedStore>, World) {
+    let store = std::sync::Arc::new(EmbeddedStore::open(dir).unwrap());
+    let opened: Backend = backend(std::sync::Arc::clone(&store), "embedded");
+    (store, World::new(&opened))
+}
+
+fn is_unavailable<T: std::fmt::Debug>(answer: Result<T, StoreError>) -> String {
+    match answer {
+        Err(why @ StoreError::Unavailable { .. }) => why.to_string(),
+        Err(_) | Ok(_) => panic!("{answer:?}"),
+    }
+}
+
+#[tokio::test]
+async fn after_a_failed_fsync_nothing_is_answered_until_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, world) = open(dir.path());
+    let kept = world.open(world.turnstile("a")).await;
+    store.broken.store(true, Ordering::SeqCst);
+    let lost = world.turnstile("a");
+    let why = is_unavailable(store.admit(lost.clone(), world.now()).await);
+    assert!(why.contains("the disk is broken, for a test") && why.contains("restart"), "{why}");
+    // The disk works again, but nobody knows what it kept: it is not asked again.
+    store.broken.store(false, Ordering::SeqCst);
+    let fsyncs = store.fsyncs();
+    assert_eq!(is_unavailable(store.admit(lost.clone(), world.now()).await), why);
+    assert_eq!(is_unavailable(store.find_claim(kept.id).await), why);
+    assert_eq!(is_unavailable(world.records.entries(0, 1).await), why);
+    assert_eq!(store.fsyncs(), fsyncs);
+    drop((store, world));
+    let (_store, world) = open(dir.path());
+    assert_eq!(world.find(&kept).await, kept);
+    // What was not answered may be there or not, but never half.
+    crate::conformance::check(world.records.as_ref()).await;
+}
+
+#[tokio::test]
+async fn a_decision_that_meets_a_bad_row_fails_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, world) = open(dir.path());
+    let (bad, good) =
+        (world.open(world.turnstile("a")).await, world.open(world.turnstile("a")).await);
+    spoil(&store, Claims::key(bad.id));
+    let now = world.now();
+    let answers = futures_util::future::join_all(
+        [bad.id, good.id, bad.id, good.id].map(|id| store.withdraw(id, now)),
+    )
+    .await;
+    for (place, answer) in answers.into_iter().enumerate() {
+        match answer {
+            Err(StoreError::Corrupt { what, .. }) => assert_eq!((place % 2, what), (0, "claims")),
+            Err(other) => panic!("{other}"),
+            Ok(_) => assert_eq!(place % 2, 1),
+        }
+    }
+    assert!(matches!(store.find_claim(bad.id).await, Err(StoreError::Corrupt { .. })));
+}
+
+#[tokio::test]
+async fn a_decision_that_fails_half_way_leaves_nothing_behind() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, world) = open(dir.path());
+    let claim = world.open(world.turnstile("a")).await;
+    let before = world.entries().await;
+    let failed: Result<(), StoreError> = store
+        .writer
+        .ask(move |rows| {
+            rows.take::<Claims>(&claim.id)?;
+            rows.take::<Solves>(&SolveId::from_number(1))?;
+            Err(super::unavailable("for a test"))
+        })
+        .await;
+    assert!(failed.is_err());
+    assert_eq!(world.find(&claim).await, claim);
+    assert_eq!(world.entries().await, before);
+}
+
+#[tokio::test]
+async fn a_panic_in_a_decision_stops_the_store() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, world) = open(dir.path());
+    let claim = world.open(world.turnstile("a")).await;
+    let panicked: Result<(), StoreError> =
+        store.writer.ask(|_| panic!("an impossible page, for a test")).await;
+    assert!(is_unavailable(panicked).contains("an impossible page"));
+    is_unavailable(store.find_claim(claim.id).await);
+    drop((store, world));
+    let (_store, world) = open(dir.path());
+    assert_eq!(world.find(&claim).await, claim);
+}
+
+#[tokio::test]
+async fn holders_of_the_last_life_are_dead_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, world) = open(dir.path());
+    let claim = world.open(world.turnstile("a")).await;
+    let lease = world.submit(&claim, "t1").await;
+    drop((store, world));
+    let (store, world) = open(dir.path());
+    let rows = store.read(|rows| crate::shelf::Shelf::has::<Holders>(rows, &lease.holder));
+    assert!(!rows.unwrap());
+    let holder = world.holder(7).await;
+    let ask = LeaseAsk { holder, limit: 9 };
+    let taken = store.lease(ask, world.now()).await.unwrap().remove(0);
+    assert_eq!((taken.solve.id, taken.holder), (lease.solve.id, HolderId::from_number(7)));
+    assert!(taken.fence > lease.fence);
+}
+
+#[tokio::test]
+async fn an_unknown_format_inside_the_file_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(EmbeddedStore::open(dir.path()).unwrap());
+    let file = dir.path().join("store.redb");
+    let database = redb::Database::open(&file).unwrap();
+    let transaction = database.begin_write().unwrap();
+    let meta: redb::TableDefinition<'_, &str, &[u8]> = redb::TableDefinition::new("meta");
+    transaction.open_table(meta).unwrap().insert("format", [2_u8].as_slice()).unwrap();
+    transaction.commit().unwrap();
+    drop(database);
+    let refused = EmbeddedStore::open(dir.path()).unwrap_err();
+    assert!(matches!(refused, OpenError::Format { .. }), "{refused}");
+}
+
+impl Claims {
+    fn key(id: domain::id::ClaimId) -> Vec<u8> {
+        super::codec::key_bytes::<Self>(&id)
+    }
+}
+
+/// Flips a bit of a row, behind the store's back.
+fn spoil(store: &EmbeddedStore, key: Vec<u8>) {
+    let database = &store.shared.database;
+    let mut row = {
+        let transaction = database.begin_read().unwrap();
+        transaction.open_table(ROWS).unwrap().get(key.as_slice()).unwrap().unwrap().value().to_vec()
+    };
+    row[20] ^= 1;
+    let transaction = database.begin_write().unwrap();
+    transaction.open_table(ROWS).unwrap().insert(key.as_slice(), row.as_slice()).unwrap();
+    transaction.commit().unwrap();
+}

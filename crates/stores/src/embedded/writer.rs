@@ -163,31 +163,25 @@ fn write_all(shared: &Shared, asked: &Receiver<Box<dyn Job>>) {
     while let Ok(first) = asked.recv() {
         let mut crowd = vec![first];
         crowd.extend(asked.try_iter().take(CROWD - 1));
-        if shared.check().is_err() {
-            crowd.into_iter().for_each(|job| job.answer(shared.check()));
-            continue;
-        }
-        let size = crowd.len() as u64;
+        shared.decisions.fetch_add(crowd.len() as u64, Ordering::Relaxed);
         write_crowd(shared, crowd);
-        shared.decisions.fetch_add(size, Ordering::Relaxed);
     }
 }
 
 fn write_crowd(shared: &Shared, mut crowd: Vec<Box<dyn Job>>) {
-    match write_once(shared, &mut crowd) {
-        Ended::Durable => crowd.into_iter().for_each(|job| job.answer(Ok(()))),
-        Ended::Refused if crowd.len() > 1 => {
+    if shared.check().is_ok() {
+        match write_once(shared, &mut crowd) {
             // One that fails must not take the others with it.
-            for job in crowd {
-                write_crowd(shared, vec![job]);
+            Ended::Refused if crowd.len() > 1 => {
+                return crowd.into_iter().for_each(|job| write_crowd(shared, vec![job]));
             }
+            // A failure of its own is the answer.
+            Ended::Durable | Ended::Refused => {}
+            Ended::Broken(why) => shared.break_down(&why),
         }
-        // Its own failure is the answer.
-        Ended::Refused => crowd.into_iter().for_each(|job| job.answer(Ok(()))),
-        Ended::Broken(why) => {
-            shared.break_down(&why);
-            crowd.into_iter().for_each(|job| job.answer(shared.check()));
-        }
+    }
+    for job in crowd {
+        job.answer(shared.check());
     }
 }
 

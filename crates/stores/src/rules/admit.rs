@@ -41,7 +41,7 @@ pub(crate) fn admit<S: ShelfMut>(
     let mut step = Step::new(shelf, now);
     let admission = match recognise(&step, new)? {
         Recognised::Another(id) => return Ok(Admission::Mismatch(id)),
-        Recognised::Same(claim) => Admission::Replayed(replay(&mut step, new, claim)?),
+        Recognised::Same(claim) => Admission::Replayed(replay(&mut step, new, *claim)?),
         Recognised::Unknown => decide_new(&mut step, new)?,
     };
     step.finish()?;
@@ -56,7 +56,7 @@ fn decide_new<S: ShelfMut>(
         return Ok(Admission::Stocked(serve(step, new, stocked.token)?));
     }
     if let Some(solve) = find_joinable(step, new)? {
-        return Ok(Admission::Joined(join(step, new, solve)?));
+        return Ok(Admission::Joined(join(step, new, &solve)?));
     }
     let spent = spent_today(step, new)?;
     if let Some(limit) = used_up(new, spent) {
@@ -71,7 +71,7 @@ fn decide_new<S: ShelfMut>(
 /// What a claim's key says about it.
 enum Recognised {
     Unknown,
-    Same(Claim),
+    Same(Box<Claim>),
     Another(ClaimId),
 }
 
@@ -89,7 +89,7 @@ fn recognise<S: ShelfMut>(step: &Step<'_, S>, new: &NewClaim) -> Result<Recognis
     if row.fingerprint != new.fingerprint {
         return Ok(Recognised::Another(row.claim));
     }
-    Ok(Recognised::Same(claim))
+    Ok(Recognised::Same(Box::new(claim)))
 }
 
 fn key_of(new: &NewClaim) -> Option<KeyHash> {
@@ -195,7 +195,7 @@ fn find_joinable<S: ShelfMut>(
 fn join<S: ShelfMut>(
     step: &mut Step<'_, S>,
     new: &NewClaim,
-    before: Solve,
+    before: &Solve,
 ) -> Result<Claim, StoreError> {
     let mut claim = claim_of(new, step.now);
     claim.solve = Some(before.id);
@@ -206,7 +206,7 @@ fn join<S: ShelfMut>(
         // Somebody wants it again.
         solve.stage = Stage::Submitted;
     }
-    keep::solve(step.shelf, &before, &solve)?;
+    keep::solve(step.shelf, before, &solve)?;
     remember(step, new, &claim)?;
     Ok(claim)
 }

@@ -60,7 +60,7 @@ pub(super) fn harvest<S: ShelfMut>(
         }
         Sharing::Bound | Sharing::Shared => {
             while let Some(claim) = oldest_waiting(step, solve.fingerprint)? {
-                serve(step, claim, &stocked.token, &effort)?;
+                serve(step, &claim, &stocked.token, &effort)?;
             }
             bank(step, solve.fingerprint, stocked)
         }
@@ -94,7 +94,7 @@ fn place<S: ShelfMut>(
         None => oldest_waiting(step, fingerprint)?,
     };
     match heir {
-        Some(claim) => serve(step, claim, &stocked.token, effort),
+        Some(claim) => serve(step, &claim, &stocked.token, effort),
         None => bank(step, fingerprint, stocked),
     }
 }
@@ -113,7 +113,7 @@ fn bank<S: ShelfMut>(
 /// Ends a waiting claim with a token. Its own solve, when that was another one, may be no longer needed.
 fn serve<S: ShelfMut>(
     step: &mut Step<'_, S>,
-    before: Claim,
+    before: &Claim,
     token: &Token,
     effort: &Effort,
 ) -> Result<(), StoreError> {
@@ -128,7 +128,7 @@ fn serve<S: ShelfMut>(
     claim.token = Some(token.clone());
     tell_allotted(step, &claim, token);
     step.ended.push(claim.id);
-    keep::claim(step.shelf, &before, &claim)?;
+    keep::claim(step.shelf, before, &claim)?;
     match before.solve {
         Some(solve) if solve != token.solve => {
             leave(step, claim.id, solve, own::NOT_NEEDED)?;
