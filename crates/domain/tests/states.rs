@@ -54,6 +54,8 @@ const FACTS: &[Move] = &[
     ("not accepted, again", |s| learn(s, &not_accepted(again()))),
     ("not accepted, give up", |s| learn(s, &not_accepted(Verdict::GiveUp))),
     ("not accepted, an earlier attempt", |s| learn_late(s, &not_accepted(again()))),
+    ("withheld, its nonce", |s| learn(s, &withheld(9))),
+    ("withheld, another nonce", |s| learn(s, &withheld(7))),
     ("reply lost", |s| learn(s, &reply_lost())),
     ("reply lost, an earlier attempt", |s| learn_late(s, &reply_lost())),
     ("task over, again", |s| learn(s, &task_over(again()))),
@@ -87,6 +89,7 @@ fn home_of_decision(decision: &Decision) -> &'static str {
 fn home_of_fact(fact: &Fact) -> &'static str {
     match fact {
         Fact::NotAccepted { .. } => "not accepted, again",
+        Fact::Withheld { .. } => "withheld, its nonce",
         Fact::Accepted { .. } => "accepted, a new task",
         Fact::ReplyLost { .. } => "reply lost",
         Fact::TaskOver { .. } => "task over, again",
@@ -113,8 +116,8 @@ fn every_move_does_in_every_stage_what_the_matrix_says() {
 #[test]
 fn every_decision_and_every_fact_has_its_row() {
     let decisions = [intend(), authorise(), Decision::WriteOff];
-    let facts =
-        [accepted("T2"), not_accepted(again()), reply_lost(), task_over(again()), solved("T1")];
+    let [taken, refused, kept] = [accepted("T2"), not_accepted(again()), withheld(9)];
+    let facts = [taken, refused, kept, reply_lost(), task_over(again()), solved("T1")];
     let homes = decisions.iter().map(home_of_decision).chain(facts.iter().map(home_of_fact));
     let homes: BTreeSet<&str> = homes.collect();
     assert_eq!(homes.len(), decisions.len() + facts.len());
@@ -402,6 +405,10 @@ fn accepted(name: &str) -> Fact {
 
 fn not_accepted(verdict: Verdict) -> Fact {
     Fact::NotAccepted { code: "ERROR_NO_SLOT_AVAILABLE".into(), verdict }
+}
+
+fn withheld(nonce: u64) -> Fact {
+    Fact::Withheld { nonce: Nonce::from_number(nonce) }
 }
 
 fn reply_lost() -> Fact {
