@@ -1,0 +1,64 @@
+//! How the process leaves: no new connections, answers under way are finished.
+
+use std::time::Duration;
+
+use doors::Limits;
+use tokio::{
+    io::AsyncWriteExt as _,
+    net::TcpStream,
+    time::{Instant, sleep, timeout},
+};
+
+use crate::{
+    client::{is_closed_within, read_answer},
+    world::{Setting, WORKER, World, request, turnstile},
+};
+
+async fn held(world: &World, sitekey: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(world.address).await.unwrap();
+    let wait = ["Content-Type: application/json", "Prefer: wait=100"];
+    let claim = request("POST", "/v1/solves", WORKER, &wait, &turnstile(sitekey));
+    stream.write_all(claim.as_bytes()).await.unwrap();
+    sleep(Duration::from_millis(100)).await;
+    stream
+}
+
+#[tokio::test]
+async fn requests_under_way_are_finished_and_idle_connections_closed() {
+    let setting = Setting { solving: Duration::from_millis(600), ..Setting::default() };
+    let mut world = World::with(setting).await;
+    let mut idle = TcpStream::connect(world.address).await.unwrap();
+    idle.write_all(request("GET", "/healthz", "", &[], "").as_bytes()).await.unwrap();
+    read_answer(&mut idle).await.unwrap();
+    let mut waiting = held(&world, "0x4A").await;
+    world.begin_stop();
+    assert!(is_closed_within(&mut idle, Duration::from_secs(2)).await);
+    assert_eq!(read_answer(&mut waiting).await.unwrap().status, 200);
+    timeout(Duration::from_secs(5), world.stopped()).await.expect("all have left");
+    assert!(TcpStream::connect(world.address).await.is_err(), "nobody comes in");
+}
+
+#[tokio::test]
+async fn whoever_would_wait_too_long_is_told_how_it_stands() {
+    let limits = Limits { drain: Duration::from_secs(4), ..Limits::default() };
+    let mut world = World::with(Setting { limits, ..Setting::default() }).await;
+    let mut waiting = held(&world, "never-ready-1").await;
+    let began = Instant::now();
+    world.begin_stop();
+    assert_eq!(read_answer(&mut waiting).await.unwrap().status, 202);
+    timeout(Duration::from_secs(5), world.stopped()).await.expect("all have left");
+    assert!(began.elapsed() < limits.drain, "{:?}", began.elapsed());
+}
+
+#[tokio::test]
+async fn a_draining_engine_is_not_ready_and_takes_no_claims() {
+    let world = World::open().await;
+    assert_eq!(world.get("/readyz", "").await.text("state"), "ready");
+    world.engine.drain().await;
+    let ready = world.get("/readyz", "").await;
+    assert_eq!((ready.status, ready.text("state").as_str()), (503, "not ready"));
+    assert!(ready.body.contains("draining"));
+    let refused = world.claim("0x4A", &[]).await;
+    assert_eq!((refused.status, refused.text("code").as_str()), (503, "draining"));
+    assert_eq!(world.get("/healthz", "").await.status, 200);
+}

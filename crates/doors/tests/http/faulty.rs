@@ -1,0 +1,122 @@
+//! A store that can be taken away.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use async_trait::async_trait;
+use domain::{
+    claim::{Admission, Claim, Delivery, NewClaim},
+    id::{ClaimId, HolderId, SolveId},
+    lease::{Holder, Lease},
+    ports::{LeaseAsk, Note, Settled, Store, StoreError, Swept, Withdrawal},
+    solve::{Decision, Fact, Refused, Solve},
+    time::Timestamp,
+};
+
+/// Passes everything on until it is taken away.
+#[derive(Debug)]
+pub(crate) struct FaultyStore {
+    inner: Arc<dyn Store>,
+    away: AtomicBool,
+    panics: AtomicBool,
+}
+
+impl FaultyStore {
+    pub(crate) fn new(inner: Arc<dyn Store>) -> Self {
+        Self { inner, away: AtomicBool::new(false), panics: AtomicBool::new(false) }
+    }
+
+    /// From now on every decision fails; or none does.
+    pub(crate) fn set_away(&self, away: bool) {
+        self.away.store(away, Ordering::SeqCst);
+    }
+
+    /// From now on reading a claim panics.
+    pub(crate) fn set_panics(&self) {
+        self.panics.store(true, Ordering::SeqCst);
+    }
+
+    fn check(&self) -> Result<(), StoreError> {
+        if self.away.load(Ordering::SeqCst) {
+            let source = "canary-store-address refused the connection".into();
+            return Err(StoreError::Unavailable { backend: "faulty", source });
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Store for FaultyStore {
+    async fn admit(&self, claim: NewClaim, now: Timestamp) -> Result<Admission, StoreError> {
+        self.check()?;
+        self.inner.admit(claim, now).await
+    }
+
+    async fn find_claim(&self, id: ClaimId) -> Result<Option<Claim>, StoreError> {
+        assert!(!self.panics.load(Ordering::SeqCst), "this store panics");
+        self.check()?;
+        self.inner.find_claim(id).await
+    }
+
+    async fn deliver(&self, id: ClaimId, now: Timestamp) -> Result<Option<Delivery>, StoreError> {
+        self.check()?;
+        self.inner.deliver(id, now).await
+    }
+
+    async fn withdraw(
+        &self,
+        id: ClaimId,
+        now: Timestamp,
+    ) -> Result<Option<Withdrawal>, StoreError> {
+        self.check()?;
+        self.inner.withdraw(id, now).await
+    }
+
+    async fn hold(&self, holder: Holder, now: Timestamp) -> Result<(), StoreError> {
+        self.check()?;
+        self.inner.hold(holder, now).await
+    }
+
+    async fn release(&self, holder: HolderId, now: Timestamp) -> Result<(), StoreError> {
+        self.check()?;
+        self.inner.release(holder, now).await
+    }
+
+    async fn lease(&self, ask: LeaseAsk, now: Timestamp) -> Result<Vec<Lease>, StoreError> {
+        self.check()?;
+        self.inner.lease(ask, now).await
+    }
+
+    async fn advance(
+        &self,
+        lease: &Lease,
+        decision: Decision,
+        now: Timestamp,
+    ) -> Result<Result<Solve, Refused>, StoreError> {
+        self.check()?;
+        self.inner.advance(lease, decision, now).await
+    }
+
+    async fn settle(
+        &self,
+        solve: SolveId,
+        attempt: u32,
+        fact: Fact,
+        now: Timestamp,
+    ) -> Result<Settled, StoreError> {
+        self.check()?;
+        self.inner.settle(solve, attempt, fact, now).await
+    }
+
+    async fn note(&self, note: Note, now: Timestamp) -> Result<(), StoreError> {
+        self.check()?;
+        self.inner.note(note, now).await
+    }
+
+    async fn sweep(&self, limit: usize, now: Timestamp) -> Result<Swept, StoreError> {
+        self.check()?;
+        self.inner.sweep(limit, now).await
+    }
+}

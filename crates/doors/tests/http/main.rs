@@ -1,0 +1,22 @@
+//! The doors over real sockets, in front of the real engine, the memory store and the simulated provider.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "a helper that panics fails the test it helps; real sockets need real time"
+)]
+
+mod client;
+mod compat;
+mod drain;
+mod faulty;
+mod golden;
+mod http2;
+mod pages;
+mod roles;
+mod secrets;
+mod slow;
+mod smuggling;
+mod solves;
+mod tls;
+mod world;

@@ -1,0 +1,68 @@
+//! Every route as nobody, as a worker and as the admin.
+
+use crate::world::{ADMIN, WORKER, World, request, turnstile};
+
+/// Method, path, then the status for nobody, a worker, the admin.
+const MATRIX: [(&str, &str, [u16; 3]); 24] = [
+    ("GET", "/", [200, 200, 200]),
+    ("GET", "/style.css", [200, 200, 200]),
+    ("GET", "/healthz", [200, 200, 200]),
+    ("GET", "/readyz", [200, 200, 200]),
+    ("GET", "/in.php", [200, 200, 200]),
+    ("GET", "/res.php", [200, 200, 200]),
+    ("POST", "/v1/solves", [401, 202, 403]),
+    ("GET", "/v1/solves/123456789012345", [401, 404, 404]),
+    ("DELETE", "/v1/solves/123456789012345", [401, 404, 404]),
+    ("POST", "/v1/solves/123456789012345/report", [401, 400, 400]),
+    ("GET", "/v1/solves/123456789012345/explain", [401, 404, 404]),
+    ("GET", "/v1/history", [401, 200, 200]),
+    ("GET", "/v1/active", [401, 200, 200]),
+    ("GET", "/v1/dead-letters", [401, 200, 200]),
+    ("GET", "/v1/dead-letters/s123456789012345", [401, 404, 404]),
+    ("GET", "/v1/stats", [401, 200, 200]),
+    ("GET", "/v1/report", [401, 200, 200]),
+    ("GET", "/v1/balance", [401, 200, 200]),
+    ("GET", "/v1/sites", [401, 403, 200]),
+    ("GET", "/v1/workers", [401, 403, 200]),
+    ("POST", "/v1/admin/keys", [401, 403, 400]),
+    ("GET", "/admin/anything", [401, 403, 400]),
+    ("GET", "/metrics", [401, 404, 404]),
+    ("PUT", "/v1/solves", [405, 405, 405]),
+];
+
+#[tokio::test]
+async fn every_route_is_open_to_those_it_is_for() {
+    let world = World::open().await;
+    for (method, path, expected) in MATRIX {
+        for (key, status) in ["", WORKER, ADMIN].into_iter().zip(expected) {
+            let body = if method == "POST" { turnstile("0x4A") } else { String::new() };
+            let json = ["Content-Type: application/json"];
+            let answer = world.ask(&request(method, path, key, &json, &body)).await;
+            assert_eq!(answer.status, status, "{method} {path} as {key:?}: {answer:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_wrong_method_is_told_the_right_one() {
+    let world = World::open().await;
+    let answer = world.ask(&request("PUT", "/v1/solves/1", WORKER, &[], "")).await;
+    assert_eq!(answer.header("allow"), Some("GET,HEAD,DELETE"));
+}
+
+#[tokio::test]
+async fn a_key_on_the_compat_door_is_never_taken_from_a_header() {
+    let world = World::open().await;
+    let answer = world.get("/res.php?action=getbalance", WORKER).await;
+    assert_eq!(answer.body, "ERROR_WRONG_USER_KEY");
+}
+
+#[tokio::test]
+async fn declarations_are_shown_to_the_admin_without_keys() {
+    let world = World::open().await;
+    let sites = world.get("/v1/sites", ADMIN).await;
+    assert_eq!(sites.json()["items"][0]["host"], "shop.example.com");
+    let workers = world.get("/v1/workers", ADMIN).await;
+    assert_eq!(workers.json()["items"].as_array().unwrap().len(), 3);
+    assert!(!workers.body.contains("Key"), "{workers:?}");
+}

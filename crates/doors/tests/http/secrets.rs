@@ -1,0 +1,62 @@
+//! Keys, tokens and pages never reach the log.
+
+use std::{
+    io,
+    sync::{Arc, Mutex},
+};
+
+use tracing_subscriber::fmt::MakeWriter;
+
+use crate::world::{WORKER, World};
+
+#[derive(Clone, Default)]
+struct Sink(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Sink {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<'a> MakeWriter<'a> for Sink {
+    type Writer = Self;
+    fn make_writer(&'a self) -> Self {
+        self.clone()
+    }
+}
+
+#[tokio::test]
+async fn the_log_tells_who_and_what_but_no_secret() {
+    let sink = Sink::default();
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::TRACE)
+        .with_ansi(false)
+        .with_writer(sink.clone())
+        .finish();
+    let _until_the_end = tracing::subscriber::set_default(subscriber);
+    let world = World::open().await;
+    let target = format!(
+        "/in.php?key={WORKER}&method=turnstile&sitekey=canary-sitekey&userAgent=canary-agent\
+         &pageurl=https://shop.example.com/canary-page&proxy=u:canary-proxy@h:1&proxytype=HTTP"
+    );
+    let id = world.php(&target).await.body.replacen("OK|", "", 1);
+    let token = world.php(&format!("/res.php?key={WORKER}&action=get&id={id}")).await.body;
+    let token = token.strip_prefix("OK|").unwrap();
+    world.get("/canary-path", "canary-key-canary-key-canary-key").await;
+    world.claim("0x4A", &["Idempotency-Key: canary-idempotency"]).await;
+    let log = String::from_utf8(sink.0.lock().unwrap().clone()).unwrap();
+    let ours: Vec<_> = log.lines().filter(|line| line.contains(" doors::")).collect();
+    assert!(
+        ours.iter().any(|line| line.contains("/in.php") && line.contains("worker=\"one\"")),
+        "{log}"
+    );
+    for secret in [WORKER, token, "canary"] {
+        let told: Vec<_> = log.lines().filter(|line| line.contains(secret)).collect();
+        assert!(told.is_empty(), "{secret} in {told:?}");
+    }
+}

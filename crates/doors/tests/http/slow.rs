@@ -1,0 +1,122 @@
+//! Clients that are slow, silent or too many.
+
+use std::time::Duration;
+
+use doors::Limits;
+use futures_util::future::join_all;
+use tokio::{
+    io::AsyncWriteExt as _,
+    net::TcpStream,
+    time::{Instant, sleep, timeout},
+};
+
+use crate::{
+    client::{is_closed_within, read_answer},
+    world::{Setting, WORKER, World, request, turnstile},
+};
+
+const SHORT: Duration = Duration::from_millis(300);
+const SOON: Duration = Duration::from_secs(5);
+
+async fn world(limits: Limits) -> World {
+    World::with(Setting { limits, ..Setting::default() }).await
+}
+
+#[tokio::test]
+async fn a_head_that_trickles_in_is_cut_off_and_others_are_served() {
+    let world = world(Limits { head_timeout: SHORT, ..Limits::default() }).await;
+    let slow = async |_| {
+        let mut stream = TcpStream::connect(world.address).await.unwrap();
+        stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-A: ").await.unwrap();
+        let began = Instant::now();
+        while began.elapsed() < SOON {
+            sleep(Duration::from_millis(50)).await;
+            if stream.write_all(b"a").await.is_err() {
+                return true;
+            }
+        }
+        false
+    };
+    let all = join_all((0..50).map(slow));
+    let (cut_off, answer) = tokio::join!(all, world.get("/healthz", ""));
+    assert!(cut_off.into_iter().all(|cut_off| cut_off));
+    assert_eq!(answer.status, 200);
+}
+
+#[tokio::test]
+async fn a_connection_that_says_nothing_is_closed() {
+    let world = world(Limits { head_timeout: SHORT, ..Limits::default() }).await;
+    let mut stream = TcpStream::connect(world.address).await.unwrap();
+    assert!(is_closed_within(&mut stream, SOON).await);
+}
+
+#[tokio::test]
+async fn an_idle_connection_is_kept_for_a_while_and_a_held_one_for_as_long_as_it_is_held() {
+    let limits = Limits { idle_timeout: SHORT, head_timeout: SHORT, ..Limits::default() };
+    let world = world(limits).await;
+    let mut stream = TcpStream::connect(world.address).await.unwrap();
+    let wait = ["Content-Type: application/json", "Prefer: wait=2"];
+    let held = request("POST", "/v1/solves", WORKER, &wait, &turnstile("never-ready-1"));
+    stream.write_all(held.as_bytes()).await.unwrap();
+    let began = Instant::now();
+    assert_eq!(read_answer(&mut stream).await.unwrap().status, 202);
+    assert!(began.elapsed() > SHORT * 3);
+    sleep(SHORT / 2).await;
+    stream.write_all(request("GET", "/healthz", "", &[], "").as_bytes()).await.unwrap();
+    assert_eq!(read_answer(&mut stream).await.unwrap().status, 200, "still open");
+    assert!(is_closed_within(&mut stream, SOON).await, "not open for ever");
+}
+
+#[tokio::test]
+async fn a_body_that_does_not_come_is_answered_and_closed() {
+    let world = world(Limits { body_timeout: SHORT, ..Limits::default() }).await;
+    let mut stream = TcpStream::connect(world.address).await.unwrap();
+    let head = format!(
+        "POST /v1/solves HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {WORKER}\r\n\
+         Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{{"
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    assert_eq!(read_answer(&mut stream).await.unwrap().status, 408);
+    assert!(is_closed_within(&mut stream, SOON).await);
+}
+
+#[tokio::test]
+async fn answers_nobody_takes_end_the_connection() {
+    let world = world(Limits { write_timeout: SHORT, ..Limits::default() }).await;
+    let mut stream = TcpStream::connect(world.address).await.unwrap();
+    let ask = request("GET", "/style.css", "", &[], "").repeat(100);
+    let never_reads = async { while stream.write_all(ask.as_bytes()).await.is_ok() {} };
+    timeout(Duration::from_secs(20), never_reads).await.expect("the connection is ended");
+    assert_eq!(world.get("/healthz", "").await.status, 200);
+}
+
+#[tokio::test]
+async fn connections_are_counted_by_address_and_the_excess_is_told() {
+    let world = world(Limits { connections_per_address: 3, ..Limits::default() }).await;
+    let mut kept = Vec::new();
+    for _ in 0..3 {
+        let mut stream = TcpStream::connect(world.address).await.unwrap();
+        stream.write_all(request("GET", "/healthz", "", &[], "").as_bytes()).await.unwrap();
+        assert_eq!(read_answer(&mut stream).await.unwrap().status, 200);
+        kept.push(stream);
+    }
+    let refused = world.get("/healthz", "").await;
+    assert_eq!((refused.status, refused.header("retry-after")), (503, Some("1")));
+    kept.pop();
+    sleep(Duration::from_millis(200)).await;
+    assert_eq!(world.get("/healthz", "").await.status, 200, "a place became free");
+}
+
+#[tokio::test]
+async fn a_client_that_goes_away_harms_nobody() {
+    let world = World::open().await;
+    for _ in 0..10 {
+        let mut stream = TcpStream::connect(world.address).await.unwrap();
+        let wait = ["Content-Type: application/json", "Prefer: wait=10", "Idempotency-Key: gone"];
+        let held = request("POST", "/v1/solves", WORKER, &wait, &turnstile("0x4A"));
+        stream.write_all(held.as_bytes()).await.unwrap();
+        drop(stream);
+    }
+    let answer = world.claim("0x4A", &["Idempotency-Key: gone", "Prefer: wait=10"]).await;
+    assert_eq!((answer.status, world.paid()), (200, 1));
+}

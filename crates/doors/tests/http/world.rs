@@ -1,0 +1,231 @@
+//! A gateway on a free loopback port: real sockets, the real engine, the memory store and the simulated provider.
+
+use std::{
+    net::SocketAddr,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use domain::{
+    challenge::Kind,
+    claim::Allowance,
+    id::{Project, WorkerName},
+    ports::{Chance, Clock, Store},
+    site::{HostRule, Site, Sites},
+    solve::AmbiguousPolicy,
+    token::ShelfLife,
+};
+use doors::{Doors, DoorsConfig, KeyDigest, Limits, ServeConfig, TlsMaterial, Worker, Workers};
+use engine::{Engine, EngineConfig, FixedPolling, Ports};
+use simulator::{Account, BehaviourConfig, Latency, SimProvider, clock::WallClock};
+use stores::{LocalDoorbell, MemoryStore};
+use tokio::{net::TcpListener, sync::oneshot, task::JoinSet};
+
+use crate::{
+    client::{Answer, send},
+    faulty::FaultyStore,
+};
+
+pub(crate) const WORKER: &str = "aWorkersKeyOf32Characters0000001";
+pub(crate) const OTHER: &str = "aWorkersKeyOf32Characters0000002";
+pub(crate) const NARROW: &str = "aWorkersKeyOf32Characters0000003";
+pub(crate) const ADMIN: &str = "theAdminsKeyOf32Characters000001";
+
+/// How a world differs from the usual one.
+pub(crate) struct Setting {
+    pub(crate) solving: Duration,
+    pub(crate) hold: Duration,
+    pub(crate) limits: Limits,
+    pub(crate) allowance: Allowance,
+    pub(crate) rate: Option<&'static str>,
+    pub(crate) tls: Option<TlsMaterial>,
+    pub(crate) priced: bool,
+    /// How long a Turnstile token lives.
+    pub(crate) lifetime: Option<Duration>,
+}
+
+/// A running gateway.
+pub(crate) struct World {
+    pub(crate) address: SocketAddr,
+    pub(crate) account: Account,
+    pub(crate) engine: Engine,
+    pub(crate) doors: Doors,
+    pub(crate) store: Arc<FaultyStore>,
+    stop: Option<oneshot::Sender<()>>,
+    serving: JoinSet<()>,
+}
+
+#[derive(Debug)]
+struct Dice(Mutex<fastrand::Rng>);
+
+impl Chance for Dice {
+    fn draw(&self) -> u64 {
+        self.0.lock().unwrap().u64(..)
+    }
+}
+
+impl Default for Setting {
+    fn default() -> Self {
+        Self {
+            solving: Duration::from_millis(60),
+            hold: Duration::from_secs(4),
+            limits: Limits::default(),
+            allowance: Allowance::default(),
+            rate: None,
+            tls: None,
+            priced: true,
+            lifetime: None,
+        }
+    }
+}
+
+impl World {
+    /// The usual world.
+    pub(crate) async fn open() -> Self {
+        Self::with(Setting::default()).await
+    }
+
+    pub(crate) async fn with(setting: Setting) -> Self {
+        let clock: Arc<dyn Clock> = Arc::new(WallClock::new());
+        let mut behaviour = BehaviourConfig::new(7).solving_in(setting.solving);
+        behaviour.captchaai = !setting.priced;
+        let account = Account::new(behaviour);
+        let latency = Latency {
+            least: Duration::ZERO,
+            most: Duration::from_millis(2),
+            deadline: Duration::from_secs(5),
+        };
+        let memory = Arc::new(MemoryStore::new());
+        let store = Arc::new(FaultyStore::new(Arc::clone(&memory) as Arc<dyn Store>));
+        let ports = Ports {
+            store: Arc::clone(&store) as Arc<dyn Store>,
+            records: memory,
+            doorbell: Arc::new(LocalDoorbell::new()),
+            provider: Arc::new(SimProvider::new(account.clone(), Arc::clone(&clock), latency)),
+            clock,
+            chance: Arc::new(Dice(Mutex::new(fastrand::Rng::with_seed(11)))),
+        };
+        let engine = Engine::start(ports, engine_config(setting.lifetime)).await.unwrap();
+        let config = DoorsConfig {
+            workers: Workers::new(workers(&setting)).unwrap(),
+            admin: Some(KeyDigest::of(ADMIN).unwrap()),
+            hold: setting.hold,
+            limits: setting.limits,
+            allowed_hosts: vec!["gate.example".to_owned()],
+        };
+        let doors = Doors::new(engine.clone(), config);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stop, stopped) = oneshot::channel();
+        let serve = ServeConfig { tls: setting.tls, limits: setting.limits };
+        let mut serving = JoinSet::new();
+        serving.spawn(doors::serve(listener, doors::router(&doors), serve, async {
+            stopped.await.ok();
+        }));
+        Self { address, account, engine, doors, store, stop: Some(stop), serving }
+    }
+
+    /// Begins to stop and returns at once.
+    pub(crate) fn begin_stop(&mut self) {
+        self.stop.take().unwrap().send(()).unwrap();
+    }
+
+    /// Waits until all connections are gone.
+    pub(crate) async fn stopped(&mut self) {
+        while self.serving.join_next().await.is_some() {}
+    }
+
+    /// One request on a connection of its own.
+    pub(crate) async fn ask(&self, request: &str) -> Answer {
+        send(self.address, request.as_bytes()).await
+    }
+
+    pub(crate) async fn get(&self, path: &str, key: &str) -> Answer {
+        self.ask(&request("GET", path, key, &[], "")).await
+    }
+
+    pub(crate) async fn post(&self, path: &str, key: &str, headers: &[&str], body: &str) -> Answer {
+        let mut all = vec!["Content-Type: application/json"];
+        all.extend(headers);
+        self.ask(&request("POST", path, key, &all, body)).await
+    }
+
+    /// A claim on v1.
+    pub(crate) async fn claim(&self, sitekey: &str, headers: &[&str]) -> Answer {
+        self.post("/v1/solves", WORKER, headers, &turnstile(sitekey)).await
+    }
+
+    /// A request on the compat door.
+    pub(crate) async fn php(&self, target: &str) -> Answer {
+        self.ask(&request("GET", target, "", &[], "")).await
+    }
+
+    /// Submissions the provider has taken.
+    pub(crate) fn paid(&self) -> usize {
+        self.account.ledger().accepted.len()
+    }
+}
+
+/// A body for a Turnstile claim.
+pub(crate) fn turnstile(sitekey: &str) -> String {
+    format!(
+        r#"{{"kind":"turnstile","sitekey":"{sitekey}","pageurl":"https://shop.example.com/login"}}"#
+    )
+}
+
+/// A whole request with a key, unless it is empty.
+pub(crate) fn request(method: &str, path: &str, key: &str, headers: &[&str], body: &str) -> String {
+    let mut head = vec![format!("{method} {path} HTTP/1.1"), "Host: localhost".to_owned()];
+    if !key.is_empty() {
+        head.push(format!("Authorization: Bearer {key}"));
+    }
+    head.extend(headers.iter().map(ToString::to_string));
+    if !body.is_empty() || method == "POST" {
+        head.push(format!("Content-Length: {}", body.len()));
+    }
+    format!("{}\r\n\r\n{body}", head.join("\r\n"))
+}
+
+fn engine_config(lifetime: Option<Duration>) -> EngineConfig {
+    let rules =
+        ["shop.example.com", "*.corp.example.org", "xn--bcher-kva.example", "api.example.net:8443"];
+    let sites = rules.map(|rule| Site {
+        rule: rule.parse().unwrap(),
+        basis: "tests of the doors".into(),
+        expires: None,
+        reuse: None,
+        ambiguous: AmbiguousPolicy::default(),
+        key_ignores_proxy: false,
+    });
+    let polling = FixedPolling {
+        first: Duration::from_millis(20),
+        interval: Duration::from_millis(20),
+        min_gap: Duration::from_millis(10),
+        most: 1000,
+    };
+    EngineConfig {
+        sites: Arc::new(Sites::new(sites.into(), Some("tests of the doors".into()))),
+        polling: Arc::new(polling),
+        shelf_lives: lifetime
+            .map(|life| (Kind::Turnstile, ShelfLife::new(life, Duration::ZERO).unwrap()))
+            .into_iter()
+            .collect(),
+        submits_per_second: 1000,
+        drain_grace: Duration::from_secs(1),
+        ..EngineConfig::default()
+    }
+}
+
+fn workers(setting: &Setting) -> Vec<Worker> {
+    let worker = |name: &str, key: &str| Worker {
+        name: WorkerName::new(name).unwrap(),
+        key: KeyDigest::of(key).unwrap(),
+        project: Project::new("tests").unwrap(),
+        allowance: setting.allowance,
+        rate: setting.rate.map(|rate| rate.parse().unwrap()),
+        narrowing: None,
+    };
+    let rule: HostRule = "*.corp.example.org".parse().unwrap();
+    let narrow = Worker { narrowing: Some(Arc::new([rule])), ..worker("narrow", NARROW) };
+    vec![worker("one", WORKER), worker("two", OTHER), narrow]
+}
