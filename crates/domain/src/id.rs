@@ -1,9 +1,10 @@
 //! The names of things. Claims and solves carry the virtual shard of their fingerprint in their last
-//! three digits, so that a store split over many machines finds them by their name alone.
+//! three digits, so that a store split over many machines finds them by their name alone. People and JSON see names as
+//! they are printed, stores keep their numbers.
 
 use std::{fmt, str::FromStr, sync::Arc};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
 use crate::{fingerprint::Fingerprint, ports::Chance};
 
@@ -12,23 +13,19 @@ pub const SHARDS: u64 = 1000;
 
 /// A claim's name: fifteen digits without a leading zero, because real clients insist on digits and
 /// JavaScript reads them as numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClaimId(u64);
 
 /// A solve's name; also the name of the dead letter it may become.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SolveId(u64);
 
 /// One life of one gateway process: drawn anew at every start, never reused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HolderId(u64);
 
 /// Names one attempt before the provider has named it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Nonce(u64);
 
 /// The provider's name for an attempt: opaque, 1–64 printable characters without `|` and `,`.
@@ -80,6 +77,26 @@ macro_rules! number_name {
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 write!(f, concat!($prefix, "{}"), self.0)
+            }
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                if serializer.is_human_readable() {
+                    serializer.collect_str(self)
+                } else {
+                    serializer.serialize_u64(self.0)
+                }
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                if deserializer.is_human_readable() {
+                    String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+                } else {
+                    u64::deserialize(deserializer).map(Self)
+                }
             }
         }
 

@@ -2,13 +2,10 @@
 
 use std::{fmt, iter::Sum, ops::Add};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
 /// An amount of money. Addition saturates: a total is never wrong by wrapping around.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, Hash,
-)]
-#[serde(transparent)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Money(i64);
 
 impl Money {
@@ -49,6 +46,28 @@ impl Money {
     #[must_use]
     pub fn per_thousand(self) -> Self {
         Self(self.0 / 1000)
+    }
+}
+
+/// Decimal text for people and JSON, micros at rest.
+impl Serialize for Money {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if serializer.is_human_readable() {
+            serializer.collect_str(self)
+        } else {
+            serializer.serialize_i64(self.0)
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Money {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        if deserializer.is_human_readable() {
+            let text = String::deserialize(deserializer)?;
+            Self::parse(&text).ok_or_else(|| D::Error::custom("not an amount of money"))
+        } else {
+            i64::deserialize(deserializer).map(Self)
+        }
     }
 }
 
