@@ -4,4 +4,5 @@ mod judge;
 mod model;
 mod ports;
 mod seeds;
+mod stories;
 mod world;
