@@ -151,14 +151,19 @@ async fn attend(stream: TcpStream, from: SocketAddr, hall: Arc<Hall>, _place: Pl
         debug!(%error, "connection gone before it was attended to");
         return;
     }
-    let Some(tls) = &hall.tls else {
-        return speak_http1(stream, peer, &hall).await;
-    };
+    match &hall.tls {
+        None => speak_http1(stream, peer, &hall).await,
+        // Boxed, so that a plain connection does not carry the room a TLS session would need.
+        Some(tls) => Box::pin(attend_tls(tls, stream, peer, &hall)).await,
+    }
+}
+
+async fn attend_tls(tls: &TlsAcceptor, stream: TcpStream, peer: Peer, hall: &Arc<Hall>) {
     match timeout(hall.limits.handshake_timeout, tls.accept(stream)).await {
         Ok(Ok(stream)) if stream.get_ref().1.alpn_protocol() == Some(b"h2") => {
-            speak_http2(stream, peer, &hall).await;
+            speak_http2(stream, peer, hall).await;
         }
-        Ok(Ok(stream)) => speak_http1(stream, peer, &hall).await,
+        Ok(Ok(stream)) => speak_http1(stream, peer, hall).await,
         Ok(Err(error)) => debug!(%error, "tls handshake failed"),
         Err(_) => debug!("tls handshake took too long"),
     }

@@ -142,10 +142,14 @@ impl Doors {
             return engine.fetch(scope, id, wait).await;
         };
         let grace = self.limits().drain.saturating_sub(LAST_WORDS);
-        tokio::select! {
+        let told = tokio::select! {
             biased;
-            outcome = engine.fetch(scope, id, wait) => outcome,
-            () = peer.last_call(grace) => engine.fetch(scope, id, Duration::ZERO).await,
+            told = engine.fetch(scope, id, wait) => Some(told),
+            () = peer.last_call(grace) => None,
+        };
+        match told {
+            Some(told) => told,
+            None => engine.fetch(scope, id, Duration::ZERO).await,
         }
     }
 }
