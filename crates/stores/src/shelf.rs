@@ -227,7 +227,8 @@ impl Shelf for Maps {
         }
         let bounds = (Bound::Included(range.start()), Bound::Included(range.end()));
         let rows = T::map(self).range::<T::Key, _>(bounds);
-        let copy = |(key, value): (&T::Key, &Box<T::Value>)| (key.clone(), T::Value::clone(value));
+        let rows = rows.map(|(key, value)| (key, value.as_ref()));
+        let copy = |(key, value): (&T::Key, &T::Value)| (key.clone(), value.clone());
         Ok(match order {
             Order::Rising => rows.take(limit).map(copy).collect(),
             Order::Falling => rows.rev().take(limit).map(copy).collect(),

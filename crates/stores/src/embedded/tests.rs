@@ -1,5 +1,7 @@
 //! Faults that only a test inside the crate can make.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::{path::Path, sync::atomic::Ordering};
 
 use domain::{
@@ -60,7 +62,7 @@ async fn a_decision_that_meets_a_bad_row_fails_alone() {
     let (store, world) = open(dir.path());
     let (bad, good) =
         (world.open(world.turnstile("a")).await, world.open(world.turnstile("a")).await);
-    spoil(&store, Claims::key(bad.id));
+    spoil(&store, &Claims::key(bad.id));
     let now = world.now();
     let answers = futures_util::future::join_all(
         [bad.id, good.id, bad.id, good.id].map(|id| store.withdraw(id, now)),
@@ -148,14 +150,14 @@ impl Claims {
 }
 
 /// Flips a bit of a row, behind the store's back.
-fn spoil(store: &EmbeddedStore, key: Vec<u8>) {
+fn spoil(store: &EmbeddedStore, key: &[u8]) {
     let database = &store.shared.database;
     let mut row = {
         let transaction = database.begin_read().unwrap();
-        transaction.open_table(ROWS).unwrap().get(key.as_slice()).unwrap().unwrap().value().to_vec()
+        transaction.open_table(ROWS).unwrap().get(key).unwrap().unwrap().value().to_vec()
     };
     row[20] ^= 1;
     let transaction = database.begin_write().unwrap();
-    transaction.open_table(ROWS).unwrap().insert(key.as_slice(), row.as_slice()).unwrap();
+    transaction.open_table(ROWS).unwrap().insert(key, row.as_slice()).unwrap();
     transaction.commit().unwrap();
 }

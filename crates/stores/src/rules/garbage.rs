@@ -38,12 +38,12 @@ pub(super) fn drop_old<S: ShelfMut>(
     limit: usize,
     now: Timestamp,
 ) -> Result<usize, StoreError> {
+    drop_holders(shelf, limit, now)?;
     Ok(drop_letters(shelf, limit, now)?
         + drop_junk(shelf, limit, now)?
         + drop_claims(shelf, limit, now)?
         + drop_pages(shelf, limit, now)?
-        + drop_totals(shelf, limit, now)?
-        + drop_holders(shelf, limit, now)?)
+        + drop_totals(shelf, limit, now)?)
 }
 
 fn is_past(at: Timestamp, kept: Duration, now: Timestamp) -> bool {
@@ -197,22 +197,20 @@ fn drop_totals<S: ShelfMut>(
     Ok(dropped)
 }
 
-/// Dead holders are forgotten once nothing of theirs is left to take over.
+/// Dead holders are forgotten once nothing of theirs is left to take over. They are no records of anything.
 fn drop_holders<S: ShelfMut>(
     shelf: &mut S,
     limit: usize,
     now: Timestamp,
-) -> Result<usize, StoreError> {
+) -> Result<(), StoreError> {
     let all = HolderId::from_number(0)..=HolderId::from_number(u64::MAX);
-    let mut dropped = 0;
     for (holder, until) in shelf.scan::<Holders>(all, Order::Rising, limit)? {
         let edge = |n| (holder, Timestamp::from_millis(n), SolveId::from_number(n));
         if until <= now
             && shelf.scan::<Held>(edge(0)..=edge(u64::MAX), Order::Rising, 1)?.is_empty()
         {
             shelf.take::<Holders>(&holder)?;
-            dropped += 1;
         }
     }
-    Ok(dropped)
+    Ok(())
 }
