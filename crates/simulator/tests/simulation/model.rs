@@ -241,7 +241,7 @@ impl Model for Protocol {
             match &world.replicas[i] {
                 Replica::Idle => steps.push(Step::Lease(i)),
                 Replica::Leased(_) => {
-                    steps.extend([Step::Intend(i), Step::Authorise(i), Step::WriteOff(i)])
+                    steps.extend([Step::Intend(i), Step::Authorise(i), Step::WriteOff(i)]);
                 }
                 Replica::Intended(..) => steps.extend([Step::Send(i), Step::SendRefused(i)]),
                 Replica::Waiting(..) => steps.extend([Step::Hear(i), Step::LoseReply(i)]),

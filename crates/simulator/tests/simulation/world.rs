@@ -26,6 +26,7 @@ use crate::ports::{Bug, FarProvider, FarStore, Gate, SeededChance, StoreWeather,
 
 /// What a seed decides.
 #[derive(Clone, Copy, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each kind of trouble is on or off by itself")]
 pub(crate) struct Plan {
     pub(crate) seed: u64,
     pub(crate) gateways: usize,
@@ -167,9 +168,10 @@ impl World {
         for worker in 0..self.plan.workers {
             everybody.spawn(Arc::clone(&self).work(worker));
         }
-        let nemesis = tokio::task::spawn(Arc::clone(&self).nemesis());
+        let mut nemesis = tokio::task::JoinSet::new();
+        nemesis.spawn(Arc::clone(&self).nemesis());
         while everybody.join_next().await.is_some() {}
-        nemesis.abort();
+        nemesis.abort_all();
         self.heal().await;
         self.traces()
     }
@@ -291,6 +293,13 @@ impl World {
 
 // === the workers ===
 
+/// How a worker feels this time.
+#[derive(Clone, Copy)]
+struct Mood {
+    patience: Duration,
+    whim: u32,
+}
+
 /// One piece of work.
 struct Work {
     name: String,
@@ -327,10 +336,10 @@ impl World {
         for _ in 0..4 {
             let patience = Duration::from_millis(rng.u64(500..40_000));
             if let Some((engine, mut life)) = self.gateway(rng) {
-                let whim = rng.u32(0..20);
+                let mood = Mood { patience, whim: rng.u32(0..20) };
                 tokio::select! {
                     biased;
-                    done = self.ask(&engine, work, patience, whim) => if done { return },
+                    done = self.ask(&engine, work, mood) => if done { return },
                     _ = life.changed() => {}
                 }
             }
@@ -339,8 +348,8 @@ impl World {
     }
 
     /// One try; `true` when nothing is left to do.
-    async fn ask(&self, engine: &Engine, work: &Work, patience: Duration, whim: u32) -> bool {
-        let Ok(outcome) = engine.claim(work.ask(whim == 0)).await else { return false };
+    async fn ask(&self, engine: &Engine, work: &Work, mood: Mood) -> bool {
+        let Ok(outcome) = engine.claim(work.ask(mood.whim == 0)).await else { return false };
         let id = match outcome {
             Outcome::Waiting { claim, .. } => claim.id,
             Outcome::Served { claim, .. } => return self.take(work, claim),
@@ -349,27 +358,20 @@ impl World {
             | Outcome::Withdrawn(_)
             | Outcome::Expired(_) => return true,
         };
-        self.wait(engine, work, id, patience, whim).await
+        self.wait(engine, work, id, mood).await
     }
 
-    async fn wait(
-        &self,
-        engine: &Engine,
-        work: &Work,
-        id: ClaimId,
-        patience: Duration,
-        whim: u32,
-    ) -> bool {
+    async fn wait(&self, engine: &Engine, work: &Work, id: ClaimId, mood: Mood) -> bool {
         let scope = Scope::Worker(work.worker.clone());
-        if whim == 1 {
+        if mood.whim == 1 {
             // Withdrawing may race with the answer; both ends are fine.
             drop(engine.withdraw(&scope, id).await);
             return true;
         }
-        if whim == 2 {
+        if mood.whim == 2 {
             return true; // never comes back for it
         }
-        match engine.fetch(&scope, id, patience).await {
+        match engine.fetch(&scope, id, mood.patience).await {
             Ok(Outcome::Served { claim, .. }) => self.take(work, claim),
             Ok(Outcome::Waiting { .. }) | Err(_) => false,
             Ok(
