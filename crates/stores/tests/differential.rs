@@ -12,7 +12,7 @@ use domain::{
     ledger::Event,
     ports::{ClaimFilter, DeadLetterFilter, LeaseAsk, Note, Scope, StoreError, TotalsAsk},
     retry::Verdict,
-    solve::{Decision, Fact},
+    solve::{Decision, Fact, Solve, Stage},
     time::{Day, Timestamp},
 };
 use stores::{
@@ -165,11 +165,22 @@ impl Plan {
         self.chance.choice(&self.leases[from..]).cloned()
     }
 
+    /// Where a leased solve stands now.
+    fn learn(&mut self, solve: &Solve) {
+        let held = self.leases.iter_mut().filter(|lease| lease.fence == solve.fence);
+        for lease in held.filter(|lease| lease.solve.id == solve.id) {
+            lease.solve = solve.clone();
+        }
+    }
+
     fn decide(&mut self, world: &World) -> Act {
         let Some(lease) = self.lease() else { return Act::Hold(self.holder()) };
-        let decision = match self.chance.u8(0..10) {
-            0..6 => Decision::Intend { nonce: Nonce::from_number(self.chance.u64(1..)) },
-            6..8 => Decision::Authorise { due: world.now() },
+        let ambiguous = lease.solve.stage == Stage::Ambiguous;
+        let decision = match (self.chance.u8(0..10), ambiguous) {
+            (0..3, _) | (3..9, false) => {
+                Decision::Intend { nonce: Nonce::from_number(self.chance.u64(1..)) }
+            }
+            (3..8, true) => Decision::Authorise { due: world.now() },
             _ => Decision::WriteOff,
         };
         Act::Decide(Box::new(lease), decision)
@@ -177,7 +188,9 @@ impl Plan {
 
     fn tell(&mut self, world: &World) -> Act {
         let Some(lease) = self.lease() else { return Act::Hold(self.holder()) };
-        let attempt = self.chance.u32(1..3);
+        // Mostly about the attempt under way; sometimes about one that was, or never was.
+        let odd = self.chance.u8(0..5) == 0;
+        let attempt = if odd { self.chance.u32(1..4) } else { lease.solve.attempt };
         let due = world.now().plus(Duration::from_secs(self.chance.u64(0..10)));
         let verdict = match self.chance.u8(0..3) {
             0 => Verdict::GiveUp,
@@ -232,8 +245,20 @@ async fn perform(on: &Backend, act: Act, now: Timestamp, plan: Option<&mut Plan>
             }
             said(&answer)
         }
-        Act::Decide(lease, decision) => said(&store.advance(&lease, decision, now).await),
-        Act::Tell(solve, attempt, fact) => said(&store.settle(solve, attempt, fact, now).await),
+        Act::Decide(lease, decision) => {
+            let answer = store.advance(&lease, decision, now).await;
+            if let (Some(plan), Ok(Ok(solve))) = (plan, &answer) {
+                plan.learn(solve);
+            }
+            said(&answer)
+        }
+        Act::Tell(solve, attempt, fact) => {
+            let answer = store.settle(solve, attempt, fact, now).await;
+            if let (Some(plan), Ok(settled)) = (plan, &answer) {
+                plan.learn(&settled.solve);
+            }
+            said(&answer)
+        }
         Act::Report(claim) => {
             let note = Note {
                 claim: Some(claim.id),
