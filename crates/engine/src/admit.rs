@@ -43,6 +43,15 @@ pub struct Ask {
     pub callback_url: Option<String>,
 }
 
+/// A claim that was admitted, and how it stands.
+#[derive(Clone, Debug)]
+pub struct Admitted {
+    /// How it stands.
+    pub outcome: Outcome,
+    /// The same key came before: this is that claim.
+    pub replayed: bool,
+}
+
 /// Why a claim was not admitted. Nothing was spent.
 #[derive(Debug, thiserror::Error)]
 pub enum ClaimRefusal {
@@ -83,7 +92,7 @@ struct Ground {
 
 impl Engine {
     /// Admits a claim. The solve goes on whether or not the caller stays.
-    pub async fn claim(&self, ask: Ask) -> Result<Outcome, ClaimRefusal> {
+    pub async fn claim(&self, ask: Ask) -> Result<Admitted, ClaimRefusal> {
         let inner = &*self.0;
         if inner.is_draining() {
             return Err(ClaimRefusal::Draining);
@@ -92,8 +101,9 @@ impl Engine {
             Ok(ground) => ground,
             Err(refusal) => return Err(inner.refuse(&ask, refusal).await),
         };
-        let (claim, came) = inner.admit(ask, &ground).await?;
-        Ok(inner.outcome_of(claim, came.source()))
+        let (claim, replayed) = inner.admit(ask, &ground).await?;
+        let outcome = inner.outcome_of(claim, replayed.then_some(Source::Replay));
+        Ok(Admitted { outcome, replayed })
     }
 
     fn ground(&self, ask: &Ask) -> Result<Ground, SiteRefusal> {
@@ -127,21 +137,6 @@ impl Ground {
     }
 }
 
-/// How the claim came in.
-enum Came {
-    New,
-    Again,
-}
-
-impl Came {
-    fn source(&self) -> Option<Source> {
-        match self {
-            Self::New => None,
-            Self::Again => Some(Source::Replay),
-        }
-    }
-}
-
 impl Inner {
     /// A refused page is written down: deny by default, visibly.
     async fn refuse(&self, ask: &Ask, refusal: SiteRefusal) -> ClaimRefusal {
@@ -162,18 +157,19 @@ impl Inner {
         }
     }
 
-    async fn admit(&self, ask: Ask, ground: &Ground) -> Result<(Claim, Came), ClaimRefusal> {
+    /// The claim, and whether it had been there before.
+    async fn admit(&self, ask: Ask, ground: &Ground) -> Result<(Claim, bool), ClaimRefusal> {
         let new = self.new_claim(ask, ground)?;
         loop {
             let now = self.now();
             match self.ports.store.admit(new.clone(), now).await? {
-                Admission::Replayed(claim) => return Ok((claim, Came::Again)),
+                Admission::Replayed(claim) => return Ok((claim, true)),
                 Admission::Stocked(claim) | Admission::Joined(claim) => {
-                    return Ok((claim, Came::New));
+                    return Ok((claim, false));
                 }
                 Admission::Opened(claim) => {
                     self.wake.notify_one();
-                    return Ok((claim, Came::New));
+                    return Ok((claim, false));
                 }
                 Admission::Mismatch(id) => return Err(ClaimRefusal::KeyMismatch(id)),
                 Admission::OverBudget { limit, until } => {

@@ -33,7 +33,7 @@ use domain::{
     site::Sites,
 };
 
-pub use admit::{Ask, ClaimRefusal};
+pub use admit::{Admitted, Ask, ClaimRefusal};
 pub use config::{EngineConfig, FixedPolling, Polling};
 pub use fetch::{Explained, FetchRefusal, Outcome};
 pub use health::Health;

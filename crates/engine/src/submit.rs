@@ -95,8 +95,7 @@ pub(crate) async fn resolve(inner: Arc<Inner>, mut held: Box<Held>) -> Then {
         match decide(&inner, &mut held, Decision::Authorise { due }).await {
             Decided::Done => return Then::at(due, held),
             Decided::Refused(Refused::Budget | Refused::Moved) => {}
-            Decided::Refused(Refused::LeaseLost) => return Then::Unsure,
-            Decided::StoreAway => return Then::Unsure,
+            Decided::Refused(Refused::LeaseLost) | Decided::StoreAway => return Then::Unsure,
         }
     }
     match decide(&inner, &mut held, Decision::WriteOff).await {

@@ -33,10 +33,11 @@ async fn claim(doors: &Doors, asked: &Asked) -> Result<TaskId, Code> {
         meter.take().map_err(|_| Code::from(code::ERROR_TOO_MUCH_REQUESTS))?;
     }
     let submit = wire::submit::read(&asked.form)?;
-    let outcome = doors.engine().claim(ask(&known, submit)).await;
-    let outcome = outcome.map_err(|refused| error::code_of_claim(&refused))?;
+    let admitted = doors.engine().claim(ask(&known, submit)).await;
+    let admitted = admitted.map_err(|refused| error::code_of_claim(&refused))?;
     // The provider's word for what we answer: to the worker our claim is its task.
-    Ok(TaskId::new(claim_of(&outcome).id.to_string()).expect("a claim's id is fifteen digits"))
+    Ok(TaskId::new(claim_of(&admitted.outcome).id.to_string())
+        .expect("a claim's id is fifteen digits"))
 }
 
 fn ask(known: &Known, submit: Submit) -> Ask {

@@ -53,14 +53,20 @@ pub(super) fn claim(claim: &Claim) -> Value {
     })
 }
 
-/// One line of the ledger.
+/// One line of the ledger: what happened, and the facts about it.
 pub(super) fn entry(entry: &Entry) -> Value {
+    let (event, facts) = match json!(entry.event) {
+        // serde names an event with facts as the only member of an object.
+        Value::Object(named) => named.into_iter().next().unwrap_or_default(),
+        plain => (plain.as_str().unwrap_or_default().to_owned(), json!({})),
+    };
     json!({
         "seq": entry.seq,
         "at": entry.at,
         "claim": text(entry.claim),
         "solve": text(entry.solve),
-        "event": entry.event,
+        "event": event,
+        "facts": facts,
     })
 }
 

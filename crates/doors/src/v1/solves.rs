@@ -11,7 +11,7 @@ use domain::{
     id::ClaimId,
     ports::{Feedback, Scope},
 };
-use engine::{Ask, Outcome};
+use engine::{Admitted, Ask, Outcome};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -74,22 +74,20 @@ async fn read(
     Ok((ask, wait))
 }
 
-/// Makes the claim and waits as long as preferred. A claim older than the request is a replay.
+/// Makes the claim and waits as long as preferred.
 async fn admit(
     doors: &Doors,
     caller: &WorkerCaller,
     ask: Ask,
     wait: Duration,
 ) -> Result<(Outcome, bool), Refusal> {
-    let asked_at = doors.now();
-    let outcome = doors.engine().claim(ask).await?;
+    let Admitted { outcome, replayed } = doors.engine().claim(ask).await?;
     let claim = claim_of(&outcome);
-    let (id, replayed) = (claim.id, claim.opened_at < asked_at);
     if wait.is_zero() || claim.state.is_final() {
         return Ok((outcome, replayed));
     }
     let scope = Scope::Worker(caller.known.worker.name.clone());
-    let outcome = doors.fetch(caller.peer.as_ref(), &scope, id, wait).await?;
+    let outcome = doors.fetch(caller.peer.as_ref(), &scope, claim.id, wait).await?;
     Ok((outcome, replayed))
 }
 

@@ -194,7 +194,7 @@ fn ask(key: &str) -> Ask {
 }
 
 async fn open(engine: &Engine, key: &str) -> ClaimId {
-    match engine.claim(ask(key)).await.unwrap() {
+    match engine.claim(ask(key)).await.unwrap().outcome {
         Outcome::Waiting { claim, .. } => claim.id,
         other => panic!("not waiting: {other:?}"),
     }
@@ -262,7 +262,7 @@ fn a_withdrawn_claims_token_serves_the_next_one() {
         stage.pass(seconds(2)).await;
         assert_eq!(engine.withdraw(&Scope::All, first).await.unwrap().state, ClaimState::Withdrawn);
         stage.pass(seconds(20)).await;
-        let outcome = engine.claim(ask("b")).await.unwrap();
+        let outcome = engine.claim(ask("b")).await.unwrap().outcome;
         assert!(matches!(outcome, Outcome::Served { .. }), "{outcome:?}");
         assert_eq!(stage.paid(), 1);
     });
@@ -434,14 +434,14 @@ fn a_late_answer_is_banked_and_closes_its_dead_letter() {
         let engine = stage.gateway(1).await;
         let mut hasty = ask("hasty");
         hasty.deadline = Some(seconds(4));
-        let outcome = engine.claim(hasty).await.unwrap();
+        let outcome = engine.claim(hasty).await.unwrap().outcome;
         let Outcome::Waiting { claim, .. } = outcome else { panic!("{outcome:?}") };
         let outcome = engine.fetch(&Scope::All, claim.id, seconds(6)).await.unwrap();
         assert!(matches!(outcome, Outcome::Lapsed(_)), "{outcome:?}");
         stage.pass(seconds(20)).await;
         let closed = |entry: &Entry| matches!(entry.event, Event::DeadLetterClosed);
         assert!(stage.entries().await.iter().any(closed));
-        let outcome = engine.claim(ask("next")).await.unwrap();
+        let outcome = engine.claim(ask("next")).await.unwrap().outcome;
         assert!(matches!(outcome, Outcome::Served { .. }), "{outcome:?}");
         assert_eq!(stage.paid(), 1);
     });

@@ -349,8 +349,8 @@ impl World {
 
     /// One try; `true` when nothing is left to do.
     async fn ask(&self, engine: &Engine, work: &Work, mood: Mood) -> bool {
-        let Ok(outcome) = engine.claim(work.ask(mood.whim == 0)).await else { return false };
-        let id = match outcome {
+        let Ok(admitted) = engine.claim(work.ask(mood.whim == 0)).await else { return false };
+        let id = match admitted.outcome {
             Outcome::Waiting { claim, .. } => claim.id,
             Outcome::Served { claim, .. } => return self.take(work, claim),
             Outcome::Failed(_)

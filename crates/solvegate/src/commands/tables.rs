@@ -105,8 +105,7 @@ pub(super) fn story(answer: &Value) -> Result<(), Failure> {
     ))?;
     let mut table = output::table(["at", "event", ""]);
     for entry in members(&answer["entries"]) {
-        let (name, facts) = event(&entry["event"]);
-        table.add_row([text(&entry["at"]), name, facts]);
+        table.add_row([text(&entry["at"]), text(&entry["event"]), facts(entry)]);
     }
     output::line(format_args!("{}", table.trim_fmt()))
 }
@@ -115,14 +114,11 @@ pub(super) fn balance(answer: &Value) -> Result<(), Failure> {
     output::line(format_args!("{}", text(&answer["balance"])))
 }
 
-/// An event is its name, or its name with facts.
-fn event(event: &Value) -> (String, String) {
-    let Some((name, facts)) = event.as_object().and_then(|event| event.iter().next()) else {
-        return (text(event), String::new());
-    };
-    let facts = facts.as_object().into_iter().flatten();
+/// The facts of an entry, one after the other.
+fn facts(entry: &Value) -> String {
+    let facts = entry["facts"].as_object().into_iter().flatten();
     let told: Vec<_> = facts.map(|(name, value)| format!("{name}={}", text(value))).collect();
-    (name.clone(), told.join(" "))
+    told.join(" ")
 }
 
 fn list<const N: usize>(answer: &Value, columns: [&str; N]) -> Result<(), Failure> {

@@ -14,11 +14,11 @@ fn on(host: &str) -> Value {
 }
 
 fn has(story: &[Value], name: &str) -> bool {
-    story.iter().any(|entry| entry["event"].get(name).is_some())
+    story.iter().any(|entry| entry["event"] == name)
 }
 
 fn count(story: &[Value], name: &str) -> usize {
-    story.iter().filter(|entry| entry["event"].get(name).is_some()).count()
+    story.iter().filter(|entry| entry["event"] == name).count()
 }
 
 fn id(reply: &solvegate::client::Reply) -> String {
