@@ -25,7 +25,7 @@ pub struct Cli {
     #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub config: Option<PathBuf>,
 
-    /// What is logged to stderr, e.g. `debug` or `engine=trace` [default: RUST_LOG, else info for `serve`, warn for others]
+    /// What is logged to stderr, e.g. `debug` or `engine=trace` [default: RUST_LOG, else info for `serve`, error for others]
     #[arg(long, global = true, value_name = "FILTER")]
     pub log: Option<String>,
 

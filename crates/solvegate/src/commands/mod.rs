@@ -44,7 +44,7 @@ pub fn run(cli: Cli) -> ExitCode {
 
 fn try_run(cli: Cli) -> Result<(), Failure> {
     let context = Context { sources: cli.sources() };
-    let usual = if matches!(cli.command, Command::Serve(_)) { "info" } else { "warn" };
+    let usual = if matches!(cli.command, Command::Serve(_)) { "info" } else { "error" };
     let filter = cli.log.as_deref().or(context.sources.environment.get("RUST_LOG"));
     logging::start(filter.unwrap_or(usual))?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();

@@ -53,7 +53,7 @@ fn list(sites: &[Site], images: Option<&str>) -> Result<(), Failure> {
     if let Some(basis) = images {
         add(&mut table, "(images)", basis, None);
     }
-    output::line(format_args!("{table}"))
+    output::line(format_args!("{}", table.trim_fmt()))
 }
 
 fn add(table: &mut Table, name: &str, basis: &str, expires: Option<Day>) {

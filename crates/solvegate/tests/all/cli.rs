@@ -1,1 +1,177 @@
-//! (being written)
+//! What a person types and sees: golden transcripts of every help text and of the main flows, and the exit codes.
+//! `UPDATE_GOLDEN=1 cargo test -p solvegate` rewrites them; review reads the diff.
+
+use std::{
+    fmt::Write as _,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use crate::support::{Gateway, Settings, Sim, WORKER, run};
+
+fn golden(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
+}
+
+/// Compares with the file, or rewrites it.
+fn matches_golden(name: &str, shown: &str) {
+    let path = golden(name);
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        fs::write(&path, shown).unwrap();
+        return;
+    }
+    let kept = fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(shown, kept, "{} differs; UPDATE_GOLDEN=1 rewrites it", path.display());
+}
+
+/// Runs commands one after the other; ids and times, which differ from run to run, are replaced by words.
+fn transcript(dir: &Path, commands: &[&str], environment: &[(&str, &str)]) -> String {
+    let mut text = String::new();
+    for command in commands {
+        let args: Vec<_> = command.split(' ').collect();
+        let output = run(dir, &args, environment);
+        writeln!(text, "$ solvegate {command}").unwrap();
+        text.push_str(&output.stdout);
+        text.push_str(&output.stderr);
+        writeln!(text, "[exit {}]\n", output.code.unwrap()).unwrap();
+    }
+    text.split_inclusive(char::is_whitespace).map(worded).collect()
+}
+
+fn worded(word: &str) -> String {
+    let (core, space) = word.split_at(word.trim_end().len());
+    let is_id = core.len() == 15 && core.bytes().all(|b| b.is_ascii_digit());
+    let is_time = core.len() == 24 && core.ends_with('Z') && core.contains('T');
+    let stands = match core {
+        _ if is_id => "ID",
+        _ if is_time => "TIME",
+        _ if core.starts_with("SIM.") => "TOKEN",
+        _ => core,
+    };
+    format!("{stands}{space}")
+}
+
+#[test]
+fn every_help_text_is_as_written_down() {
+    let dir = tempfile::tempdir().unwrap();
+    let commands = [
+        "",
+        "serve",
+        "solve",
+        "sim",
+        "history",
+        "active",
+        "stats",
+        "report",
+        "dead-letters",
+        "dead-letters list",
+        "dead-letters show",
+        "explain",
+        "sites",
+        "sites list",
+        "sites check",
+        "balance",
+        "completions",
+        "bench",
+    ];
+    for command in commands {
+        let mut args: Vec<_> = command.split(' ').filter(|word| !word.is_empty()).collect();
+        args.push("--help");
+        let output = run(dir.path(), &args, &[]);
+        assert_eq!(output.code, Some(0), "{}", output.stderr);
+        let name = if command.is_empty() { "solvegate".into() } else { command.replace(' ', "-") };
+        matches_golden(&format!("help/{name}.txt"), &output.stdout);
+    }
+}
+
+#[test]
+fn sites_are_listed_and_checked_without_asking_anybody() {
+    let dir = tempfile::tempdir().unwrap();
+    let file =
+        "[[site]]\nhost = \"*.example.com\"\nbasis = \"own shops\"\nexpires = \"2099-12-31\"\n";
+    fs::write(
+        dir.path().join("solvegate.toml"),
+        format!("[upstream]\nurl = \"http://127.0.0.1:1\"\nkey = \"env:K\"\n{file}"),
+    )
+    .unwrap();
+    let commands = [
+        "sites list",
+        "sites check https://shop.example.com/a#b",
+        "sites check https://shop.example.com/ --json",
+        "sites check https://example.com/",
+        "sites check https://shop.example.com@evil.example/",
+    ];
+    matches_golden("sites.txt", &transcript(dir.path(), &commands, &[("K", "x")]));
+}
+
+#[test]
+fn what_is_wrong_is_said_with_the_way_out_and_a_stable_exit_code() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("typo.toml"), "[upstream]\nslot = 3\n").unwrap();
+    fs::write(dir.path().join("open.toml"), "listen = \"0.0.0.0:1\"\n").unwrap();
+    let commands = [
+        "serve --config typo.toml",
+        "serve --config open.toml",
+        "serve --config missing.toml",
+        "serve --store redis://somewhere",
+        "solve --kind turnstile --store memory: --sitekey a --pageurl https://not-declared.test/",
+        "solve --kind turnstile --store memory: --sitekey a --pageurl ftp://shop.example.com/",
+        "solve --kind turnstile --store memory: --pageurl https://shop.example.com/",
+        "solve --kind turnstile --store memory: --sitekey slow-a --pageurl https://shop.example.com/ --deadline 1s",
+        "history --server http://127.0.0.1:1 --key abc",
+        "history --server http://127.0.0.1:1",
+        "explain 123456789012345 --store memory:",
+        "explain ../../x --store memory:",
+        "frobnicate",
+    ];
+    matches_golden("trouble.txt", &transcript(dir.path(), &commands, &[]));
+}
+
+#[test]
+fn an_unsolvable_challenge_ends_with_exit_code_one_and_is_found_among_the_dead_letters() {
+    let dir = tempfile::tempdir().unwrap();
+    let commands = [
+        "solve --kind image --image picture.png",
+        "solve --kind turnstile --sitekey unsolvable-a --pageurl https://shop.example.com/",
+        "dead-letters list",
+        "active",
+    ];
+    fs::write(dir.path().join("picture.png"), b"not really a picture").unwrap();
+    let shown = transcript(dir.path(), &commands, &[]);
+    assert!(shown.contains("ERROR_CAPTCHA_UNSOLVABLE"), "{shown}");
+    assert_eq!(shown.matches("[exit 0]").count(), 3, "{shown}");
+    assert_eq!(shown.matches("[exit 1]").count(), 1, "{shown}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_running_gateway_is_asked_and_a_locked_directory_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let sim = Sim::start(dir.path(), &["--solve-time", "200ms"]);
+    let gateway = Gateway::with(dir.path(), &sim, &Settings::default());
+    let environment = [("SOLVEGATE_SERVER", &*gateway.base), ("SOLVEGATE_KEY", WORKER)];
+    let page = "https://shop.example.com/";
+    let args = ["solve", "--kind", "turnstile", "--sitekey", "a", "--pageurl", page, "--json"];
+    let solved = run(dir.path(), &args, &environment);
+    let answer: serde_json::Value = serde_json::from_str(&solved.stdout).unwrap();
+    assert_eq!(answer["state"], "served");
+    let id = answer["id"].as_str().unwrap();
+    let explained = run(dir.path(), &["explain", id], &environment);
+    for word in ["opened", "intent", "accepted", "ready", "allotted", "own shop, tests"] {
+        assert!(explained.stdout.contains(word), "{word} is not in\n{}", explained.stdout);
+    }
+    let history = run(dir.path(), &["history", "--json"], &environment);
+    let history: serde_json::Value = serde_json::from_str(&history.stdout).unwrap();
+    assert_eq!(history["items"][0]["id"], id);
+    let locked = run(dir.path(), &["history"], &[]);
+    assert_eq!(locked.code, Some(3));
+    assert!(locked.stderr.contains("--server"), "{}", locked.stderr);
+}
+
+#[test]
+fn completions_are_printed_for_every_shell() {
+    let dir = tempfile::tempdir().unwrap();
+    for shell in ["bash", "zsh", "fish"] {
+        let script = run(dir.path(), &["completions", shell], &[]);
+        assert!(script.code == Some(0) && script.stdout.contains("dead-letters"), "{shell}");
+    }
+}

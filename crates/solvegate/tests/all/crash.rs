@@ -140,7 +140,8 @@ async fn every_claim_has_ended(records: &dyn Records) {
         }
     }
     assert_eq!(ended, ROUNDS * IN_FLIGHT, "one claim per key, however often it was asked for");
-    println!("{served} of {ended} claims were served");
+    // A claim hit twice in mid-submission is given up: one AUTHORISE is all a solve gets.
+    assert!(served * 2 > ended, "only {served} of {ended} were served");
 }
 
 fn count(entries: &[Entry], is: impl Fn(&Event) -> bool) -> usize {

@@ -1,1 +1,66 @@
-//! (being written)
+//! Callers that send or read too slowly lose their connection in time, and nobody else notices.
+
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use http::StatusCode;
+use solvegate::client::Call;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
+
+use crate::support::{Gateway, Sim, WORKER, pause};
+
+#[expect(clippy::disallowed_methods, reason = "a test outside the process under test")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+/// Sends `start`, then one byte a second; returns how long it was let live.
+async fn dribble(host: &str, start: &str) -> Duration {
+    let began = now();
+    let (mut read, mut write) = TcpStream::connect(host).await.unwrap().into_split();
+    let send = async {
+        let mut sent = write.write_all(start.as_bytes()).await;
+        while sent.is_ok() && began.elapsed() < Duration::from_secs(40) {
+            pause(Duration::from_secs(1)).await;
+            sent = write.write_all(b"x").await;
+        }
+    };
+    let wait = async {
+        let mut answer = Vec::new();
+        // A reset ends it as well as a close.
+        if read.read_to_end(&mut answer).await.is_err() {}
+    };
+    tokio::select! {
+        () = send => {}
+        () = wait => {}
+    }
+    began.elapsed()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn slow_heads_and_slow_bodies_are_closed_in_time_while_others_are_served() {
+    let dir = tempfile::tempdir().unwrap();
+    let sim = Sim::start(dir.path(), &[]);
+    let gateway = Gateway::start(dir.path(), &sim);
+    let host = gateway.base.strip_prefix("http://").unwrap();
+    let head = "POST /v1/solves HTTP/1.1\r\nhost: localhost\r\nx-slow: ".to_owned();
+    let body = format!(
+        "POST /v1/solves HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {WORKER}\r\n\
+         content-type: application/json\r\ncontent-length: 1000\r\n\r\n{{"
+    );
+    let heads = join_all((0..100).map(|_| dribble(host, &head)));
+    let bodies = join_all((0..100).map(|_| dribble(host, &body)));
+    let others = async {
+        pause(Duration::from_secs(2)).await;
+        gateway.ask(&Call::get("/v1/history")).await.status
+    };
+    let (heads, bodies, other) = tokio::join!(heads, bodies, others);
+    assert_eq!(other, StatusCode::OK);
+    let longest = |lives: Vec<Duration>| lives.into_iter().max().unwrap();
+    let (head, body) = (longest(heads), longest(bodies));
+    assert!(head < Duration::from_secs(12), "a slow head lived {head:?}");
+    assert!(body < Duration::from_secs(18), "a slow body lived {body:?}");
+}

@@ -25,8 +25,8 @@ const PROVIDER: &str = "canary-provider-8901234567890123";
 pub(crate) struct Settings {
     /// At the top of the file.
     pub(crate) top: String,
-    /// In `[upstream]`.
-    pub(crate) upstream: String,
+    /// `[upstream] slots`.
+    pub(crate) slots: u32,
     /// `[polling]` first and interval, in milliseconds.
     pub(crate) poll_ms: u32,
     /// `--log`.
@@ -44,7 +44,7 @@ pub(crate) struct Gateway {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { top: String::new(), upstream: String::new(), poll_ms: 200, log: "info" }
+        Self { top: String::new(), slots: 1000, poll_ms: 200, log: "info" }
     }
 }
 
@@ -52,7 +52,7 @@ impl Default for Settings {
 
 impl Settings {
     fn file(&self, sim: &Sim) -> String {
-        let Self { top, upstream, poll_ms, .. } = self;
+        let Self { top, slots, poll_ms, .. } = self;
         let url = &sim.url;
         format!(
             r#"
@@ -61,9 +61,8 @@ impl Settings {
             [upstream]
             url = "{url}"
             key = "{PROVIDER}"
-            slots = 1000
+            slots = {slots}
             submits_per_second = 1000
-            {upstream}
             [store]
             url = "embedded:data"
             [admin]
