@@ -5,7 +5,7 @@ mod process;
 mod sim;
 
 pub(crate) use gateway::{ADMIN, Gateway, Settings, WORKER, WORKER_TWO};
-pub(crate) use process::{Output, Process, run};
+pub(crate) use process::{Process, command, run};
 pub(crate) use sim::Sim;
 
 use std::time::{Duration, Instant};
