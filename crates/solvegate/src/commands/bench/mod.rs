@@ -1,8 +1,29 @@
-//! `solvegate bench`: measures the gateway and its ceiling in one run and reports ratios. One file per bench.
+//! `solvegate bench`: measures the gateway and its ceiling in one run and reports ratios. No result is a failure: a
+//! shared machine is no judge. Loopback only, bounded in time.
+//!
+//! - [`hit`], [`durable`], [`inflight`]: one file per bench, in this process, which makes the load
+//! - `server`: what is measured, each a process of its own; `child`: this side of it; `vitals`: what it tells
+//! - `load`: callers in a closed loop; `requests`: what they send; `sample`: one
+//!   path in one round; `report`: figures, bars, and how they are shown
+
+mod child;
+mod durable;
+mod hit;
+mod inflight;
+mod load;
+mod report;
+mod requests;
+mod sample;
+mod server;
+mod vitals;
+
+use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Subcommand};
 
-use crate::exit::{Exit, Failure};
+use crate::exit::Failure;
+use report::Report;
+use server::ServerArgs;
 
 /// `bench`.
 #[derive(Debug, Args)]
@@ -16,20 +37,68 @@ pub struct BenchArgs {
 #[derive(Debug, Subcommand)]
 pub enum Bench {
     /// Answers from stock or replay, memory store, against a bare handler
-    Hit,
-    /// Claims on disk before they are answered
-    Durable,
-    /// Memory per waiting solve
-    Inflight,
+    Hit(Rounds),
+    /// Claims on disk before they are answered, against a bare handler
+    Durable {
+        #[command(flatten)]
+        #[expect(missing_docs, reason = "flattened: its own fields carry the help")]
+        rounds: Rounds,
+        /// Where the store is made, and removed afterwards: on the disk you care about [default: here]
+        #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
+        data: Option<PathBuf>,
+    },
+    /// Memory per waiting solve and per held request, against bare loops and a bare handler
+    Inflight {
+        #[command(flatten)]
+        #[expect(missing_docs, reason = "flattened: its own fields carry the help")]
+        rounds: Rounds,
+        /// How many solves wait
+        #[arg(long, value_name = "N,N", value_delimiter = ',', default_values_t = [10_000, 100_000])]
+        solves: Vec<usize>,
+        /// How many requests are held
+        #[arg(long, value_name = "N", default_value_t = 2_000)]
+        held: usize,
+    },
+    /// A server that is measured; told what to do on stdin, ends with it
+    #[command(hide = true)]
+    Server(ServerArgs),
 }
 
-/// Runs one bench. Hook: each bench is a file beside this one with `pub(super) async fn run() -> Result<(), Failure>`.
-#[expect(clippy::unused_async, reason = "benches are asynchronous")]
+/// How often and how long.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct Rounds {
+    /// Rounds; medians are of these
+    #[arg(long, default_value_t = 7)]
+    pub rounds: u32,
+    /// Seconds of load per path and round
+    #[arg(long, default_value_t = 1.0, value_parser = seconds)]
+    pub seconds: f64,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Runs one bench and prints its report.
 pub async fn run(bench: Bench) -> Result<(), Failure> {
-    let name = match bench {
-        Bench::Hit => "hit",
-        Bench::Durable => "durable",
-        Bench::Inflight => "inflight",
+    let (rounds, report) = match bench {
+        Bench::Hit(rounds) => (rounds, hit::run(rounds).await?),
+        Bench::Durable { rounds, data } => (rounds, durable::run(rounds, data).await?),
+        Bench::Inflight { rounds, solves, held } => {
+            (rounds, inflight::run(rounds, &solves, held).await?)
+        }
+        Bench::Server(args) => return server::run(args).await,
     };
-    Err(Failure::new(Exit::Usage, format!("bench {name} is not in this build")))
+    Report::print(&report, rounds.json)
+}
+
+impl Rounds {
+    /// The load of one path in one round.
+    fn length(self) -> Duration {
+        Duration::from_secs_f64(self.seconds)
+    }
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let read = text.parse().ok().filter(|seconds| (0.01..=60.0).contains(seconds));
+    read.ok_or_else(|| "expected seconds from 0.01 to 60".into())
 }

@@ -1,0 +1,148 @@
+//! `bench durable`: claims that are on the disk before they are answered, against a bare handler. The embedded store, as
+//! strict as in life. Admission alone (nothing is submitted), then the whole path to the token.
+
+use std::{
+    fs,
+    path::{Path as FilePath, PathBuf},
+};
+
+use super::{
+    Rounds,
+    child::{Log, Server},
+    hit::ceiling,
+    load::{Line, as_f64},
+    report::{Bar, Report},
+    requests::{Target, handed_over},
+    sample::{Bars, Path, Sample, load_of},
+    server::{Behind, GatewayArgs, ServerArgs, Sort},
+};
+use crate::exit::{Exit, Failure};
+
+/// The directory of the stores. Removed when dropped.
+struct Directory(PathBuf);
+
+/// What is measured: how, with how many callers, and what came of it.
+struct Variant {
+    name: String,
+    callers: usize,
+    to_the_end: bool,
+    path: Path,
+}
+
+const RATE: Bar = Bar::AtLeast { bar: 0.30, stretch: 0.50 };
+const FSYNCS: Bar = Bar::AtMost { bar: 1.0 / 8.0, stretch: 1.0 / 16.0 };
+const BYTES: Bar = Bar::AtMost { bar: 4.0, stretch: 2.0 };
+
+/// Runs it.
+pub(super) async fn run(rounds: Rounds, data: Option<PathBuf>) -> Result<Report, Failure> {
+    let mut report = Report::begin("durable", rounds);
+    let directory = Directory::make(data)?;
+    let mut bare = Server::start(&ServerArgs::bare(), Log::Quiet)?;
+    let mut admitting = directory.gateway("admit", Behind::Nothing)?;
+    let mut solving = directory.gateway("whole", Behind::Fast)?;
+    let mut variants = [
+        Variant::new("admit", 64, false),
+        Variant::new("admit", 256, false),
+        Variant::new("to the token", 64, true),
+        Variant::new("to the token", 256, true),
+    ];
+    for _ in 0..rounds.rounds {
+        for variant in &mut variants {
+            let gateway = if variant.to_the_end { &mut solving } else { &mut admitting };
+            variant.measure(&mut bare, gateway, rounds).await?;
+        }
+    }
+    let payload = handed_over() + answered(&admitting).await?;
+    for variant in &variants {
+        variant.tell(&mut report, payload);
+    }
+    report.note(format!(
+        "payload: {payload} bytes, the claim's body and key and the answer's body; written: what the kernel was \
+         made to write, without the file system's own journal"
+    ));
+    Ok(report.end())
+}
+
+/// How long the answer to a claim is.
+async fn answered(gateway: &Server) -> Result<usize, Failure> {
+    let target = Target { address: gateway.address(), key: gateway.key().to_owned() };
+    let mut line = Line::connect(target.address).await?;
+    Ok(line.exchange(target.new_claim().next()).await?.body.len())
+}
+
+// === impl Directory ===
+
+impl Directory {
+    fn make(parent: Option<PathBuf>) -> Result<Self, Failure> {
+        let parent = parent.unwrap_or_default();
+        let path = parent.join(format!("solvegate-bench-{}", std::process::id()));
+        fs::create_dir_all(&path).map_err(|error| {
+            let what =
+                format!("{} cannot be made: {error}; choose another with --data", path.display());
+            Failure::new(Exit::Unreachable, what)
+        })?;
+        Ok(Self(path))
+    }
+
+    fn gateway(&self, name: &str, provider: Behind) -> Result<Server, Failure> {
+        let args = GatewayArgs { data: Some(self.path().join(name)), provider, stock: 0 };
+        Server::start(&ServerArgs { sort: Sort::Gateway(args) }, Log::Quiet)
+    }
+
+    fn path(&self) -> &FilePath {
+        &self.0
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_dir_all(&self.0) {
+            tracing::warn!(%error, directory = %self.0.display(), "not removed");
+        }
+    }
+}
+
+// === impl Variant ===
+
+impl Variant {
+    fn new(name: &str, callers: usize, to_the_end: bool) -> Self {
+        let name = format!("{name}, {callers} callers");
+        Self { name, callers, to_the_end, path: Path::default() }
+    }
+
+    async fn measure(
+        &mut self,
+        bare: &mut Server,
+        gateway: &mut Server,
+        rounds: Rounds,
+    ) -> Result<(), Failure> {
+        let ceiling = ceiling(bare, self.callers, rounds);
+        Sample::warm_up(&ceiling).await?;
+        let ceiling = Sample::take(bare, &ceiling).await?;
+        let target = Target { address: gateway.address(), key: gateway.key().to_owned() };
+        let (request, status) = if self.to_the_end {
+            (target.new_claim_to_the_end(), 200)
+        } else {
+            (target.new_claim(), 202)
+        };
+        let load = load_of(gateway, vec![request; self.callers], status, rounds.length());
+        Sample::warm_up(&load).await?;
+        self.path.push(ceiling, Sample::take(gateway, &load).await?);
+        Ok(())
+    }
+
+    /// The bars are for 64 callers; the other figures show how they move with the crowd.
+    fn tell(&self, report: &mut Report, payload: usize) {
+        let Self { name, path, .. } = self;
+        let is_held = self.callers == 64;
+        let rate = (is_held && !self.to_the_end).then_some(RATE);
+        path.tell(report, name, Bars { cpu: None, rate });
+        let fsyncs = path.figure(format!("{name}: fsyncs per answer"), "", Sample::fsyncs);
+        report.add(if is_held { fsyncs.held_to(FSYNCS) } else { fsyncs });
+        report.add(path.figure(format!("{name}: decisions per commit"), "", Sample::crowd));
+        report.add(path.figure(format!("{name}: written per answer"), "bytes", Sample::written));
+        let per_payload =
+            path.written(format!("{name}: written / payload"), 1.0 / as_f64(payload as u64));
+        report.add(if is_held { per_payload.held_to(BYTES) } else { per_payload });
+    }
+}

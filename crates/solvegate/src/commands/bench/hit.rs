@@ -1,0 +1,146 @@
+//! `bench hit`: answers the gateway has already, on the memory store, against a bare handler. Auth, sites and ledger are
+//! on. Three paths: a claim asked again under its key, a claim served from stock, and the compat door's fetch.
+
+use super::{
+    Rounds,
+    child::{Log, Server},
+    load::{Line, Load},
+    report::{Bar, Report},
+    requests::{Request, Target},
+    sample::{Bars, Path, Sample, load_of},
+    server::{Behind, GatewayArgs, ServerArgs, Sort},
+};
+use crate::exit::{Exit, Failure};
+
+/// The paths, each beside the ceiling of the same round.
+#[derive(Debug, Default)]
+struct Paths {
+    replay: Path,
+    stock: Path,
+    compat: Path,
+    logged: Path,
+}
+
+/// A gateway with a served claim for every caller.
+struct Prepared {
+    server: Server,
+    target: Target,
+    ids: Vec<String>,
+}
+
+const CALLERS: usize = 64;
+const BARS: Bars = Bars {
+    cpu: Some(Bar::AtMost { bar: 2.0, stretch: 1.5 }),
+    rate: Some(Bar::AtLeast { bar: 0.60, stretch: 0.80 }),
+};
+
+/// Runs it.
+pub(super) async fn run(rounds: Rounds) -> Result<Report, Failure> {
+    let mut report = Report::begin("hit", rounds);
+    let mut bare = Server::start(&ServerArgs::bare(), Log::Quiet)?;
+    let ceiling = ceiling(&bare, CALLERS, rounds);
+    Sample::warm_up(&ceiling).await?;
+    let mut paths = Paths::default();
+    for _ in 0..rounds.rounds {
+        let bare = Sample::take(&mut bare, &ceiling).await?;
+        paths.measure(bare, rounds).await?;
+    }
+    paths.replay.tell(&mut report, "v1 replay", BARS);
+    paths.stock.tell(&mut report, "v1 stock", BARS);
+    paths.compat.tell(&mut report, "compat fetch", BARS);
+    paths.logged.tell(&mut report, "v1 replay, a log line each", Bars::default());
+    paths.replay.tell_ceiling(&mut report, "bare");
+    Ok(report.end())
+}
+
+/// What a bare handler is loaded with.
+pub(super) fn ceiling(bare: &Server, callers: usize, rounds: Rounds) -> Load {
+    let target = Target { address: bare.address(), key: String::new() };
+    load_of(bare, vec![target.bare("/"); callers], 200, rounds.length())
+}
+
+// === impl Paths ===
+
+impl Paths {
+    /// One round on a fresh gateway: its ledger grows with every answer.
+    async fn measure(&mut self, bare: Sample, rounds: Rounds) -> Result<(), Failure> {
+        // As many as the stretch would take; who runs out earlier has a shorter round.
+        let tokens = tokens_for(0.8 * bare.rate() * rounds.seconds);
+        let mut gateway = Prepared::start(tokens + CALLERS, Log::Quiet).await?;
+        self.replay.push(bare, gateway.measure(rounds, Prepared::replays).await?);
+        self.compat.push(bare, gateway.measure(rounds, Prepared::fetches).await?);
+        let mut stock = gateway.load(gateway.new_claims(), rounds);
+        stock.most = tokens as u64;
+        self.stock.push(bare, Sample::take(&mut gateway.server, &stock).await?);
+        let mut logged = Prepared::start(CALLERS, Log::Requests).await?;
+        self.logged.push(bare, logged.measure(rounds, Prepared::replays).await?);
+        Ok(())
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a rate is positive and small"
+)]
+fn tokens_for(wanted: f64) -> usize {
+    wanted.ceil() as usize
+}
+
+// === impl Prepared ===
+
+impl Prepared {
+    async fn start(stock: usize, log: Log) -> Result<Self, Failure> {
+        let args = GatewayArgs { data: None, provider: Behind::Nothing, stock };
+        let server = Server::start(&ServerArgs { sort: Sort::Gateway(args) }, log)?;
+        let target = Target { address: server.address(), key: server.key().to_owned() };
+        let mut line = Line::connect(target.address).await?;
+        let mut ids = Vec::with_capacity(CALLERS);
+        for caller in 0..CALLERS {
+            let answer = line.exchange(target.claim(&key(caller)).next()).await?;
+            if answer.status != 200 {
+                return Err(answer.unexpected());
+            }
+            ids.push(id_of(answer.body)?);
+        }
+        Ok(Self { server, target, ids })
+    }
+
+    async fn measure(
+        &mut self,
+        rounds: Rounds,
+        requests: fn(&Self) -> Vec<Request>,
+    ) -> Result<Sample, Failure> {
+        let load = self.load(requests(self), rounds);
+        Sample::warm_up(&load).await?;
+        Sample::take(&mut self.server, &load).await
+    }
+
+    fn load(&self, requests: Vec<Request>, rounds: Rounds) -> Load {
+        load_of(&self.server, requests, 200, rounds.length())
+    }
+
+    fn replays(&self) -> Vec<Request> {
+        (0..CALLERS).map(|caller| self.target.claim(&key(caller))).collect()
+    }
+
+    fn fetches(&self) -> Vec<Request> {
+        self.ids.iter().map(|id| self.target.res_php(id)).collect()
+    }
+
+    fn new_claims(&self) -> Vec<Request> {
+        vec![self.target.new_claim(); CALLERS]
+    }
+}
+
+fn key(caller: usize) -> String {
+    format!("caller-{caller}")
+}
+
+/// The id in an answer about a claim.
+pub(super) fn id_of(body: &[u8]) -> Result<String, Failure> {
+    let answer: serde_json::Value =
+        serde_json::from_slice(body).map_err(Failure::of(Exit::Failed))?;
+    let id = answer["id"].as_str().map(str::to_owned);
+    id.ok_or_else(|| Failure::new(Exit::Failed, "an answer about a claim has no id"))
+}

@@ -1,0 +1,156 @@
+//! `solvegate bench server`, hidden: what is measured, in a process of its own, so that its processor time and memory
+//! are its own. It says hello with its address, answers every line on stdin with its vitals, and ends with stdin.
+
+mod bare;
+mod gateway;
+mod parked;
+mod stock;
+
+use std::{
+    io::{self, BufRead as _},
+    net::{Ipv4Addr, SocketAddr},
+    path::PathBuf,
+};
+
+use clap::{Args, Subcommand, ValueEnum};
+use serde::{Deserialize, Serialize};
+use tokio::{net::TcpListener, sync::mpsc};
+
+use super::vitals::{StoreCounts, Vitals};
+use crate::{
+    exit::{Exit, Failure},
+    output,
+};
+
+/// `bench server`.
+#[derive(Clone, Debug, Args)]
+pub struct ServerArgs {
+    /// Which
+    #[command(subcommand)]
+    pub sort: Sort,
+}
+
+/// Which server.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Sort {
+    /// The ceiling: a handler, and loops that wait
+    Bare,
+    /// The gateway
+    Gateway(GatewayArgs),
+}
+
+/// What the gateway stands on.
+#[derive(Clone, Debug, Args)]
+pub struct GatewayArgs {
+    /// Directory of an embedded store; without it the store is in memory
+    #[arg(long)]
+    pub data: Option<PathBuf>,
+    /// The service behind it
+    #[arg(long, value_enum)]
+    pub provider: Behind,
+    /// Tokens in stock from the start
+    #[arg(long, default_value_t = 0)]
+    pub stock: usize,
+}
+
+/// The service behind a measured gateway.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Behind {
+    /// None: nothing is submitted
+    Nothing,
+    /// The simulator in process, done within milliseconds
+    Fast,
+    /// One that takes every task and is never ready
+    Parked,
+}
+
+/// The first line a server says.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Hello {
+    pub(super) address: SocketAddr,
+    pub(super) key: String,
+}
+
+/// What a measured thing can do besides serving.
+trait Measured: Sync {
+    /// What its store counts.
+    fn counts(&self) -> StoreCounts;
+
+    /// Brings so many solves in flight.
+    async fn hold_solves(&self, count: usize) -> Result<(), Failure>;
+}
+
+// === impl ServerArgs ===
+
+impl ServerArgs {
+    /// The ceiling.
+    pub(super) fn bare() -> Self {
+        Self { sort: Sort::Bare }
+    }
+
+    /// A gateway on a memory store.
+    pub(super) fn gateway(provider: Behind) -> Self {
+        Self { sort: Sort::Gateway(GatewayArgs { data: None, provider, stock: 0 }) }
+    }
+
+    /// As they are typed.
+    pub(super) fn as_typed(&self) -> Vec<std::ffi::OsString> {
+        let Sort::Gateway(GatewayArgs { data, provider, stock }) = &self.sort else {
+            return vec!["bare".into()];
+        };
+        let provider = match provider {
+            Behind::Nothing => "nothing",
+            Behind::Fast => "fast",
+            Behind::Parked => "parked",
+        };
+        let mut typed = vec!["gateway".into(), "--provider".into(), provider.into()];
+        typed.extend(["--stock".into(), stock.to_string().into()]);
+        if let Some(data) = data {
+            typed.extend(["--data".into(), data.into()]);
+        }
+        typed
+    }
+}
+
+/// Serves until stdin ends.
+pub(super) async fn run(args: ServerArgs) -> Result<(), Failure> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+    match args.sort {
+        Sort::Bare => bare::run(listener).await,
+        Sort::Gateway(args) => gateway::run(listener, &args).await,
+    }
+}
+
+/// Says hello, then answers line by line until there are no more.
+async fn obey(hello: &Hello, measured: &impl Measured) -> Result<(), Failure> {
+    let mut lines = lines_of_stdin();
+    say(hello)?;
+    while let Some(line) = lines.recv().await {
+        if let Some(count) = line.strip_prefix("solves ") {
+            let count = count.parse().map_err(Failure::of(Exit::Usage))?;
+            measured.hold_solves(count).await?;
+        } else if line != "vitals" {
+            return Err(Failure::new(Exit::Usage, format!("{line:?} is no command")));
+        }
+        say(&Vitals::of_this_process(measured.counts()))?;
+    }
+    Ok(())
+}
+
+fn say<T: Serialize>(value: &T) -> Result<(), Failure> {
+    let text = serde_json::to_string(value).map_err(Failure::of(Exit::Failed))?;
+    output::line(format_args!("{text}"))
+}
+
+/// A thread of its own reads: a blocked read would keep the runtime from ending.
+fn lines_of_stdin() -> mpsc::UnboundedReceiver<String> {
+    let (sender, receiver) = mpsc::unbounded_channel();
+    std::thread::spawn(move || {
+        for line in io::stdin().lock().lines().map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
+}

@@ -1,0 +1,40 @@
+//! A service that takes every task and is never ready: solves pile up in flight, and nothing but them takes memory.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use async_trait::async_trait;
+use domain::{
+    challenge::Challenge,
+    id::{Nonce, TaskId},
+    money::Money,
+    ports::{Fault, Feedback, Poll, Polled, Provider, Submission, Threads},
+};
+
+/// Takes everything, answers nothing.
+#[derive(Debug, Default)]
+pub(super) struct Parked(AtomicU64);
+
+#[async_trait]
+impl Provider for Parked {
+    async fn submit(&self, _challenge: &Challenge, _nonce: Nonce) -> Submission {
+        let number = self.0.fetch_add(1, Ordering::Relaxed);
+        let task = TaskId::new(format!("{number:012}")).expect("digits make a task id");
+        Submission::Accepted(task)
+    }
+
+    async fn poll(&self, _task: &TaskId) -> Polled {
+        Polled { poll: Poll::NotReady, price: None }
+    }
+
+    async fn report(&self, _task: &TaskId, _feedback: Feedback) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    async fn balance(&self) -> Result<Money, Fault> {
+        Ok(Money::from_micros(1_000_000))
+    }
+
+    async fn threads(&self) -> Result<Threads, Fault> {
+        Err(Fault::seen("a parked service has no threads to tell of"))
+    }
+}
