@@ -1,14 +1,18 @@
-//! docs/states.md against the code: every move is tried in every stage, and the matrices and diagrams of the document
-//! must say exactly what happened. A move missing on either side fails as well.
+//! Documents against the code. docs/states.md: every move is tried in every stage, and the matrices and diagrams must say
+//! exactly what happened; a move missing on either side fails as well. ARCHITECTURE.md: the invariants and their tests.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path,
+};
 
 use domain::{
     challenge::Kind,
     claim::{ClaimState, Source},
     fingerprint::Fingerprint,
     id::{ClaimId, HolderId, Nonce, Project, SolveId, TaskId, WorkerName},
-    invariant::Checker,
+    invariant::{Checker, INVARIANTS},
     lease::Fence,
     ledger::{Entry, Event},
     retry::Verdict,
@@ -165,24 +169,16 @@ fn rows_by_trial() -> BTreeMap<String, Vec<String>> {
 #[test]
 fn the_ledger_checker_allows_the_claim_moves_of_the_matrix_and_no_other() {
     let written = matrix("| claim |");
-    let ends: Vec<&str> = ENDS.iter().map(|state| state.name()).collect();
-    assert_eq!(written.columns, ends);
-    for from in STATES {
-        let cells = ENDS.iter().map(|to| claim_move(from, *to).to_owned()).collect::<Vec<_>>();
-        assert_eq!(written.rows.get(from.name()), Some(&cells), "from {}", from.name());
-    }
-    assert_eq!(written.rows.len(), STATES.len());
+    assert_eq!(written.columns, ENDS.map(ClaimState::name));
+    assert_eq!(written.rows, claim_rows());
 }
 
 #[test]
 fn the_claim_diagram_has_the_arrows_of_the_matrix() {
     let mut allowed = BTreeSet::new();
-    for from in STATES {
-        for to in ENDS {
-            if claim_move(from, to) != "no" {
-                allowed.insert((from.name().to_owned(), to.name().to_owned()));
-            }
-        }
+    for (from, cells) in claim_rows() {
+        let open = ENDS.iter().zip(cells).filter(|(_, cell)| cell != "no");
+        allowed.extend(open.map(|(to, _)| (from.clone(), to.name().to_owned())));
     }
     let mut drawn = arrows("## Claim");
     drawn.retain(|(from, _)| from != "[*]");
@@ -191,13 +187,12 @@ fn the_claim_diagram_has_the_arrows_of_the_matrix() {
 
 const ENDS: [ClaimState; 4] =
     [ClaimState::Served, ClaimState::Failed, ClaimState::Withdrawn, ClaimState::Lapsed];
-const STATES: [ClaimState; 5] = [
-    ClaimState::Waiting,
-    ClaimState::Served,
-    ClaimState::Failed,
-    ClaimState::Withdrawn,
-    ClaimState::Lapsed,
-];
+
+fn claim_rows() -> BTreeMap<String, Vec<String>> {
+    let cells = |from| ENDS.map(|to| claim_move(from, to).to_owned()).to_vec();
+    let states = [ClaimState::Waiting].into_iter().chain(ENDS);
+    states.map(|from| (from.name().to_owned(), cells(from))).collect()
+}
 
 /// Whether the checker takes a history in which a claim goes from one state to the other.
 fn claim_move(from: ClaimState, to: ClaimState) -> &'static str {
@@ -244,6 +239,35 @@ fn holds(events: &[Event]) -> bool {
     };
     let entries: Vec<Entry> = (1..).zip(events).map(entry).collect();
     Checker::check(&entries).is_empty()
+}
+
+// === the invariants ===
+
+#[test]
+fn every_invariant_is_in_the_architecture_with_tests_that_exist() {
+    let architecture = include_str!("../../../ARCHITECTURE.md");
+    let mut sources = String::new();
+    read_sources(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")), &mut sources);
+    for (number, sentence) in INVARIANTS {
+        let start = format!("| I{number} | {sentence} | ");
+        let line = architecture.lines().find_map(|line| line.strip_prefix(start.as_str()));
+        let guards = line.unwrap_or_else(|| panic!("no line begins with {start:?}"));
+        assert!(guards.contains('`') || guards.starts_with("later: "), "I{number} is unguarded");
+        for name in guards.split('`').skip(1).step_by(2) {
+            assert!(sources.contains(&format!("fn {name}(")), "I{number} names no test: {name}");
+        }
+    }
+}
+
+fn read_sources(folder: &Path, sources: &mut String) {
+    for entry in fs::read_dir(folder).expect("a folder of the workspace can be read") {
+        let path = entry.expect("an entry can be read").path();
+        if path.is_dir() {
+            read_sources(&path, sources);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            sources.push_str(&fs::read_to_string(&path).expect("sources are text"));
+        }
+    }
 }
 
 // === a solve in each stage, reached by its own moves ===
