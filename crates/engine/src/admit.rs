@@ -159,7 +159,7 @@ impl Inner {
 
     /// The claim, and whether it had been there before.
     async fn admit(&self, ask: Ask, ground: &Ground) -> Result<(Claim, bool), ClaimRefusal> {
-        let new = self.new_claim(ask, ground)?;
+        let mut new = self.new_claim(ask, ground)?;
         loop {
             let now = self.now();
             match self.ports.store.admit(new.clone(), now).await? {
@@ -175,7 +175,11 @@ impl Inner {
                 Admission::OverBudget { limit, until } => {
                     return Err(ClaimRefusal::OverBudget { limit, until });
                 }
-                Admission::NameTaken => {}
+                Admission::NameTaken => {
+                    let chance = &*self.ports.chance;
+                    new.id = ClaimId::draw(chance, &new.fingerprint);
+                    new.solve = SolveId::draw(chance, &new.fingerprint);
+                }
             }
         }
     }

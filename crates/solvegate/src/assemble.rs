@@ -1,12 +1,13 @@
 //! Wires the ports: configuration in, running engine out. The only place that knows every crate.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, os::unix::fs::DirBuilderExt, sync::Arc, time::Duration};
 
 use domain::{
     challenge::Kind,
-    ports::{Chance, Clock, Provider},
+    ports::{Chance, ClaimFilter, Clock, Provider, Scope},
     retry::RetryTable,
     secret::Secret,
+    time::Timestamp,
 };
 use engine::{Engine, EngineConfig, Ports};
 use simulator::{BehaviourConfig, Sim, SimConfig, SimHandle};
@@ -54,7 +55,7 @@ impl Assembled {
     /// Opens the store, starts or finds the service, starts the engine.
     pub async fn start(config: &Config, purpose: Purpose) -> Result<Self, Failure> {
         let backend = open_store(config)?;
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::start_after(last_seen(&backend).await?));
         let chance = Arc::new(SystemChance::start().map_err(Failure::of(Exit::Failed))?);
         let (provider, sim) = open_upstream(config, &clock, &chance).await?;
         let slots = match (purpose, config.upstream.slots) {
@@ -92,7 +93,8 @@ impl Assembled {
 
 fn open_store(config: &Config) -> Result<Backend, Failure> {
     if let Some(data) = &config.data {
-        std::fs::create_dir_all(data).map_err(|error| {
+        // Tokens and keys lie in it: nobody else may look.
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(data).map_err(|error| {
             Failure::new(Exit::Unreachable, format!("{} cannot be made: {error}", data.display()))
         })?;
     }
@@ -101,6 +103,22 @@ fn open_store(config: &Config) -> Result<Backend, Failure> {
         let way_out = if is_in_use { ASK_THE_OTHER } else { "" };
         Failure::new(Exit::Unreachable, format!("{error}{way_out}"))
     })
+}
+
+/// The latest moment the store knows of.
+async fn last_seen(backend: &Backend) -> Result<Timestamp, Failure> {
+    let newest = ClaimFilter {
+        scope: Scope::All,
+        sitekey: None,
+        kind: None,
+        state: None,
+        project: None,
+        from: None,
+        limit: 1,
+    };
+    let page = backend.records.history(newest).await.map_err(Failure::of(Exit::Unreachable))?;
+    let moments = page.items.iter().flat_map(|c| [Some(c.opened_at), c.ended_at, c.delivered_at]);
+    Ok(moments.flatten().max().unwrap_or_default())
 }
 
 async fn open_upstream(

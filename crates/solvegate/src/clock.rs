@@ -17,10 +17,16 @@ pub struct SystemClock {
 
 impl SystemClock {
     /// Reads the wall clock, for the only time.
-    #[expect(clippy::disallowed_methods, reason = "this is the Clock port")]
     pub fn start() -> Self {
+        Self::start_after(Timestamp::default())
+    }
+
+    /// The same, but never before what a store has seen already: a wall clock that was set back between two runs
+    /// would make dead tokens look alive.
+    #[expect(clippy::disallowed_methods, reason = "this is the Clock port")]
+    pub fn start_after(seen: Timestamp) -> Self {
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
-        let started = Timestamp::default().plus(since_epoch);
+        let started = Timestamp::default().plus(since_epoch).max(seen);
         Self { started, origin: Instant::now() }
     }
 }
@@ -50,6 +56,14 @@ impl fmt::Debug for SystemClock {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_clock_set_back_between_two_runs_goes_on_from_what_was_seen() {
+        let tomorrow = SystemClock::start().now().plus(Duration::from_secs(86_400));
+        assert!(SystemClock::start_after(tomorrow).now() >= tomorrow);
+        let yesterday = tomorrow.minus(Duration::from_secs(2 * 86_400));
+        assert!(SystemClock::start_after(yesterday).now() < tomorrow);
+    }
 
     #[tokio::test]
     async fn a_sleeper_never_wakes_before_its_time() {

@@ -447,6 +447,17 @@ fn a_late_answer_is_banked_and_closes_its_dead_letter() {
     });
 }
 
+/// Two processes may draw the same name: the second draws again.
+#[test]
+fn a_name_that_is_taken_is_drawn_again() {
+    story(async |stage| {
+        // Equal seeds draw equal names.
+        let (first, second) = (stage.gateway(1).await, stage.gateway(1).await);
+        let (a, b) = (open(&first, "a").await, open(&second, "b").await);
+        assert_ne!(a, b);
+    });
+}
+
 /// A poll fault never causes a submission.
 #[test]
 fn poll_faults_are_never_paid_for() {

@@ -220,14 +220,14 @@ fn spent_today<S: ShelfMut>(step: &Step<'_, S>, new: &NewClaim) -> Result<Spent,
 
 /// Which limit one more solve would break.
 fn used_up(new: &NewClaim, spent: Spent) -> Option<&'static str> {
-    let price = new.price.unwrap_or_default();
-    let over = |limit: Money| spent.listed + price > limit;
     if new.allowance.solves_per_day.is_some_and(|limit| spent.opened >= limit) {
-        Some("solves_per_day")
-    } else if new.allowance.cost_per_day.is_some_and(over) {
-        Some("cost_per_day")
-    } else {
-        None
+        return Some("solves_per_day");
+    }
+    let limit = new.allowance.cost_per_day?;
+    match new.price {
+        Some(price) => (spent.listed + price > limit).then_some("cost_per_day"),
+        // An unknown price is not zero: it fits no budget.
+        None => Some("cost_per_day, which needs a price_per_1000 of this kind"),
     }
 }
 
