@@ -1,6 +1,6 @@
 //! Hostile inputs, as data: `fixtures/bad_inputs.json`, each case a request and what must and must not come of it.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde::Deserialize;
@@ -95,15 +95,12 @@ impl Words {
                 let (unit, times) = inside.rsplit_once('*')?;
                 Some((unit.repeat(times.parse().ok()?), after))
             });
-            match repeated {
-                Some((repeated, after)) => {
-                    filled.push_str(&repeated);
-                    rest = after;
-                }
-                None => {
-                    filled.push_str("{{");
-                    rest = after;
-                }
+            if let Some((repeated, after)) = repeated {
+                filled.push_str(&repeated);
+                rest = after;
+            } else {
+                filled.push_str("{{");
+                rest = after;
             }
         }
         filled.push_str(rest);
@@ -154,7 +151,7 @@ impl Sent {
         headers.extend(key.map(|key| ("authorization".into(), format!("Bearer {key}"))));
         headers.push(("content-length".into(), body.len().to_string()));
         for (name, value) in headers {
-            head.push_str(&format!("{name}: {}\r\n", words.fill(&value)));
+            write!(head, "{name}: {}\r\n", words.fill(&value)).unwrap();
         }
         [head.as_bytes(), b"\r\n", &body].concat()
     }
@@ -182,7 +179,7 @@ fn escaped(path: &str) -> String {
         if plain(b) {
             text.push(char::from(b));
         } else {
-            text.push_str(&format!("%{b:02X}"));
+            write!(text, "%{b:02X}").unwrap();
         }
         text
     })
@@ -193,8 +190,8 @@ async fn talk(host: &str, request: &[u8]) -> Answer {
     let mut received = Vec::new();
     let exchange = async {
         // The gateway may close before it has read everything: that is an answer too.
-        if stream.write_all(request).await.is_err() {}
-        let mut buffer = [0; 16 * 1024];
+        let _closed = stream.write_all(request).await.is_err();
+        let mut buffer = vec![0; 16 * 1024];
         while let Ok(count @ 1..) = stream.read(&mut buffer).await {
             received.extend_from_slice(&buffer[..count]);
             if is_whole(&received) {
@@ -203,7 +200,7 @@ async fn talk(host: &str, request: &[u8]) -> Answer {
         }
     };
     // Some cases leave the gateway waiting for more: what came until then counts.
-    if timeout(Duration::from_secs(6), exchange).await.is_err() {}
+    let _in_time = timeout(Duration::from_secs(6), exchange).await.is_ok();
     let text = String::from_utf8_lossy(&received).into_owned();
     let status = text.get(9..12).and_then(|status| status.parse().ok()).unwrap_or(0);
     Answer { status, text }

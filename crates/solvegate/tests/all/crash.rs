@@ -50,7 +50,7 @@ async fn killed_fifty_times_with_two_hundred_claims_in_flight_nothing_is_lost_or
     let dir = tempfile::tempdir().unwrap();
     let sim = Sim::start(dir.path(), &["--solve-time", "800ms", "--ledger", "paid.jsonl"]);
     let mut chance = fastrand::Rng::new();
-    println!("kills drawn from seed {}", chance.get_seed());
+    eprintln!("kills drawn from seed {}", chance.get_seed());
     let mut unanswered = Vec::new();
     for round in 0..ROUNDS {
         let mut gateway = Gateway::with(dir.path(), &sim, &settings());
@@ -89,7 +89,7 @@ async fn judge(dir: &Path, paid: &Ledger) {
     every_learned_task_is_used(&entries, paid);
     charges_are_bounded(&entries, paid);
     no_token_serves_two_claims(&entries);
-    println!(
+    eprintln!(
         "{} charges for {} claims, {} ambiguous, {} authorised, {} recovered",
         paid.accepted.len(),
         ROUNDS * IN_FLIGHT,
@@ -150,22 +150,22 @@ fn count(entries: &[Entry], is: impl Fn(&Event) -> bool) -> usize {
 
 /// The tasks the gateway ever learned the name of.
 fn learned(entries: &[Entry]) -> BTreeSet<TaskId> {
-    let task = |entry: &Entry| match &entry.event {
-        Event::Accepted { task, .. } | Event::Orphaned { task, .. } => Some(task.clone()),
-        _ => None,
+    let task = |entry: &Entry| {
+        let (Event::Accepted { task, .. } | Event::Orphaned { task, .. }) = &entry.event else {
+            return None;
+        };
+        Some(task.clone())
     };
     entries.iter().filter_map(task).collect()
 }
 
 /// A task whose name is on disk is polled to its end, by whichever life comes next.
 fn every_learned_task_is_used(entries: &[Entry], paid: &Ledger) {
-    let ready: BTreeSet<_> = entries
-        .iter()
-        .filter_map(|entry| match &entry.event {
-            Event::Ready { task, .. } => Some(task.clone()),
-            _ => None,
-        })
-        .collect();
+    let answer = |entry: &Entry| {
+        let Event::Ready { task, .. } = &entry.event else { return None };
+        Some(task.clone())
+    };
+    let ready: BTreeSet<_> = entries.iter().filter_map(answer).collect();
     for task in learned(entries) {
         assert!(paid.task(&task).is_some(), "{task} is nobody's task");
         assert!(paid.answered.contains_key(&task), "{task} was paid for and never fetched");

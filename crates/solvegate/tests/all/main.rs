@@ -1,4 +1,5 @@
 //! Tests of the real binary. One test crate, because linking is the slow part; one module per theme.
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail the test they help")]
 
 mod support;
 

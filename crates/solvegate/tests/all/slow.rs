@@ -31,7 +31,7 @@ async fn dribble(host: &str, start: &str) -> Duration {
     let wait = async {
         let mut answer = Vec::new();
         // A reset ends it as well as a close.
-        if read.read_to_end(&mut answer).await.is_err() {}
+        let _reset = read.read_to_end(&mut answer).await.is_err();
     };
     tokio::select! {
         () = send => {}
