@@ -59,7 +59,9 @@ fn drop_letters<S: ShelfMut>(
     let range = edge(Timestamp::default(), 0)..=edge(now.minus(LETTERS_KEPT), u64::MAX);
     let mut dropped = 0;
     for (key, ()) in shelf.scan::<Died>(range, Order::Rising, limit)? {
-        if is_past(key.0, LETTERS_KEPT, now) {
+        // One that may still be answered keeps its letter, which the answer closes.
+        let over = shelf.get::<Solves>(&key.1)?.is_none_or(|solve| solve.stage.is_final());
+        if over && is_past(key.0, LETTERS_KEPT, now) {
             shelf.take::<Died>(&key)?;
             shelf.take::<DeadLetters>(&key.1)?;
             dropped += 1;
