@@ -4,6 +4,7 @@
 mod support;
 
 mod bad_inputs;
+mod bench;
 mod cli;
 mod crash;
 mod drain;

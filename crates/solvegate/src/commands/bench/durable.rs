@@ -2,17 +2,20 @@
 //! strict as in life. Admission alone (nothing is submitted), then the whole path to the token.
 
 use std::{
-    fs,
+    fs::{self, File},
+    os::unix::fs::FileExt as _,
     path::{Path as FilePath, PathBuf},
 };
+
+use tokio::time::Instant;
 
 use super::{
     Rounds,
     child::{Log, Server},
     hit::ceiling,
     load::{Line, as_f64},
-    report::{Bar, Report},
-    requests::{Target, handed_over},
+    report::{Bar, Figure, Report},
+    requests::{Request, Target, handed_over},
     sample::{Bars, Path, Sample, load_of},
     server::{Behind, GatewayArgs, ServerArgs, Sort},
 };
@@ -46,28 +49,24 @@ pub(super) async fn run(rounds: Rounds, data: Option<PathBuf>) -> Result<Report,
         Variant::new("to the token", 64, true),
         Variant::new("to the token", 256, true),
     ];
+    let mut floors = Vec::new();
     for _ in 0..rounds.rounds {
+        floors.push(directory.floor()?);
         for variant in &mut variants {
             let gateway = if variant.to_the_end { &mut solving } else { &mut admitting };
             variant.measure(&mut bare, gateway, rounds).await?;
         }
     }
-    let payload = handed_over() + answered(&admitting).await?;
     for variant in &variants {
-        variant.tell(&mut report, payload);
+        let gateway = if variant.to_the_end { &solving } else { &admitting };
+        variant.tell(&mut report, variant.payload(gateway).await?);
     }
-    report.note(format!(
-        "payload: {payload} bytes, the claim's body and key and the answer's body; written: what the kernel was \
-         made to write, without the file system's own journal"
-    ));
+    report.add(Figure::new("the disk alone: 4 KiB and an fdatasync", "ms", floors));
+    report.note(
+        "payload: the claim's body and key and the answer's body; written: what the kernel was made to write, \
+         without the file system's own journal",
+    );
     Ok(report.end())
-}
-
-/// How long the answer to a claim is.
-async fn answered(gateway: &Server) -> Result<usize, Failure> {
-    let target = Target { address: gateway.address(), key: gateway.key().to_owned() };
-    let mut line = Line::connect(target.address).await?;
-    Ok(line.exchange(target.new_claim().next()).await?.body.len())
 }
 
 // === impl Directory ===
@@ -87,6 +86,19 @@ impl Directory {
     fn gateway(&self, name: &str, provider: Behind) -> Result<Server, Failure> {
         let args = GatewayArgs { data: Some(self.path().join(name)), provider, stock: 0 };
         Server::start(&ServerArgs { sort: Sort::Gateway(args) }, Log::Quiet)
+    }
+
+    /// How long the disk itself takes to keep a page, in milliseconds: no commit is faster.
+    fn floor(&self) -> Result<f64, Failure> {
+        const TIMES: u32 = 16;
+        const PAGE: [u8; 4096] = [7; 4096];
+        let file = File::create(self.path().join("floor"))?;
+        let began = Instant::now();
+        for _ in 0..TIMES {
+            file.write_all_at(&PAGE, 0)?;
+            file.sync_data()?;
+        }
+        Ok(began.elapsed().as_secs_f64() * 1e3 / f64::from(TIMES))
     }
 
     fn path(&self) -> &FilePath {
@@ -119,16 +131,28 @@ impl Variant {
         let ceiling = ceiling(bare, self.callers, rounds);
         Sample::warm_up(&ceiling).await?;
         let ceiling = Sample::take(bare, &ceiling).await?;
-        let target = Target { address: gateway.address(), key: gateway.key().to_owned() };
-        let (request, status) = if self.to_the_end {
-            (target.new_claim_to_the_end(), 200)
-        } else {
-            (target.new_claim(), 202)
-        };
+        let (request, status) = self.request(gateway);
         let load = load_of(gateway, vec![request; self.callers], status, rounds.length());
         Sample::warm_up(&load).await?;
         self.path.push(ceiling, Sample::take(gateway, &load).await?);
         Ok(())
+    }
+
+    /// What is sent, and how it is answered.
+    fn request(&self, gateway: &Server) -> (Request, u16) {
+        let target = Target { address: gateway.address(), key: gateway.key().to_owned() };
+        if self.to_the_end {
+            (target.new_claim_to_the_end(), 200)
+        } else {
+            (target.new_claim(), 202)
+        }
+    }
+
+    /// Bytes a caller hands over to be kept, and gets.
+    async fn payload(&self, gateway: &Server) -> Result<usize, Failure> {
+        let (mut request, _) = self.request(gateway);
+        let mut line = Line::connect(gateway.address()).await?;
+        Ok(handed_over() + line.exchange(request.next()).await?.body.len())
     }
 
     /// The bars are for 64 callers; the other figures show how they move with the crowd.
@@ -140,7 +164,8 @@ impl Variant {
         let fsyncs = path.figure(format!("{name}: fsyncs per answer"), "", Sample::fsyncs);
         report.add(if is_held { fsyncs.held_to(FSYNCS) } else { fsyncs });
         report.add(path.figure(format!("{name}: decisions per commit"), "", Sample::crowd));
-        report.add(path.figure(format!("{name}: written per answer"), "bytes", Sample::written));
+        let written = format!("{name}: written per answer, {payload} bytes of payload");
+        report.add(path.figure(written, "bytes", Sample::written));
         let per_payload =
             path.written(format!("{name}: written / payload"), 1.0 / as_f64(payload as u64));
         report.add(if is_held { per_payload.held_to(BYTES) } else { per_payload });

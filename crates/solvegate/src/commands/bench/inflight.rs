@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use domain::ports::Clock as _;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::{
@@ -16,7 +17,6 @@ use super::{
     vitals::Vitals,
 };
 use crate::{clock::SystemClock, exit::Failure};
-use domain::ports::Clock as _;
 
 /// Bytes per waiting thing in one round: at the ceiling, and in the gateway.
 type Pair = (f64, f64);
@@ -25,8 +25,6 @@ const SOLVE: Bar = Bar::AtMost { bar: 2.0, stretch: 1.3 };
 const HELD: Bar = Bar::AtMost { bar: 1.6, stretch: 1.0 };
 /// Files this process and its children have open besides connections.
 const OTHER_FILES: usize = 64;
-/// Until a sent request is surely held, and until buffers that are given back are given back.
-const SETTLE: Duration = Duration::from_millis(1500);
 
 /// Runs it.
 pub(super) async fn run(rounds: Rounds, solves: &[usize], held: usize) -> Result<Report, Failure> {
@@ -44,7 +42,11 @@ pub(super) async fn run(rounds: Rounds, solves: &[usize], held: usize) -> Result
     let connections = allow_connections(held);
     let mut pairs = Vec::new();
     for _ in 0..rounds.rounds {
-        pairs.push((held_by_bare(connections).await?, held_by_gateway(connections).await?));
+        let settle = rounds.length();
+        pairs.push((
+            held_by_bare(connections, settle).await?,
+            held_by_gateway(connections, settle).await?,
+        ));
     }
     tell(&mut report, &format!("{connections} held requests"), "bare", &pairs, HELD);
     report.note(
@@ -89,14 +91,14 @@ fn allow_connections(wanted: usize) -> usize {
     wanted.min(allowed.saturating_sub(OTHER_FILES))
 }
 
-async fn held_by_bare(count: usize) -> Result<f64, Failure> {
+async fn held_by_bare(count: usize, settle: Duration) -> Result<f64, Failure> {
     let server = Server::start(&ServerArgs::bare(), Log::Quiet)?;
     let target = Target { address: server.address(), key: String::new() };
     let request = target.bare("/held");
-    held(server, vec![request; count]).await
+    held(server, vec![request; count], settle).await
 }
 
-async fn held_by_gateway(count: usize) -> Result<f64, Failure> {
+async fn held_by_gateway(count: usize, settle: Duration) -> Result<f64, Failure> {
     let server = Server::start(&ServerArgs::gateway(Behind::Parked), Log::Quiet)?;
     let target = Target { address: server.address(), key: server.key().to_owned() };
     let mut line = Line::connect(target.address).await?;
@@ -108,13 +110,17 @@ async fn held_by_gateway(count: usize) -> Result<f64, Failure> {
         }
         requests.push(target.wait_for(&id_of(answer.body)?));
     }
-    held(server, requests).await
+    held(server, requests, settle).await
 }
 
-/// What each held request takes.
-async fn held(mut server: Server, mut requests: Vec<Request>) -> Result<f64, Failure> {
+/// What each held request takes, once all are surely held and what was needed only on the way is given back.
+async fn held(
+    mut server: Server,
+    mut requests: Vec<Request>,
+    settle: Duration,
+) -> Result<f64, Failure> {
     let clock = SystemClock::start();
-    let pause = || clock.sleep_until(clock.now().plus(SETTLE));
+    let pause = || clock.sleep_until(clock.now().plus(settle));
     pause().await;
     let before = server.vitals()?;
     let mut lines = Vec::with_capacity(requests.len());

@@ -70,7 +70,7 @@ pub struct Rounds {
     /// Rounds; medians are of these
     #[arg(long, default_value_t = 7)]
     pub rounds: u32,
-    /// Seconds of load per path and round
+    /// Seconds of load (or of waiting, for `inflight`) per path and round
     #[arg(long, default_value_t = 1.0, value_parser = seconds)]
     pub seconds: f64,
     /// Print JSON

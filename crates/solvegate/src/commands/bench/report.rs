@@ -106,6 +106,9 @@ impl Report {
     /// Ends the measuring.
     pub(super) fn end(mut self) -> Self {
         self.machine.load_after = machine_load();
+        if cfg!(debug_assertions) {
+            self.note("a debug build: its figures say nothing; measure with cargo run --release");
+        }
         self
     }
 
