@@ -12,7 +12,7 @@ use domain::{
     ledger::{Entry, Total},
     ports::{
         ActiveSolve, ClaimFilter, DeadLetterFilter, LeaseAsk, Note, Paged, Records, Scope, Settled,
-        StockLevel, Store, StoreError, Swept, TotalsAsk, Withdrawal,
+        StockLevel, Store, StoreError, SweepAsk, Swept, TotalsAsk, Withdrawal,
     },
     solve::{Decision, Fact, Refused, Solve},
     time::Timestamp,
@@ -114,8 +114,8 @@ impl Store for MemoryStore {
         self.with(|maps| rules::note(maps, &note, now))
     }
 
-    async fn sweep(&self, limit: usize, now: Timestamp) -> Result<Swept, StoreError> {
-        self.with(|maps| rules::sweep(maps, limit, now))
+    async fn sweep(&self, ask: SweepAsk, now: Timestamp) -> Result<Swept, StoreError> {
+        self.with(|maps| rules::sweep(maps, &ask, now))
     }
 }
 

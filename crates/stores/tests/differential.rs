@@ -10,7 +10,9 @@ use domain::{
     id::{HolderId, Nonce, SolveId, WorkerName},
     lease::{Holder, Lease},
     ledger::Event,
-    ports::{ClaimFilter, DeadLetterFilter, LeaseAsk, Note, Scope, StoreError, TotalsAsk},
+    ports::{
+        ClaimFilter, DeadLetterFilter, LeaseAsk, Note, Scope, StoreError, SweepAsk, TotalsAsk,
+    },
     retry::Verdict,
     solve::{Decision, Fact, Solve, Stage},
     time::{Day, Timestamp},
@@ -259,22 +261,27 @@ async fn perform(on: &Backend, act: Act, now: Timestamp, plan: Option<&mut Plan>
             }
             said(&answer)
         }
-        Act::Report(claim) => {
-            let note = Note {
-                claim: Some(claim.id),
-                worker: claim.worker,
-                project: claim.project,
-                kind: Some(claim.kind),
-                event: Event::Reported { good: true },
-            };
-            said(&store.note(note, now).await)
+        Act::Report(claim) => said(&store.note(bad_report(*claim), now).await),
+        Act::Sweep(limit) => {
+            let trouble = (limit % 2 == 1).then(|| "ERROR_ZERO_BALANCE".into());
+            said(&store.sweep(SweepAsk { limit, trouble }, now).await)
         }
-        Act::Sweep(limit) => said(&store.sweep(limit, now).await),
+    }
+}
+
+fn bad_report(claim: Claim) -> Note {
+    Note {
+        claim: Some(claim.id),
+        worker: claim.worker,
+        project: claim.project,
+        kind: Some(claim.kind),
+        event: Event::Reported { good: false },
     }
 }
 
 fn said<T: Debug>(answer: &Result<T, StoreError>) -> String {
-    format!("{answer:?}")
+    // An error names its backend; that is the one difference there may be.
+    format!("{answer:?}").replace("embedded", "memory")
 }
 
 /// Everything both can be asked for at the end.

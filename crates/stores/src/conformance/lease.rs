@@ -76,6 +76,34 @@ pub async fn a_dead_holders_task_is_taken_over_at_once(world: World) {
     assert!(taken.solve.task.is_some());
 }
 
+pub async fn a_task_told_by_a_clock_ahead_is_taken_over_too(world: World) {
+    world.open(world.turnstile("a")).await;
+    let one = world.holder(1).await;
+    let lease = world.lease(one).await.remove(0);
+    world.intend(&lease).await.unwrap();
+    let ahead = world.now().plus(Duration::from_secs(60));
+    world.store.settle(lease.solve.id, 1, accepted("t1"), ahead).await.unwrap();
+    world.pass(16);
+    let two = world.holder(2).await;
+    let taken = world.lease(two).await.remove(0);
+    assert_eq!(taken.solve.stage, Stage::Submitted);
+    assert!(taken.solve.due <= world.now());
+}
+
+pub async fn a_dead_holders_solves_come_in_their_turn(world: World) {
+    let first = world.open(world.turnstile("a")).await;
+    let one = world.holder(1).await;
+    assert_eq!(world.lease(one).await.len(), 1);
+    world.pass(1);
+    let second = world.open(world.turnstile("a")).await;
+    world.pass(16);
+    let two = world.holder(2).await;
+    for claim in [first, second] {
+        let lease = world.lease_some(two, 1).await.remove(0);
+        assert_eq!(Some(lease.solve.id), claim.solve);
+    }
+}
+
 pub async fn a_dead_holders_backoff_is_kept(world: World) {
     world.open(world.turnstile("a")).await;
     let one = world.holder(1).await;
@@ -97,6 +125,9 @@ pub async fn a_released_solve_is_free_at_once(world: World) {
     let (one, two) = (world.holder(1).await, world.holder(2).await);
     let lease = world.lease(one).await.remove(0);
     world.store.release(one, world.now()).await.unwrap();
+    assert_eq!(world.intend(&lease).await, Err(Refused::LeaseLost));
+    // What was given up is not the holder's any more, even when it comes back.
+    world.holder(1).await;
     assert_eq!(world.intend(&lease).await, Err(Refused::LeaseLost));
     let taken = world.lease(two).await.remove(0);
     assert!(taken.fence > lease.fence);

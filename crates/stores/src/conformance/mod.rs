@@ -115,6 +115,7 @@ macro_rules! conformance {
             a_join_wakes_an_overdue_solve,
             one_of_two_joined_claims_may_leave,
             a_joined_claim_costs_nothing,
+            a_shared_answer_reported_bad_serves_nobody_else,
             all_joined_claims_fail_with_one_dead_letter,
         ]);
         $crate::conformance!(@ $open, lease, [
@@ -123,6 +124,8 @@ macro_rules! conformance {
             leases_come_oldest_first_and_limited,
             a_dead_holders_intent_becomes_ambiguous,
             a_dead_holders_task_is_taken_over_at_once,
+            a_task_told_by_a_clock_ahead_is_taken_over_too,
+            a_dead_holders_solves_come_in_their_turn,
             a_dead_holders_backoff_is_kept,
             a_released_solve_is_free_at_once,
             a_released_intent_is_not_sent_again,
@@ -168,11 +171,14 @@ macro_rules! conformance {
         ]);
         $crate::conformance!(@ $open, sweep, [
             an_unsent_solve_dies_at_the_deadline,
+            account_trouble_is_named_and_buries_nothing,
             a_sent_solve_goes_on_after_the_deadline_and_closes_its_letter,
             an_ambiguous_solve_keeps_its_stage_at_the_deadline,
             a_token_not_fetched_by_the_deadline_serves_the_next,
             a_token_that_died_unfetched_is_wasted_once,
             a_token_that_died_in_stock_is_wasted,
+            a_shared_answer_that_aged_out_is_not_wasted,
+            a_key_used_anew_outlives_its_first_claim,
             a_sweep_is_limited,
             old_records_are_dropped_and_numbers_go_on,
         ]);
@@ -184,6 +190,7 @@ macro_rules! conformance {
             totals_are_by_day_and_worker,
             dead_letters_are_listed_and_found,
             the_story_of_a_claim_is_told_in_order,
+            a_story_does_not_tell_of_others_who_joined,
             the_ledger_is_read_in_pieces,
             stock_levels_count_what_is_usable,
             notes_are_entries,

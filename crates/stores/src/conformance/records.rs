@@ -185,6 +185,19 @@ pub async fn the_story_of_a_claim_is_told_in_order(world: World) {
     assert!(story.iter().any(|entry| matches!(entry.event, Event::Ready { .. })));
 }
 
+pub async fn a_story_does_not_tell_of_others_who_joined(world: World) {
+    let first = world.open(world.image(b"a picture")).await;
+    let mut new = world.image(b"a picture");
+    new.worker = WorkerName::new("bob").unwrap();
+    world.admit(new.clone()).await;
+    world.submit(&first, "t1").await;
+    world.tell(first.solve.unwrap(), 1, world.solved("t1")).await;
+    let story = world.records.explain(new.id).await.unwrap();
+    assert!(story.iter().any(|entry| matches!(entry.event, Event::Ready { .. })));
+    assert!(story.iter().all(|entry| entry.claim.is_none_or(|claim| claim == new.id)));
+    assert_eq!(story.iter().filter(|entry| entry.claim == Some(new.id)).count(), 2);
+}
+
 pub async fn the_ledger_is_read_in_pieces(world: World) {
     for name in ["t1", "t2", "t3"] {
         let claim = world.serve(world.turnstile("a"), name).await;

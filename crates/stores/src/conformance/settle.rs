@@ -117,6 +117,9 @@ pub async fn a_late_task_id_after_authorise_is_harvested_apart(world: World) {
     assert!(told.fresh && orphan == lease.solve.id.orphan(1));
     let again = world.tell(lease.solve.id, 1, accepted("t1")).await;
     assert!(!again.fresh && again.orphan.is_none());
+    // One attempt has one task: another name for it does not take the first one's place.
+    let other = world.tell(lease.solve.id, 1, accepted("t9")).await;
+    assert!(!other.fresh && other.orphan.is_none());
     let holder = world.holder(7).await;
     let harvest = world.lease(holder).await.remove(0);
     assert_eq!((harvest.solve.id, harvest.solve.stage), (orphan, Stage::Overdue));

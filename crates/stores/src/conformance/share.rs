@@ -4,6 +4,7 @@ use domain::{
     claim::{Admission, Claim, ClaimState, NewClaim, Source},
     ledger::Event,
     money::Money,
+    ports::Note,
     retry::Verdict,
     solve::Stage,
 };
@@ -33,11 +34,11 @@ pub async fn a_shared_answer_serves_all_who_wait_and_all_who_come(world: World) 
     world.submit(&first, "t1").await;
     let told = world.tell(first.solve.unwrap(), 1, world.solved("t1")).await;
     assert_eq!(told.ended, [first.id, second.id]);
-    for n in 0..3 {
+    for _ in 0..3 {
         let Admission::Stocked(claim) = world.admit(world.image(PICTURE)).await else {
             panic!("not stocked")
         };
-        assert_eq!((token_of(&claim), n < 3), (Some("token-t1"), true));
+        assert_eq!(token_of(&claim), Some("token-t1"));
         assert_eq!(claim.source, Some(Source::Stock));
     }
     assert_eq!(world.find(&first).await.source, Some(Source::Upstream));
@@ -86,4 +87,19 @@ pub async fn all_joined_claims_fail_with_one_dead_letter(world: World) {
     let letter = world.records.dead_letter(first.solve.unwrap()).await.unwrap().unwrap();
     assert_eq!((letter.claims, letter.cost), (vec![first.id, second.id], Some(PRICE)));
     assert_eq!(world.count(|event| matches!(event, Event::DeadLettered { .. })).await, 1);
+}
+
+pub async fn a_shared_answer_reported_bad_serves_nobody_else(world: World) {
+    let first = world.serve(world.image(PICTURE), "t1").await;
+    let report = |good| Note {
+        claim: Some(first.id),
+        worker: first.worker.clone(),
+        project: first.project.clone(),
+        kind: Some(first.kind.clone()),
+        event: Event::Reported { good },
+    };
+    world.store.note(report(true), world.now()).await.unwrap();
+    assert!(matches!(world.admit(world.image(PICTURE)).await, Admission::Stocked(_)));
+    world.store.note(report(false), world.now()).await.unwrap();
+    assert!(matches!(world.admit(world.image(PICTURE)).await, Admission::Opened(_)));
 }

@@ -1,15 +1,16 @@
 //! What time does.
 
 use domain::{
-    claim::{Admission, ClaimState, Delivery},
+    claim::{Admission, Claim, ClaimState, Delivery},
     dead_letter::Closing,
     ledger::Event,
-    ports::Scope,
+    money::Money,
+    ports::{Scope, SweepAsk},
     retry::own,
     solve::{Decision, Stage},
 };
 
-use super::world::{World, named, token_of};
+use super::world::{PRICE, World, named, token_of};
 
 pub async fn an_unsent_solve_dies_at_the_deadline(world: World) {
     let claim = world.open(world.turnstile("a")).await;
@@ -26,6 +27,22 @@ pub async fn an_unsent_solve_dies_at_the_deadline(world: World) {
     assert!(world.sweep().await.lapsed.is_empty());
 }
 
+pub async fn account_trouble_is_named_and_buries_nothing(world: World) {
+    let unsent = world.open(world.turnstile("a")).await;
+    let sent = world.open(world.turnstile("b")).await;
+    world.submit(&sent, "t1").await;
+    world.pass(120);
+    let trouble = Some("ERROR_ZERO_BALANCE".into());
+    world.store.sweep(SweepAsk { limit: 9, trouble }, world.now()).await.unwrap();
+    let (unsent, sent) = (world.find(&unsent).await, world.find(&sent).await);
+    let code = |claim: &Claim| claim.code.as_ref().unwrap().to_string();
+    assert_eq!((code(&unsent), code(&sent)), ("ERROR_ZERO_BALANCE".into(), own::DEADLINE.into()));
+    assert!(world.records.dead_letter(unsent.solve.unwrap()).await.unwrap().is_none());
+    // What was sent lapsed by itself: it may be paid, and nobody knows yet what it costs.
+    let letter = world.records.dead_letter(sent.solve.unwrap()).await.unwrap().unwrap();
+    assert_eq!((letter.cost, sent.cost, unsent.cost), (None, None, Some(Money::ZERO)));
+}
+
 pub async fn a_sent_solve_goes_on_after_the_deadline_and_closes_its_letter(world: World) {
     let claim = world.open(world.turnstile("a")).await;
     let lease = world.submit(&claim, "t1").await;
@@ -36,7 +53,7 @@ pub async fn a_sent_solve_goes_on_after_the_deadline_and_closes_its_letter(world
     assert!(world.records.dead_letter(lease.solve.id).await.unwrap().unwrap().closed.is_none());
     world.tell(lease.solve.id, 1, world.solved("t1")).await;
     let letter = world.records.dead_letter(lease.solve.id).await.unwrap().unwrap();
-    assert_eq!(letter.closed.unwrap().how, Closing::LateAnswer);
+    assert_eq!((letter.closed.unwrap().how, letter.cost), (Closing::LateAnswer, Some(PRICE)));
     assert_eq!(world.find(&claim).await.state, ClaimState::Lapsed);
     assert!(matches!(world.admit(world.turnstile("a")).await, Admission::Stocked(_)));
 }
@@ -91,13 +108,41 @@ pub async fn a_token_that_died_in_stock_is_wasted(world: World) {
     assert!(world.records.stock_levels(world.now()).await.unwrap().is_empty());
 }
 
+pub async fn a_shared_answer_that_aged_out_is_not_wasted(world: World) {
+    world.serve(world.image(b"a picture"), "t1").await;
+    world.pass(241);
+    assert_eq!(world.sweep().await.wasted, 0);
+    assert!(matches!(world.admit(world.image(b"a picture")).await, Admission::Opened(_)));
+}
+
+pub async fn a_key_used_anew_outlives_its_first_claim(world: World) {
+    let keyed = |world: &World| {
+        let mut new = world.turnstile("a");
+        new.key = named(&new, "k");
+        new
+    };
+    let first = world.serve(keyed(&world), "t1").await;
+    world.fetch(&first).await;
+    world.pass(90 * 86_400 - 3600);
+    let second = world.open(keyed(&world)).await;
+    world.pass(3600);
+    world.store.withdraw(second.id, world.now()).await.unwrap();
+    world.sweep().await;
+    assert!(world.store.find_claim(first.id).await.unwrap().is_none());
+    match world.admit(keyed(&world)).await {
+        Admission::Replayed(claim) => assert_eq!(claim.id, second.id),
+        other => panic!("{other:?}"),
+    }
+}
+
 pub async fn a_sweep_is_limited(world: World) {
     for _ in 0..5 {
         world.open(world.turnstile("a")).await;
     }
     world.pass(120);
     for expected in [2, 2, 1, 0] {
-        let swept = world.store.sweep(2, world.now()).await.unwrap();
+        let swept =
+            world.store.sweep(SweepAsk { limit: 2, trouble: None }, world.now()).await.unwrap();
         assert_eq!(swept.lapsed.len(), expected);
     }
 }

@@ -17,7 +17,7 @@ use domain::{
     lease::{Holder, Lease},
     ledger::{Entry, Event},
     money::Money,
-    ports::{LeaseAsk, Records, Settled, Store, Swept},
+    ports::{LeaseAsk, Records, Settled, Store, SweepAsk, Swept},
     retry::Verdict,
     secret::Secret,
     site::PageUrl,
@@ -149,7 +149,7 @@ impl World {
 
     /// Sweeps everything.
     pub async fn sweep(&self) -> Swept {
-        self.store.sweep(1000, self.now()).await.unwrap()
+        self.store.sweep(SweepAsk { limit: 1000, trouble: None }, self.now()).await.unwrap()
     }
 
     // === the driver's part ===
@@ -269,7 +269,7 @@ pub fn task(name: &str) -> TaskId {
 
 /// The provider took it.
 pub fn accepted(name: &str) -> Fact {
-    Fact::Accepted { task: task(name) }
+    Fact::Accepted { task: task(name), sent_at: Timestamp::from_millis(NOON) }
 }
 
 /// The provider did not take it.

@@ -16,7 +16,6 @@ mod tests;
 
 use std::{
     fmt,
-    fs::File,
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -33,7 +32,7 @@ use domain::{
     ledger::{Entry, Total},
     ports::{
         ActiveSolve, ClaimFilter, DeadLetterFilter, LeaseAsk, Note, Paged, Records, Scope, Settled,
-        StockLevel, Store, StoreError, Swept, TotalsAsk, Withdrawal,
+        StockLevel, Store, StoreError, SweepAsk, Swept, TotalsAsk, Withdrawal,
     },
     solve::{Decision, Fact, Refused, Solve},
     time::Timestamp,
@@ -54,12 +53,11 @@ const ROWS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("rows");
 
 /// A store in a directory of its own, for one process.
 pub struct EmbeddedStore {
-    // In this order: the writer ends, the file is closed, the directory is free.
+    // Before the rest: the writer ends, then the file is closed, then the directory is free.
     writer: Writer,
     shared: Arc<Shared>,
     dir: PathBuf,
     fsyncs: Arc<AtomicU64>,
-    _lock: File,
     #[cfg(test)]
     broken: Arc<std::sync::atomic::AtomicBool>,
 }
@@ -74,7 +72,7 @@ impl EmbeddedStore {
     pub fn open(dir: impl AsRef<Path>) -> Result<Self, OpenError> {
         let dir = dir.as_ref().to_owned();
         let opened = open::open(&dir)?;
-        let shared = Arc::new(Shared::new(opened.database));
+        let shared = Arc::new(Shared::new(opened.database, opened.lock));
         let writer = Writer::start(Arc::clone(&shared))
             .map_err(|source| OpenError::Directory { dir: dir.clone(), source })?;
         Ok(Self {
@@ -82,7 +80,6 @@ impl EmbeddedStore {
             shared,
             dir,
             fsyncs: opened.fsyncs,
-            _lock: opened.lock,
             #[cfg(test)]
             broken: opened.broken,
         })
@@ -199,8 +196,8 @@ impl Store for EmbeddedStore {
         self.writer.ask(move |rows| rules::note(rows, &note, now)).await
     }
 
-    async fn sweep(&self, limit: usize, now: Timestamp) -> Result<Swept, StoreError> {
-        self.writer.ask(move |rows| rules::sweep(rows, limit, now)).await
+    async fn sweep(&self, ask: SweepAsk, now: Timestamp) -> Result<Swept, StoreError> {
+        self.writer.ask(move |rows| rules::sweep(rows, &ask, now)).await
     }
 }
 

@@ -33,6 +33,8 @@ impl<R> OpenRows<R> {
 }
 
 impl<R: ReadableTable<&'static [u8], &'static [u8]>> Shelf for OpenRows<R> {
+    const BACKEND: &'static str = NAME;
+
     fn get<T: Table>(&self, key: &T::Key) -> Result<Option<T::Value>, StoreError> {
         let key = key_bytes::<T>(key);
         match self.rows.get(key.as_slice()).map_err(failed)? {

@@ -3,6 +3,7 @@
 
 use std::{
     any::Any,
+    fs::File,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, OnceLock,
@@ -33,10 +34,21 @@ pub(super) struct Writer {
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) database: Database,
+    /// The directory's: let go only after the file is closed, whoever reads last.
+    _lock: File,
     pub(super) commits: AtomicU64,
     pub(super) decisions: AtomicU64,
-    /// Set once, when the disk failed: after a failed fsync nobody knows what is on it.
-    broken: OnceLock<String>,
+    /// Set once: after a failed fsync, or on a page that cannot be, nobody knows what is on the disk.
+    stopped: OnceLock<Stop>,
+}
+
+/// Why the store stopped.
+#[derive(Debug)]
+enum Stop {
+    /// The disk failed.
+    Disk(String),
+    /// Something panicked on what it read.
+    Panic(String),
 }
 
 /// A decision that waits for its turn. It may be made more than once before it is committed.
@@ -61,7 +73,7 @@ enum Ended {
     /// A decision failed; nothing was written.
     Refused,
     /// The store cannot go on.
-    Broken(String),
+    Stopped(Stop),
 }
 
 /// Decisions in one transaction at most: beyond this a commit only takes longer.
@@ -107,28 +119,31 @@ impl Drop for Writer {
 // === impl Shared ===
 
 impl Shared {
-    pub(super) fn new(database: Database) -> Self {
+    pub(super) fn new(database: Database, lock: File) -> Self {
         Self {
             database,
+            _lock: lock,
             commits: AtomicU64::new(0),
             decisions: AtomicU64::new(0),
-            broken: OnceLock::new(),
+            stopped: OnceLock::new(),
         }
     }
 
-    /// Refuses everything after the disk failed.
+    /// Refuses everything once the store has stopped.
     pub(super) fn check(&self) -> Result<(), StoreError> {
-        match self.broken.get() {
-            Some(why) => Err(unavailable(why.clone())),
+        match self.stopped.get() {
+            Some(Stop::Disk(why)) => Err(unavailable(format!(
+                "{why}; nothing is written any more: check the disk, then restart"
+            ))),
+            Some(Stop::Panic(why)) => Err(corrupt("file", format!("{why}; restart to check it"))),
             None => Ok(()),
         }
     }
 
-    fn break_down(&self, why: &str) {
-        let said = format!("{why}; nothing is written any more: check the disk, then restart");
-        tracing::error!(why = %said, "the embedded store stopped");
+    fn stop(&self, why: Stop) {
+        tracing::error!(?why, "the embedded store stopped");
         // The first cause stands.
-        self.broken.get_or_init(|| said);
+        self.stopped.get_or_init(|| why);
     }
 }
 
@@ -177,7 +192,7 @@ fn write_crowd(shared: &Shared, mut crowd: Vec<Box<dyn Job>>) {
             }
             // A failure of its own is the answer.
             Ended::Durable | Ended::Refused => {}
-            Ended::Broken(why) => shared.break_down(&why),
+            Ended::Stopped(why) => shared.stop(why),
         }
     }
     for job in crowd {
@@ -190,8 +205,8 @@ fn write_once(shared: &Shared, crowd: &mut [Box<dyn Job>]) -> Ended {
     let written = catch_unwind(AssertUnwindSafe(|| transact(shared, crowd)));
     match written {
         Ok(Ok(ended)) => ended,
-        Ok(Err(why)) => Ended::Broken(why.to_string()),
-        Err(panic) => Ended::Broken(said(&panic)),
+        Ok(Err(why)) => Ended::Stopped(Stop::Disk(why.to_string())),
+        Err(panic) => Ended::Stopped(Stop::Panic(said(&panic))),
     }
 }
 
@@ -220,5 +235,5 @@ pub(super) fn guarded<T>(read: impl FnOnce() -> Result<T, StoreError>) -> Result
 pub(super) fn said(panic: &Box<dyn Any + Send>) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-    format!("the file could not be understood ({})", text.unwrap_or("no reason given"))
+    format!("something impossible was met ({})", text.unwrap_or("no reason given"))
 }

@@ -106,8 +106,7 @@ fn still_known(rule: &KeyRule, claim: &Claim, now: Timestamp) -> bool {
     match rule {
         KeyRule::Named(_) => now < ended_at.plus(KEY_KEPT),
         KeyRule::Derived { window, .. } => {
-            claim.state == ClaimState::Served
-                && now < ended_at.plus(*window)
+            now < ended_at.plus(*window)
                 && claim.token.as_ref().is_some_and(|token| token.is_usable(now))
         }
         KeyRule::Own => false,
@@ -201,11 +200,7 @@ fn join<S: ShelfMut>(
     claim.solve = Some(before.id);
     step.tell_with(&claim, Event::Joined, saving(new));
     let mut solve = before.clone();
-    solve.claims.push(claim.id);
-    if solve.stage == Stage::Overdue {
-        // Somebody wants it again.
-        solve.stage = Stage::Submitted;
-    }
+    solve.join(claim.id, claim.deadline);
     keep::solve(step.shelf, before, &solve)?;
     remember(step, new, &claim)?;
     Ok(claim)
@@ -305,6 +300,7 @@ fn solve_of(new: &NewClaim, now: Timestamp) -> Solve {
         nonce: None,
         task: None,
         opened_at: now,
+        wanted_until: new.deadline,
         accepted_at: None,
         due: now,
         authorised: 0,

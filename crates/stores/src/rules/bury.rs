@@ -88,7 +88,7 @@ pub(super) fn write_letter<S: ShelfMut>(
         code: code.clone(),
         attempts: solve.attempt,
         causes: solve.failures.clone(),
-        cost: solve.spent(),
+        cost: Effort::so_far(solve).cost,
         died_at: step.now,
         closed: None,
     };
@@ -113,10 +113,14 @@ pub(super) fn close_letter<S: ShelfMut>(
     step: &mut Step<'_, S>,
     solve: &Solve,
     id: SolveId,
+    price: Option<Money>,
 ) -> Result<(), StoreError> {
     let Some(mut letter) = step.shelf.get::<DeadLetters>(&id)? else { return Ok(()) };
     if letter.closed.is_some() {
         return Ok(());
+    }
+    if id == solve.id {
+        letter.cost = Effort::of(solve, price).cost;
     }
     letter.closed = Some(Closed { at: step.now, how: Closing::LateAnswer });
     let mut about = About::from(solve);
@@ -128,5 +132,5 @@ pub(super) fn close_letter<S: ShelfMut>(
 fn learn(letter: &mut DeadLetter, solve: &Solve) {
     letter.attempts = solve.attempt;
     letter.causes.clone_from(&solve.failures);
-    letter.cost = solve.spent();
+    letter.cost = Effort::so_far(solve).cost;
 }

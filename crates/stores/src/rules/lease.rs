@@ -103,7 +103,7 @@ fn take<S: ShelfMut>(
     let challenge = step
         .shelf
         .get::<Challenges>(&id)?
-        .ok_or_else(|| missing("challenges", format!("the challenge of {id} is gone")))?;
+        .ok_or_else(|| missing::<S>("challenges", format!("the challenge of {id} is gone")))?;
     Ok(Some(Lease { holder, fence: solve.fence, solve, challenge }))
 }
 

@@ -33,7 +33,9 @@ pub(crate) use withdraw::withdraw;
 
 use domain::ports::StoreError;
 
+use crate::shelf::Shelf;
+
 /// Something a record points at is not there.
-fn missing(what: &'static str, why: String) -> StoreError {
-    StoreError::Corrupt { backend: "shelf", what, source: why.into() }
+fn missing<S: Shelf>(what: &'static str, why: String) -> StoreError {
+    StoreError::Corrupt { backend: S::BACKEND, what, source: why.into() }
 }

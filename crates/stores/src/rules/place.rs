@@ -209,9 +209,9 @@ impl Effort {
     /// Somebody else's.
     pub(super) const NONE: Self = Self { origin: None, attempts: 0, polls: 0, cost: None };
 
-    /// What `solve` took without bringing anything.
+    /// What `solve` took without bringing anything; unknown while an attempt is out.
     pub(super) fn so_far(solve: &Solve) -> Self {
-        Self::of(solve, Some(Money::ZERO))
+        Self::of(solve, (!solve.is_paying()).then_some(Money::ZERO))
     }
 
     /// What `solve` took, with the price of its last attempt.

@@ -33,9 +33,9 @@ pub(crate) fn settle<S: ShelfMut>(
     fact: &Fact,
     now: Timestamp,
 ) -> Result<Settled, StoreError> {
-    let before = shelf
-        .get::<Solves>(&id)?
-        .ok_or_else(|| missing("solves", format!("a fact came about the unknown solve {id}")))?;
+    let before = shelf.get::<Solves>(&id)?.ok_or_else(|| {
+        missing::<S>("solves", format!("a fact came about the unknown solve {id}"))
+    })?;
     let mut solve = before.clone();
     let mut step = Step::new(shelf, now);
     let mut orphan = None;
@@ -45,8 +45,8 @@ pub(crate) fn settle<S: ShelfMut>(
             follow(&mut step, &before, &mut solve, (attempt, fact), events)?;
             true
         }
-        Learned::Orphaned { task } => {
-            orphan = adopt(&mut step, &solve, attempt, task)?;
+        Learned::Orphaned { task, sent_at } => {
+            orphan = adopt(&mut step, &solve, attempt, (task, sent_at))?;
             orphan.is_some()
         }
     };
@@ -75,7 +75,7 @@ fn learn<S: Shelf>(
     if attempt == 0 || attempt > solve.attempt {
         return Ok(Learned::Known);
     }
-    let Fact::Accepted { task } = fact else { return Ok(solve.learn(attempt, fact, now)) };
+    let Fact::Accepted { task, .. } = fact else { return Ok(solve.learn(attempt, fact, now)) };
     Ok(match owner(shelf, task, solve.id, attempt)? {
         Owner::Nobody => solve.learn(attempt, fact, now),
         Owner::This => Learned::Known,
@@ -121,7 +121,7 @@ fn follow<S: ShelfMut>(
         let more = unsaid(&event, solve, step.now);
         step.tell_with(&*solve, event, more);
     }
-    if let (Fact::Accepted { task }, Stage::Submitted | Stage::Overdue) = (fact, solve.stage) {
+    if let (Fact::Accepted { task, .. }, Stage::Submitted | Stage::Overdue) = (fact, solve.stage) {
         step.shelf.put::<Tasks>(Text::new(task.as_str()), (solve.id, attempt))?;
     }
     if solve.stage == Stage::Queued && solve.claims.is_empty() && solve.origin != Origin::Refill {
@@ -187,9 +187,9 @@ fn ripen<S: ShelfMut>(
         return bury(step, solve, claims, &Code::from(TOKEN_EXPIRED), &effort);
     }
     place::harvest(step, solve, claims.first().copied(), token)?;
-    close_letter(step, solve, solve.id)?;
+    close_letter(step, solve, solve.id, solved.cost)?;
     match solve.origin {
-        Origin::Orphan(parent) => close_letter(step, solve, parent),
+        Origin::Orphan(parent) => close_letter(step, solve, parent, solved.cost),
         Origin::Claim(_) | Origin::Revived(_) | Origin::Refill => Ok(()),
     }
 }
@@ -201,7 +201,7 @@ fn adopt<S: ShelfMut>(
     step: &mut Step<'_, S>,
     parent: &Solve,
     attempt: u32,
-    task: TaskId,
+    (task, sent_at): (TaskId, Timestamp),
 ) -> Result<Option<SolveId>, StoreError> {
     let id = parent.id.orphan(attempt);
     let Some(challenge) = step.shelf.get::<Challenges>(&parent.id)? else { return Ok(None) };
@@ -222,7 +222,7 @@ fn adopt<S: ShelfMut>(
         nonce: None,
         task: Some(task),
         opened_at: step.now,
-        accepted_at: Some(step.now),
+        accepted_at: Some(sent_at),
         due: step.now,
         authorised: 0,
         recoveries: 0,

@@ -7,7 +7,7 @@ use domain::{
     claim::{Claim, ClaimState},
     fingerprint::Fingerprint,
     id::{ClaimId, SolveId},
-    ports::{StoreError, Swept},
+    ports::{StoreError, SweepAsk, Swept},
     retry::{Code, own},
     solve::Stage,
     time::Timestamp,
@@ -26,15 +26,16 @@ use super::{
     withdraw::{give_back, unfetched},
 };
 
-/// Sweeps at most `limit` records of each sort.
+/// Sweeps as asked.
 pub(crate) fn sweep<S: ShelfMut>(
     shelf: &mut S,
-    limit: usize,
+    ask: &SweepAsk,
     now: Timestamp,
 ) -> Result<Swept, StoreError> {
+    let limit = ask.limit;
     let mut step = Step::new(shelf, now);
     let mut swept = Swept::default();
-    lapse_watched(&mut step, limit, &mut swept)?;
+    lapse_watched(&mut step, ask, &mut swept)?;
     swept.wasted += clear_stock(&mut step, limit)?;
     swept.dropped = garbage::drop_old(step.shelf, limit, now)?;
     step.finish()?;
@@ -43,17 +44,17 @@ pub(crate) fn sweep<S: ShelfMut>(
 
 fn lapse_watched<S: ShelfMut>(
     step: &mut Step<'_, S>,
-    limit: usize,
+    ask: &SweepAsk,
     swept: &mut Swept,
 ) -> Result<(), StoreError> {
     let least = (Timestamp::default(), ClaimId::from_number(0));
     let most = (step.now, ClaimId::from_number(u64::MAX));
-    let rows = step.shelf.scan::<Watched>(least..=most, Order::Rising, limit)?;
+    let rows = step.shelf.scan::<Watched>(least..=most, Order::Rising, ask.limit)?;
     let mut served = Vec::new();
     for ((_, id), ()) in rows {
         let claim = keep::named_claim(step.shelf, id)?;
         if claim.state == ClaimState::Waiting {
-            lapse_waiting(step, &claim)?;
+            lapse_waiting(step, &claim, ask.trouble.as_ref())?;
             swept.lapsed.push(id);
         } else {
             served.push(claim);
@@ -66,16 +67,23 @@ fn lapse_watched<S: ShelfMut>(
     Ok(())
 }
 
-fn lapse_waiting<S: ShelfMut>(step: &mut Step<'_, S>, before: &Claim) -> Result<(), StoreError> {
-    let code = Code::from(own::DEADLINE);
+fn lapse_waiting<S: ShelfMut>(
+    step: &mut Step<'_, S>,
+    before: &Claim,
+    trouble: Option<&Code>,
+) -> Result<(), StoreError> {
+    let deadline = Code::from(own::DEADLINE);
     let Some(id) = before.solve else {
-        bury::end(step, before, ClaimState::Lapsed, Some(code), &Effort::NONE)?;
+        bury::end(step, before, ClaimState::Lapsed, Some(deadline), &Effort::NONE)?;
         return Ok(());
     };
-    let effort = Effort::so_far(&keep::named_solve(step.shelf, id)?);
-    bury::end(step, before, ClaimState::Lapsed, Some(code.clone()), &effort)?;
-    match place::leave(step, before.id, id, own::DEADLINE)? {
-        Some(solve) if solve.stage != Stage::Ready => {
+    let solve = keep::named_solve(step.shelf, id)?;
+    // Only what could not even be sent lapses because of the account.
+    let trouble = trouble.filter(|_| solve.stage == Stage::Queued);
+    let code = trouble.cloned().unwrap_or(deadline);
+    bury::end(step, before, ClaimState::Lapsed, Some(code.clone()), &Effort::so_far(&solve))?;
+    match place::leave(step, before.id, id, code.as_str())? {
+        Some(solve) if solve.stage != Stage::Ready && trouble.is_none() => {
             bury::write_letter(step, &solve, before.id, &[before.id], &code)
         }
         Some(_) | None => Ok(()),
