@@ -9,7 +9,11 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::{challenge::Challenge, id::SHARDS, id::WorkerName};
+use crate::{
+    challenge::{Challenge, Sharing},
+    id::SHARDS,
+    id::WorkerName,
+};
 
 /// Equal fingerprints are interchangeable challenges.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -53,8 +57,10 @@ impl Fingerprint {
         if let Some(pageurl) = challenge.pageurl() {
             form.field(PAGEURL, &[pageurl.as_str().as_bytes()]);
         }
+        // A bound token works with its own proxy only, whatever the site says.
+        let ignores_proxy = identity.ignores_proxy && challenge.kind().sharing() != Sharing::Bound;
         for (name, value) in challenge.params() {
-            let left_out = identity.ignores_proxy && matches!(name.as_str(), "proxy" | "proxytype");
+            let left_out = ignores_proxy && matches!(name.as_str(), "proxy" | "proxytype");
             if !left_out {
                 form.field(PARAM, &[name.as_bytes(), value.as_bytes()]);
             }

@@ -187,10 +187,10 @@ const UNKNOWN: Rule = charge(rule("(any other code)", Permanent, 0), None);
 // === impl Code ===
 
 impl Code {
-    /// Keeps at most 100 printable characters.
+    /// Keeps at most 256 printable characters: more than any code has, a URL in its place included.
     pub fn new(text: impl AsRef<str>) -> Self {
         let printable = |c: &char| !c.is_control();
-        Self(text.as_ref().chars().filter(printable).take(100).collect())
+        Self(text.as_ref().chars().filter(printable).take(256).collect())
     }
 
     /// The code as text.

@@ -104,7 +104,9 @@ pub struct Solve {
     pub task: Option<TaskId>,
     /// When it was opened.
     pub opened_at: Timestamp,
-    /// When the provider accepted the current attempt.
+    /// The latest deadline of its claims: afterwards nobody wants it.
+    pub wanted_until: Timestamp,
+    /// When the current attempt, since accepted, was sent: its answer cannot be older.
     pub accepted_at: Option<Timestamp>,
     /// When it is to be looked at next.
     pub due: Timestamp,
@@ -161,6 +163,8 @@ pub enum Fact {
     Accepted {
         /// The provider's name.
         task: TaskId,
+        /// When the submission left: the earliest moment its answer can be made.
+        sent_at: Timestamp,
     },
     /// Bytes left and no valid reply came.
     ReplyLost {
@@ -226,6 +230,8 @@ pub enum Learned {
     Orphaned {
         /// The provider's name for it.
         task: TaskId,
+        /// When its submission left.
+        sent_at: Timestamp,
     },
 }
 
@@ -287,6 +293,20 @@ impl Solve {
         self.failures.iter().map(|failure| failure.cost).sum()
     }
 
+    /// One more claim waits for it; a harvest becomes wanted work again.
+    pub fn join(&mut self, claim: ClaimId, deadline: Timestamp) {
+        self.claims.push(claim);
+        self.wanted_until = self.wanted_until.max(deadline);
+        if self.stage == Stage::Overdue {
+            self.stage = Stage::Submitted;
+        }
+    }
+
+    /// Whether an attempt is out whose cost is not settled yet.
+    pub fn is_paying(&self) -> bool {
+        matches!(self.stage, Stage::Intent | Stage::Submitted | Stage::Overdue | Stage::Ambiguous)
+    }
+
     /// Takes it for `holder`. A dead holder's intent becomes ambiguous: its bytes may have left.
     pub fn take(&mut self, holder: HolderId, now: Timestamp) -> Vec<Event> {
         let taken_from = self.holder.replace(holder);
@@ -318,7 +338,7 @@ impl Solve {
             (Decision::Authorise { due }, Stage::Ambiguous)
                 if !self.claims.is_empty() && self.authorised == 0 =>
             {
-                Ok(vec![self.authorise(*due)])
+                Ok(vec![self.authorise(*due, now)])
             }
             (Decision::WriteOff, Stage::Ambiguous) => {
                 let mut events = vec![Event::WrittenOff { attempt: self.attempt }];
@@ -340,7 +360,9 @@ impl Solve {
         Event::Intent { attempt: self.attempt, nonce, fence: self.fence }
     }
 
-    fn authorise(&mut self, due: Timestamp) -> Event {
+    fn authorise(&mut self, due: Timestamp, now: Timestamp) -> Event {
+        // The lost attempt may have been charged: from here on nobody knows what the solve costs.
+        self.note_failure(own::AMBIGUOUS.into(), None, now);
         self.stage = Stage::Queued;
         self.authorised += 1;
         self.due = due;
@@ -351,11 +373,11 @@ impl Solve {
     pub fn learn(&mut self, attempt: u32, fact: &Fact, now: Timestamp) -> Learned {
         let current = attempt == self.attempt;
         match (fact, self.stage) {
-            (Fact::Accepted { task }, Stage::Intent | Stage::Ambiguous) if current => {
-                Learned::Moved(vec![self.accept(task.clone(), now)])
+            (Fact::Accepted { task, sent_at }, Stage::Intent | Stage::Ambiguous) if current => {
+                Learned::Moved(vec![self.accept(task.clone(), *sent_at, now)])
             }
-            (Fact::Accepted { task }, _) if self.task.as_ref() != Some(task) => {
-                Learned::Orphaned { task: task.clone() }
+            (Fact::Accepted { task, sent_at }, _) if self.task.as_ref() != Some(task) => {
+                Learned::Orphaned { task: task.clone(), sent_at: *sent_at }
             }
             (Fact::NotAccepted { code, verdict }, Stage::Intent | Stage::Ambiguous) if current => {
                 let mut events = vec![Event::NotAccepted { attempt, code: code.clone() }];
@@ -402,10 +424,10 @@ impl Solve {
         }
     }
 
-    fn accept(&mut self, task: TaskId, now: Timestamp) -> Event {
+    fn accept(&mut self, task: TaskId, sent_at: Timestamp, now: Timestamp) -> Event {
         self.stage = if self.claims.is_empty() { Stage::Overdue } else { Stage::Submitted };
         self.task = Some(task.clone());
-        self.accepted_at = Some(now);
+        self.accepted_at = Some(sent_at);
         self.due = now;
         Event::Accepted { attempt: self.attempt, task }
     }

@@ -424,7 +424,7 @@ fn task(name: &str) -> TaskId {
 }
 
 fn accepted(name: &str) -> Fact {
-    Fact::Accepted { task: task(name) }
+    Fact::Accepted { task: task(name), sent_at: NOW }
 }
 
 fn not_accepted(verdict: Verdict) -> Fact {

@@ -251,6 +251,7 @@ fn told_of_claim(refusal: &ClaimRefusal) -> (StatusCode, &'static str) {
         }
         ClaimRefusal::Key(_) => (StatusCode::BAD_REQUEST, "bad_idempotency_key"),
         ClaimRefusal::OverBudget { .. } => (StatusCode::TOO_MANY_REQUESTS, "budget_exceeded"),
+        ClaimRefusal::Busy(_) => (StatusCode::TOO_MANY_REQUESTS, "busy"),
         ClaimRefusal::Draining => (StatusCode::SERVICE_UNAVAILABLE, "draining"),
         ClaimRefusal::Store(_) => STORE_AWAY,
     }
@@ -310,6 +311,7 @@ pub(crate) fn code_of_claim(refused: &ClaimRefusal) -> Code {
         ClaimRefusal::KeyMismatch(_) => code::ERROR_IDEMPOTENCY_MISMATCH.into(),
         ClaimRefusal::Key(_) => code::ERROR_BAD_PARAMETERS.into(),
         ClaimRefusal::OverBudget { .. } => code::ERROR_BUDGET_EXCEEDED.into(),
+        ClaimRefusal::Busy(_) => code::ERROR_NO_SLOT_AVAILABLE.into(),
         ClaimRefusal::Draining | ClaimRefusal::Store(_) => code::ERROR_SERVER_ERROR.into(),
     }
 }

@@ -1,6 +1,7 @@
 //! The plain status page: server-rendered, escaped, no script, no secret; works in any browser.
 
 use axum::{
+    Extension,
     extract::State,
     http::{HeaderValue, header},
     response::{IntoResponse, Response},
@@ -12,15 +13,17 @@ use domain::{
 use engine::Health;
 use maud::{DOCTYPE, Markup, html};
 
-use crate::Doors;
+use crate::{Doors, peer::Peer};
 
 const STYLE: &str = include_str!("status/style.css");
 
 /// `GET /`.
-pub(crate) async fn page(State(doors): State<Doors>) -> Response {
+pub(crate) async fn page(State(doors): State<Doors>, peer: Option<Extension<Peer>>) -> Response {
     let health = doors.engine().health();
-    let today = today(&doors).await;
-    let body = render(&health, today.as_ref()).into_string();
+    // The page wants no key, so what was spent is shown on this machine only.
+    let is_here = peer.is_some_and(|Extension(peer)| peer.address().is_loopback());
+    let sums = if is_here { today(&doors).await } else { Sums::NotHere };
+    let body = render(&health, &sums).into_string();
     let mut response = body.into_response();
     let html = HeaderValue::from_static("text/html; charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, html);
@@ -36,19 +39,25 @@ pub(crate) async fn style() -> Response {
     (kinds, STYLE).into_response()
 }
 
-/// Today's sums; `None` while the store is away.
-async fn today(doors: &Doors) -> Option<Counts> {
+/// Today's sums, as far as they are told.
+enum Sums {
+    Told(Box<Counts>),
+    StoreAway,
+    NotHere,
+}
+
+async fn today(doors: &Doors) -> Sums {
     let day = doors.now().day();
     let ask = TotalsAsk { scope: Scope::All, from: day, to: day };
-    let totals = doors.engine().records().totals(ask).await.ok()?;
+    let Ok(totals) = doors.engine().records().totals(ask).await else { return Sums::StoreAway };
     let mut counts = Counts::default();
     for total in &totals {
         counts.add(&total.counts);
     }
-    Some(counts)
+    Sums::Told(Box::new(counts))
 }
 
-fn render(health: &Health, today: Option<&Counts>) -> Markup {
+fn render(health: &Health, today: &Sums) -> Markup {
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -69,8 +78,9 @@ fn render(health: &Health, today: Option<&Counts>) -> Markup {
                     }
                     h2 { "Today (UTC)" }
                     @match today {
-                        Some(counts) => (sums(counts)),
-                        None => p { "The store is away: no sums right now." },
+                        Sums::Told(counts) => (sums(counts)),
+                        Sums::StoreAway => p { "The store is away: no sums right now." },
+                        Sums::NotHere => p { "Shown on the gateway's own machine; elsewhere ask /v1/stats with a key." },
                     }
                 }
             }
@@ -115,7 +125,7 @@ mod tests {
     fn what_others_say_is_escaped() {
         let troubles = vec!["<svg onload=alert(1)>".to_owned()];
         let health = Health { ready: true, troubles, in_flight: 0, queued: 0 };
-        let page = render(&health, None).into_string();
+        let page = render(&health, &Sums::NotHere).into_string();
         assert!(page.contains("&lt;svg onload") && !page.contains("<svg"), "{page}");
     }
 
@@ -123,6 +133,10 @@ mod tests {
     fn unknown_cost_is_told_apart_from_none() {
         let health = Health { ready: true, troubles: vec![], in_flight: 0, queued: 0 };
         let counts = Counts { cost_unknown: 2, ..Counts::default() };
-        assert!(render(&health, Some(&counts)).into_string().contains("2 of unknown cost"));
+        assert!(
+            render(&health, &Sums::Told(Box::new(counts)))
+                .into_string()
+                .contains("2 of unknown cost")
+        );
     }
 }

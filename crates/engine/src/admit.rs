@@ -74,6 +74,9 @@ pub enum ClaimRefusal {
         /// When it is renewed.
         until: Timestamp,
     },
+    /// Too many wait already.
+    #[error("{0} solves wait for a slot already; ask again later")]
+    Busy(usize),
     /// The process is about to stop.
     #[error("the gateway is draining; ask again in a moment")]
     Draining,
@@ -96,6 +99,10 @@ impl Engine {
         let inner = &*self.0;
         if inner.is_draining() {
             return Err(ClaimRefusal::Draining);
+        }
+        let queued = inner.health.queued();
+        if queued >= inner.config.most_queued {
+            return Err(ClaimRefusal::Busy(queued));
         }
         let ground = match self.ground(&ask) {
             Ok(ground) => ground,

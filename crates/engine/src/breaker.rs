@@ -75,11 +75,28 @@ impl Breaker {
         }
     }
 
+    /// Nothing was sent: had it been the probe, another may be sent at once.
+    pub(crate) fn hand_back(&self, now: Timestamp) {
+        self.reopen(now);
+    }
+
     /// A submission ended without telling anything about the account: a probe has to be sent again.
     pub(crate) fn learned_nothing(&self, now: Timestamp) {
+        self.reopen(now.plus(self.probe_every));
+    }
+
+    fn reopen(&self, until: Timestamp) {
         let mut state = self.lock();
         if let State::Probing { code } = &*state {
-            *state = State::Open { code: code.clone(), until: now.plus(self.probe_every) };
+            *state = State::Open { code: code.clone(), until };
+        }
+    }
+
+    /// The code of the account's trouble.
+    pub(crate) fn code(&self) -> Option<Code> {
+        match &*self.lock() {
+            State::Closed => None,
+            State::Open { code, .. } | State::Probing { code } => Some(code.clone()),
         }
     }
 
@@ -113,6 +130,9 @@ mod tests {
         assert!(breaker.pass(at(60)).is_err(), "the second is not a probe");
         breaker.learned_nothing(at(61));
         assert_eq!(breaker.pass(at(62)), Err(at(121)));
+        assert_eq!(breaker.pass(at(121)), Ok(()));
+        breaker.hand_back(at(122));
+        assert_eq!(breaker.pass(at(122)), Ok(()), "nothing was sent, so the next one is the probe");
         breaker.close();
         assert_eq!((breaker.pass(at(62)), breaker.trouble()), (Ok(()), None));
     }

@@ -39,6 +39,8 @@ pub struct EngineConfig {
     pub probe_every: Duration,
     /// How long paid tasks may finish when draining.
     pub drain_grace: Duration,
+    /// With so many solves waiting for a slot, new claims are refused rather than queued.
+    pub most_queued: usize,
 }
 
 /// When to ask for a task. The learned schedule will be another one of these.
@@ -50,8 +52,9 @@ pub trait Polling: fmt::Debug + Send + Sync + 'static {
     fn most(&self) -> u32;
 }
 
-/// First poll after `first`, then every `interval`, at most `most` of them; the last third spreads out, so that
-/// `most` polls cover the provider's retention.
+/// First poll after `first`, then every `interval`; later polls spread out, to twice and at last six times the interval,
+/// so that `most` of them cover what providers take at the longest. Never over half a minute: a token found later than
+/// that has little of its life left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FixedPolling {
     /// Wait before the first poll.
@@ -64,15 +67,17 @@ pub struct FixedPolling {
     pub most: u32,
 }
 
+const LONGEST_GAP: Duration = Duration::from_secs(30);
+
 impl Polling for FixedPolling {
     fn gap(&self, polls: u32) -> Duration {
-        let steady = self.most - self.most / 3;
         let gap = match polls {
             0 => self.first,
-            n if n < steady => self.interval,
-            n => self.interval.saturating_mul(2u32.saturating_pow((n - steady).min(10) + 1)),
+            n if n * 10 < self.most * 4 => self.interval,
+            n if n * 10 < self.most * 7 => self.interval.saturating_mul(2),
+            _ => self.interval.saturating_mul(6),
         };
-        gap.clamp(self.min_gap, Duration::from_secs(120).max(self.min_gap))
+        gap.clamp(self.min_gap, LONGEST_GAP.max(self.first).max(self.min_gap))
     }
 
     fn most(&self) -> u32 {
@@ -103,6 +108,7 @@ impl Default for EngineConfig {
             harvest: Duration::from_secs(600),
             probe_every: Duration::from_secs(60),
             drain_grace: Duration::from_secs(20),
+            most_queued: 10_000,
         }
     }
 }
@@ -115,5 +121,19 @@ impl EngineConfig {
             ShelfLife::new(lifetime, margin)
                 .expect("every kind's own margin leaves something, see its test")
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn twenty_polls_cover_what_providers_take_and_none_comes_too_late() {
+        let polling = FixedPolling::default();
+        let gaps: Vec<Duration> = (0..polling.most).map(|n| polling.gap(n)).collect();
+        assert!(gaps.iter().sum::<Duration>() >= Duration::from_secs(270), "{gaps:?}");
+        assert!(gaps.iter().all(|gap| *gap <= Duration::from_secs(30)));
+        assert!(gaps.windows(2).all(|pair| pair[0] <= pair[1]), "never faster again");
     }
 }

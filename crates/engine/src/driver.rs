@@ -8,7 +8,7 @@ use domain::{
     id::SolveId,
     lease::Lease,
     ports::{LeaseAsk, StoreError},
-    solve::{Fact, Stage},
+    solve::{AMBIGUOUS_WAIT, Fact, Stage},
     time::Timestamp,
 };
 use futures_util::FutureExt;
@@ -59,8 +59,10 @@ struct Driver {
     unsure: bool,
     /// Rises whenever everything was given back; what was handed out before does not count any more.
     epoch: u64,
-    /// Submissions are held back until then.
-    hold_until: Timestamp,
+    /// The pace holds submissions back until then.
+    pace_until: Timestamp,
+    /// When the account's breaker wants to be asked again.
+    breaker_until: Timestamp,
     drain_until: Option<Timestamp>,
 }
 
@@ -83,7 +85,8 @@ pub(crate) async fn run(inner: Arc<Inner>) {
         lease_at: now,
         unsure: false,
         epoch: 0,
-        hold_until: now,
+        pace_until: now,
+        breaker_until: now,
         drain_until: None,
         inner: Arc::clone(&inner),
     };
@@ -114,6 +117,19 @@ async fn lease(inner: &Inner, afresh: bool) -> Result<Vec<Lease>, StoreError> {
     inner.ports.store.lease(ask, inner.now()).await
 }
 
+/// A step panicked. What it knew is gone: an attempt it may have sent is ambiguous, and its solve is leased afresh.
+async fn panicked(inner: &Inner, solve: SolveId, attempt: u32, was_submit: bool) -> Then {
+    tracing::error!(%solve, attempt, "a step panicked");
+    if was_submit {
+        inner.breaker.learned_nothing(inner.now());
+        let due = inner.now().plus(AMBIGUOUS_WAIT);
+        inner
+            .settle(solve, attempt + 1, Fact::ReplyLost { why: "the step panicked".into(), due })
+            .await;
+    }
+    Then::Unsure
+}
+
 // === impl Driver ===
 
 impl Driver {
@@ -129,6 +145,8 @@ impl Driver {
         if self.leasing || now < self.lease_at || self.inner.is_draining() {
             return;
         }
+        // Claims that lapsed take their unsent solves with them: the store has ended those.
+        self.queue.retain(|_, held| now < held.lease.solve.wanted_until);
         self.leasing = true;
         self.lease_at = now.plus(LEASE_EVERY);
         let afresh = std::mem::take(&mut self.unsure);
@@ -162,11 +180,16 @@ impl Driver {
     /// Submits the oldest while there are slots, the account is well and the pace allows it.
     fn start_submits(&mut self, now: Timestamp) {
         while self.slots_used < self.inner.config.slots && !self.inner.is_draining() {
-            if self.queue.is_empty() || now < self.hold_until || self.steps.len() >= MOST_STEPS {
+            if self.queue.is_empty() || now < self.pace_until || self.steps.len() >= MOST_STEPS {
                 return;
             }
-            if let Err(at) = self.pace.pass(now).and_then(|()| self.inner.breaker.pass(now)) {
-                self.hold_until = at;
+            if let Err(at) = self.inner.breaker.pass(now) {
+                self.breaker_until = at;
+                return;
+            }
+            if let Err(at) = self.pace.pass(now) {
+                self.inner.breaker.hand_back(now);
+                self.pace_until = at;
                 return;
             }
             let Some((_, mut held)) = self.queue.pop_first() else { return };
@@ -181,14 +204,15 @@ impl Driver {
         F: Future<Output = Then> + Send + 'static,
     {
         let (had_slot, epoch) = (held.slot, self.epoch);
+        let (inner, solve, attempt) =
+            (Arc::clone(&self.inner), held.lease.solve.id, held.lease.solve.attempt);
         self.submits_running += usize::from(is_submit);
         let running = AssertUnwindSafe(step(Arc::clone(&self.inner), held)).catch_unwind();
         self.steps.spawn(async move {
-            // A panicked step lets go of its solve: its claims lapse, and the next start recovers it from the store.
-            let then = running.await.unwrap_or_else(|_| {
-                tracing::error!("a step panicked");
-                Then::Gone
-            });
+            let then = match running.await {
+                Ok(then) => then,
+                Err(_) => panicked(&inner, solve, attempt, is_submit).await,
+            };
             Done::Stepped { then, had_slot, was_submit: is_submit, epoch }
         });
     }
@@ -260,7 +284,7 @@ impl Driver {
             look = look.min(*at);
         }
         if !self.queue.is_empty() && self.slots_used < self.inner.config.slots {
-            look = look.min(self.hold_until);
+            look = look.min(self.pace_until.max(self.breaker_until));
         }
         if let Some(until) = self.drain_until {
             look = until.min(self.inner.now().plus(LEASE_EVERY));
@@ -291,7 +315,10 @@ impl Held {
         let accepted = matches!(fact, Fact::Accepted { .. });
         let solve = &self.lease.solve;
         let settled = inner.settle(solve.id, solve.attempt, fact).await;
-        if settled.solve.holder != Some(inner.holder) || settled.solve.stage.is_final() {
+        // Another holder has it; or we ourselves have leased it afresh meanwhile.
+        let ours =
+            settled.solve.holder == Some(inner.holder) && settled.solve.fence == self.lease.fence;
+        if !ours || settled.solve.stage.is_final() {
             return Then::Gone;
         }
         self.lease.solve = settled.solve;

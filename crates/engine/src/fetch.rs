@@ -91,6 +91,11 @@ impl Engine {
         }
     }
 
+    /// Reads a claim as it stands and hands nothing out: for whoever watches rather than works.
+    pub async fn look(&self, scope: &Scope, id: ClaimId) -> Result<Claim, FetchRefusal> {
+        self.0.find(scope, id).await
+    }
+
     /// Takes a claim back. What was paid for is banked for the next claim.
     pub async fn withdraw(&self, scope: &Scope, id: ClaimId) -> Result<Claim, FetchRefusal> {
         let inner = &*self.0;

@@ -32,6 +32,8 @@ pub(crate) struct Vitals {
     queued: AtomicUsize,
     /// The store's last trouble, until it answers again.
     store: Mutex<Option<String>>,
+    /// A part of the machine that panicked.
+    failed: Mutex<Option<&'static str>>,
     /// Mean solve time by kind, exponentially weighted, in milliseconds.
     solves: Mutex<BTreeMap<Kind, f64>>,
 }
@@ -46,6 +48,8 @@ impl Engine {
         let store = inner.health.store.lock().expect("no holder of this lock can panic").clone();
         let draining = inner.is_draining();
         let mut troubles: Vec<String> = store.iter().cloned().collect();
+        let failed = *inner.health.failed.lock().expect("no holder of this lock can panic");
+        troubles.extend(failed.map(|part| format!("the {part} panicked: restart the gateway")));
         troubles.extend(draining.then(|| "draining".to_owned()));
         troubles.extend(inner.breaker.trouble());
         Health {
@@ -74,6 +78,10 @@ impl Vitals {
     pub(crate) fn set_load(&self, in_flight: usize, queued: usize) {
         self.in_flight.store(in_flight, Ordering::Relaxed);
         self.queued.store(queued, Ordering::Relaxed);
+    }
+
+    pub(crate) fn part_failed(&self, part: &'static str) {
+        *self.failed.lock().expect("no holder of this lock can panic") = Some(part);
     }
 
     pub(crate) fn store_failed(&self, error: &StoreError) {

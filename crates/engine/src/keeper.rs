@@ -8,7 +8,7 @@ use std::{
 use domain::{
     lease::Holder,
     money::Money,
-    ports::{LeaseAsk, StoreError},
+    ports::{LeaseAsk, StoreError, SweepAsk},
     time::Timestamp,
 };
 
@@ -40,7 +40,8 @@ pub(crate) async fn keep(inner: Arc<Inner>) {
 /// Ends what passed its deadline or expired, again and again.
 pub(crate) async fn sweep(inner: Arc<Inner>) {
     while inner.pause(SWEEP_EVERY).await {
-        let result = inner.ports.store.sweep(SWEEP_LIMIT, inner.now()).await;
+        let ask = SweepAsk { limit: SWEEP_LIMIT, trouble: inner.breaker.code() };
+        let result = inner.ports.store.sweep(ask, inner.now()).await;
         inner.noted(&result);
         match result {
             Ok(swept) => inner.ring(swept.lapsed),

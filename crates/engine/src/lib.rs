@@ -22,9 +22,12 @@ mod settle;
 mod submit;
 mod tasks;
 
-use std::sync::{
-    Arc, RwLock,
-    atomic::{AtomicBool, AtomicU64},
+use std::{
+    panic::AssertUnwindSafe,
+    sync::{
+        Arc, RwLock,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
 };
 
 use domain::{
@@ -32,6 +35,7 @@ use domain::{
     ports::{Chance, Clock, Doorbell, Provider, Records, Store, StoreError},
     site::Sites,
 };
+use futures_util::FutureExt;
 
 pub use admit::{Admitted, Ask, ClaimRefusal};
 pub use config::{EngineConfig, FixedPolling, Polling};
@@ -100,9 +104,9 @@ impl Engine {
             config,
         });
         keeper::renew(&inner).await?;
-        inner.tasks.spawn(keeper::keep(Arc::clone(&inner)));
-        inner.tasks.spawn(keeper::sweep(Arc::clone(&inner)));
-        inner.tasks.spawn(driver::run(Arc::clone(&inner)));
+        inner.tasks.spawn(watch(Arc::clone(&inner), "keeper", keeper::keep(Arc::clone(&inner))));
+        inner.tasks.spawn(watch(Arc::clone(&inner), "sweeper", keeper::sweep(Arc::clone(&inner))));
+        inner.tasks.spawn(watch(Arc::clone(&inner), "driver", driver::run(Arc::clone(&inner))));
         Ok(Self(inner))
     }
 
@@ -134,7 +138,7 @@ impl Engine {
     /// Stops admitting and submitting, lets paid tasks finish for up to the configured grace, then gives up the
     /// lease so that others go on at once. Nothing is lost: what is left is recovered from the store.
     pub async fn drain(&self) {
-        self.0.draining.store(true, std::sync::atomic::Ordering::SeqCst);
+        self.0.draining.store(true, Ordering::SeqCst);
         self.0.wake.notify_one();
         self.0.tasks.finish().await;
     }
@@ -145,12 +149,21 @@ impl Engine {
     }
 }
 
+/// A part of the machine that panics stops everything visibly: not ready, nothing new is taken.
+async fn watch(inner: Arc<Inner>, name: &'static str, part: impl Future<Output = ()>) {
+    if AssertUnwindSafe(part).catch_unwind().await.is_err() {
+        tracing::error!(part = name, "a part of the engine panicked; restart the gateway");
+        inner.health.part_failed(name);
+        inner.draining.store(true, Ordering::SeqCst);
+    }
+}
+
 impl Inner {
     fn now(&self) -> domain::time::Timestamp {
         self.ports.clock.now()
     }
 
     fn is_draining(&self) -> bool {
-        self.draining.load(std::sync::atomic::Ordering::SeqCst)
+        self.draining.load(Ordering::SeqCst)
     }
 }

@@ -36,6 +36,9 @@ pub(crate) async fn poll(inner: Arc<Inner>, mut held: Box<Held>) -> Then {
     }
 }
 
+/// A `Retry-After` or a ban puts a poll off by no more.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
+
 enum Reading {
     Fact(Fact),
     NotReady,
@@ -105,8 +108,10 @@ impl Held {
                 Fact::TaskOver { code, verdict: Verdict::GiveUp, cost: None, polls: self.polls };
             return self.settle(inner, fact).await;
         }
-        let gap = inner.config.polling.gap(self.polls).max(at_least);
-        Then::at(now.plus(gap), self)
+        // No answer of the provider can park a paid task until it is forgotten.
+        let gap = inner.config.polling.gap(self.polls).max(at_least.min(LONGEST_WAIT));
+        let last = accepted.plus(inner.config.harvest);
+        Then::at(now.plus(gap).min(last.max(now.plus(inner.config.polling.gap(1)))), self)
     }
 
     /// How often a task that has been out for a while must have been asked for already.

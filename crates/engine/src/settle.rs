@@ -4,13 +4,24 @@
 use std::time::Duration;
 
 use domain::{
-    id::{ClaimId, SolveId},
+    id::{ClaimId, SolveId, TaskId},
     ports::Settled,
     retry::{Class, Code, RetryMoment, Verdict},
-    solve::{Fact, Solve},
+    solve::{Fact, Solve, Solved},
 };
 
 use crate::Inner;
+
+/// The task a fact names.
+fn task_of(fact: &Fact) -> Option<&TaskId> {
+    match fact {
+        Fact::Accepted { task, .. } | Fact::Solved(Solved { task, .. }) => Some(task),
+        Fact::NotAccepted { .. }
+        | Fact::Withheld { .. }
+        | Fact::ReplyLost { .. }
+        | Fact::TaskOver { .. } => None,
+    }
+}
 
 const STORE_AGAIN: Duration = Duration::from_millis(500);
 
@@ -36,7 +47,9 @@ impl Inner {
                     return settled;
                 }
                 Err(error) => {
-                    tracing::error!(%solve, attempt, %error, "a fact could not be written; trying again");
+                    // Should the process end before the store takes it, this line is all that is left of a paid task.
+                    let task = task_of(&fact);
+                    tracing::error!(%solve, attempt, ?task, %error, "a fact could not be written; trying again");
                     self.ports.clock.sleep_until(self.now().plus(STORE_AGAIN)).await;
                 }
             }

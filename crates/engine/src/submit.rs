@@ -28,7 +28,8 @@ pub(crate) async fn submit(inner: Arc<Inner>, mut held: Box<Held>) -> Then {
         Decided::Refused(Refused::Moved | Refused::Budget) => Then::Gone,
         Decided::StoreAway => withhold(&inner, &held, nonce).await,
     };
-    inner.breaker.learned_nothing(inner.now());
+    // Nothing was sent: had it been the account's probe, the next one is.
+    inner.breaker.hand_back(inner.now());
     then
 }
 
@@ -44,13 +45,15 @@ async fn send(inner: &Inner, held: &Held, nonce: Nonce) -> Fact {
     let solve = &held.lease.solve;
     if !inner.holds_lease(inner.now()) {
         // The intent took so long to write that another holder may have the solve by now. Nothing has left.
+        inner.breaker.learned_nothing(inner.now());
         let code = Code::from(own::NOT_SENT);
         return Fact::NotAccepted { verdict: inner.verdict(solve, &code, None), code };
     }
+    let sent_at = inner.now();
     match inner.ports.provider.submit(&held.lease.challenge, nonce).await {
         Submission::Accepted(task) => {
             inner.breaker.close();
-            Fact::Accepted { task }
+            Fact::Accepted { task, sent_at }
         }
         Submission::Rejected { code, retry_after } => {
             let code = unmask(inner, code).await;
@@ -99,11 +102,12 @@ pub(crate) async fn resolve(inner: Arc<Inner>, mut held: Box<Held>) -> Then {
         }
     }
     match decide(&inner, &mut held, Decision::WriteOff).await {
-        Decided::Done | Decided::Refused(Refused::Moved | Refused::Budget) => {
+        Decided::Done => {
             inner.ring(waiting);
             Then::Gone
         }
-        Decided::Refused(Refused::LeaseLost) | Decided::StoreAway => Then::Unsure,
+        // A late fact moved it on meanwhile, or somebody has it: ask the store what we hold.
+        Decided::Refused(_) | Decided::StoreAway => Then::Unsure,
     }
 }
 

@@ -15,4 +15,6 @@ pub use records::{
     ActiveSolve, ClaimFilter, Cursor, DeadLetterFilter, Paged, Records, Scope, StockLevel,
     TotalsAsk,
 };
-pub use store::{BoxError, LeaseAsk, Note, Settled, Store, StoreError, Swept, Withdrawal};
+pub use store::{
+    BoxError, LeaseAsk, Note, Settled, Store, StoreError, SweepAsk, Swept, Withdrawal,
+};

@@ -10,6 +10,7 @@ use crate::{
     id::{ClaimId, HolderId, SolveId},
     lease::{Holder, Lease},
     ledger::Event,
+    retry::Code,
     solve::{Decision, Fact, Refused, Solve},
     time::Timestamp,
 };
@@ -60,11 +61,11 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         now: Timestamp,
     ) -> Result<Settled, StoreError>;
 
-    /// Writes an entry that changes no state: refusals and reports. `None` when the claim is unknown.
+    /// Writes an entry about a refusal or a report. A bad report also takes a shared answer out of stock.
     async fn note(&self, note: Note, now: Timestamp) -> Result<(), StoreError>;
 
-    /// Lapses what passed its deadline, drops what expired; at most `limit` records of each sort.
-    async fn sweep(&self, limit: usize, now: Timestamp) -> Result<Swept, StoreError>;
+    /// Lapses what passed its deadline, drops what expired.
+    async fn sweep(&self, ask: SweepAsk, now: Timestamp) -> Result<Swept, StoreError>;
 }
 
 pub use note::Note;
@@ -99,6 +100,16 @@ pub struct LeaseAsk {
     pub holder: HolderId,
     /// At most so many.
     pub limit: usize,
+}
+
+/// What a sweep is to do.
+#[derive(Clone, Debug)]
+pub struct SweepAsk {
+    /// At most so many records of each sort.
+    pub limit: usize,
+    /// The account's trouble, when it has any. Claims that lapse unsent because of it carry this code instead of
+    /// "deadline", and make no dead letter: nothing is wrong with them.
+    pub trouble: Option<Code>,
 }
 
 /// What a fact changed.

@@ -9,6 +9,7 @@ use axum::{
 };
 use domain::{
     claim::{Claim, Source},
+    retry::Class,
     token::Answer,
 };
 use engine::Outcome;
@@ -43,11 +44,13 @@ fn mark_replay(headers: &mut HeaderMap, replayed: bool) {
     }
 }
 
-/// The deadline passed; when the account at the provider is in trouble, that is what somebody has to mend.
+/// The deadline passed; when it was the account at the provider that let it pass, that is what somebody has to mend.
 fn lapsed(doors: &Doors, claim: Claim) -> Refusal {
+    let table = doors.engine().config().retry;
+    let trouble = claim.code.clone().filter(|code| table.rule(code).class == Class::Account);
     let claim = Box::new(claim);
-    match doors.engine().account_trouble() {
-        Some(trouble) => Refusal::AccountTrouble(claim, trouble),
+    match trouble {
+        Some(code) => Refusal::AccountTrouble(claim, code.to_string()),
         None => Refusal::Lapsed(claim),
     }
 }

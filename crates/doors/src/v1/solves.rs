@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::{
     Json,
     extract::{Path, RawQuery, Request, State},
-    response::Response,
+    response::{IntoResponse, Response},
 };
 use domain::{
     id::ClaimId,
@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     Doors, body,
-    caller::{Caller, WorkerCaller},
+    caller::{Caller, Role, WorkerCaller},
     claim_of,
     error::Refusal,
 };
@@ -101,7 +101,13 @@ pub(super) async fn fetch(
     let query = Query::read(query.as_deref(), &["wait"])?;
     let wait = query.number("wait", 0..=u64::from(u32::MAX))?.unwrap_or(0);
     let wait = Duration::from_secs(wait).min(doors.limits().wait);
-    let outcome = doors.fetch(caller.peer.as_ref(), &caller.scope(), claim_id(&id)?, wait).await?;
+    let id = claim_id(&id)?;
+    if matches!(caller.role, Role::Admin) {
+        // The admin watches: a token belongs to the worker that claimed it, and looking hands nothing out.
+        let claim = doors.engine().look(&caller.scope(), id).await?;
+        return Ok(Json(shape::claim(&claim)).into_response());
+    }
+    let outcome = doors.fetch(caller.peer.as_ref(), &caller.scope(), id, wait).await?;
     Ok(answer::tell(&doors, outcome, false))
 }
 

@@ -10,7 +10,7 @@ use domain::{
     claim::{Admission, Claim, Delivery, NewClaim},
     id::{ClaimId, HolderId, SolveId},
     lease::{Holder, Lease},
-    ports::{LeaseAsk, Note, Settled, Store, StoreError, Swept, Withdrawal},
+    ports::{LeaseAsk, Note, Settled, Store, StoreError, SweepAsk, Swept, Withdrawal},
     solve::{Decision, Fact, Refused, Solve},
     time::Timestamp,
 };
@@ -115,8 +115,8 @@ impl Store for FaultyStore {
         self.inner.note(note, now).await
     }
 
-    async fn sweep(&self, limit: usize, now: Timestamp) -> Result<Swept, StoreError> {
+    async fn sweep(&self, ask: SweepAsk, now: Timestamp) -> Result<Swept, StoreError> {
         self.check()?;
-        self.inner.sweep(limit, now).await
+        self.inner.sweep(ask, now).await
     }
 }

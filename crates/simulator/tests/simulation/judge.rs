@@ -6,6 +6,7 @@ use domain::{
     id::{Nonce, TaskId},
     invariant::Checker,
     ledger::{Entry, Event},
+    ports::Scope,
 };
 use sha2::{Digest, Sha256};
 use simulator::task_of;
@@ -47,6 +48,7 @@ pub(crate) fn judge(traces: &Traces) -> Verdict {
     let sums = Sums::of(&entries);
     violations.extend(against_provider(traces, &sums));
     violations.extend(against_workers(traces));
+    violations.extend(still_active(traces));
     let mut history = Sha256::new();
     for entry in &entries {
         history.update(format!("{entry:?}\n"));
@@ -64,6 +66,13 @@ pub(crate) fn judge(traces: &Traces) -> Verdict {
 pub(crate) fn all_entries(traces: &Traces) -> Vec<Entry> {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(traces.backend.records.entries(0, usize::MAX)).unwrap()
+}
+
+/// After the time of healing nothing is under way any more.
+fn still_active(traces: &Traces) -> Option<String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let active = runtime.block_on(traces.backend.records.active(Scope::All, 100)).unwrap();
+    (!active.is_empty()).then(|| format!("still under way: {active:?}"))
 }
 
 impl Sums {
@@ -147,8 +156,7 @@ fn against_workers(traces: &Traces) -> Vec<String> {
             continue;
         };
         let age = got.at.since(ready);
-        // The longest-lived of the simulated exclusive kinds is usable for 250 s.
-        if age.as_secs() > 250 {
+        if age > got.usable {
             broken.push(format!("P4: {} got a token {age:?} old", got.work));
         }
     }

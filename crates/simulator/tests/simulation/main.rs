@@ -7,5 +7,6 @@ mod judge;
 mod model;
 mod ports;
 mod seeds;
+mod stage;
 mod stories;
 mod world;

@@ -104,6 +104,7 @@ fn fresh_solve(policy: AmbiguousPolicy) -> Solve {
         nonce: None,
         task: None,
         opened_at: NOW,
+        wanted_until: NOW,
         accepted_at: None,
         due: NOW,
         authorised: 0,
@@ -189,7 +190,7 @@ impl Protocol {
             return Some(());
         }
         let fact = match reply {
-            Reply::Task(number) => Fact::Accepted { task: task(number) },
+            Reply::Task(number) => Fact::Accepted { task: task(number), sent_at: NOW },
             Reply::Refused => {
                 Fact::NotAccepted { code: "ERROR_PAGEURL".into(), verdict: Verdict::GiveUp }
             }

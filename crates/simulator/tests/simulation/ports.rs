@@ -16,10 +16,10 @@ use domain::{
     lease::{Holder, Lease},
     ports::{
         Chance, Clock, Fault, Feedback, LeaseAsk, Note, Poll, Polled, Provider, Settled, Store,
-        StoreError, Submission, Swept, Threads, Withdrawal,
+        StoreError, Submission, SweepAsk, Swept, Threads, Withdrawal,
     },
     retry::{Verdict, own},
-    solve::{Decision, Fact, Refused, Solve, Stage},
+    solve::{Decision, Fact, Refused, Solve, Solved, Stage},
     time::Timestamp,
 };
 
@@ -112,8 +112,8 @@ pub(crate) enum Bug {
     LostMeansNotSent,
     /// Keys are ignored: same challenge, same token.
     IgnoresKeys,
-    /// Tokens are handed out by a clock that stands still.
-    StaleClock,
+    /// A token's life is counted anew when it is stored, as when the whole list's expiry is pushed on.
+    RenewsTokens,
     /// A poll that failed counts as a task that ended.
     PollFaultEndsTask,
 }
@@ -126,8 +126,6 @@ pub(crate) struct FarStore {
     pub(crate) weather: Mutex<StoreWeather>,
     pub(crate) rng: Mutex<fastrand::Rng>,
     pub(crate) bug: Option<Bug>,
-    /// For the planted clock: the first moment it saw.
-    pub(crate) stuck: Mutex<Option<Timestamp>>,
 }
 
 impl fmt::Debug for FarStore {
@@ -179,13 +177,6 @@ impl FarStore {
         }
         Ok(())
     }
-
-    fn stuck(&self, now: Timestamp) -> Timestamp {
-        if self.bug != Some(Bug::StaleClock) {
-            return now;
-        }
-        *self.stuck.lock().unwrap().get_or_insert(now)
-    }
 }
 
 #[async_trait]
@@ -195,7 +186,7 @@ impl Store for FarStore {
             let hash = domain::fingerprint::KeyHash::derived(&claim.worker, &claim.fingerprint);
             claim.key = KeyRule::Derived { hash, window: Duration::from_secs(60) };
         }
-        self.call(self.store.admit(claim, self.stuck(now))).await
+        self.call(self.store.admit(claim, now)).await
     }
 
     async fn find_claim(&self, id: ClaimId) -> Result<Option<Claim>, StoreError> {
@@ -203,7 +194,7 @@ impl Store for FarStore {
     }
 
     async fn deliver(&self, id: ClaimId, now: Timestamp) -> Result<Option<Delivery>, StoreError> {
-        self.call(self.store.deliver(id, self.stuck(now))).await
+        self.call(self.store.deliver(id, now)).await
     }
 
     async fn withdraw(
@@ -253,6 +244,12 @@ impl Store for FarStore {
         let forget = self.bug == Some(Bug::ForgetsTask)
             && matches!(fact, Fact::Accepted { .. })
             && self.strikes(100);
+        let fact = match fact {
+            Fact::Solved(solved) if self.bug == Some(Bug::RenewsTokens) => {
+                Fact::Solved(Solved { ready_lower: now.plus(Duration::from_secs(120)), ..solved })
+            }
+            other => other,
+        };
         let lost = Fact::ReplyLost { why: "forgotten".into(), due: now };
         self.call(self.store.settle(solve, attempt, if forget { lost } else { fact }, now)).await
     }
@@ -261,8 +258,8 @@ impl Store for FarStore {
         self.call(self.store.note(note, now)).await
     }
 
-    async fn sweep(&self, limit: usize, now: Timestamp) -> Result<Swept, StoreError> {
-        self.call(self.store.sweep(limit, now)).await
+    async fn sweep(&self, ask: SweepAsk, now: Timestamp) -> Result<Swept, StoreError> {
+        self.call(self.store.sweep(ask, now)).await
     }
 }
 

@@ -119,8 +119,8 @@ fn ignored_keys_are_found() {
 }
 
 #[test]
-fn a_clock_that_stands_still_is_found() {
-    finds(Bug::StaleClock);
+fn a_renewed_token_is_found() {
+    finds(Bug::RenewsTokens);
 }
 
 #[test]

@@ -48,6 +48,8 @@ pub(crate) struct Got {
     /// The worker's own name for the piece of work; equal pieces may get equal tokens.
     pub(crate) work: String,
     pub(crate) exclusive: bool,
+    /// How old a token of its kind may be.
+    pub(crate) usable: Duration,
     pub(crate) token: String,
     /// True time.
     pub(crate) at: Timestamp,
@@ -239,7 +241,6 @@ impl World {
             weather: Mutex::new(self.plan.weather),
             rng: Mutex::new(fastrand::Rng::with_seed(seed ^ 0x5707)),
             bug,
-            stuck: Mutex::default(),
         };
         // The provider lives in true time, whatever the gateway's clock says.
         let provider: Arc<dyn Provider> = Arc::new(SimProvider::new(
@@ -316,6 +317,11 @@ impl World {
             self.sleep(Duration::from_millis(rng.u64(0..8_000))).await;
             let work = Self::choose(number, turn, &mut rng);
             self.pursue(&work, &mut rng).await;
+            if rng.u32(0..8) == 0 {
+                // A redelivered message: the same work again, perhaps after its token has died.
+                self.sleep(Duration::from_secs(rng.u64(30..200))).await;
+                self.pursue(&work, &mut rng).await;
+            }
         }
     }
 
@@ -325,7 +331,8 @@ impl World {
         let worker = WorkerName::new(format!("team-{}", number / 2)).unwrap();
         let key = rng.bool().then(|| format!("job-{}-{}", number / 2, turn));
         let sitekey = if key.is_some() { u32::try_from(turn).unwrap() % 3 } else { rng.u32(0..3) };
-        let kind = if key.is_some() { Kind::Turnstile } else { kind };
+        let keyed = [Kind::Turnstile, Kind::RecaptchaV2][turn % 2].clone();
+        let kind = if key.is_some() { keyed } else { kind };
         let name =
             key.clone().map_or_else(|| format!("{number}/{turn}"), |key| format!("{worker}/{key}"));
         Work { name, worker, kind, sitekey, key }
@@ -388,9 +395,11 @@ impl World {
         let exclusive = claim.kind != Kind::Image;
         // Keyless claims with equal parameters are the same piece of work while its window lasts.
         let name = if work.key.is_some() { work.name.clone() } else { format!("{}", claim.id) };
+        let (lifetime, margin) = claim.kind.lifetime_and_margin();
         let got = Got {
             work: name,
             exclusive,
+            usable: lifetime.saturating_sub(margin),
             token: token.answer.text.expose().to_owned(),
             at: self.clock.now(),
         };

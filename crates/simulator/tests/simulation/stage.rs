@@ -1,0 +1,214 @@
+//! The stage of the stories: one store, one provider that is watched, any number of gateways, virtual time.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use domain::{
+    challenge::{Challenge, Draft, Kind},
+    claim::{Allowance, Door},
+    id::{ClaimId, Nonce, Project, TaskId, WorkerName},
+    ledger::{Entry, Event},
+    money::Money,
+    ports::{
+        Clock, DeadLetterFilter, Doorbell, Ear, Fault as Seen, Feedback, Polled, Provider, Scope,
+        Submission, Threads,
+    },
+    site::{PageUrl, Site, Sites},
+    solve::AmbiguousPolicy,
+    time::Timestamp,
+};
+use engine::{Ask, Engine, EngineConfig, FixedPolling, Outcome, Ports};
+use simulator::{Account, BehaviourConfig, Call, Fault, Latency, Planned, SimProvider};
+use stores::Backend;
+
+use crate::ports::{SeededChance, VirtualClock};
+
+/// One store, one provider, any number of gateways.
+pub(crate) struct Stage {
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) backend: Backend,
+    pub(crate) account: Account,
+    pub(crate) provider: Arc<Watched>,
+    pub(crate) config: EngineConfig,
+}
+
+/// Remembers when each task was asked for.
+#[derive(Debug)]
+pub(crate) struct Watched {
+    provider: SimProvider,
+    clock: Arc<dyn Clock>,
+    pub(crate) polls: Mutex<Vec<(TaskId, Timestamp)>>,
+    pub(crate) submits: Mutex<Vec<Timestamp>>,
+}
+
+#[async_trait]
+impl Provider for Watched {
+    async fn submit(&self, challenge: &Challenge, nonce: Nonce) -> Submission {
+        self.submits.lock().unwrap().push(self.clock.now());
+        self.provider.submit(challenge, nonce).await
+    }
+
+    async fn poll(&self, task: &TaskId) -> Polled {
+        self.polls.lock().unwrap().push((task.clone(), self.clock.now()));
+        self.provider.poll(task).await
+    }
+
+    async fn report(&self, task: &TaskId, feedback: Feedback) -> Result<(), Seen> {
+        self.provider.report(task, feedback).await
+    }
+
+    async fn balance(&self) -> Result<Money, Seen> {
+        self.provider.balance().await
+    }
+
+    async fn threads(&self) -> Result<Threads, Seen> {
+        self.provider.threads().await
+    }
+}
+
+/// A doorbell nobody hears.
+#[derive(Debug)]
+pub(crate) struct Deaf;
+
+impl Doorbell for Deaf {
+    fn ring(&self, _: ClaimId) {}
+
+    fn listen(&self, _: ClaimId) -> Ear {
+        Box::pin(std::future::pending())
+    }
+}
+
+pub(crate) fn story(tell: impl AsyncFnOnce(Stage)) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    runtime.block_on(async move { tell(Stage::new()).await });
+}
+
+pub(crate) fn seconds(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+
+impl Stage {
+    fn new() -> Self {
+        let clock: Arc<dyn Clock> =
+            Arc::new(VirtualClock::new(tokio::time::Instant::now(), Duration::ZERO));
+        let account = Account::new(BehaviourConfig::new(7).solving_in(seconds(8)));
+        let provider = SimProvider::new(account.clone(), Arc::clone(&clock), Latency::default());
+        let site = Site {
+            rule: "shop.example.com".parse().unwrap(),
+            basis: "simulated shop".into(),
+            expires: None,
+            reuse: None,
+            ambiguous: AmbiguousPolicy::default(),
+            key_ignores_proxy: false,
+        };
+        let second = seconds(1);
+        let config = EngineConfig {
+            sites: Arc::new(Sites::new(vec![site], None)),
+            polling: Arc::new(FixedPolling {
+                first: second,
+                interval: second,
+                min_gap: second,
+                most: 20,
+            }),
+            ..EngineConfig::default()
+        };
+        Self {
+            provider: Arc::new(Watched {
+                provider,
+                clock: Arc::clone(&clock),
+                polls: Mutex::default(),
+                submits: Mutex::default(),
+            }),
+            backend: stores::open("memory:").unwrap(),
+            clock,
+            account,
+            config,
+        }
+    }
+
+    pub(crate) async fn gateway(&self, seed: u64) -> Engine {
+        let ports = Ports {
+            store: Arc::clone(&self.backend.store),
+            records: Arc::clone(&self.backend.records),
+            doorbell: Arc::clone(&self.backend.doorbell),
+            provider: Arc::clone(&self.provider) as Arc<dyn Provider>,
+            clock: Arc::clone(&self.clock),
+            chance: Arc::new(SeededChance::new(seed)),
+        };
+        Engine::start(ports, self.config.clone()).await.unwrap()
+    }
+
+    pub(crate) async fn pass(&self, length: Duration) {
+        self.clock.sleep_until(self.clock.now().plus(length)).await;
+    }
+
+    pub(crate) async fn entries(&self) -> Vec<Entry> {
+        self.backend.records.entries(0, usize::MAX).await.unwrap()
+    }
+
+    pub(crate) async fn dead_letters(&self) -> usize {
+        let filter = DeadLetterFilter {
+            scope: Scope::All,
+            code: None,
+            kind: None,
+            closed: true,
+            from: None,
+            limit: 100,
+        };
+        self.backend.records.dead_letters(filter).await.unwrap().items.len()
+    }
+
+    pub(crate) fn paid(&self) -> usize {
+        self.account.ledger().accepted.len()
+    }
+
+    pub(crate) fn fault(&self, on: Call, fault: Fault, times: u32) {
+        self.account.plan(Planned::next(on, fault).times(times));
+    }
+}
+
+pub(crate) fn ask(key: &str) -> Ask {
+    let pageurl = PageUrl::parse("https://shop.example.com/login").unwrap();
+    let draft =
+        Draft { sitekey: Some("0x4AAA".into()), pageurl: Some(pageurl), ..Draft::default() };
+    Ask {
+        worker: WorkerName::new("w").unwrap(),
+        project: Project::new("p").unwrap(),
+        door: Door::V1,
+        challenge: Challenge::new(Kind::Turnstile, draft).unwrap(),
+        key: Some(key.into()),
+        fresh: false,
+        deadline: None,
+        allowance: Allowance::default(),
+        narrowing: None,
+        collect: true,
+        callback_url: None,
+    }
+}
+
+pub(crate) async fn open(engine: &Engine, key: &str) -> ClaimId {
+    match engine.claim(ask(key)).await.unwrap().outcome {
+        Outcome::Waiting { claim, .. } => claim.id,
+        other => panic!("not waiting: {other:?}"),
+    }
+}
+
+pub(crate) async fn served(engine: &Engine, id: ClaimId, wait: Duration) -> String {
+    match engine.fetch(&Scope::All, id, wait).await.unwrap() {
+        Outcome::Served { claim, .. } => claim.token.unwrap().answer.text.expose().to_owned(),
+        other => panic!("not served: {other:?}"),
+    }
+}
+
+pub(crate) fn settled_at(entries: &[Entry], id: ClaimId) -> Timestamp {
+    let allotted =
+        |entry: &&Entry| entry.claim == Some(id) && matches!(entry.event, Event::Allotted { .. });
+    entries.iter().find(allotted).unwrap().at
+}
