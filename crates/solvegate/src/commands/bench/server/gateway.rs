@@ -130,6 +130,8 @@ fn engine_config(behind: Behind) -> Result<EngineConfig, Failure> {
         submits_per_second: 1_000_000,
         prices: BTreeMap::from([(Kind::Turnstile, simulator::pace::price(&Kind::Turnstile))]),
         deadline: DEADLINE,
+        // Nothing is submitted while admission alone is measured: everything queues.
+        most_queued: usize::MAX,
         ..EngineConfig::default()
     })
 }

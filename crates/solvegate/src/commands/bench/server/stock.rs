@@ -133,7 +133,7 @@ impl Filler<'_> {
             cost: lease.solve.price,
             polls: 2,
         };
-        for fact in [Fact::Accepted { task }, Fact::Solved(solved)] {
+        for fact in [Fact::Accepted { task, sent_at: self.now }, Fact::Solved(solved)] {
             let settled = self.store.settle(lease.solve.id, 1, fact, self.now).await;
             settled.map_err(Failure::of(Exit::Failed))?;
         }
