@@ -1,7 +1,7 @@
 //! `solvegate bench`: measures the gateway and its ceiling in one run and reports ratios. No result is a failure: a
 //! shared machine is no judge. Loopback only, bounded in time.
 //!
-//! - [`hit`], [`durable`], [`inflight`]: one file per bench, in this process, which makes the load
+//! - `hit`, `durable`, `inflight`: one file per bench, in this process, which makes the load
 //! - `server`: what is measured, each a process of its own; `child`: this side of it; `vitals`: what it tells
 //! - `load`: callers in a closed loop; `requests`: what they send; `sample`: one
 //!   path in one round; `report`: figures, bars, and how they are shown
