@@ -1,24 +1,29 @@
 //! Keys the program makes itself at first start: shown once, kept in files only their owner can read, so that
 //! `--key file:solvegate-data/worker.key` works for whoever may read that directory and for nobody else.
 
-use std::{fs::OpenOptions, io::Write as _, os::unix::fs::OpenOptionsExt as _, path::Path};
+use std::{
+    fs::{self, File, OpenOptions},
+    io::Write as _,
+    os::unix::fs::OpenOptionsExt as _,
+    path::Path,
+};
 
 use domain::secret::Secret;
 use doors::KeyDigest;
 
 use crate::{
     chance::SystemChance,
-    config::Sources,
+    config::{Config, Sources},
     exit::{Exit, Failure},
 };
 
-/// The keys of a gateway that was given none.
+/// The keys a gateway makes because it was given none.
 #[derive(Clone, Debug)]
 pub struct MadeKeys {
-    /// For the worker called `local`.
-    pub worker: MadeKey,
-    /// For the admin.
-    pub admin: MadeKey,
+    /// For the worker called `local`, when no worker is configured.
+    pub worker: Option<MadeKey>,
+    /// For the admin, when none is configured.
+    pub admin: Option<MadeKey>,
 }
 
 /// One made key.
@@ -38,11 +43,17 @@ pub const ADMIN_FILE: &str = "admin.key";
 // === impl MadeKeys ===
 
 impl MadeKeys {
-    /// Reads what an earlier start made, or makes them now. Without a directory they live as long as the process.
-    pub fn in_directory(data: Option<&Path>, chance: &SystemChance) -> Result<Self, Failure> {
-        let key =
-            |name: &str| MadeKey::in_file(data.map(|data| data.join(name)).as_deref(), chance);
-        Ok(Self { worker: key(WORKER_FILE)?, admin: key(ADMIN_FILE)? })
+    /// Reads what an earlier start made, or makes now what is not configured. Without a directory they live as long
+    /// as the process.
+    pub fn for_config(config: &Config, chance: &SystemChance) -> Result<Self, Failure> {
+        let key = |name: &str| {
+            let path = config.data.as_ref().map(|data| data.join(name));
+            MadeKey::in_file(path.as_deref(), chance)
+        };
+        Ok(Self {
+            worker: config.workers.is_empty().then(|| key(WORKER_FILE)).transpose()?,
+            admin: config.admin.is_none().then(|| key(ADMIN_FILE)).transpose()?,
+        })
     }
 }
 
@@ -73,12 +84,22 @@ impl MadeKey {
     }
 }
 
-/// Writes a file only its owner can read; it is on disk when this returns.
+/// Writes a file only its owner can read. It appears whole or not at all, also after a crash, and is on disk when
+/// this returns.
 pub fn write_private(path: &Path, text: &str) -> Result<(), Failure> {
+    let mut unfinished = path.as_os_str().to_owned();
+    unfinished.push(".new");
     let write = || {
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+        // Left over from a start that was killed: what is in it was never used.
+        if fs::exists(&unfinished)? {
+            fs::remove_file(&unfinished)?;
+        }
+        let mut options = OpenOptions::new();
+        let mut file = options.write(true).create_new(true).mode(0o600).open(&unfinished)?;
         file.write_all(text.as_bytes())?;
-        file.sync_all()
+        file.sync_all()?;
+        fs::rename(&unfinished, path)?;
+        File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()
     };
     write().map_err(|error: std::io::Error| {
         Failure::new(Exit::Usage, format!("{} cannot be written: {error}", path.display()))
@@ -87,22 +108,33 @@ pub fn write_private(path: &Path, text: &str) -> Result<(), Failure> {
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, os::unix::fs::PermissionsExt as _};
+    use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
 
+    fn made(path: &Path) -> Result<MadeKey, Failure> {
+        MadeKey::in_file(Some(path), &SystemChance::start().unwrap())
+    }
+
     #[test]
-    fn keys_are_made_once_shown_once_and_private() {
+    fn a_key_is_made_once_shown_once_and_private() {
         let dir = tempfile::tempdir().unwrap();
-        let chance = SystemChance::start().unwrap();
-        let first = MadeKeys::in_directory(Some(dir.path()), &chance).unwrap();
-        let shown = first.worker.fresh.unwrap();
-        let mode = fs::metadata(dir.path().join(WORKER_FILE)).unwrap().permissions().mode();
-        assert_eq!(mode & 0o777, 0o600);
-        let again = MadeKeys::in_directory(Some(dir.path()), &chance).unwrap();
-        assert!(again.worker.fresh.is_none() && again.admin.fresh.is_none());
-        assert!(again.worker.digest == KeyDigest::of(shown.expose()).unwrap());
-        assert!(again.worker.digest != again.admin.digest);
+        let path = dir.path().join(WORKER_FILE);
+        let shown = made(&path).unwrap().fresh.unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        let again = made(&path).unwrap();
+        assert!(again.fresh.is_none());
+        assert!(again.digest == KeyDigest::of(shown.expose()).unwrap());
+        assert!(again.digest != made(&dir.path().join(ADMIN_FILE)).unwrap().digest);
+    }
+
+    #[test]
+    fn a_start_that_was_killed_while_writing_a_key_does_not_stop_the_next() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(WORKER_FILE);
+        fs::write(dir.path().join("worker.key.new"), "half a k").unwrap();
+        assert!(made(&path).unwrap().fresh.is_some());
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing is left over");
     }
 
     #[test]
@@ -110,8 +142,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(WORKER_FILE);
         write_private(&path, "too short").unwrap();
-        let chance = SystemChance::start().unwrap();
-        let refusal = || MadeKeys::in_directory(Some(dir.path()), &chance).unwrap_err().to_string();
+        let refusal = || made(&path).unwrap_err().to_string();
         assert!(refusal().contains("delete it"), "{}", refusal());
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
         assert!(refusal().contains("chmod 600"), "{}", refusal());

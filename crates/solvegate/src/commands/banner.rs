@@ -48,8 +48,8 @@ pub(super) fn show(config: &Config, keys: &MadeKeys, local: SocketAddr) -> Resul
 /// Shows fresh keys; returns what stands for the worker's key in the line to copy.
 fn show_keys(config: &Config, keys: &MadeKeys) -> Result<String, Failure> {
     let mut shown = "WORKER_KEY".to_owned();
-    if config.workers.is_empty() {
-        match (&keys.worker.fresh, &config.data) {
+    if let Some(made) = &keys.worker {
+        match (&made.fresh, &config.data) {
             (Some(key), _) => {
                 key.expose().clone_into(&mut shown);
                 output::line(format_args!("worker key:  {shown}   (made now, shown once)"))?;
@@ -65,7 +65,7 @@ fn show_keys(config: &Config, keys: &MadeKeys) -> Result<String, Failure> {
             (None, None) => {}
         }
     }
-    if let (None, Some(key)) = (&config.admin, &keys.admin.fresh) {
+    if let Some(key) = keys.admin.as_ref().and_then(|made| made.fresh.as_ref()) {
         output::line(format_args!("admin key:   {}   (made now, shown once)", key.expose()))?;
     }
     Ok(shown)

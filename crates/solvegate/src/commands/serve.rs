@@ -43,14 +43,14 @@ pub(super) async fn run(context: &Context) -> Result<(), Failure> {
         Failure::new(Exit::Unreachable, what)
     })?;
     let assembled = Assembled::start(&config, Purpose::Solving).await?;
-    let keys = MadeKeys::in_directory(config.data.as_deref(), &assembled.chance)?;
+    let keys = MadeKeys::for_config(&config, &assembled.chance)?;
     let limits = Limits { drain: DOORS_DRAIN, ..Limits::default() };
     let tls = tls(&config)?;
     let doors = Doors::new(
         assembled.engine.clone(),
         DoorsConfig {
             workers: Workers::new(workers(&config, &keys)?).map_err(Failure::of(Exit::Usage))?,
-            admin: Some(admin(&config, &keys)?),
+            admin: admin(&config, &keys)?,
             hold: config.claims.hold,
             limits,
             allowed_hosts: config.hosts.clone(),
@@ -124,16 +124,18 @@ fn digest(key: &domain::secret::Secret) -> Result<KeyDigest, Failure> {
     KeyDigest::of(key.expose()).map_err(Failure::of(Exit::Usage))
 }
 
-fn admin(config: &Config, keys: &MadeKeys) -> Result<KeyDigest, Failure> {
-    config.admin.as_ref().map_or(Ok(keys.admin.digest), digest)
+/// The configured admin key, or the one that was made.
+fn admin(config: &Config, keys: &MadeKeys) -> Result<Option<KeyDigest>, Failure> {
+    let made = keys.admin.as_ref().map(|made| made.digest);
+    config.admin.as_ref().map(digest).transpose().map(|configured| configured.or(made))
 }
 
 /// The configured workers, or the one whose key was made.
 fn workers(config: &Config, keys: &MadeKeys) -> Result<Vec<doors::Worker>, Failure> {
-    if config.workers.is_empty() {
-        return Ok(vec![local_worker(keys.worker.digest)?]);
-    }
-    config.workers.iter().map(worker).collect()
+    let configured = config.workers.iter().map(worker);
+    let made = keys.worker.iter().map(|made| local_worker(made.digest));
+    // A worker configured by a reload takes the place of the one that was made at start.
+    if config.workers.is_empty() { made.collect() } else { configured.collect() }
 }
 
 /// The worker of a gateway that was given none, and of commands that work in this process.
@@ -191,13 +193,9 @@ fn make_certificate(config: &Config) -> Result<SelfSigned, Failure> {
     SelfSigned::make(names).map_err(Failure::of(Exit::Usage))
 }
 
-/// Kept, so that workers who were told to trust it still do after a restart.
+/// Kept, so that workers who were told to trust it still do after a restart. Key first: a certificate without its
+/// key would be replaced at the next start.
 fn keep_certificate(cert: &Path, key: &Path, made: &SelfSigned) -> Result<(), Failure> {
-    for path in [cert, key] {
-        if path.exists() {
-            std::fs::remove_file(path)?;
-        }
-    }
     keys::write_private(key, made.key.expose())?;
     keys::write_private(cert, &made.certificate)
 }

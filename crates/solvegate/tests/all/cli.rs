@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::support::{Gateway, Settings, Sim, WORKER, run};
+use crate::support::{Gateway, Process, Settings, Sim, WORKER, command, run};
 
 fn golden(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
@@ -165,6 +165,22 @@ async fn a_running_gateway_is_asked_and_a_locked_directory_says_so() {
     let locked = run(dir.path(), &["history"], &[]);
     assert_eq!(locked.code, Some(3));
     assert!(locked.stderr.contains("--server"), "{}", locked.stderr);
+}
+
+#[test]
+fn a_self_signed_gateway_is_trusted_by_its_certificate_and_by_nothing_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let serve = ["serve", "--listen", "127.0.0.1:0", "--tls-self-signed"];
+    let gateway = Process::start(command(dir.path(), &serve));
+    let base = gateway.line_after("is listening on ");
+    assert!(base.starts_with("https://"), "{base}");
+    let key = "file:solvegate-data/admin.key";
+    let ask = ["balance", "--server", &base, "--key", key];
+    let refused = run(dir.path(), &ask, &[]);
+    assert_eq!(refused.code, Some(3), "{}{}", refused.stdout, refused.stderr);
+    let trusting = [&ask[..], &["--cacert", "solvegate-data/tls-cert.pem"]].concat();
+    let balance = run(dir.path(), &trusting, &[]);
+    assert_eq!((balance.code, balance.stdout.trim()), (Some(0), "1000"), "{}", balance.stderr);
 }
 
 #[test]

@@ -64,9 +64,12 @@ impl Process {
             let line = text.lines().find(|line| line.contains(start))?;
             Some(line.split_once(start)?.1.trim().to_owned())
         };
-        self.stdout.wait(found).unwrap_or_else(|| {
-            panic!("no line with {start:?}\nstdout: {}\nstderr: {}", self.stdout(), self.stderr())
-        })
+        if let Some(found) = self.stdout.wait(found) {
+            return found;
+        }
+        // It ended, or hangs: if it ended, the reason is on stderr and may still be on its way here.
+        self.stderr.wait(|_| None::<()>);
+        panic!("no line with {start:?}\nstdout: {}\nstderr: {}", self.stdout(), self.stderr())
     }
 
     pub(crate) fn stdout(&self) -> String {
