@@ -315,6 +315,7 @@ fn opened() -> Solve {
         nonce: None,
         task: None,
         opened_at: NOW,
+        wanted_until: NOW,
         accepted_at: None,
         due: NOW,
         authorised: 0,

@@ -55,10 +55,11 @@ pub(super) fn claim(claim: &Claim) -> Value {
 
 /// One line of the ledger: what happened, and the facts about it.
 pub(super) fn entry(entry: &Entry) -> Value {
-    let (event, facts) = match json!(entry.event) {
-        // serde names an event with facts as the only member of an object.
-        Value::Object(named) => named.into_iter().next().unwrap_or_default(),
-        plain => (plain.as_str().unwrap_or_default().to_owned(), json!({})),
+    let told = json!(entry.event);
+    // serde names an event with facts as the only member of an object.
+    let (event, facts) = match told.as_object().and_then(|named| named.iter().next()) {
+        Some((name, facts)) => (name.as_str(), facts.clone()),
+        None => (told.as_str().unwrap_or_default(), json!({})),
     };
     json!({
         "seq": entry.seq,

@@ -1,4 +1,4 @@
-//! What the operator wants, in two stages: [`raw`] is what was written (file, environment, flags), [`valid`] is what
+//! What the operator wants, in two stages: `raw` is what was written (file, environment, flags), `valid` is what
 //! it means. Everything after this module works with [`Config`] and checks nothing again.
 
 mod environment;
