@@ -207,7 +207,10 @@ fn is_host_name(host: &str) -> bool {
 
 fn canonical(mut url: Url, host: &str) -> Result<String, BadPageUrl> {
     url.set_fragment(None);
-    url.set_host(Some(host)).map_err(|_| BadPageUrl::Unreadable)?;
+    // Setting a host parses it again: only where it changed, by its final dot.
+    if url.host_str() != Some(host) {
+        url.set_host(Some(host)).map_err(|_| BadPageUrl::Unreadable)?;
+    }
     Ok(url.into())
 }
 

@@ -9,11 +9,15 @@ use axum::{
 };
 use domain::{
     claim::{Claim, Source},
+    id::ClaimId,
+    money::Money,
     retry::Class,
+    time::Timestamp,
     token::Answer,
 };
 use engine::Outcome;
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::{json, value::RawValue};
 
 use super::shape;
 use crate::{
@@ -27,7 +31,7 @@ const IDEMPOTENT_REPLAYED: HeaderName = HeaderName::from_static("idempotent-repl
 pub(super) fn tell(doors: &Doors, outcome: Outcome, replayed: bool) -> Response {
     let replayed = replayed || matches!(outcome, Outcome::Served { source: Source::Replay, .. });
     let mut response = match outcome {
-        Outcome::Served { claim, source } => Json(served(&claim, source)).into_response(),
+        Outcome::Served { claim, source } => Json(Served::of(&claim, source)).into_response(),
         Outcome::Waiting { claim, eta } => waiting(&claim, eta),
         Outcome::Failed(claim) => Refusal::Failed(Box::new(claim)).into_response(),
         Outcome::Lapsed(claim) => lapsed(doors, claim).into_response(),
@@ -55,34 +59,58 @@ fn lapsed(doors: &Doors, claim: Claim) -> Refusal {
     }
 }
 
-fn served(claim: &Claim, source: Source) -> Value {
-    let token = claim.token.as_ref();
-    let mut answer = json!({
-        "id": claim.id.to_string(),
-        "state": claim.state.name(),
-        "kind": claim.kind.name(),
-        "token": token.map(|token| value(&token.answer)),
-        "source": source.name(),
-        "expires_at": token.map(|token| token.expires_at),
-        "attempts": claim.attempts,
-        "polls": claim.polls,
-        "elapsed_ms": shape::elapsed_ms(claim),
-        "cost": shape::money(claim.cost),
-    });
-    let extras = token.and_then(|token| token.answer.extras.as_ref());
-    if let (Some(extras), Some(members)) = (extras, answer.as_object_mut()) {
-        // Members a site may ask for besides the token, such as the user agent it was made with.
-        let extras = serde_json::from_str(extras.expose()).unwrap_or(Value::Null);
-        members.insert("extras".into(), extras);
-    }
-    answer
+/// The answer of a served claim. A struct rather than a map: this is the path everybody waits for.
+#[derive(Serialize)]
+struct Served<'a> {
+    id: ClaimId,
+    state: &'static str,
+    kind: &'a str,
+    token: Option<Told<'a>>,
+    source: &'static str,
+    expires_at: Option<Timestamp>,
+    attempts: u32,
+    polls: u32,
+    elapsed_ms: Option<u64>,
+    cost: Option<Money>,
+    /// Members a site may ask for besides the token, such as the user agent it was made with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    extras: Option<Box<RawValue>>,
 }
 
 /// The token: a text, or the JSON value some kinds have.
-fn value(answer: &Answer) -> Value {
-    let text = answer.text.expose();
-    let parsed = if answer.is_json { serde_json::from_str(text).ok() } else { None };
-    parsed.unwrap_or_else(|| json!(text))
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Told<'a> {
+    Text(&'a str),
+    Value(Box<RawValue>),
+}
+
+impl<'a> Served<'a> {
+    fn of(claim: &'a Claim, source: Source) -> Self {
+        let token = claim.token.as_ref();
+        let raw = |text: &str| RawValue::from_string(text.to_owned()).ok();
+        Self {
+            id: claim.id,
+            state: claim.state.name(),
+            kind: claim.kind.name(),
+            token: token.map(|token| Told::of(&token.answer)),
+            source: source.name(),
+            expires_at: token.map(|token| token.expires_at),
+            attempts: claim.attempts,
+            polls: claim.polls,
+            elapsed_ms: shape::elapsed_ms(claim),
+            cost: claim.cost,
+            extras: token.and_then(|token| raw(token.answer.extras.as_ref()?.expose())),
+        }
+    }
+}
+
+impl<'a> Told<'a> {
+    fn of(answer: &'a Answer) -> Self {
+        let text = answer.text.expose();
+        let value = if answer.is_json { RawValue::from_string(text.to_owned()).ok() } else { None };
+        value.map_or(Self::Text(text), Self::Value)
+    }
 }
 
 fn waiting(claim: &Claim, eta: Duration) -> Response {
