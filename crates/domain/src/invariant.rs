@@ -309,7 +309,7 @@ impl SolveSeen {
                 self.open = Open::Ambiguous;
                 Vec::new()
             }
-            Event::NotAccepted { .. } | Event::WrittenOff { .. } => {
+            Event::NotAccepted { .. } | Event::WrittenOff { .. } | Event::Failed { .. } => {
                 self.open = Open::Nothing;
                 Vec::new()
             }

@@ -4,7 +4,7 @@ use std::{
     io::{BufRead as _, BufReader, Read},
     path::Path,
     process::{Child, Command, ExitStatus, Stdio},
-    sync::{Arc, Condvar, Mutex},
+    sync::{Arc, Condvar, Mutex, PoisonError},
     thread,
     time::{Duration, Instant},
 };
@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 /// A running child. Ended when dropped.
 pub(crate) struct Process {
-    child: Child,
+    child: Mutex<Child>,
     stdout: Arc<Lines>,
     stderr: Arc<Lines>,
 }
@@ -55,7 +55,7 @@ impl Process {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let stdout = Lines::of(child.stdout.take().unwrap());
         let stderr = Lines::of(child.stderr.take().unwrap());
-        Self { child, stdout, stderr }
+        Self { child: Mutex::new(child), stdout, stderr }
     }
 
     /// Waits for a line on stdout and returns what follows `start` in it.
@@ -69,7 +69,9 @@ impl Process {
         }
         // It ended, or hangs: if it ended, the reason is on stderr and may still be on its way here.
         self.stderr.wait(|_| None::<()>);
-        panic!("no line with {start:?}\nstdout: {}\nstderr: {}", self.stdout(), self.stderr())
+        let ended = self.child.lock().unwrap().try_wait().unwrap();
+        let (stdout, stderr) = (self.stdout(), self.stderr());
+        panic!("no line with {start:?}\nended: {ended:?}\nstdout: {stdout}\nstderr: {stderr}")
     }
 
     pub(crate) fn stdout(&self) -> String {
@@ -81,14 +83,14 @@ impl Process {
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).unwrap();
+        kill_process(Pid::from_child(&self.child.lock().unwrap()), signal).unwrap();
     }
 
     /// Waits for its end.
     pub(crate) fn wait(&mut self, within: Duration) -> ExitStatus {
         let end = now() + within;
         loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
+            if let Some(status) = self.child.lock().unwrap().try_wait().unwrap() {
                 return status;
             }
             assert!(now() < end, "still running after {within:?}\nstderr: {}", self.stderr());
@@ -100,11 +102,12 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         // It may have ended already: then there is nothing to do.
-        if self.child.kill().is_ok() {
-            self.child.wait().unwrap();
+        let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
+        if child.kill().is_ok() {
+            child.wait().unwrap();
         }
         if thread::panicking() {
-            eprintln!("--- stderr of {}\n{}", self.child.id(), self.stderr());
+            eprintln!("--- stderr of {}\n{}", child.id(), self.stderr());
         }
     }
 }
