@@ -1,6 +1,9 @@
 //! The judge: the ledger's own invariants, the provider's ledger, and what the workers got, held against each other.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::atomic::Ordering,
+};
 
 use domain::{
     id::{Nonce, TaskId},
@@ -131,6 +134,13 @@ fn against_provider(traces: &Traces, sums: &Sums) -> Vec<String> {
             sums.ambiguous
         ));
     }
+    // I5: what a gateway heard of, and did not take along in a crash, is in the ledger.
+    let alive = traces.lives.iter().filter(|life| !life.crashed.load(Ordering::SeqCst));
+    for task in alive.flat_map(|life| life.heard.lock().unwrap().clone()) {
+        if !sums.known.contains(&task) {
+            broken.push(format!("I5: task {task} was heard of and forgotten"));
+        }
+    }
     for task in &sums.over {
         if ledger.task(task).is_some_and(|accepted| accepted.ready_at.is_some()) {
             broken.push(format!("task {task} was taken for over, the provider solved it"));
@@ -156,7 +166,7 @@ fn against_workers(traces: &Traces) -> Vec<String> {
             continue;
         };
         let age = got.at.since(ready);
-        if age > got.usable {
+        if age > got.usable + traces.slack {
             broken.push(format!("P4: {} got a token {age:?} old", got.work));
         }
     }

@@ -5,6 +5,7 @@
 
 mod judge;
 mod model;
+mod nemesis;
 mod ports;
 mod seeds;
 mod stage;

@@ -12,7 +12,7 @@ use std::{
 use async_trait::async_trait;
 use domain::{
     claim::{Admission, Claim, Delivery, KeyRule, NewClaim},
-    id::{ClaimId, HolderId, SolveId},
+    id::{ClaimId, HolderId, SolveId, TaskId},
     lease::{Holder, Lease},
     ports::{
         Chance, Clock, Fault, Feedback, LeaseAsk, Note, Poll, Polled, Provider, Settled, Store,
@@ -263,9 +263,17 @@ impl Store for FarStore {
     }
 }
 
-/// The provider as one gateway reaches it; it notes every task id that reached a live gateway.
+/// One life of one gateway: the tasks it heard of, and whether it died of a crash.
+#[derive(Debug, Default)]
+pub(crate) struct Life {
+    pub(crate) heard: Mutex<Vec<TaskId>>,
+    pub(crate) crashed: AtomicBool,
+}
+
+/// The provider as one gateway reaches it; it notes every task id that reached that gateway.
 #[derive(Debug)]
 pub(crate) struct FarProvider {
+    pub(crate) life: Arc<Life>,
     pub(crate) provider: Arc<dyn Provider>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) gate: Arc<Gate>,
@@ -282,6 +290,9 @@ impl Provider for FarProvider {
         self.gate.pass(&*self.clock).await;
         let submission = self.provider.submit(challenge, nonce).await;
         self.gate.pass(&*self.clock).await;
+        if let Submission::Accepted(task) = &submission {
+            self.life.heard.lock().unwrap().push(task.clone());
+        }
         match submission {
             Submission::Ambiguous(why) if self.bug == Some(Bug::LostMeansNotSent) => {
                 Submission::NotSent(why)
@@ -290,7 +301,7 @@ impl Provider for FarProvider {
         }
     }
 
-    async fn poll(&self, task: &domain::id::TaskId) -> Polled {
+    async fn poll(&self, task: &TaskId) -> Polled {
         self.gate.pass(&*self.clock).await;
         let polled = self.provider.poll(task).await;
         self.gate.pass(&*self.clock).await;
@@ -300,7 +311,7 @@ impl Provider for FarProvider {
         polled
     }
 
-    async fn report(&self, task: &domain::id::TaskId, feedback: Feedback) -> Result<(), Fault> {
+    async fn report(&self, task: &TaskId, feedback: Feedback) -> Result<(), Fault> {
         self.provider.report(task, feedback).await
     }
 

@@ -22,7 +22,9 @@ use simulator::{Account, BehaviourConfig, Fault, FaultPlan, Latency, SimProvider
 use stores::Backend;
 use tokio::sync::watch;
 
-use crate::ports::{Bug, FarProvider, FarStore, Gate, SeededChance, StoreWeather, VirtualClock};
+use crate::ports::{
+    Bug, FarProvider, FarStore, Gate, Life, SeededChance, StoreWeather, VirtualClock,
+};
 
 /// What a seed decides.
 #[derive(Clone, Copy, Debug)]
@@ -60,29 +62,36 @@ pub(crate) struct Traces {
     pub(crate) backend: Backend,
     pub(crate) account: Account,
     pub(crate) got: Vec<Got>,
+    pub(crate) lives: Vec<Arc<Life>>,
+    /// How much older a token may get between a gateway's decision and the worker's hand: a paused process hands over
+    /// when it wakes, and replicas' clocks may differ by as much as the wall clock jumped.
+    pub(crate) slack: Duration,
     pub(crate) crashes: usize,
 }
 
-struct Gateway {
-    engine: Option<Engine>,
-    life: watch::Sender<u64>,
-    gate: Arc<Gate>,
+pub(crate) struct Gateway {
+    pub(crate) engine: Option<Engine>,
+    pub(crate) record: Arc<Life>,
+    pub(crate) life: watch::Sender<u64>,
+    pub(crate) gate: Arc<Gate>,
 }
 
-struct World {
-    plan: Plan,
-    start: tokio::time::Instant,
-    clock: Arc<dyn Clock>,
-    backend: Backend,
-    account: Account,
-    gateways: Vec<Mutex<Gateway>>,
-    got: Mutex<Vec<Got>>,
-    crashes: Mutex<usize>,
+pub(crate) struct World {
+    pub(crate) plan: Plan,
+    pub(crate) start: tokio::time::Instant,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) backend: Backend,
+    pub(crate) account: Account,
+    pub(crate) gateways: Vec<Mutex<Gateway>>,
+    pub(crate) got: Mutex<Vec<Got>>,
+    pub(crate) lives: Mutex<Vec<Arc<Life>>>,
+    pub(crate) crashes: Mutex<usize>,
     /// How far the machine's wall clock is ahead; it may jump, a running process does not notice.
-    wall: Mutex<Duration>,
+    pub(crate) wall: Mutex<Duration>,
 }
 
 const SETTLE: Duration = Duration::from_secs(20 * 60);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 impl Plan {
     /// Swarm style: each seed turns on a random subset of what can go wrong.
@@ -145,6 +154,7 @@ impl World {
         let gateway = |_| {
             Mutex::new(Gateway {
                 engine: None,
+                record: Arc::default(),
                 life: watch::Sender::new(0),
                 gate: Arc::new(Gate::default()),
             })
@@ -154,6 +164,7 @@ impl World {
             backend: stores::open("memory:").unwrap(),
             gateways: (0..plan.gateways).map(gateway).collect(),
             got: Mutex::default(),
+            lives: Mutex::default(),
             crashes: Mutex::default(),
             wall: Mutex::default(),
             account,
@@ -196,20 +207,24 @@ impl World {
     }
 
     fn traces(&self) -> Traces {
+        let pause = if self.plan.pauses { LONGEST_PAUSE } else { Duration::ZERO };
+        let skew = if self.plan.gateways > 1 { *self.wall.lock().unwrap() } else { Duration::ZERO };
         Traces {
+            slack: pause + skew,
             backend: self.backend.clone(),
             account: self.account.clone(),
             got: self.got.lock().unwrap().clone(),
+            lives: self.lives.lock().unwrap().clone(),
             crashes: *self.crashes.lock().unwrap(),
         }
     }
 
-    async fn sleep(&self, length: Duration) {
+    pub(crate) async fn sleep(&self, length: Duration) {
         self.clock.sleep_until(self.clock.now().plus(length)).await;
     }
 
     /// Starts gateway `i` if it is down. A cut-off store keeps it down; it is tried again.
-    async fn boot(&self, i: usize) {
+    pub(crate) async fn boot(&self, i: usize) {
         let (gate, life) = {
             let gateway = self.gateways[i].lock().unwrap();
             if gateway.engine.is_some() {
@@ -221,10 +236,13 @@ impl World {
         let offset = *self.wall.lock().unwrap();
         let clock: Arc<dyn Clock> = Arc::new(VirtualClock::new(self.start, offset));
         for attempt in 0..50 {
-            let ports = self.ports(&gate, &clock, seed + 100_000 * attempt);
+            let record = Arc::new(Life::default());
+            let ports = self.ports(&gate, &clock, seed + 100_000 * attempt, &record);
             if let Ok(engine) = Engine::start(ports, self.config()).await {
                 let mut gateway = self.gateways[i].lock().unwrap();
                 gateway.engine = Some(engine);
+                gateway.record = Arc::clone(&record);
+                self.lives.lock().unwrap().push(record);
                 gateway.life.send_replace(life);
                 return;
             }
@@ -232,7 +250,13 @@ impl World {
         }
     }
 
-    fn ports(&self, gate: &Arc<Gate>, clock: &Arc<dyn Clock>, seed: u64) -> Ports {
+    fn ports(
+        &self,
+        gate: &Arc<Gate>,
+        clock: &Arc<dyn Clock>,
+        seed: u64,
+        life: &Arc<Life>,
+    ) -> Ports {
         let bug = self.plan.bug;
         let store = FarStore {
             store: Arc::clone(&self.backend.store),
@@ -248,8 +272,13 @@ impl World {
             Arc::clone(&self.clock),
             Latency::default(),
         ));
-        let provider =
-            FarProvider { provider, clock: Arc::clone(clock), gate: Arc::clone(gate), bug };
+        let provider = FarProvider {
+            life: Arc::clone(life),
+            provider,
+            clock: Arc::clone(clock),
+            gate: Arc::clone(gate),
+            bug,
+        };
         Ports {
             store: Arc::new(store),
             records: Arc::clone(&self.backend.records),
@@ -436,50 +465,5 @@ impl Work {
             collect: true,
             callback_url: None,
         }
-    }
-}
-
-// === the nemesis ===
-
-impl World {
-    async fn nemesis(self: Arc<Self>) {
-        let mut rng = fastrand::Rng::with_seed(self.plan.seed ^ 0x0BAD_CAFE);
-        loop {
-            self.sleep(Duration::from_millis(rng.u64(300..9_000))).await;
-            let i = rng.usize(0..self.gateways.len());
-            match rng.u32(0..4) {
-                0 if self.plan.crashes => self.crash(i, &mut rng).await,
-                1 if self.plan.pauses => self.pause(i, &mut rng),
-                2 if self.plan.cuts => self.cut(i, &mut rng).await,
-                3 if self.plan.jumps => {
-                    *self.wall.lock().unwrap() += Duration::from_secs(rng.u64(0..30));
-                }
-                _ => {}
-            }
-        }
-    }
-
-    async fn crash(&self, i: usize, rng: &mut fastrand::Rng) {
-        {
-            let mut gateway = self.gateways[i].lock().unwrap();
-            let Some(engine) = gateway.engine.take() else { return };
-            engine.crash();
-            gateway.life.send_modify(|life| *life += 1);
-        }
-        *self.crashes.lock().unwrap() += 1;
-        self.sleep(Duration::from_millis(rng.u64(10..5_000))).await;
-        self.boot(i).await;
-    }
-
-    fn pause(&self, i: usize, rng: &mut fastrand::Rng) {
-        let until = self.clock.now().plus(Duration::from_millis(rng.u64(100..60_000)));
-        self.gateways[i].lock().unwrap().gate.pause(until);
-    }
-
-    async fn cut(&self, i: usize, rng: &mut fastrand::Rng) {
-        let gate = Arc::clone(&self.gateways[i].lock().unwrap().gate);
-        gate.cut.store(true, std::sync::atomic::Ordering::SeqCst);
-        self.sleep(Duration::from_millis(rng.u64(100..30_000))).await;
-        gate.cut.store(false, std::sync::atomic::Ordering::SeqCst);
     }
 }
