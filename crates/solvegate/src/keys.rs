@@ -1,5 +1,5 @@
-//! Keys the program makes itself at first start: shown once, kept in files only their owner can read, so that
-//! `--key file:solvegate-data/worker.key` works for whoever may read that directory and for nobody else.
+//! Keys the program makes itself at first start: shown once, kept only as digests, in files only their owner can read.
+//! Whoever copies the data directory cannot call with what is in it.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -35,10 +35,10 @@ pub struct MadeKey {
     pub fresh: Option<Secret>,
 }
 
-/// Where the worker's key is kept in the data directory.
-pub const WORKER_FILE: &str = "worker.key";
-/// Where the admin's key is kept in the data directory.
-pub const ADMIN_FILE: &str = "admin.key";
+/// Where the digest of the worker's key is kept in the data directory.
+pub const WORKER_FILE: &str = "worker.key.sha256";
+/// Where the digest of the admin's key is kept in the data directory.
+pub const ADMIN_FILE: &str = "admin.key.sha256";
 
 // === impl MadeKeys ===
 
@@ -65,20 +65,20 @@ impl MadeKey {
             return Self::read(path);
         }
         let key = Secret::new(chance.key());
-        if let Some(path) = path {
-            write_private(path, key.expose())?;
-        }
         let digest = KeyDigest::of(key.expose()).map_err(Failure::of(Exit::Failed))?;
+        if let Some(path) = path {
+            write_private(path, &digest.to_hex())?;
+        }
         Ok(Self { digest, fresh: Some(key) })
     }
 
     /// A file that others can read is refused, as every secret file is.
     fn read(path: &Path) -> Result<Self, Failure> {
         let place = path.display().to_string();
-        let key = Sources::default().secret(&place, &format!("file:{place}"))?;
-        let digest = KeyDigest::of(key.expose()).map_err(|error| {
-            let way_out = "delete it and start again to have a new one made";
-            Failure::new(Exit::Usage, format!("{place} is damaged ({error}); {way_out}"))
+        let text = Sources::default().secret(&place, &format!("file:{place}"))?;
+        let digest = KeyDigest::from_hex(text.expose()).ok_or_else(|| {
+            let way_out = "delete it and start again to have a new key made";
+            Failure::new(Exit::Usage, format!("{place} holds no digest of a key; {way_out}"))
         })?;
         Ok(Self { digest, fresh: None })
     }
@@ -122,6 +122,7 @@ mod tests {
         let path = dir.path().join(WORKER_FILE);
         let shown = made(&path).unwrap().fresh.unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert!(!fs::read_to_string(&path).unwrap().contains(shown.expose()), "only its digest");
         let again = made(&path).unwrap();
         assert!(again.fresh.is_none());
         assert!(again.digest == KeyDigest::of(shown.expose()).unwrap());
@@ -132,7 +133,7 @@ mod tests {
     fn a_start_that_was_killed_while_writing_a_key_does_not_stop_the_next() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(WORKER_FILE);
-        fs::write(dir.path().join("worker.key.new"), "half a k").unwrap();
+        fs::write(dir.path().join("worker.key.sha256.new"), "half a k").unwrap();
         assert!(made(&path).unwrap().fresh.is_some());
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing is left over");
     }

@@ -25,6 +25,25 @@ impl KeyDigest {
         Ok(Self(Sha256::digest(key).into()))
     }
 
+    /// The digest in hexadecimal, for a file: nobody can call with it.
+    pub fn to_hex(self) -> String {
+        let digit =
+            |nibble: u8| char::from_digit(u32::from(nibble), 16).expect("a nibble is below 16");
+        self.0.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+    }
+
+    /// Reads what [`KeyDigest::to_hex`] wrote; `None` when it is anything else.
+    pub fn from_hex(text: &str) -> Option<Self> {
+        let mut digest = [0; 32];
+        if text.len() != 64 || !text.is_ascii() {
+            return None;
+        }
+        for (byte, pair) in digest.iter_mut().zip(text.as_bytes().chunks(2)) {
+            *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
+        }
+        Some(Self(digest))
+    }
+
     /// Whether both are of the same key; takes the same time either way.
     pub(crate) fn is(self, other: Self) -> bool {
         self.0.ct_eq(&other.0).into()
@@ -40,6 +59,15 @@ impl fmt::Debug for KeyDigest {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_digest_is_written_and_read_back() {
+        let digest = KeyDigest::of(&"k".repeat(32)).unwrap();
+        assert!(KeyDigest::from_hex(&digest.to_hex()) == Some(digest));
+        for bad in ["", &"0".repeat(63), &"g".repeat(64), &"é".repeat(32)] {
+            assert!(KeyDigest::from_hex(bad).is_none(), "{bad:?}");
+        }
+    }
 
     #[test]
     fn a_key_has_thirty_two_plain_characters() {

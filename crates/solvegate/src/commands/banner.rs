@@ -47,7 +47,7 @@ pub(super) fn show(config: &Config, keys: &MadeKeys, local: SocketAddr) -> Resul
 
 /// Shows fresh keys; returns what stands for the worker's key in the line to copy.
 fn show_keys(config: &Config, keys: &MadeKeys) -> Result<String, Failure> {
-    let mut shown = "WORKER_KEY".to_owned();
+    let mut shown = "$WORKER_KEY".to_owned();
     if let Some(made) = &keys.worker {
         match (&made.fresh, &config.data) {
             (Some(key), _) => {
@@ -56,9 +56,8 @@ fn show_keys(config: &Config, keys: &MadeKeys) -> Result<String, Failure> {
             }
             (None, Some(data)) => {
                 let file = data.join(keys::WORKER_FILE);
-                shown = format!("$(cat {})", file.display());
                 output::line(format_args!(
-                    "worker key:  in {} since the first start",
+                    "worker key:  as shown at the first start (lost? delete {} and start again for a new one)",
                     file.display()
                 ))?;
             }

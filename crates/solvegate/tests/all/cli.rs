@@ -174,7 +174,8 @@ fn a_self_signed_gateway_is_trusted_by_its_certificate_and_by_nothing_else() {
     let gateway = Process::start(command(dir.path(), &serve));
     let base = gateway.line_after("is listening on ");
     assert!(base.starts_with("https://"), "{base}");
-    let key = "file:solvegate-data/admin.key";
+    let shown = gateway.line_after("admin key:");
+    let key = shown.split_whitespace().next().unwrap();
     let ask = ["balance", "--server", &base, "--key", key];
     let refused = run(dir.path(), &ask, &[]);
     assert_eq!(refused.code, Some(3), "{}{}", refused.stdout, refused.stderr);

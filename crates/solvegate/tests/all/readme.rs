@@ -1,5 +1,6 @@
 //! The commands in README.md are run. Blocks marked `<!-- run -->` hold `$ ` lines; the line below each must be in
-//! its output. `curl` and `$(cat FILE)` are understood here, so that no tool has to be installed for it.
+//! its output. `curl` and the two keys a person copies from the first start are understood here, so that no tool has
+//! to be installed for it.
 
 use std::{fs, path::Path, time::Duration};
 
@@ -36,8 +37,19 @@ fn steps(block: &str) -> Vec<Step> {
     steps
 }
 
-/// Words as a shell would split them; quotes group, `$(cat FILE)` is the file's text.
-fn words(dir: &Path, command: &str) -> Vec<String> {
+/// The keys as a person copies them from what the first start says.
+type Keys = Vec<(&'static str, String)>;
+
+fn copied(said: &str) -> Keys {
+    let key = |start| {
+        let line = said.lines().find_map(|line| line.strip_prefix(start)).unwrap();
+        line.split_whitespace().next().unwrap().to_owned()
+    };
+    vec![("WORKER_KEY", key("worker key:")), ("ADMIN_KEY", key("admin key:"))]
+}
+
+/// Words as a shell would split them; quotes group, `$NAME` is the key of that name.
+fn words(keys: &Keys, command: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut quote = None;
     for c in command.chars() {
@@ -48,13 +60,10 @@ fn words(dir: &Path, command: &str) -> Vec<String> {
             (c, _) => words.last_mut().unwrap().push(c),
         }
     }
-    words.into_iter().map(|word| substituted(dir, word)).collect()
-}
-
-fn substituted(dir: &Path, word: String) -> String {
-    let Some((before, rest)) = word.split_once("$(cat ") else { return word };
-    let (file, after) = rest.split_once(')').unwrap();
-    format!("{before}{}{after}", fs::read_to_string(dir.join(file)).unwrap().trim())
+    let substituted = |word: String| {
+        keys.iter().fold(word, |word, (name, key)| word.replace(&format!("${name}"), key))
+    };
+    words.into_iter().map(substituted).collect()
 }
 
 /// Sends what the `curl` line says and returns the answer's text.
@@ -109,18 +118,22 @@ async fn every_marked_command_of_the_readme_does_what_it_says() {
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let address = free.to_string();
         let mut serving = None;
+        let mut keys = Keys::new();
         for step in steps {
-            let words = words(dir.path(), &step.command.replace(ADDRESS, &address));
+            let words = words(&keys, &step.command.replace(ADDRESS, &address));
             let output = match words[0].as_str() {
                 "curl" => curl(&words[1..]).await,
                 "solvegate" if words.last().is_some_and(|word| word == "&") => {
                     let (process, said) = serve(dir.path(), &words[1..], &address);
                     serving = Some(process);
+                    keys = copied(&said);
                     said
                 }
                 "solvegate" => {
                     let args: Vec<&str> = words[1..].iter().map(String::as_str).collect();
-                    let output = run(dir.path(), &args, &[]);
+                    let environment: Vec<_> =
+                        keys.iter().map(|(name, key)| (*name, key.as_str())).collect();
+                    let output = run(dir.path(), &args, &environment);
                     assert_eq!(output.code, Some(0), "{}: {}", step.command, output.stderr);
                     output.stdout
                 }
