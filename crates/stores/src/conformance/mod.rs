@@ -146,6 +146,7 @@ macro_rules! conformance {
             an_answer_serves_the_claim_it_was_solved_for,
             facts_told_twice_change_nothing,
             a_refused_attempt_is_queued_again,
+            an_intent_is_disowned_by_its_own_nonce_only,
             a_refusal_for_good_leaves_a_dead_letter,
             a_task_that_ends_is_tried_again_and_costs_add_up,
             an_unknown_cost_stays_unknown,

@@ -5,6 +5,7 @@ use std::time::Duration;
 use domain::{
     claim::{ClaimState, Delivery, Source},
     dead_letter::Closing,
+    id::Nonce,
     ledger::Event,
     money::Money,
     retry::{Verdict, own},
@@ -208,4 +209,18 @@ pub async fn an_answer_that_died_on_the_way_fails_the_claim(world: World) {
     assert!(world.records.dead_letter(lease.solve.id).await.unwrap().is_some());
     let refused = world.decide(&lease, Decision::WriteOff).await;
     assert_eq!(refused, Err(domain::solve::Refused::Moved));
+}
+
+/// The number alone would also fit the next intent, whose task may be paid.
+pub async fn an_intent_is_disowned_by_its_own_nonce_only(world: World) {
+    let claim = world.open(world.turnstile("a")).await;
+    let lease = world.lease_of(&claim).await;
+    let solve = world.intend(&lease).await.unwrap();
+    let own = solve.nonce.unwrap();
+    let another = Nonce::from_number(own.number() + 1);
+    let told = world.tell(solve.id, 1, Fact::Withheld { nonce: another }).await;
+    assert_eq!((told.fresh, told.solve.stage), (false, Stage::Intent));
+    let told = world.tell(solve.id, 1, Fact::Withheld { nonce: own }).await;
+    assert_eq!((told.fresh, told.solve.stage), (true, Stage::Queued));
+    assert!(told.solve.failures.is_empty(), "nothing was sent, so nothing failed");
 }
