@@ -10,6 +10,7 @@ use crate::{
     id::{ClaimId, Project, SolveId, WorkerName},
     money::Money,
     retry::Code,
+    secret::Secret,
     solve::Policy,
     time::Timestamp,
     token::Token,
@@ -105,7 +106,9 @@ pub struct Claim {
     /// What its solve cost; `None` when nobody knows. A saving costs zero.
     pub cost: Option<Money>,
     /// Where to tell the worker about the end.
-    pub callback_url: Option<String>,
+    pub callback_url: Option<Secret>,
+    /// The dead letter it brings back: it is the next generation of that letter's claim.
+    pub revives: Option<SolveId>,
 }
 
 /// How a claim is recognised when it comes again.
@@ -165,7 +168,11 @@ pub struct NewClaim {
     /// The caller takes the token with this very answer: a stocked or replayed token counts as delivered.
     pub collect: bool,
     /// Where to tell the worker about the end.
-    pub callback_url: Option<String>,
+    pub callback_url: Option<Secret>,
+    /// A solve opened now brings nothing before then: a claim that lapses earlier is refused instead.
+    pub soonest: Timestamp,
+    /// The dead letter it brings back.
+    pub revives: Option<SolveId>,
 }
 
 /// What became of an arriving claim.
@@ -188,6 +195,8 @@ pub enum Admission {
         /// When it is renewed.
         until: Timestamp,
     },
+    /// It would lapse before a solve opened now can bring anything. Nothing changed.
+    TooLate,
     /// The drawn name is taken: draw again. Nothing changed.
     NameTaken,
 }

@@ -34,6 +34,12 @@ pub struct DeadLetter {
     pub attempts: u32,
     /// Everything that went wrong, in order.
     pub causes: Vec<Failure>,
+    /// 1, and one more each time it was brought back and failed again.
+    pub generation: u32,
+    /// The letter it was brought back from.
+    pub revives: Option<SolveId>,
+    /// What went wrong in earlier generations, in order; the last hundred.
+    pub earlier: Vec<Failure>,
     /// What it cost; `None` when nobody knows.
     pub cost: Option<Money>,
     /// When it died.
@@ -49,6 +55,8 @@ pub struct Closed {
     pub at: Timestamp,
     /// How.
     pub how: Closing,
+    /// The claim it was brought back as.
+    pub claim: Option<ClaimId>,
 }
 
 /// What closed a dead letter.

@@ -191,6 +191,28 @@ pub enum Event {
         /// Whether the site took it.
         good: bool,
     },
+    /// The dead letter was brought back to work.
+    Revived {
+        /// By whom.
+        by: WorkerName,
+        /// As which claim.
+        claim: ClaimId,
+    },
+    /// The dead letter was thrown away.
+    Purged {
+        /// By whom.
+        by: WorkerName,
+    },
+    /// The receiver of the claim's callback took it.
+    CalledBack {
+        /// How often it was tried.
+        tries: u32,
+    },
+    /// The receiver of the claim's callback was away for too long.
+    CallbackDropped {
+        /// How often it was tried.
+        tries: u32,
+    },
 }
 
 /// Sums over one day, one worker, one project and one kind.

@@ -67,8 +67,13 @@ pub enum Origin {
     Claim(ClaimId),
     /// To harvest a task of another solve whose id came too late.
     Orphan(SolveId),
-    /// To bring back a dead letter.
-    Revived(SolveId),
+    /// For a claim that brings a dead letter back.
+    Revived {
+        /// The letter.
+        letter: SolveId,
+        /// The claim.
+        claim: ClaimId,
+    },
     /// By a pool.
     Refill,
 }
@@ -141,6 +146,8 @@ pub enum Decision {
     },
     /// `Ambiguous → Failed`: the money may be gone.
     WriteOff,
+    /// `Queued → Failed`: no answer can come before the deadline any more, so nothing is paid for one.
+    Lapse,
 }
 
 /// Evidence about attempt n, from whoever holds it.
@@ -274,6 +281,18 @@ impl Stage {
     }
 }
 
+// === impl Origin ===
+
+impl Origin {
+    /// Whether it was opened for this claim, which then bears its cost.
+    pub fn is_for(&self, id: ClaimId) -> bool {
+        match self {
+            Self::Claim(claim) | Self::Revived { claim, .. } => *claim == id,
+            Self::Orphan(_) | Self::Refill => false,
+        }
+    }
+}
+
 impl Default for Policy {
     fn default() -> Self {
         Self { ambiguous: AmbiguousPolicy::default(), ambiguity_budget: 50 }
@@ -345,9 +364,16 @@ impl Solve {
                 events.extend(self.fail(own::AMBIGUOUS.into(), None, now));
                 Ok(events)
             }
-            (Decision::Intend { .. } | Decision::Authorise { .. } | Decision::WriteOff, _) => {
-                Err(Refused::Moved)
+            (Decision::Lapse, Stage::Queued) => {
+                Ok(self.fail(own::DEADLINE.into(), Some(Money::ZERO), now))
             }
+            (
+                Decision::Intend { .. }
+                | Decision::Authorise { .. }
+                | Decision::WriteOff
+                | Decision::Lapse,
+                _,
+            ) => Err(Refused::Moved),
         }
     }
 

@@ -2,6 +2,7 @@
 
 mod chance;
 mod clock;
+mod courier;
 mod doorbell;
 mod provider;
 mod records;
@@ -9,12 +10,13 @@ mod store;
 
 pub use chance::Chance;
 pub use clock::Clock;
+pub use courier::{AddressRefused, Courier, NoCourier, NotTold, Parcel};
 pub use doorbell::{Doorbell, Ear};
 pub use provider::{Fault, Feedback, Poll, Polled, Provider, Submission, Threads};
 pub use records::{
-    ActiveSolve, ClaimFilter, Cursor, DeadLetterFilter, Paged, Records, Scope, StockLevel,
-    TotalsAsk,
+    ActiveSolve, ClaimFilter, Cursor, DaySpending, DeadLetterFilter, Paged, Records, Scope, Spent,
+    StockLevel, TotalsAsk,
 };
 pub use store::{
-    BoxError, LeaseAsk, Note, Settled, Store, StoreError, SweepAsk, Swept, Withdrawal,
+    BoxError, LeaseAsk, Note, Revival, Revive, Settled, Store, StoreError, SweepAsk, Swept, Withdrawal,
 };

@@ -12,6 +12,7 @@ use crate::{
     fingerprint::Fingerprint,
     id::{ClaimId, Project, SolveId, WorkerName},
     ledger::{Entry, Total},
+    money::Money,
     retry::Code,
     solve::Stage,
     time::{Day, Timestamp},
@@ -43,6 +44,9 @@ pub trait Records: fmt::Debug + Send + Sync + 'static {
 
     /// The ledger from `from` on, in order: for checks, exports and archives.
     async fn entries(&self, from: u64, limit: usize) -> Result<Vec<Entry>, StoreError>;
+
+    /// What the day has used up of its budgets.
+    async fn spending(&self, day: Day) -> Result<DaySpending, StoreError>;
 
     /// Unassigned tokens by fingerprint.
     async fn stock_levels(&self, now: Timestamp) -> Result<Vec<StockLevel>, StoreError>;
@@ -103,6 +107,14 @@ pub struct DeadLetterFilter {
     pub code: Option<Code>,
     /// Only of this kind.
     pub kind: Option<Kind>,
+    /// Only of pages on this host.
+    pub host: Option<String>,
+    /// Only of this project.
+    pub project: Option<Project>,
+    /// Only those that died then or later.
+    pub since: Option<Timestamp>,
+    /// Only those that died then or earlier.
+    pub until: Option<Timestamp>,
     /// Also those already closed.
     pub closed: bool,
     /// From here on.
@@ -120,6 +132,24 @@ pub struct TotalsAsk {
     pub from: Day,
     /// Last day, included.
     pub to: Day,
+}
+
+/// What a day has used up of its budgets.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DaySpending {
+    /// By worker.
+    pub workers: Vec<(WorkerName, Spent)>,
+    /// AUTHORISE events.
+    pub authorised: u32,
+}
+
+/// What a worker opened on a day.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spent {
+    /// Solves.
+    pub opened: u64,
+    /// At list price.
+    pub listed: Money,
 }
 
 /// A solve under way.
@@ -158,4 +188,22 @@ pub struct StockLevel {
     pub usable: usize,
     /// When the next one dies.
     pub next_expiry: Option<Timestamp>,
+}
+
+impl DeadLetterFilter {
+    /// All open ones, newest first.
+    pub fn open(scope: Scope, limit: usize) -> Self {
+        Self {
+            scope,
+            code: None,
+            kind: None,
+            host: None,
+            project: None,
+            since: None,
+            until: None,
+            closed: false,
+            from: None,
+            limit,
+        }
+    }
 }

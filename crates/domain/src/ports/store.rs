@@ -1,17 +1,20 @@
 //! The contract of every store. One method is one atomic decision; its ledger entries are written in the same step;
 //! `now` always comes from the caller. docs/adr/0001-store-contract.md walks each method through every backend.
 
-use std::{fmt, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 
 use crate::{
-    claim::{Admission, Claim, Delivery, NewClaim},
-    id::{ClaimId, HolderId, SolveId},
+    callback::Callback,
+    claim::{Admission, Allowance, Claim, Delivery, NewClaim},
+    dead_letter::Closed,
+    id::{ClaimId, HolderId, SolveId, WorkerName},
     lease::{Holder, Lease},
     ledger::Event,
+    money::Money,
     retry::Code,
-    solve::{Decision, Fact, Refused, Solve},
+    solve::{Decision, Fact, Policy, Refused, Solve},
     time::Timestamp,
 };
 
@@ -64,6 +67,24 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Writes an entry about a refusal or a report. A bad report also takes a shared answer out of stock.
     async fn note(&self, note: Note, now: Timestamp) -> Result<(), StoreError>;
 
+    /// Brings a dead letter back: its claims come in once more, as their next generation, under the same rules of
+    /// uniqueness as any claim. Nothing is paid twice for one letter, however often it is asked for.
+    async fn revive(&self, ask: Revive, now: Timestamp) -> Result<Revival, StoreError>;
+
+    /// Throws a dead letter away; `false` when there is none. Paid work it still waits for goes on.
+    async fn purge(
+        &self,
+        letter: SolveId,
+        by: WorkerName,
+        now: Timestamp,
+    ) -> Result<bool, StoreError>;
+
+    /// Callbacks that are due, each counted as tried and put off to its next try; those older than a day are dropped.
+    async fn callbacks(&self, limit: usize, now: Timestamp) -> Result<Vec<Callback>, StoreError>;
+
+    /// The receiver took the callback: it leaves the outbox.
+    async fn called_back(&self, callback: &Callback, now: Timestamp) -> Result<(), StoreError>;
+
     /// Lapses what passed its deadline, drops what expired.
     async fn sweep(&self, ask: SweepAsk, now: Timestamp) -> Result<Swept, StoreError>;
 }
@@ -110,6 +131,42 @@ pub struct SweepAsk {
     /// The account's trouble, when it has any. Claims that lapse unsent because of it carry this code instead of
     /// "deadline", and make no dead letter: nothing is wrong with them.
     pub trouble: Option<Code>,
+}
+
+/// Which dead letter is to be brought back, and on what terms.
+#[derive(Clone, Debug)]
+pub struct Revive {
+    /// The letter.
+    pub letter: SolveId,
+    /// By whom.
+    pub by: WorkerName,
+    /// Fresh names, one for each claim of the letter.
+    pub claims: Vec<ClaimId>,
+    /// A fresh name for the solve, should one be opened.
+    pub solve: SolveId,
+    /// Why solving for its page is allowed, now.
+    pub basis: Arc<str>,
+    /// When the claims lapse.
+    pub deadline: Timestamp,
+    /// How long the answer of a claim without a key of its own is given again.
+    pub window: Duration,
+    /// The listed price of a solve of its kind.
+    pub price: Option<Money>,
+    /// What the letter's worker may still open today.
+    pub allowance: Allowance,
+    /// How its solve is to be treated.
+    pub policy: Policy,
+}
+
+/// What became of a dead letter that was to be brought back.
+#[derive(Clone, Debug)]
+pub enum Revival {
+    /// Its first claim came in again.
+    Back(Admission),
+    /// It is closed already. Nothing changed.
+    Closed(Closed),
+    /// There is no such letter. Nothing changed.
+    Unknown,
 }
 
 /// What a fact changed.
