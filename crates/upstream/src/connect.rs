@@ -1,7 +1,8 @@
-//! Opens a line to the provider: name, TCP, TLS. A failure here proves that nothing was sent.
+//! Opens a line to the provider: name, TCP, TLS. A failure here proves that nothing was sent. courier.rs opens its
+//! own with the same parts.
 //! Certificates are always checked; there is no switch.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use domain::ports::Fault;
 use rustls::{
@@ -27,9 +28,10 @@ pub(crate) struct Connector {
     timeout: Duration,
 }
 
-struct Tls {
-    connector: TlsConnector,
-    name: ServerName<'static>,
+/// How a line is encrypted, and whom the certificate must name.
+pub(crate) struct Tls {
+    pub(crate) connector: TlsConnector,
+    pub(crate) name: ServerName<'static>,
 }
 
 // === impl Connector ===
@@ -58,27 +60,9 @@ impl Connector {
     }
 
     async fn dial(&self) -> Result<Box<dyn Stream>, Fault> {
-        let tcp = self.dial_tcp().await.map_err(|error| seen("cannot connect", &error))?;
-        // Requests go out whole; waiting to fill a packet only delays them.
-        tcp.set_nodelay(true).map_err(|error| seen("cannot connect", &error))?;
-        let Some(tls) = &self.tls else { return Ok(Box::new(tcp)) };
-        let secured = tls.connector.connect(tls.name.clone(), tcp).await;
-        Ok(Box::new(secured.map_err(|error| seen("the TLS handshake failed", &error))?))
-    }
-
-    /// Each address gets its share of the time, so that a dead first one leaves some for the next.
-    async fn dial_tcp(&self) -> io::Result<TcpStream> {
-        let addresses = self.address.resolve().await?;
-        let share = self.timeout / u32::try_from(addresses.len().max(1)).unwrap_or(u32::MAX);
-        let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-        for address in addresses {
-            match timeout(share, TcpStream::connect(address)).await {
-                Ok(Ok(tcp)) => return Ok(tcp),
-                Ok(Err(error)) => last = error,
-                Err(_) => last = io::ErrorKind::TimedOut.into(),
-            }
-        }
-        Err(last)
+        let resolved = self.address.resolve().await;
+        let addresses = resolved.map_err(|error| seen("cannot connect", &error))?;
+        dial(&addresses, self.tls.as_ref(), self.timeout).await
     }
 }
 
@@ -86,15 +70,48 @@ impl Connector {
 
 impl Tls {
     fn new(address: &Address, extra_root_pem: Option<&[u8]>) -> Result<Self, BadUpstream> {
-        let roots = roots(extra_root_pem)?;
-        let ring = Arc::new(rustls::crypto::ring::default_provider());
-        let versions = ClientConfig::builder_with_provider(ring)
-            .with_protocol_versions(&[&TLS13, &TLS12])
-            .map_err(|error| BadUpstream::Tls(error.to_string()))?;
-        let mut config = versions.with_root_certificates(roots).with_no_client_auth();
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        Ok(Self { connector: TlsConnector::from(Arc::new(config)), name: name(address.host())? })
+        Ok(Self { connector: tls_connector(extra_root_pem)?, name: name(address.host())? })
     }
+}
+
+/// Trusts the usual authorities and those of `extra_root_pem`.
+pub(crate) fn tls_connector(extra_root_pem: Option<&[u8]>) -> Result<TlsConnector, BadUpstream> {
+    let roots = roots(extra_root_pem)?;
+    let ring = Arc::new(rustls::crypto::ring::default_provider());
+    let versions = ClientConfig::builder_with_provider(ring)
+        .with_protocol_versions(&[&TLS13, &TLS12])
+        .map_err(|error| BadUpstream::Tls(error.to_string()))?;
+    let mut config = versions.with_root_certificates(roots).with_no_client_auth();
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(TlsConnector::from(Arc::new(config)))
+}
+
+/// A stream to one of these addresses and to no other. The caller bounds the time of the whole.
+pub(crate) async fn dial(
+    addresses: &[SocketAddr],
+    tls: Option<&Tls>,
+    limit: Duration,
+) -> Result<Box<dyn Stream>, Fault> {
+    let tcp = dial_tcp(addresses, limit).await.map_err(|error| seen("cannot connect", &error))?;
+    // Requests go out whole; waiting to fill a packet only delays them.
+    tcp.set_nodelay(true).map_err(|error| seen("cannot connect", &error))?;
+    let Some(tls) = tls else { return Ok(Box::new(tcp)) };
+    let secured = tls.connector.connect(tls.name.clone(), tcp).await;
+    Ok(Box::new(secured.map_err(|error| seen("the TLS handshake failed", &error))?))
+}
+
+/// Each address gets its share of the time, so that a dead first one leaves some for the next.
+async fn dial_tcp(addresses: &[SocketAddr], limit: Duration) -> io::Result<TcpStream> {
+    let share = limit / u32::try_from(addresses.len().max(1)).unwrap_or(u32::MAX);
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    for address in addresses {
+        match timeout(share, TcpStream::connect(address)).await {
+            Ok(Ok(tcp)) => return Ok(tcp),
+            Ok(Err(error)) => last = error,
+            Err(_) => last = io::ErrorKind::TimedOut.into(),
+        }
+    }
+    Err(last)
 }
 
 fn roots(extra_pem: Option<&[u8]>) -> Result<RootCertStore, BadUpstream> {
@@ -110,7 +127,8 @@ fn roots(extra_pem: Option<&[u8]>) -> Result<RootCertStore, BadUpstream> {
     if added == 0 { Err(refused("it holds no certificate".to_owned())) } else { Ok(roots) }
 }
 
-fn name(host: &Host<String>) -> Result<ServerName<'static>, BadUpstream> {
+/// What the certificate of this host must name.
+pub(crate) fn name(host: &Host<String>) -> Result<ServerName<'static>, BadUpstream> {
     match host {
         Host::Ipv4(ip) => Ok(ServerName::from(std::net::IpAddr::from(*ip))),
         Host::Ipv6(ip) => Ok(ServerName::from(std::net::IpAddr::from(*ip))),

@@ -4,6 +4,7 @@
 //! # Layout
 //! - [`UpstreamConfig`] (config.rs), address.rs: who the provider is
 //! - connect.rs, counted.rs, line.rs, pool.rs: a connection, what left through it, one exchange, idle connections
+//! - [`Hooks`] (courier.rs): the other way out, for callbacks and alerts; [`HooksConfig`]
 //! - submit.rs: in.php, one fresh connection per submission; fetch.rs: res.php; account.rs: the balance
 
 mod account;
@@ -11,6 +12,7 @@ mod address;
 mod config;
 mod connect;
 mod counted;
+mod courier;
 mod fetch;
 mod line;
 mod pool;
@@ -31,6 +33,7 @@ use http::{HeaderValue, Request, header};
 use http_body_util::Full;
 
 pub use config::{BadUpstream, UpstreamConfig};
+pub use courier::{BadHooks, Hooks, HooksConfig};
 
 use crate::{account::Balance, address::Address, connect::Connector, pool::Pool};
 

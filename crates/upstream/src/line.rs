@@ -22,12 +22,15 @@ use hyper::{
     client::conn::http1::{Builder, Connection, SendRequest},
 };
 use hyper_util::rt::TokioIo;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::counted::Counted;
 
 /// The longest answer that is read.
 pub(crate) const LONGEST: usize = 256 * 1024;
+
+/// The longest answer to a notice that is read before the line is closed.
+const LONGEST_THANKS: usize = 64 * 1024;
 
 /// The longest head that is read.
 const LONGEST_HEAD: usize = 64 * 1024;
@@ -71,6 +74,29 @@ impl Line {
             }
         };
         Ok(Answered { body: body?, line: open.then_some(Self { sender, connection }) })
+    }
+
+    /// Tells once and closes. Only the answer's status counts: of its body a little is read, so that the receiver is not
+    /// cut off in the middle of its thanks.
+    pub(crate) async fn tell(
+        self,
+        request: Request<Full<Bytes>>,
+        deadline: Instant,
+    ) -> Result<StatusCode, Fault> {
+        let Self { mut sender, mut connection } = self;
+        let status = pin!(async move {
+            let begun = timeout_at(deadline, sender.send_request(request)).await;
+            let reply = begun.map_err(|_| Fault::seen("no answer within the timeout"))?;
+            let (head, body) = reply.map_err(|error| seen(&error))?.into_parts();
+            let thanks = Limited::new(body, LONGEST_THANKS).collect();
+            timeout_at(deadline, thanks).await.ok();
+            Ok(head.status)
+        });
+        match select(status, &mut connection).await {
+            Either::Left((status, _)) => status,
+            // As in `ask`: the end of the connection is not the end of what it brought.
+            Either::Right((_, status)) => status.await,
+        }
     }
 
     /// Whether the provider still keeps it open, as far as one can know without asking.

@@ -1,0 +1,67 @@
+//! The signature of Standard Webhooks, version 1: base64(HMAC-SHA256(secret, `id.timestamp.body`)).
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use domain::secret::Secret;
+use ring::hmac;
+
+use super::BadHooks;
+
+/// Holds the key of the signature.
+pub(super) struct Signer(hmac::Key);
+
+// === impl Signer ===
+
+impl Signer {
+    /// Reads `whsec_…`.
+    pub(super) fn new(secret: &Secret) -> Result<Self, BadHooks> {
+        let text = secret.expose().trim();
+        let encoded = text.strip_prefix("whsec_");
+        let encoded = encoded.ok_or(BadHooks::Secret("it does not begin with whsec_"))?;
+        let key = STANDARD.decode(encoded).map_err(|_| BadHooks::Secret("it is not base64"))?;
+        if !(24..=64).contains(&key.len()) {
+            return Err(BadHooks::Secret("it has not 24 to 64 bytes"));
+        }
+        Ok(Self(hmac::Key::new(hmac::HMAC_SHA256, &key)))
+    }
+
+    /// The value of `webhook-signature`.
+    pub(super) fn sign(&self, id: &str, seconds: u64, body: &[u8]) -> String {
+        let mut signing = hmac::Context::with_key(&self.0);
+        signing.update(format!("{id}.{seconds}.").as_bytes());
+        signing.update(body);
+        format!("v1,{}", STANDARD.encode(signing.sign()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The vector that the libraries of Standard Webhooks test themselves with.
+    #[test]
+    fn the_signature_is_the_published_one() {
+        let secret = Secret::new("whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD");
+        let signed = Signer::new(&secret).unwrap().sign(
+            "msg_27UH4WbU6Z5A5EzD8u03UvzRbpk",
+            1_649_367_553,
+            br#"{"email":"test@example.com","username":"test_user"}"#,
+        );
+        assert_eq!(signed, "v1,tZ1I4/hDygAJgO5TYxiSd6Sd0kDW6hPenDe+bTa3Kkw=");
+    }
+
+    #[test]
+    fn a_secret_of_another_form_is_refused_without_showing_it() {
+        let of = |bytes: usize| format!("whsec_{}", STANDARD.encode(vec![7; bytes]));
+        for good in [of(24), of(32), of(64), format!("{}\n", of(24))] {
+            assert!(Signer::new(&Secret::new(good.as_str())).is_ok(), "{good}");
+        }
+        let canary = "canarycanarycanarycanarycanary!!";
+        for bad in
+            ["", "whsec_", canary, &format!("whsec_{canary}"), &of(23), &of(65), &of(24)[6..]]
+        {
+            let refused = Signer::new(&Secret::new(bad)).err().unwrap();
+            assert!(matches!(refused, BadHooks::Secret(_)), "{bad}");
+            assert!(!format!("{refused} {refused:?}").contains("canary"), "{bad}");
+        }
+    }
+}
