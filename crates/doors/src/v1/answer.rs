@@ -50,7 +50,7 @@ fn mark_replay(headers: &mut HeaderMap, replayed: bool) {
 
 /// The deadline passed; when it was the account at the provider that let it pass, that is what somebody has to mend.
 fn lapsed(doors: &Doors, claim: Claim) -> Refusal {
-    let table = doors.engine().config().retry;
+    let table = &doors.engine().config().retry;
     let trouble = claim.code.clone().filter(|code| table.rule(code).class == Class::Account);
     let claim = Box::new(claim);
     match trouble {

@@ -1,0 +1,140 @@
+//! One line of a retry table: what a code is, how often it is tried again, after what wait, and what that costs.
+
+use std::{borrow::Cow, fmt, time::Duration};
+
+use serde::{Deserialize, Serialize, Serializer, ser::SerializeStruct as _};
+
+/// What sort of trouble a code is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Class {
+    /// Will pass: try again later.
+    Transient,
+    /// Will not pass for this challenge.
+    Permanent,
+    /// Concerns the whole account: open the breaker, keep the claims.
+    Account,
+    /// This task is over, another one may succeed.
+    TaskOver,
+    /// Not a failure: ask again later.
+    Wait,
+}
+
+/// One line of the table. Prints itself for people, and as JSON for programs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// The provider's code.
+    pub code: Cow<'static, str>,
+    /// What sort of trouble it is.
+    pub class: Class,
+    /// How often a solve may meet it and be tried again; means nothing where it is not counted.
+    pub max: u32,
+    /// Whether the next try waits.
+    pub backoff: bool,
+    /// Whether the next try is a new attempt, which costs.
+    pub new_attempt: bool,
+    /// Whether the failed attempt is charged; `None` when the provider does not say.
+    pub charged: Option<bool>,
+    /// The least wait the provider asks for.
+    pub floor: Duration,
+}
+
+// === impl Class ===
+
+impl Class {
+    /// All of them.
+    pub const ALL: [Self; 5] =
+        [Self::Transient, Self::Permanent, Self::Account, Self::TaskOver, Self::Wait];
+
+    /// Its name in configuration and tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Transient => "transient",
+            Self::Permanent => "permanent",
+            Self::Account => "account",
+            Self::TaskOver => "task-over",
+            Self::Wait => "wait",
+        }
+    }
+
+    /// The class of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|class| class.name() == name)
+    }
+
+    /// Whether meeting it uses up one of the code's tries, so that a solve may die of it.
+    pub fn is_counted(self) -> bool {
+        matches!(self, Self::Transient | Self::TaskOver)
+    }
+}
+
+impl fmt::Display for Class {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+// === impl Rule ===
+
+impl Rule {
+    /// The usual line of a class: what its code means as long as nothing else is said.
+    pub(super) const fn of(code: Cow<'static, str>, class: Class, max: u32) -> Self {
+        let backoff = matches!(class, Class::Transient | Class::Account | Class::Wait);
+        let new_attempt = matches!(class, Class::TaskOver);
+        let (charged, floor) = (Some(false), Duration::ZERO);
+        Self { code, class, max, backoff, new_attempt, charged, floor }
+    }
+
+    /// How often it is tried again; `None` when it is not counted.
+    pub fn retries(&self) -> Option<u32> {
+        match self.class {
+            Class::Transient | Class::TaskOver => Some(self.max),
+            Class::Permanent => Some(0),
+            Class::Account | Class::Wait => None,
+        }
+    }
+
+    /// What the next try waits for, in words.
+    pub fn waits(&self) -> String {
+        let word = match (self.class, self.backoff) {
+            (Class::Permanent, _) => return "-".into(),
+            (Class::Account, _) => "for a probe",
+            (Class::Wait, _) => "for its turn",
+            (Class::Transient | Class::TaskOver, true) => "backoff",
+            (Class::Transient | Class::TaskOver, false) => "none",
+        };
+        if self.floor.is_zero() {
+            return word.into();
+        }
+        format!("{word}, at least {} s", self.floor.as_secs_f64())
+    }
+}
+
+/// `ERROR_X: transient, 5 retries, waits: backoff, new attempt: no, charged: no`.
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let yes = |is| if is { "yes" } else { "no" };
+        write!(f, "{}: {}, ", self.code, self.class)?;
+        match self.retries() {
+            Some(max) => write!(f, "{max} retries")?,
+            None => f.write_str("retries not counted")?,
+        }
+        let charged = self.charged.map_or("unknown", yes);
+        write!(f, ", waits: {}, new attempt: {}", self.waits(), yes(self.new_attempt))?;
+        write!(f, ", charged: {charged}")
+    }
+}
+
+impl Serialize for Rule {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut row = serializer.serialize_struct("Rule", 7)?;
+        row.serialize_field("code", &self.code)?;
+        row.serialize_field("class", &self.class)?;
+        row.serialize_field("max", &self.retries())?;
+        row.serialize_field("backoff", &self.backoff)?;
+        row.serialize_field("new_attempt", &self.new_attempt)?;
+        row.serialize_field("charged", &self.charged)?;
+        row.serialize_field("wait_s", &self.floor.as_secs_f64())?;
+        row.end()
+    }
+}
