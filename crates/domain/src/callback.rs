@@ -86,6 +86,7 @@ pub struct ClaimTold {
 }
 
 /// The token is what the receiver asked for: here, and only here, it is written out.
+#[expect(clippy::ref_option, reason = "serde hands it over like this")]
 fn shown<S: Serializer>(token: &Option<Answer>, serializer: S) -> Result<S::Ok, S::Error> {
     token.as_ref().map(|answer| answer.text.expose()).serialize(serializer)
 }
@@ -193,6 +194,9 @@ mod tests {
         assert!(!callback.is_over(Timestamp::from_millis(86_399_999)));
         callback.try_now(Timestamp::from_millis(86_399_999));
         assert!(callback.is_over(Timestamp::from_millis(86_400_000)));
-        assert_eq!((callback.message_id(), id.as_str()), (id.clone(), "msg_123456789012345_served"));
+        assert_eq!(
+            (callback.message_id(), id.as_str()),
+            (id.clone(), "msg_123456789012345_served")
+        );
     }
 }

@@ -48,6 +48,18 @@ pub struct DeadLetter {
     pub closed: Option<Closed>,
 }
 
+/// Earlier causes kept in a letter.
+const MOST_EARLIER: usize = 100;
+
+impl DeadLetter {
+    /// Everything that went wrong up to now, in order: what the next generation has behind it.
+    pub fn history(self) -> Vec<Failure> {
+        let mut all = self.earlier;
+        all.extend(self.causes);
+        all.split_off(all.len().saturating_sub(MOST_EARLIER))
+    }
+}
+
 /// How a dead letter was closed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Closed {

@@ -143,12 +143,6 @@ impl SolveId {
     pub fn orphan(self, attempt: u32) -> Self {
         Self(self.0.wrapping_add(SPAN + SMALLEST * u64::from(attempt % 1000)))
     }
-
-    /// The name of the solve that brings this dead letter back as `generation`.
-    #[must_use]
-    pub fn revived(self, generation: u32) -> Self {
-        Self(self.0.wrapping_add(100_000 * SMALLEST + SMALLEST * u64::from(generation % 1000)))
-    }
 }
 
 impl HolderId {
@@ -250,7 +244,7 @@ mod tests {
     #[test]
     fn names_made_from_a_solve_stay_on_its_shard_and_differ() {
         let solve = SolveId::from_number(123_456_789_012_345);
-        let names = [solve, solve.orphan(1), solve.orphan(2), solve.revived(1), solve.revived(2)];
+        let names = [solve, solve.orphan(1), solve.orphan(2)];
         for (i, a) in names.iter().enumerate() {
             assert_eq!(a.number() % SHARDS, 345);
             assert!(names[i + 1..].iter().all(|b| a != b));

@@ -26,6 +26,7 @@ use domain::{
 
 const DOCUMENT: &str = include_str!("../../../docs/states.md");
 const NOW: Timestamp = Timestamp::from_millis(1_000_000);
+const SECOND: std::time::Duration = std::time::Duration::from_secs(1);
 const HOLDER: HolderId = HolderId::from_number(1);
 const OTHER: HolderId = HolderId::from_number(3);
 const CLAIM: ClaimId = ClaimId::from_number(123_456_789_012_345);
@@ -45,9 +46,12 @@ const DECISIONS: &[Move] = &[
     ("authorise, nobody waits", |s| decide(deserted(s), &authorise())),
     ("authorise, a second time", |s| decide(authorised(s), &authorise())),
     ("write off", |s| decide(s, &Decision::WriteOff)),
+    ("lapse", |s| decide(s, &lapse(s.wanted_until.plus(SECOND)))),
+    ("lapse, somebody waits longer", |s| decide(s, &lapse(s.wanted_until))),
     ("intend, old fence", |s| decide_late(s, &intend())),
     ("authorise, old fence", |s| decide_late(waited_for(s), &authorise())),
     ("write off, old fence", |s| decide_late(s, &Decision::WriteOff)),
+    ("lapse, old fence", |s| decide_late(s, &lapse(s.wanted_until.plus(SECOND)))),
 ];
 
 const FACTS: &[Move] = &[
@@ -86,6 +90,7 @@ fn home_of_decision(decision: &Decision) -> &'static str {
         Decision::Intend { .. } => "intend",
         Decision::Authorise { .. } => "authorise",
         Decision::WriteOff => "write off",
+        Decision::Lapse { .. } => "lapse",
     }
 }
 
@@ -414,6 +419,10 @@ fn intend() -> Decision {
 
 fn authorise() -> Decision {
     Decision::Authorise { due: NOW }
+}
+
+fn lapse(soonest: Timestamp) -> Decision {
+    Decision::Lapse { soonest, trouble: None }
 }
 
 fn again() -> Verdict {

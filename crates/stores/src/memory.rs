@@ -5,17 +5,19 @@ use std::{fmt, sync::Mutex};
 
 use async_trait::async_trait;
 use domain::{
+    callback::Callback,
     claim::{Admission, Claim, Delivery, NewClaim},
     dead_letter::DeadLetter,
-    id::{ClaimId, HolderId, SolveId},
+    id::{ClaimId, HolderId, SolveId, WorkerName},
     lease::{Holder, Lease},
     ledger::{Entry, Total},
     ports::{
-        ActiveSolve, ClaimFilter, DeadLetterFilter, LeaseAsk, Note, Paged, Records, Scope, Settled,
-        StockLevel, Store, StoreError, SweepAsk, Swept, TotalsAsk, Withdrawal,
+        ActiveSolve, ClaimFilter, DaySpending, DeadLetterFilter, LeaseAsk, Note, Paged, Records,
+        Revival, Revive, Scope, Settled, StockLevel, Store, StoreError, SweepAsk, Swept, TotalsAsk,
+        Withdrawal,
     },
     solve::{Decision, Fact, Refused, Solve},
-    time::Timestamp,
+    time::{Day, Timestamp},
 };
 
 use crate::{
@@ -114,6 +116,27 @@ impl Store for MemoryStore {
         self.with(|maps| rules::note(maps, &note, now))
     }
 
+    async fn revive(&self, ask: Revive, now: Timestamp) -> Result<Revival, StoreError> {
+        self.with(|maps| rules::revive(maps, &ask, now))
+    }
+
+    async fn purge(
+        &self,
+        letter: SolveId,
+        by: WorkerName,
+        now: Timestamp,
+    ) -> Result<bool, StoreError> {
+        self.with(|maps| rules::purge(maps, letter, by, now))
+    }
+
+    async fn callbacks(&self, limit: usize, now: Timestamp) -> Result<Vec<Callback>, StoreError> {
+        self.with(|maps| rules::callbacks(maps, limit, now))
+    }
+
+    async fn called_back(&self, callback: &Callback, now: Timestamp) -> Result<(), StoreError> {
+        self.with(|maps| rules::called_back(maps, callback, now))
+    }
+
     async fn sweep(&self, ask: SweepAsk, now: Timestamp) -> Result<Swept, StoreError> {
         self.with(|maps| rules::sweep(maps, &ask, now))
     }
@@ -150,6 +173,10 @@ impl Records for MemoryStore {
 
     async fn entries(&self, from: u64, limit: usize) -> Result<Vec<Entry>, StoreError> {
         self.with(|maps| readings::entries(maps, from, limit))
+    }
+
+    async fn spending(&self, day: Day) -> Result<DaySpending, StoreError> {
+        self.with(|maps| readings::spending(maps, day))
     }
 
     async fn stock_levels(&self, now: Timestamp) -> Result<Vec<StockLevel>, StoreError> {

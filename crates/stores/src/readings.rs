@@ -9,9 +9,10 @@ use domain::{
     id::{ClaimId, HolderId, SolveId, WorkerName},
     ledger::{Entry, Total},
     ports::{
-        ActiveSolve, ClaimFilter, Cursor, DeadLetterFilter, Paged, Scope, StockLevel, StoreError,
-        TotalsAsk,
+        ActiveSolve, ClaimFilter, Cursor, DaySpending, DeadLetterFilter, Paged, Scope, Spent,
+        StockLevel, StoreError, TotalsAsk,
     },
+    site::PageUrl,
     solve::Solve,
     time::{Day, Timestamp},
     token::MIN_LEFT,
@@ -20,8 +21,8 @@ use domain::{
 use crate::{
     shelf::{Order, Shelf, Text},
     tables::{
-        BySitekey, ByTime, ByWorker, Claims, DeadLetters, Died, Free, Held, Pages, Solves, Stock,
-        Subject, Told, Totals,
+        Authorised, BySitekey, ByTime, ByWorker, Claims, DeadLetters, Died, Free, Held, Pages,
+        Solves, Spending, Stock, Subject, Told, Totals,
     },
 };
 
@@ -49,7 +50,10 @@ pub(crate) fn dead_letters<S: Shelf>(
 ) -> Result<Paged<DeadLetter>, StoreError> {
     let lot = |from: Cursor| {
         let edge = |at, n| (at, SolveId::from_number(n));
-        let range = edge(Timestamp::default(), 0)..=edge(from.at, from.id);
+        let newest = filter.until.map_or(edge(from.at, from.id), |until| {
+            edge(from.at, from.id).min(edge(until, u64::MAX))
+        });
+        let range = edge(filter.since.unwrap_or_default(), 0)..=newest;
         let rows = shelf.scan::<Died>(range, Order::Falling, LOT)?;
         Ok(rows.into_iter().map(|((at, id), ())| (at, id.number())).collect())
     };
@@ -141,7 +145,15 @@ fn letter_matches(filter: &DeadLetterFilter, letter: &DeadLetter) -> bool {
     sees(&filter.scope, &letter.worker)
         && filter.code.as_ref().is_none_or(|code| *code == letter.code)
         && filter.kind.as_ref().is_none_or(|kind| *kind == letter.kind)
+        && filter.project.as_ref().is_none_or(|project| *project == letter.project)
+        && filter.host.as_ref().is_none_or(|host| is_on(host, letter.pageurl.as_deref()))
         && (filter.closed || letter.closed.is_none())
+}
+
+/// Whether the page is on the host. A letter's page was canonical when its claim came in.
+fn is_on(host: &str, page: Option<&str>) -> bool {
+    let page = page.and_then(|page| PageUrl::parse(page).ok());
+    page.is_some_and(|page| page.host() == host)
 }
 
 fn sees(scope: &Scope, worker: &WorkerName) -> bool {
@@ -194,6 +206,18 @@ pub(crate) fn totals<S: Shelf>(shelf: &S, ask: &TotalsAsk) -> Result<Vec<Total>,
     let rows = shelf.scan::<Totals>(range, Order::Rising, usize::MAX)?;
     let mine = rows.into_iter().map(|(_, total)| total);
     Ok(mine.filter(|total| sees(&ask.scope, &total.worker)).collect())
+}
+
+/// What a day has used up of its budgets.
+pub(crate) fn spending<S: Shelf>(shelf: &S, day: Day) -> Result<DaySpending, StoreError> {
+    let after = Day::from_number(day.number().saturating_add(1));
+    let range = (day, Text::least())..=(after, Text::least());
+    let rows = shelf.scan::<Spending>(range, Order::Rising, usize::MAX)?;
+    let named = |((_, name), spent): ((Day, Text), Spent)| {
+        WorkerName::new(name.as_str()).ok().map(|worker| (worker, spent))
+    };
+    let authorised = shelf.get::<Authorised>(&day)?.unwrap_or(0);
+    Ok(DaySpending { workers: rows.into_iter().filter_map(named).collect(), authorised })
 }
 
 /// Everything that happened to a claim, to the solve it waited for and to the one that paid for its token.

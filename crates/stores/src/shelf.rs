@@ -99,6 +99,11 @@ impl Text {
         Self(text.split('\0').next().unwrap_or_default().into())
     }
 
+    /// The text itself.
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+
     /// Below every other.
     pub(crate) fn least() -> Self {
         Self("".into())

@@ -3,13 +3,14 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use domain::{
+    callback::Callback,
     challenge::{Challenge, Kind},
     claim::Claim,
     dead_letter::DeadLetter,
     fingerprint::Fingerprint,
     id::{ClaimId, HolderId, Project, SolveId, WorkerName},
     ledger::{Entry, Total},
-    money::Money,
+    ports::Spent,
     solve::Solve,
     time::{Day, Timestamp},
     token::Token,
@@ -102,6 +103,10 @@ tables! {
     23 Tasks in tasks: Text => (SolveId, u32);
     /// What may be dropped, and when.
     24 Garbage in garbage: (Timestamp, Junk) => ();
+    /// Callbacks that no receiver has taken yet.
+    25 Callbacks in callbacks: ClaimId => Callback;
+    /// The same by when they are tried next.
+    26 Outbox in outbox: (Timestamp, ClaimId) => ();
 }
 
 /// Whose key it is and what it stands for.
@@ -124,15 +129,6 @@ pub(crate) struct Stocked {
     pub(crate) worker: WorkerName,
     /// What its cost was charged to.
     pub(crate) project: Project,
-}
-
-/// What a worker opened on a day.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Spent {
-    /// Solves.
-    pub(crate) opened: u64,
-    /// At list price.
-    pub(crate) listed: Money,
 }
 
 /// What a page of the ledger is about.

@@ -6,14 +6,17 @@
 use std::{collections::BTreeSet, fmt::Debug, path::Path, time::Duration};
 
 use domain::{
+    callback::Callback,
     claim::{Admission, Allowance, Claim, Delivery, NewClaim},
     id::{HolderId, Nonce, SolveId, WorkerName},
     lease::{Holder, Lease},
     ledger::Event,
     ports::{
-        ClaimFilter, DeadLetterFilter, LeaseAsk, Note, Scope, StoreError, SweepAsk, TotalsAsk,
+        ClaimFilter, DeadLetterFilter, LeaseAsk, Note, Revival, Revive, Scope, StoreError,
+        SweepAsk, TotalsAsk,
     },
     retry::Verdict,
+    secret::Secret,
     solve::{Decision, Fact, Solve, Stage},
     time::{Day, Timestamp},
 };
@@ -37,6 +40,10 @@ enum Act {
     Decide(Box<Lease>, Decision),
     Tell(SolveId, u32, Fact),
     Report(Box<Claim>),
+    Revive(Box<Revive>),
+    Purge(SolveId),
+    Callbacks(usize),
+    CalledBack(Callback),
     Sweep(usize),
 }
 
@@ -45,6 +52,7 @@ struct Plan {
     chance: fastrand::Rng,
     claims: Vec<Claim>,
     leases: Vec<Lease>,
+    callbacks: Vec<Callback>,
 }
 
 fn embedded(dir: &Path) -> Backend {
@@ -62,7 +70,7 @@ async fn the_same_schedule_gives_the_same_history() {
         happened.extend(run.await.unwrap_or_else(|_| panic!("seed {seed} differs")));
     }
     // Every event there is but `Refused`, which is a note like `Reported`: the schedules reach everything.
-    assert_eq!(happened.len(), 23, "{happened:?}");
+    assert_eq!(happened.len(), 27, "{happened:?}");
 }
 
 /// Runs a schedule on both; the result is what happened in it.
@@ -71,8 +79,12 @@ async fn compare(seed: u64) -> BTreeSet<String> {
     let model = stores::open("memory:").unwrap();
     let world = World::new(&model);
     let mut other = embedded(dir.path());
-    let mut plan =
-        Plan { chance: fastrand::Rng::with_seed(seed), claims: Vec::new(), leases: Vec::new() };
+    let mut plan = Plan {
+        chance: fastrand::Rng::with_seed(seed),
+        claims: Vec::new(),
+        leases: Vec::new(),
+        callbacks: Vec::new(),
+    };
     for step in 0..STEPS {
         if plan.chance.u8(..) < 8 {
             drop(other);
@@ -123,8 +135,27 @@ impl Plan {
             53..62 => Act::Lease(self.holder(), self.chance.usize(1..5)),
             62..78 => self.decide(world),
             78..95 => self.tell(world),
-            95..97 => self.claim().map_or(Act::Sweep(9), |one| Act::Report(Box::new(one))),
+            95 => self.letter(world),
+            96 => self.claim().map_or(Act::Sweep(9), |one| Act::Report(Box::new(one))),
+            97 => self.letter(world),
+            98 => self.callbacks(),
             _ => Act::Sweep(self.chance.usize(1..20)),
+        }
+    }
+
+    fn letter(&mut self, world: &World) -> Act {
+        let dead = self.claims.iter().filter(|claim| claim.solve.is_some());
+        match self.chance.choice(dead.collect::<Vec<_>>()) {
+            Some(claim) if self.chance.u8(0..5) == 0 => Act::Purge(claim.solve.unwrap()),
+            Some(claim) => Act::Revive(Box::new(world.revive(claim))),
+            None => Act::Sweep(9),
+        }
+    }
+
+    fn callbacks(&mut self) -> Act {
+        match self.callbacks.pop() {
+            Some(callback) if self.chance.bool() => Act::CalledBack(callback),
+            Some(_) | None => Act::Callbacks(self.chance.usize(1..5)),
         }
     }
 
@@ -150,6 +181,9 @@ impl Plan {
             1 => derived(&new, self.chance.u64(0..2) * 60),
             _ => new.key,
         };
+        if self.chance.u8(0..3) == 0 {
+            new.callback_url = Some(Secret::new("https://hooks.example.com/"));
+        }
         if self.chance.u8(0..8) == 0 {
             new.allowance = Allowance { solves_per_day: Some(5), cost_per_day: None };
         }
@@ -183,6 +217,11 @@ impl Plan {
                 Decision::Intend { nonce: Nonce::from_number(self.chance.u64(1..)) }
             }
             (3..8, true) => Decision::Authorise { due: world.now() },
+            (9, false) => {
+                let soonest = lease.solve.wanted_until.plus(Duration::from_millis(1));
+                let trouble = self.chance.bool().then(|| "ERROR_ZERO_BALANCE".into());
+                Decision::Lapse { soonest, trouble }
+            }
             _ => Decision::WriteOff,
         };
         Act::Decide(Box::new(lease), decision)
@@ -261,6 +300,24 @@ async fn perform(on: &Backend, act: Act, now: Timestamp, plan: Option<&mut Plan>
             }
             said(&answer)
         }
+        Act::Revive(ask) => {
+            let answer = store.revive(*ask, now).await;
+            if let (Some(plan), Ok(Revival::Back(Admission::Opened(claim)))) = (plan, &answer) {
+                plan.claims.push(claim.clone());
+            }
+            said(&answer)
+        }
+        Act::Purge(letter) => {
+            said(&store.purge(letter, WorkerName::new("admin").unwrap(), now).await)
+        }
+        Act::Callbacks(limit) => {
+            let answer = store.callbacks(limit, now).await;
+            if let (Some(plan), Ok(callbacks)) = (plan, &answer) {
+                plan.callbacks.extend(callbacks.iter().cloned());
+            }
+            said(&answer)
+        }
+        Act::CalledBack(callback) => said(&store.called_back(&callback, now).await),
         Act::Report(claim) => said(&store.note(bad_report(*claim), now).await),
         Act::Sweep(limit) => {
             let trouble = (limit % 2 == 1).then(|| "ERROR_ZERO_BALANCE".into());
@@ -297,14 +354,8 @@ async fn readings(on: &Backend, now: Timestamp) -> Vec<String> {
         from: None,
         limit: usize::MAX,
     };
-    let letters = DeadLetterFilter {
-        scope: Scope::All,
-        code: None,
-        kind: None,
-        closed: true,
-        from: None,
-        limit: usize::MAX,
-    };
+    let open = DeadLetterFilter::open(Scope::All, usize::MAX);
+    let letters = DeadLetterFilter { closed: true, ..open };
     let (from, to) = (Day::from_number(0), Day::from_number(u32::MAX));
     let history = records.history(filter).await;
     let mut all = vec![
@@ -313,6 +364,7 @@ async fn readings(on: &Backend, now: Timestamp) -> Vec<String> {
         said(&records.active(Scope::All, 999).await),
         said(&records.totals(TotalsAsk { scope: Scope::All, from, to }).await),
         said(&records.stock_levels(now).await),
+        said(&records.spending(now.day()).await),
     ];
     for claim in history.unwrap().items {
         all.push(said(&records.explain(claim.id).await));

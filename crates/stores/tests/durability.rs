@@ -188,11 +188,11 @@ fn an_unknown_format_is_refused_and_left_as_it_is() {
     let dir = tempfile::tempdir().unwrap();
     drop(EmbeddedStore::open(dir.path()).unwrap());
     let before = fs::read(dir.path().join("store.redb")).unwrap();
-    for line in ["solvegate embedded store, format 2\n", "something else\n", ""] {
+    for line in ["solvegate embedded store, format 99\n", "something else\n", ""] {
         fs::write(dir.path().join("FORMAT"), line).unwrap();
         let refused = EmbeddedStore::open(dir.path()).unwrap_err();
         assert!(matches!(refused, OpenError::Format { .. }), "{refused}");
-        assert!(refused.to_string().contains("this release reads format 1"));
+        assert!(refused.to_string().contains("this release reads format 2"));
         assert_eq!(fs::read(dir.path().join("store.redb")).unwrap(), before);
     }
 }

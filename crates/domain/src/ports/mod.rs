@@ -18,5 +18,6 @@ pub use records::{
     StockLevel, TotalsAsk,
 };
 pub use store::{
-    BoxError, LeaseAsk, Note, Revival, Revive, Settled, Store, StoreError, SweepAsk, Swept, Withdrawal,
+    BoxError, LeaseAsk, Note, Revival, Revive, Settled, Store, StoreError, SweepAsk, Swept,
+    Withdrawal,
 };

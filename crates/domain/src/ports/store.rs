@@ -160,6 +160,7 @@ pub struct Revive {
 
 /// What became of a dead letter that was to be brought back.
 #[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "there is one at a time")]
 pub enum Revival {
     /// Its first claim came in again.
     Back(Admission),

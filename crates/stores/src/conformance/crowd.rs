@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use super::world::{World, named, token_of};
 
 /// Runs `count` of them at once, on all threads there are.
-async fn all_at_once<F>(count: u64, one: impl Fn(u64) -> F) -> Vec<F::Output>
+pub(super) async fn all_at_once<F>(count: u64, one: impl Fn(u64) -> F) -> Vec<F::Output>
 where
     F: Future + Send + 'static,
     F::Output: Send + 'static,

@@ -13,6 +13,8 @@ pub mod advance;
 pub mod crowd;
 pub mod keys;
 pub mod lease;
+pub mod letters;
+pub mod outbox;
 pub mod records;
 pub mod settle;
 pub mod share;
@@ -183,6 +185,33 @@ macro_rules! conformance {
             a_sweep_is_limited,
             old_records_are_dropped_and_numbers_go_on,
         ]);
+        $crate::conformance!(@ $open, letters, [
+            a_revived_letter_comes_in_again_under_its_own_key,
+            ten_equal_letters_make_one_attempt,
+            a_letter_is_revived_once_however_often_it_is_asked_for,
+            letters_of_different_keys_come_back_each,
+            a_paid_task_is_waited_for_rather_than_paid_again,
+            a_revived_letter_is_served_from_stock,
+            a_revived_letter_that_fails_again_keeps_its_history,
+            a_waited_for_task_that_fails_opens_its_letter_again,
+            all_claims_of_a_shared_letter_come_back,
+            a_revival_keeps_to_the_budget,
+            a_key_that_went_on_is_not_taken_back,
+            a_purged_letter_is_gone_and_told,
+            letters_are_filtered,
+            a_queued_solve_without_a_chance_is_let_go,
+            a_solve_somebody_waits_longer_for_is_kept,
+            account_trouble_lets_go_without_a_letter,
+            a_claim_that_no_solve_can_serve_in_time_is_refused,
+        ]);
+        $crate::conformance!(@ $open, outbox, [
+            the_end_of_a_claim_is_announced_once,
+            a_callback_is_tried_again_until_it_is_taken,
+            a_callback_is_dropped_after_a_day,
+            a_later_end_takes_the_place_of_one_not_told,
+            a_stocked_claim_is_announced_too,
+            the_outbox_is_limited_and_in_order,
+        ]);
         $crate::conformance!(@ $open, records, [
             history_is_paged_newest_first,
             history_is_filtered,
@@ -194,6 +223,7 @@ macro_rules! conformance {
             a_story_does_not_tell_of_others_who_joined,
             the_ledger_is_read_in_pieces,
             stock_levels_count_what_is_usable,
+            spending_is_by_day_and_worker,
             notes_are_entries,
         ]);
         $crate::conformance!(@ $open, crowd, [

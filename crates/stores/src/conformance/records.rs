@@ -139,14 +139,8 @@ pub async fn dead_letters_are_listed_and_found(world: World) {
         world.sweep().await;
         ids.insert(0, claim.solve.unwrap());
     }
-    let mut filter = DeadLetterFilter {
-        scope: of("ann"),
-        code: None,
-        kind: Some(Kind::Turnstile),
-        closed: false,
-        from: None,
-        limit: 3,
-    };
+    let open = DeadLetterFilter::open(of("ann"), 3);
+    let mut filter = DeadLetterFilter { kind: Some(Kind::Turnstile), ..open };
     let first = world.records.dead_letters(filter.clone()).await.unwrap();
     filter.from = first.next;
     let second = world.records.dead_letters(filter.clone()).await.unwrap();
@@ -255,4 +249,21 @@ pub async fn notes_are_entries(world: World) {
     let day = world.now().day();
     let ask = TotalsAsk { scope: Scope::All, from: day, to: day };
     assert_eq!(world.records.totals(ask).await.unwrap()[0].counts.refused, 1);
+}
+
+pub async fn spending_is_by_day_and_worker(world: World) {
+    let today = world.now().day();
+    open_as(&world, "ann", "a").await;
+    open_as(&world, "ann", "b").await;
+    open_as(&world, "bob", "c").await;
+    let ambiguous = open_as(&world, "bob", "d").await;
+    let lease = world.lose_reply(&ambiguous).await;
+    world.authorise(&lease).await.unwrap();
+    let spent = world.records.spending(today).await.unwrap();
+    let opened: Vec<_> =
+        spent.workers.iter().map(|(name, spent)| (name.as_str(), spent.opened)).collect();
+    assert_eq!((opened, spent.authorised), (vec![("ann", 2), ("bob", 2)], 1));
+    assert_eq!(spent.workers[0].1.listed, PRICE + PRICE);
+    world.pass_days(1);
+    assert!(world.records.spending(world.now().day()).await.unwrap().workers.is_empty());
 }

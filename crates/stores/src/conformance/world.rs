@@ -12,12 +12,13 @@ use std::{
 use domain::{
     challenge::{Challenge, Draft, Kind},
     claim::{Admission, Allowance, Claim, Delivery, Door, KeyRule, NewClaim},
+    dead_letter::DeadLetter,
     fingerprint::{Fingerprint, Identity, KeyHash},
     id::{ClaimId, HolderId, Nonce, Project, SolveId, TaskId, WorkerName},
     lease::{Holder, Lease},
     ledger::{Entry, Event},
     money::Money,
-    ports::{LeaseAsk, Records, Settled, Store, SweepAsk, Swept},
+    ports::{LeaseAsk, Records, Revival, Revive, Settled, Store, SweepAsk, Swept},
     retry::Verdict,
     secret::Secret,
     site::PageUrl,
@@ -116,6 +117,8 @@ impl World {
             policy: Policy::default(),
             collect: false,
             callback_url: None,
+            soonest: self.now(),
+            revives: None,
         }
     }
 
@@ -247,6 +250,58 @@ impl World {
     pub async fn stock(&self, new: NewClaim, name: &str) {
         let claim = self.serve(new, name).await;
         self.withdraw(&claim).await;
+    }
+
+    // === dead letters ===
+
+    /// Opens a claim whose solve is refused for good.
+    pub async fn fail(&self, new: NewClaim, code: &str) -> Claim {
+        let claim = self.open(new).await;
+        self.fail_solve(&claim, code).await;
+        self.find(&claim).await
+    }
+
+    /// The claim's solve is refused for good.
+    pub async fn fail_solve(&self, claim: &Claim, code: &str) {
+        let lease = self.lease_of(claim).await;
+        let solve = self.intend(&lease).await.unwrap();
+        self.tell(solve.id, solve.attempt, refused(code, Verdict::GiveUp)).await;
+    }
+
+    /// How the letter of a failed claim would be brought back.
+    pub fn revive(&self, claim: &Claim) -> Revive {
+        let (a, b) = (self.draw(), self.draw());
+        let fresh = |n| ClaimId::from_number(300_000_000_000_000 + n);
+        Revive {
+            letter: claim.solve.unwrap(),
+            by: WorkerName::new("admin").unwrap(),
+            claims: vec![fresh(a), fresh(b)],
+            solve: SolveId::from_number(400_000_000_000_000 + a),
+            basis: "own shop, second try".into(),
+            deadline: self.now().plus(Duration::from_secs(120)),
+            window: Duration::from_secs(60),
+            price: Some(PRICE),
+            allowance: Allowance::default(),
+            policy: Policy::default(),
+        }
+    }
+
+    /// Brings the letter of a failed claim back.
+    pub async fn bring_back(&self, claim: &Claim) -> Revival {
+        self.store.revive(self.revive(claim), self.now()).await.unwrap()
+    }
+
+    /// Brings it back as a solve of its own.
+    pub async fn reopen(&self, claim: &Claim) -> Claim {
+        match self.bring_back(claim).await {
+            Revival::Back(Admission::Opened(claim)) => claim,
+            other => panic!("expected a new solve, got {other:?}"),
+        }
+    }
+
+    /// The letter of a claim's solve.
+    pub async fn letter(&self, claim: &Claim) -> DeadLetter {
+        self.records.dead_letter(claim.solve.unwrap()).await.unwrap().unwrap()
     }
 
     // === what was written ===

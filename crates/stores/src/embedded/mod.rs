@@ -25,17 +25,19 @@ use std::{
 
 use async_trait::async_trait;
 use domain::{
+    callback::Callback,
     claim::{Admission, Claim, Delivery, NewClaim},
     dead_letter::DeadLetter,
-    id::{ClaimId, HolderId, SolveId},
+    id::{ClaimId, HolderId, SolveId, WorkerName},
     lease::{Holder, Lease},
     ledger::{Entry, Total},
     ports::{
-        ActiveSolve, ClaimFilter, DeadLetterFilter, LeaseAsk, Note, Paged, Records, Scope, Settled,
-        StockLevel, Store, StoreError, SweepAsk, Swept, TotalsAsk, Withdrawal,
+        ActiveSolve, ClaimFilter, DaySpending, DeadLetterFilter, LeaseAsk, Note, Paged, Records,
+        Revival, Revive, Scope, Settled, StockLevel, Store, StoreError, SweepAsk, Swept, TotalsAsk,
+        Withdrawal,
     },
     solve::{Decision, Fact, Refused, Solve},
-    time::Timestamp,
+    time::{Day, Timestamp},
 };
 use redb::{ReadOnlyTable, ReadableDatabase, TableDefinition};
 
@@ -196,6 +198,28 @@ impl Store for EmbeddedStore {
         self.writer.ask(move |rows| rules::note(rows, &note, now)).await
     }
 
+    async fn revive(&self, ask: Revive, now: Timestamp) -> Result<Revival, StoreError> {
+        self.writer.ask(move |rows| rules::revive(rows, &ask, now)).await
+    }
+
+    async fn purge(
+        &self,
+        letter: SolveId,
+        by: WorkerName,
+        now: Timestamp,
+    ) -> Result<bool, StoreError> {
+        self.writer.ask(move |rows| rules::purge(rows, letter, by.clone(), now)).await
+    }
+
+    async fn callbacks(&self, limit: usize, now: Timestamp) -> Result<Vec<Callback>, StoreError> {
+        self.writer.ask(move |rows| rules::callbacks(rows, limit, now)).await
+    }
+
+    async fn called_back(&self, callback: &Callback, now: Timestamp) -> Result<(), StoreError> {
+        let callback = callback.clone();
+        self.writer.ask(move |rows| rules::called_back(rows, &callback, now)).await
+    }
+
     async fn sweep(&self, ask: SweepAsk, now: Timestamp) -> Result<Swept, StoreError> {
         self.writer.ask(move |rows| rules::sweep(rows, &ask, now)).await
     }
@@ -232,6 +256,10 @@ impl Records for EmbeddedStore {
 
     async fn entries(&self, from: u64, limit: usize) -> Result<Vec<Entry>, StoreError> {
         self.read_apart(move |rows| readings::entries(rows, from, limit)).await
+    }
+
+    async fn spending(&self, day: Day) -> Result<DaySpending, StoreError> {
+        self.read_apart(move |rows| readings::spending(rows, day)).await
     }
 
     async fn stock_levels(&self, now: Timestamp) -> Result<Vec<StockLevel>, StoreError> {

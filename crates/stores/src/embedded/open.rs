@@ -29,7 +29,7 @@ use crate::{
 use super::{ROWS, disk::Disk, rows::OpenRows, writer::said};
 
 /// The form of the data this release writes.
-const FORMAT: u8 = 1;
+const FORMAT: u8 = 2;
 const FORMAT_LINE: &str = "solvegate embedded store, format ";
 const META: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("meta");
 const DATA_FILE: &str = "store.redb";

@@ -137,7 +137,7 @@ async fn an_unknown_format_inside_the_file_is_refused() {
     let database = redb::Database::open(&file).unwrap();
     let transaction = database.begin_write().unwrap();
     let meta: redb::TableDefinition<'_, &str, &[u8]> = redb::TableDefinition::new("meta");
-    transaction.open_table(meta).unwrap().insert("format", [2_u8].as_slice()).unwrap();
+    transaction.open_table(meta).unwrap().insert("format", [99_u8].as_slice()).unwrap();
     transaction.commit().unwrap();
     drop(database);
     let refused = EmbeddedStore::open(dir.path()).unwrap_err();

@@ -7,7 +7,7 @@ use domain::{
     id::{ClaimId, SolveId},
     ledger::{Counts, Event},
     money::Money,
-    ports::StoreError,
+    ports::{Spent, StoreError},
     solve::{Origin, Solve, Stage},
     time::Timestamp,
     token::{MIN_LEFT, Token},
@@ -16,8 +16,7 @@ use domain::{
 use crate::{
     shelf::{KeyBytes, Order, ShelfMut, Text},
     tables::{
-        Challenges, Claims, Expiries, Joinable, Keyed, Keys, Solves, Spending, Spent, Stock,
-        Stocked,
+        Challenges, Claims, Expiries, Joinable, Keyed, Keys, Solves, Spending, Stock, Stocked,
     },
 };
 
@@ -48,7 +47,8 @@ pub(crate) fn admit<S: ShelfMut>(
     Ok(admission)
 }
 
-fn decide_new<S: ShelfMut>(
+/// Served from stock, joined, or opened.
+pub(super) fn decide_new<S: ShelfMut>(
     step: &mut Step<'_, S>,
     new: &NewClaim,
 ) -> Result<Admission, StoreError> {
@@ -57,6 +57,9 @@ fn decide_new<S: ShelfMut>(
     }
     if let Some(solve) = find_joinable(step, new)? {
         return Ok(Admission::Joined(join(step, new, &solve)?));
+    }
+    if new.deadline < new.soonest {
+        return Ok(Admission::TooLate);
     }
     let spent = spent_today(step, new)?;
     if let Some(limit) = used_up(new, spent) {
@@ -191,7 +194,8 @@ fn find_joinable<S: ShelfMut>(
     }
 }
 
-fn join<S: ShelfMut>(
+/// One more claim waits for a solve under way.
+pub(super) fn join<S: ShelfMut>(
     step: &mut Step<'_, S>,
     new: &NewClaim,
     before: &Solve,
@@ -281,13 +285,18 @@ fn claim_of(new: &NewClaim, now: Timestamp) -> Claim {
         polls: 0,
         cost: None,
         callback_url: new.callback_url.clone(),
+        revives: new.revives,
     }
 }
 
 fn solve_of(new: &NewClaim, now: Timestamp) -> Solve {
+    let origin = match new.revives {
+        Some(letter) => Origin::Revived { letter, claim: new.id },
+        None => Origin::Claim(new.id),
+    };
     Solve {
         id: new.solve,
-        origin: Origin::Claim(new.id),
+        origin,
         fingerprint: new.fingerprint,
         kind: new.challenge.kind().clone(),
         worker: new.worker.clone(),

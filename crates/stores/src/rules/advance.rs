@@ -1,6 +1,7 @@
 //! Fenced decisions: they may spend, so they need a living holder, the current fence, and room in the day's budget.
 
 use domain::{
+    id::ClaimId,
     lease::Lease,
     ports::StoreError,
     retry::{Code, own},
@@ -13,7 +14,13 @@ use crate::{
     tables::{Authorised, Solves},
 };
 
-use super::{bury::bury, keep, lease::is_alive, place::Effort, step::Step};
+use super::{
+    bury::{self, bury},
+    keep,
+    lease::is_alive,
+    place::Effort,
+    step::Step,
+};
 
 /// Applies a decision, or says why not.
 pub(crate) fn advance<S: ShelfMut>(
@@ -51,10 +58,34 @@ pub(crate) fn advance<S: ShelfMut>(
     };
     keep::solve(step.shelf, &before, &solve)?;
     if solve.stage == Stage::Failed {
-        bury(&mut step, &solve, &claims, &Code::from(own::AMBIGUOUS), &Effort::so_far(&solve))?;
+        end(&mut step, &solve, &claims, &decision)?;
     }
     step.finish()?;
     Ok(Ok(solve))
+}
+
+/// The decision ended the solve, and its claims with it.
+fn end<S: ShelfMut>(
+    step: &mut Step<'_, S>,
+    solve: &Solve,
+    claims: &[ClaimId],
+    decision: &Decision,
+) -> Result<(), StoreError> {
+    match decision {
+        // Nothing is wrong with claims that waited for an account in trouble: no letter for them.
+        Decision::Lapse { trouble: Some(code), .. } => bury::lapse(step, solve, claims, code),
+        Decision::Lapse { trouble: None, .. } => {
+            let code = Code::from(own::DEADLINE);
+            bury::lapse(step, solve, claims, &code)?;
+            match claims.first() {
+                Some(first) => bury::write_letter(step, solve, *first, claims, &code),
+                None => Ok(()),
+            }
+        }
+        Decision::Intend { .. } | Decision::Authorise { .. } | Decision::WriteOff => {
+            bury(step, solve, claims, &Code::from(own::AMBIGUOUS), &Effort::so_far(solve))
+        }
+    }
 }
 
 /// One more attempt that nobody waits for would be paid for nothing: it is written off instead.
@@ -62,9 +93,10 @@ fn in_demand(solve: &Solve, decision: &Decision) -> Decision {
     let wanted = !solve.claims.is_empty() || solve.origin == Origin::Refill;
     match decision {
         Decision::Authorise { .. } if !wanted => Decision::WriteOff,
-        Decision::Authorise { .. } | Decision::Intend { .. } | Decision::WriteOff => {
-            decision.clone()
-        }
+        Decision::Authorise { .. }
+        | Decision::Intend { .. }
+        | Decision::WriteOff
+        | Decision::Lapse { .. } => decision.clone(),
     }
 }
 

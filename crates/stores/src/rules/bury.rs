@@ -41,6 +41,21 @@ pub(super) fn bury<S: ShelfMut>(
     }
 }
 
+/// Ends the claims of a solve that could not answer them in time.
+pub(super) fn lapse<S: ShelfMut>(
+    step: &mut Step<'_, S>,
+    solve: &Solve,
+    claims: &[ClaimId],
+    code: &Code,
+) -> Result<(), StoreError> {
+    for id in claims {
+        let before = keep::named_claim(step.shelf, *id)?;
+        let code = Some(code.clone());
+        end(step, &before, ClaimState::Lapsed, code, &Effort::so_far(solve))?;
+    }
+    Ok(())
+}
+
 /// Ends a waiting claim without a token.
 pub(super) fn end<S: ShelfMut>(
     step: &mut Step<'_, S>,
@@ -49,7 +64,7 @@ pub(super) fn end<S: ShelfMut>(
     code: Option<Code>,
     effort: &Effort,
 ) -> Result<Claim, StoreError> {
-    let own = effort.origin == Some(Origin::Claim(before.id));
+    let own = effort.is_for(before.id);
     let mut claim = before.clone();
     claim.state = state;
     claim.code.clone_from(&code);
@@ -73,11 +88,16 @@ pub(super) fn write_letter<S: ShelfMut>(
 ) -> Result<(), StoreError> {
     if let Some(mut letter) = step.shelf.get::<DeadLetters>(&solve.id)? {
         letter.claims.extend_from_slice(claims);
+        reopen(&mut letter);
         learn(&mut letter, solve);
         return step.shelf.put::<DeadLetters>(solve.id, letter);
     }
     let witness = keep::named_claim(step.shelf, witness)?;
+    let before = earlier(step, solve)?;
     let letter = DeadLetter {
+        generation: before.as_ref().map_or(1, |before| before.generation + 1),
+        revives: before.as_ref().map(|before| before.id),
+        earlier: before.map_or_else(Vec::new, DeadLetter::history),
         id: solve.id,
         claims: claims.to_vec(),
         worker: solve.worker.clone(),
@@ -122,11 +142,29 @@ pub(super) fn close_letter<S: ShelfMut>(
     if id == solve.id {
         letter.cost = Effort::of(solve, price).cost;
     }
-    letter.closed = Some(Closed { at: step.now, how: Closing::LateAnswer });
+    letter.closed = Some(Closed { at: step.now, how: Closing::LateAnswer, claim: None });
     let mut about = About::from(solve);
     about.solve = Some(id);
     step.tell(about, Event::DeadLetterClosed);
     step.shelf.put::<DeadLetters>(id, letter)
+}
+
+/// The letter this solve was to bring back.
+fn earlier<S: ShelfMut>(
+    step: &Step<'_, S>,
+    solve: &Solve,
+) -> Result<Option<DeadLetter>, StoreError> {
+    match solve.origin {
+        Origin::Revived { letter, .. } => step.shelf.get::<DeadLetters>(&letter),
+        Origin::Claim(_) | Origin::Orphan(_) | Origin::Refill => Ok(None),
+    }
+}
+
+/// A letter whose own solve was waited for once more, in vain.
+fn reopen(letter: &mut DeadLetter) {
+    if letter.closed.take().is_some() {
+        letter.generation += 1;
+    }
 }
 
 fn learn(letter: &mut DeadLetter, solve: &Solve) {

@@ -20,7 +20,7 @@ use crate::{
     },
 };
 
-use super::{garbage::CHALLENGE_KEPT, missing};
+use super::{garbage::CHALLENGE_KEPT, missing, outbox};
 
 // === claims ===
 
@@ -33,6 +33,7 @@ pub(super) fn new_claim<S: ShelfMut>(shelf: &mut S, claim: &Claim) -> Result<(),
         shelf.put::<BySitekey>((Text::new(sitekey), at, id), ())?;
     }
     index_claim(shelf, claim)?;
+    outbox::announce(shelf, claim)?;
     shelf.put::<Claims>(id, claim.clone())
 }
 
@@ -49,6 +50,9 @@ pub(super) fn claim<S: ShelfMut>(
         shelf.take::<Watched>(&(at, before.id))?;
     }
     index_claim(shelf, after)?;
+    if before.state != after.state {
+        outbox::announce(shelf, after)?;
+    }
     shelf.put::<Claims>(after.id, after.clone())
 }
 

@@ -3,6 +3,7 @@
 //!
 //! - [`admit`], [`deliver`], [`withdraw`]: what callers ask
 //! - [`lease`], [`advance`], [`settle`]: what the driver does
+//! - [`revive`], [`purge`]: what people do with dead letters; [`callbacks`]: the outbox
 //! - [`sweep`]: what time does; [`note`]: entries without a state change
 //! - `place`: who gets a token; `bury`: what becomes of a failed solve; `keep`: records and their indexes;
 //!   `step`: the ledger
@@ -15,7 +16,9 @@ mod garbage;
 mod keep;
 mod lease;
 mod note;
+mod outbox;
 mod place;
+mod revive;
 mod settle;
 mod step;
 mod sweep;
@@ -26,6 +29,8 @@ pub(crate) use advance::advance;
 pub(crate) use deliver::deliver;
 pub(crate) use lease::{hold, lease, release};
 pub(crate) use note::note;
+pub(crate) use outbox::{callbacks, called_back};
+pub(crate) use revive::{purge, revive};
 pub(crate) use settle::settle;
 pub(crate) use step::subject;
 pub(crate) use sweep::sweep;

@@ -117,7 +117,7 @@ fn serve<S: ShelfMut>(
     token: &Token,
     effort: &Effort,
 ) -> Result<(), StoreError> {
-    let own = effort.origin == Some(Origin::Claim(before.id));
+    let own = effort.is_for(before.id);
     let mut claim = before.clone();
     claim.state = ClaimState::Served;
     claim.source = Some(if own { Source::Upstream } else { Source::Join });
@@ -208,6 +208,11 @@ fn waiting_for(fingerprint: Fingerprint) -> RangeInclusive<(Fingerprint, Timesta
 impl Effort {
     /// Somebody else's.
     pub(super) const NONE: Self = Self { origin: None, attempts: 0, polls: 0, cost: None };
+
+    /// Whether the claim bears its cost.
+    pub(super) fn is_for(&self, claim: ClaimId) -> bool {
+        self.origin.as_ref().is_some_and(|origin| origin.is_for(claim))
+    }
 
     /// What `solve` took without bringing anything; unknown while an attempt is out.
     pub(super) fn so_far(solve: &Solve) -> Self {

@@ -190,7 +190,7 @@ fn ripen<S: ShelfMut>(
     close_letter(step, solve, solve.id, solved.cost)?;
     match solve.origin {
         Origin::Orphan(parent) => close_letter(step, solve, parent, solved.cost),
-        Origin::Claim(_) | Origin::Revived(_) | Origin::Refill => Ok(()),
+        Origin::Claim(_) | Origin::Revived { .. } | Origin::Refill => Ok(()),
     }
 }
 

@@ -3,6 +3,7 @@
 use domain::{
     challenge::Kind,
     claim::{Claim, ClaimState},
+    dead_letter::DeadLetter,
     id::{ClaimId, Project, SolveId, WorkerName},
     ledger::{Counts, Entry, Event, Total},
     money::Money,
@@ -137,6 +138,18 @@ impl From<&Solve> for About {
     }
 }
 
+impl From<&DeadLetter> for About {
+    fn from(letter: &DeadLetter) -> Self {
+        Self {
+            claim: None,
+            solve: Some(letter.id),
+            worker: letter.worker.clone(),
+            project: letter.project.clone(),
+            kind: Some(letter.kind.clone()),
+        }
+    }
+}
+
 impl From<&Stocked> for About {
     fn from(stocked: &Stocked) -> Self {
         Self {
@@ -182,7 +195,11 @@ fn counted(event: &Event) -> Counts {
         | Event::Delivered { .. }
         | Event::DeadLettered { .. }
         | Event::DeadLetterClosed
-        | Event::Reported { .. } => none,
+        | Event::Reported { .. }
+        | Event::Revived { .. }
+        | Event::Purged { .. }
+        | Event::CalledBack { .. }
+        | Event::CallbackDropped { .. } => none,
     }
 }
 
