@@ -65,18 +65,15 @@ impl Hooks {
         clock: Arc<dyn Clock>,
         resolver: Arc<dyn Resolver>,
     ) -> Result<Self, BadHooks> {
+        let HooksConfig { secret, trusted, user_agent, extra_root_pem, timeout } = config;
         Ok(Self {
-            signer: Signer::new(&config.secret)?,
-            trusted: config
-                .trusted
-                .iter()
-                .map(|host| Trusted::parse(host))
-                .collect::<Result<_, _>>()?,
-            user_agent: config.user_agent.parse().map_err(|_| BadHooks::UserAgent)?,
-            tls: tls_connector(config.extra_root_pem.as_deref())?,
+            signer: Signer::new(&secret)?,
+            trusted: trusted.iter().map(|host| Trusted::parse(host)).collect::<Result<_, _>>()?,
+            user_agent: user_agent.parse().map_err(|_| BadHooks::UserAgent)?,
+            tls: tls_connector(extra_root_pem.as_deref())?,
             resolver,
             clock,
-            timeout: config.timeout,
+            timeout,
         })
     }
 
@@ -114,8 +111,9 @@ impl Hooks {
         let mut addresses = self.addresses(place).await.map_err(|refused| NotTold(refused.0))?;
         addresses.truncate(TRIED);
         let tls = place.is_tls().then(|| Tls { connector: self.tls.clone(), name: place.name() });
-        let stream = dial(&addresses, tls.as_ref(), self.timeout).await.map_err(not_told)?;
-        Line::new(Counted::new(stream, Sent::default())).await.map_err(not_told)
+        let stream =
+            dial(&addresses, tls.as_ref(), self.timeout).await.map_err(|fault| not_told(&fault))?;
+        Line::new(Counted::new(stream, Sent::default())).await.map_err(|fault| not_told(&fault))
     }
 
     fn request(&self, place: &Place, parcel: &Parcel) -> Result<Request<Full<Bytes>>, NotTold> {
@@ -157,7 +155,7 @@ impl Courier for Hooks {
         let request = self.request(&place, parcel)?;
         let opened = timeout_at(deadline, self.open(&place)).await;
         let line = opened.map_err(|_| NotTold("no connection within the timeout".to_owned()))??;
-        taken(line.tell(request, deadline).await.map_err(not_told)?)
+        taken(line.tell(request, deadline).await.map_err(|fault| not_told(&fault))?)
     }
 }
 
@@ -185,7 +183,7 @@ fn taken(status: StatusCode) -> Result<(), NotTold> {
 }
 
 /// What was seen may quote the other side's certificate: bounded and printable.
-fn not_told(fault: Fault) -> NotTold {
+fn not_told(fault: &Fault) -> NotTold {
     let printable = |c: &char| c.is_ascii_graphic() || *c == ' ';
     NotTold(fault.why.chars().filter(printable).take(LONGEST_WHY).collect())
 }

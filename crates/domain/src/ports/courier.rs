@@ -17,7 +17,7 @@ pub trait Courier: fmt::Debug + Send + Sync + 'static {
 }
 
 /// One notice and where it goes.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Parcel {
     /// The same for every try, so that the receiver recognises what it has seen.
     pub id: String,
@@ -36,6 +36,13 @@ pub struct AddressRefused(pub String);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct NotTold(pub String);
+
+/// Neither where it goes nor what is told.
+impl fmt::Debug for Parcel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Parcel").field("id", &self.id).finish_non_exhaustive()
+    }
+}
 
 /// Tells nobody anything: callbacks are not configured.
 #[derive(Clone, Copy, Debug, Default)]

@@ -28,27 +28,28 @@ fn why_not_v4(ip: Ipv4Addr) -> Option<&'static str> {
     })
 }
 
-/// Global unicast is 2000::/3; of the rest only NAT64 leads to the public, by way of the IPv4 address it holds.
+/// Global unicast is `2000::/3`; of the rest only NAT64 leads to the public. NAT64 and 6to4 are judged by
+/// the IPv4 address they hold.
 fn why_not_v6(ip: Ipv6Addr) -> Option<&'static str> {
-    let [a, b, c, d, e, f, g, h] = ip.segments();
-    match (a, b, c, d, e, f) {
-        (0x64, 0xff9b, 0, 0, 0, 0) => why_not_v4(joined(g, h)),
-        (0x2002, ..) => why_not_v4(joined(b, c)),
+    match ip.segments() {
+        [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..] => {
+            why_not_v4(joined(high, low))
+        }
         // Teredo, benchmarking and other protocols' own.
-        (0x2001, 0..=0x1ff, ..) => Some("a reserved address"),
-        (0x2001, 0xdb8, ..) | (0x3fff, 0..=0xfff, ..) => Some("a documentation address"),
-        (0x2000..=0x3fff, ..) => None,
-        _ => Some(outside(ip)),
+        [0x2001, 0..=0x1ff, ..] => Some("a reserved address"),
+        [0x2001, 0xdb8, ..] | [0x3fff, 0..=0xfff, ..] => Some("a documentation address"),
+        [0x2000..=0x3fff, ..] => None,
+        other => Some(outside(other)),
     }
 }
 
-fn outside(ip: Ipv6Addr) -> &'static str {
-    match ip.segments() {
+fn outside(segments: [u16; 8]) -> &'static str {
+    match segments {
         [0, 0, 0, 0, 0, 0, 0, 0] => "an unspecified address",
         [0, 0, 0, 0, 0, 0, 0, 1] => "a loopback address",
         // Mapped and compatible: IPv4 written as IPv6, which no receiver needs.
-        [0, 0, 0, 0, 0, 0 | 0xffff, g, h] => {
-            why_not_v4(joined(g, h)).unwrap_or("an IPv4 address in disguise")
+        [0, 0, 0, 0, 0, 0 | 0xffff, high, low] => {
+            why_not_v4(joined(high, low)).unwrap_or("an IPv4 address in disguise")
         }
         [0xfc00..=0xfdff, ..] => "a private address",
         [0xfe80..=0xfebf, ..] => "a link-local address",

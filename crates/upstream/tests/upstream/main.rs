@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "what cannot be set up fails the test")]
 
+mod addresses;
+mod callbacks;
 mod poll;
 mod simulated;
 mod submit;

@@ -17,11 +17,11 @@ use crate::support::{HandClock, KEY, Server, Visit, challenge, config, nonce, ok
 
 const ACCEPTED: &str = r#"{"status":1,"request":"7"}"#;
 
-fn certificate(host: &str) -> CertifiedKey<KeyPair> {
+pub(crate) fn certificate(host: &str) -> CertifiedKey<KeyPair> {
     generate_simple_self_signed([host.to_owned()]).unwrap()
 }
 
-fn acceptor(
+pub(crate) fn acceptor(
     certificate: &CertifiedKey<KeyPair>,
     versions: &[&'static rustls::SupportedProtocolVersion],
 ) -> TlsAcceptor {
@@ -38,7 +38,7 @@ fn acceptor(
 }
 
 /// A server that answers with `bytes` over TLS and then closes the connection, properly or not.
-async fn secured(acceptor: TlsAcceptor, bytes: String, properly: bool) -> Server {
+pub(crate) async fn secured(acceptor: TlsAcceptor, bytes: String, properly: bool) -> Server {
     Server::start(move |visit| {
         let (acceptor, bytes) = (acceptor.clone(), bytes.clone());
         async move {
