@@ -4,21 +4,22 @@ use std::{collections::BTreeMap, os::unix::fs::DirBuilderExt, sync::Arc, time::D
 
 use domain::{
     challenge::Kind,
-    ports::{Chance, ClaimFilter, Clock, Provider, Scope},
-    retry::RetryTable,
+    id::WorkerName,
+    ports::{Chance, ClaimFilter, Clock, Courier, NoCourier, Provider, Scope},
     secret::Secret,
     time::Timestamp,
 };
-use engine::{Engine, EngineConfig, Ports};
+use engine::{Engine, EngineConfig, Ports, Slots};
 use simulator::{BehaviourConfig, Sim, SimConfig, SimHandle};
 use stores::Backend;
-use upstream::{Upstream, UpstreamConfig};
+use upstream::{Hooks, HooksConfig, Upstream, UpstreamConfig};
 
 use crate::{
     chance::SystemChance,
     clock::SystemClock,
-    config::{Config, Service, Slots},
+    config::{Config, Service, Worker},
     exit::{Exit, Failure},
+    keys,
 };
 
 /// A running engine and what it stands on.
@@ -41,8 +42,6 @@ pub enum Purpose {
     Reading,
 }
 
-/// How many tasks are under way at once when the service does not tell.
-const USUAL_SLOTS: usize = 50;
 /// Paid tasks may finish for so long when stopping; the doors take the rest of the 25 s.
 const DRAIN_GRACE: Duration = Duration::from_secs(20);
 
@@ -58,15 +57,10 @@ impl Assembled {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::start_after(last_seen(&backend).await?));
         let chance = Arc::new(SystemChance::start().map_err(Failure::of(Exit::Failed))?);
         let (provider, sim) = open_upstream(config, &clock, &chance).await?;
-        let slots = match (purpose, config.upstream.slots) {
-            (Purpose::Reading, _) => 0,
-            (Purpose::Solving, Slots::Fixed(slots)) => slots,
-            // The simulator takes any number and, like the providers it copies, does not tell.
-            (Purpose::Solving, Slots::Auto) if sim.is_some() => USUAL_SLOTS,
-            (Purpose::Solving, Slots::Auto) => ask_slots(&*provider).await,
-        };
-        let mut settings = engine_config(config, slots);
+        let courier = open_courier(config, &clock, &chance)?;
+        let mut settings = engine_config(config);
         if purpose == Purpose::Reading {
+            settings.slots = Slots::Fixed(0);
             settings.drain_grace = Duration::ZERO;
         }
         let ports = Ports {
@@ -74,6 +68,7 @@ impl Assembled {
             records: backend.records,
             doorbell: backend.doorbell,
             provider,
+            courier,
             clock,
             chance: Arc::clone(&chance) as Arc<dyn Chance>,
         };
@@ -141,18 +136,22 @@ async fn open_upstream(
     Ok((Arc::new(upstream), sim))
 }
 
-async fn ask_slots(provider: &dyn Provider) -> usize {
-    match provider.threads().await {
-        Ok(threads) if threads.total > 0 => usize::try_from(threads.total).unwrap_or(USUAL_SLOTS),
-        Ok(_) => USUAL_SLOTS,
-        Err(fault) => {
-            tracing::warn!(%fault, slots = USUAL_SLOTS, "the service does not tell its threads");
-            USUAL_SLOTS
-        }
-    }
+/// Who tells callbacks and alerts; nobody, when there is no secret to sign them with.
+fn open_courier(
+    config: &Config,
+    clock: &Arc<dyn Clock>,
+    chance: &SystemChance,
+) -> Result<Arc<dyn Courier>, Failure> {
+    let Some(secret) = keys::callback_secret(config, chance)? else {
+        return Ok(Arc::new(NoCourier));
+    };
+    let wanted =
+        HooksConfig { trusted: config.callbacks.hosts.clone(), ..HooksConfig::new(secret) };
+    let hooks = Hooks::new(wanted, Arc::clone(clock)).map_err(Failure::of(Exit::Usage))?;
+    Ok(Arc::new(hooks))
 }
 
-fn engine_config(config: &Config, slots: usize) -> EngineConfig {
+fn engine_config(config: &Config) -> EngineConfig {
     let prices = match (&config.upstream.service, config.upstream.prices.is_empty()) {
         // The simulator's own list, so that savings have a price from the first try.
         (Service::Simulator, true) => {
@@ -162,9 +161,11 @@ fn engine_config(config: &Config, slots: usize) -> EngineConfig {
     };
     EngineConfig {
         sites: config.declarations.sites(),
-        retry: RetryTable::in_php(config.retry),
+        retry: config.retry.clone(),
         polling: Arc::new(config.polling),
-        slots,
+        slots: config.upstream.slots,
+        priorities: priorities(&config.workers),
+        alerts: alerts(config),
         submits_per_second: config.upstream.submits_per_second,
         prices,
         shelf_lives: BTreeMap::clone(&config.shelf_lives),
@@ -174,4 +175,20 @@ fn engine_config(config: &Config, slots: usize) -> EngineConfig {
         drain_grace: DRAIN_GRACE,
         ..EngineConfig::default()
     }
+}
+
+/// The workers' shares of the slots.
+pub fn priorities(workers: &[Worker]) -> BTreeMap<WorkerName, u32> {
+    workers.iter().map(|worker| (worker.name.clone(), worker.priority)).collect()
+}
+
+fn alerts(config: &Config) -> Option<engine::Alerts> {
+    let alerts = config.alerts.as_ref()?;
+    let allowances = config.workers.iter().map(|worker| (worker.name.clone(), worker.allowance()));
+    Some(engine::Alerts {
+        url: alerts.url.clone(),
+        dead_letters: alerts.dead_letters,
+        cooldown: alerts.cooldown,
+        allowances: allowances.collect(),
+    })
 }

@@ -1,11 +1,15 @@
 //! What can be typed. Help texts are read as documentation and held by golden transcripts (tests/all/cli.rs).
 #![expect(clippy::doc_markdown, reason = "the comments of fields are help texts on a terminal")]
 
+mod dead_letters;
+
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueHint};
 
 use crate::config::{Environment, Flags, Sources, read_duration};
+
+pub use dead_letters::{DeadLettersAction, DeadLettersArgs, LetterFilter, PurgeArgs, ReviveArgs};
 
 /// The exit codes, as every help text ends with them.
 const EXIT_CODES: &str = "\
@@ -57,11 +61,14 @@ pub enum Command {
     /// Show what was paid and what was saved
     #[command(after_help = "Example:\n  solvegate report --from 2026-11-01 --to 2026-11-15")]
     Report(ReportArgs),
-    /// List and show what was given up on
+    /// List, show, revive and purge what was given up on
     DeadLetters(DeadLettersArgs),
     /// Tell the whole story of a claim, in order
     #[command(after_help = "Example:\n  solvegate explain 482915037264815")]
     Explain(ExplainArgs),
+    /// Print what failures mean: the retry table in force
+    #[command(after_help = RETRY_TABLE_NOTES)]
+    RetryTable(RetryTableArgs),
     /// List the declared sites, or check whether a page is covered
     Sites(SitesArgs),
     /// Show the account's balance at the service
@@ -97,6 +104,11 @@ Examples:
   solvegate sim --listen 127.0.0.1:9000 --seed 1 --ledger paid.jsonl
   curl -d '{\"on\":\"submit\",\"fault\":\"drop\",\"accepted\":true}' http://127.0.0.1:9000/faults
   curl http://127.0.0.1:9000/ledger";
+
+const RETRY_TABLE_NOTES: &str = "\
+Single codes are changed in solvegate.toml:
+  [retry.codes.\"ERROR_CAPTCHA_UNSOLVABLE\"]
+  max = 1            # also: class, backoff (true or false), wait (the least one, \"5s\")";
 
 /// `serve`.
 #[derive(Debug, Args)]
@@ -275,42 +287,6 @@ pub struct ReportArgs {
     pub whom: Whom,
 }
 
-/// `dead-letters`.
-#[derive(Debug, Args)]
-pub struct DeadLettersArgs {
-    /// What to do with them
-    #[command(subcommand)]
-    pub action: DeadLettersAction,
-}
-
-/// What to do with dead letters.
-#[derive(Debug, Subcommand)]
-pub enum DeadLettersAction {
-    /// List them, newest first
-    List {
-        /// Only with this code
-        #[arg(long)]
-        code: Option<String>,
-        /// Only of this kind
-        #[arg(long)]
-        kind: Option<String>,
-        /// At most so many
-        #[arg(long, default_value_t = 20)]
-        limit: usize,
-        #[command(flatten)]
-        #[expect(missing_docs, reason = "flattened: its own fields carry the help")]
-        whom: Whom,
-    },
-    /// Show one with its causes
-    Show {
-        /// Its name, as `list` shows it
-        id: String,
-        #[command(flatten)]
-        #[expect(missing_docs, reason = "flattened: its own fields carry the help")]
-        whom: Whom,
-    },
-}
-
 /// `explain`.
 #[derive(Debug, Args)]
 pub struct ExplainArgs {
@@ -349,6 +325,14 @@ pub enum SitesAction {
     },
 }
 
+/// `retry-table`. Reads the configuration, not a running gateway.
+#[derive(Debug, Args)]
+pub struct RetryTableArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// `balance`.
 #[derive(Debug, Args)]
 pub struct BalanceArgs {
@@ -375,6 +359,7 @@ impl Cli {
             Command::Balance(args) => args.whom.wiring.apply(&mut flags),
             Command::Sim(_)
             | Command::Sites(_)
+            | Command::RetryTable(_)
             | Command::Completions { .. }
             | Command::Bench(_) => {}
         }
@@ -398,15 +383,6 @@ impl Wiring {
         flags.data.clone_from(&self.data);
         flags.upstream.clone_from(&self.upstream);
         flags.store.clone_from(&self.store);
-    }
-}
-
-impl DeadLettersArgs {
-    /// Whom it asks.
-    pub fn whom(&self) -> &Whom {
-        match &self.action {
-            DeadLettersAction::List { whom, .. } | DeadLettersAction::Show { whom, .. } => whom,
-        }
     }
 }
 

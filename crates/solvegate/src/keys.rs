@@ -1,5 +1,6 @@
 //! Keys the program makes itself at first start: shown once, kept only as digests, in files only their owner can read.
-//! Whoever copies the data directory cannot call with what is in it.
+//! Whoever copies the data directory cannot call with what is in it. The secret of callbacks is the exception: it is
+//! needed to sign, and it opens no door.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -8,7 +9,8 @@ use std::{
     path::Path,
 };
 
-use domain::secret::Secret;
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use domain::{ports::Chance as _, secret::Secret};
 use doors::KeyDigest;
 
 use crate::{
@@ -39,6 +41,25 @@ pub struct MadeKey {
 pub const WORKER_FILE: &str = "worker.key.sha256";
 /// Where the digest of the admin's key is kept in the data directory.
 pub const ADMIN_FILE: &str = "admin.key.sha256";
+/// Where the made secret of callbacks is kept in the data directory.
+pub const CALLBACK_FILE: &str = "callback.secret";
+
+/// What callbacks are signed with: the configured secret, or one made at the first start. Kept as it is, because
+/// signing needs it and receivers must be given it. `None` where there is no directory to keep it in.
+pub fn callback_secret(config: &Config, chance: &SystemChance) -> Result<Option<Secret>, Failure> {
+    if let Some(secret) = &config.callbacks.secret {
+        return Ok(Some(secret.clone()));
+    }
+    let Some(path) = config.data.as_ref().map(|data| data.join(CALLBACK_FILE)) else {
+        return Ok(None);
+    };
+    if !path.exists() {
+        let bytes = [(); 4].map(|()| chance.draw().to_ne_bytes()).concat();
+        write_private(&path, &format!("whsec_{}", STANDARD.encode(bytes)))?;
+    }
+    let place = path.display().to_string();
+    Ok(Some(Sources::default().secret(&place, &format!("file:{place}"))?))
+}
 
 // === impl MadeKeys ===
 
@@ -111,6 +132,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
+    use crate::config::Callbacks;
 
     fn made(path: &Path) -> Result<MadeKey, Failure> {
         MadeKey::in_file(Some(path), &SystemChance::start().unwrap())
@@ -127,6 +149,24 @@ mod tests {
         assert!(again.fresh.is_none());
         assert!(again.digest == KeyDigest::of(shown.expose()).unwrap());
         assert!(again.digest != made(&dir.path().join(ADMIN_FILE)).unwrap().digest);
+    }
+
+    #[test]
+    fn the_callback_secret_is_made_once_kept_private_and_the_configured_one_wins() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut sources = Sources::default();
+        sources.flags.data = Some(dir.path().to_owned());
+        let chance = SystemChance::start().unwrap();
+        let mut config = sources.load().unwrap();
+        let made = callback_secret(&config, &chance).unwrap().unwrap();
+        assert_eq!(made.expose().strip_prefix("whsec_").map(str::len), Some(44));
+        let about = fs::metadata(dir.path().join(CALLBACK_FILE)).unwrap();
+        assert_eq!(about.permissions().mode() & 0o777, 0o600);
+        assert_eq!(callback_secret(&config, &chance).unwrap(), Some(made));
+        config.callbacks.secret = Some(Secret::new("whsec_own"));
+        assert_eq!(callback_secret(&config, &chance).unwrap(), config.callbacks.secret);
+        config = Config { data: None, callbacks: Callbacks::default(), ..config };
+        assert_eq!(callback_secret(&config, &chance).unwrap(), None);
     }
 
     #[test]

@@ -2,8 +2,10 @@
 
 mod banner;
 pub mod bench;
+mod dead_letters;
 pub mod gateway;
 mod readings;
+mod retry_table;
 mod serve;
 mod sim;
 mod sites;
@@ -60,11 +62,10 @@ async fn dispatch(context: &Context, command: Command) -> Result<(), Failure> {
         Command::Active(args) => readings::active().ask(context, &args.whom).await,
         Command::Stats(args) => readings::stats(args.date.as_ref()).ask(context, &args.whom).await,
         Command::Report(args) => readings::report(&args).ask(context, &args.whom).await,
-        Command::DeadLetters(args) => {
-            readings::dead_letters(&args.action)?.ask(context, args.whom()).await
-        }
+        Command::DeadLetters(args) => Box::pin(dead_letters::run(context, &args.action)).await,
         Command::Explain(args) => readings::explain(&args.id)?.ask(context, &args.whom).await,
         Command::Balance(args) => readings::balance().ask(context, &args.whom).await,
+        Command::RetryTable(args) => retry_table::run(context, args.json),
         Command::Sites(args) => sites::run(context, &args.action),
         Command::Bench(args) => bench::run(args.bench).await,
         Command::Completions { shell } => completions(shell),

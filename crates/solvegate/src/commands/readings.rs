@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     assemble::Purpose,
-    cli::{DeadLettersAction, HistoryArgs, ReportArgs, Whom},
+    cli::{HistoryArgs, LetterFilter, ReportArgs, Whom},
     client::Call,
     exit::{Exit, Failure},
     output,
@@ -38,12 +38,7 @@ impl Question {
 
     /// Asks, and prints the answer.
     pub(super) async fn ask(self, context: &Context, whom: &Whom) -> Result<(), Failure> {
-        let mut path = self.path;
-        if !self.query.is_empty() {
-            let query =
-                form_urlencoded::Serializer::new(String::new()).extend_pairs(&self.query).finish();
-            path = format!("{path}?{query}");
-        }
+        let path = with_query(&self.path, &self.query);
         let gateway = Gateway::open(context, whom, Purpose::Reading).await?;
         let reply = gateway.ask(Role::Admin, &Call::get(path)).await;
         gateway.close().await;
@@ -79,19 +74,24 @@ pub(super) fn report(args: &ReportArgs) -> Question {
         .with("to", args.to.as_ref())
 }
 
-/// `dead-letters`.
-pub(super) fn dead_letters(action: &DeadLettersAction) -> Result<Question, Failure> {
-    match action {
-        DeadLettersAction::List { code, kind, limit, .. } => {
-            Ok(Question::new("/v1/dead-letters", tables::dead_letters)
-                .with("code", code.as_ref())
-                .with("kind", kind.as_ref())
-                .with("limit", Some(limit)))
-        }
-        DeadLettersAction::Show { id, .. } => {
-            Ok(Question::new(&format!("/v1/dead-letters/{}", plain(id)?), tables::dead_letter))
-        }
-    }
+/// `dead-letters list`.
+pub(super) fn dead_letters(
+    filter: &LetterFilter,
+    closed: bool,
+    limit: usize,
+    cursor: Option<&String>,
+) -> Question {
+    let mut question = Question::new("/v1/dead-letters", tables::dead_letters);
+    question.query = filter.pairs();
+    question
+        .with("closed", closed.then_some(true))
+        .with("limit", Some(limit))
+        .with("cursor", cursor)
+}
+
+/// `dead-letters show`.
+pub(super) fn dead_letter(id: &str) -> Result<Question, Failure> {
+    Ok(Question::new(&format!("/v1/dead-letters/{}", plain(id)?), tables::dead_letter))
 }
 
 /// `explain`.
@@ -104,8 +104,17 @@ pub(super) fn balance() -> Question {
     Question::new("/v1/balance", tables::balance)
 }
 
+/// The path with these values.
+pub(super) fn with_query(path: &str, query: &[(&'static str, String)]) -> String {
+    if query.is_empty() {
+        return path.into();
+    }
+    let query = form_urlencoded::Serializer::new(String::new()).extend_pairs(query).finish();
+    format!("{path}?{query}")
+}
+
 /// An id becomes part of a path: only letters and digits may.
-fn plain(id: &str) -> Result<&str, Failure> {
+pub(super) fn plain(id: &str) -> Result<&str, Failure> {
     let is_plain =
         !id.is_empty() && id.len() <= 40 && id.bytes().all(|b| b.is_ascii_alphanumeric());
     is_plain.then_some(id).ok_or_else(|| Failure::new(Exit::Usage, "an id is letters and digits"))

@@ -11,7 +11,7 @@ use tokio::{net::TcpListener, sync::oneshot};
 
 use super::{Context, banner};
 use crate::{
-    assemble::{Assembled, Purpose},
+    assemble::{Assembled, Purpose, priorities},
     config::{self, Config, Sources, Tls},
     exit::{Exit, Failure},
     keys::{self, MadeKeys},
@@ -106,6 +106,7 @@ impl Gateway<'_> {
             return;
         }
         self.assembled.engine.set_sites(new.declarations.sites());
+        self.assembled.engine.set_priorities(priorities(&new.workers));
         let restart = self.config.needs_restart(&new).join(", ");
         tracing::info!(
             sites_changed = self.config.declarations != new.declarations,
@@ -155,10 +156,7 @@ fn worker(worker: &config::Worker) -> Result<doors::Worker, Failure> {
         name: worker.name.clone(),
         key: digest(&worker.key)?,
         project: worker.project.clone(),
-        allowance: Allowance {
-            solves_per_day: worker.budget.solves_per_day,
-            cost_per_day: worker.budget.cost_per_day,
-        },
+        allowance: worker.allowance(),
         rate: worker.rate,
         narrowing: worker.sites.clone().map(Into::into),
     })

@@ -18,6 +18,11 @@ pub(super) fn history(answer: &Value) -> Result<(), Failure> {
         "code",
     ];
     list(answer, columns)?;
+    more(answer)
+}
+
+/// Where the next page starts.
+fn more(answer: &Value) -> Result<(), Failure> {
     match answer["next"].as_str() {
         Some(next) => output::line(format_args!("more: --cursor {next}")),
         None => Ok(()),
@@ -29,16 +34,54 @@ pub(super) fn active(answer: &Value) -> Result<(), Failure> {
 }
 
 pub(super) fn dead_letters(answer: &Value) -> Result<(), Failure> {
-    list(answer, ["id", "code", "kind", "worker", "attempts", "cost", "died_at", "pageurl"])
+    list(
+        answer,
+        ["id", "code", "kind", "worker", "project", "attempts", "cost", "died_at", "pageurl"],
+    )?;
+    more(answer)
 }
 
+/// A dead letter with its whole cause chain, the oldest generation first.
 pub(super) fn dead_letter(answer: &Value) -> Result<(), Failure> {
-    for name in
-        ["id", "code", "kind", "worker", "project", "pageurl", "attempts", "cost", "died_at"]
-    {
-        output::line(format_args!("{name:<9} {}", text(&answer[name])))?;
+    let names = [
+        "id",
+        "code",
+        "kind",
+        "worker",
+        "project",
+        "sitekey",
+        "pageurl",
+        "attempts",
+        "cost",
+        "died_at",
+        "generation",
+        "revives",
+    ];
+    for name in names {
+        output::line(format_args!("{name:<10} {}", text(&answer[name])))?;
     }
-    rows(&answer["causes"], ["attempt", "at", "code", "cost"])
+    let closed = &answer["closed"];
+    if closed.is_object() {
+        let (how, at, claim) = (text(&closed["how"]), text(&closed["at"]), text(&closed["claim"]));
+        output::line(format_args!("closed     {how} at {at}, claim {claim}"))?;
+    }
+    let columns = ["attempt", "at", "code", "cost"];
+    if members(&answer["earlier"]).next().is_some() {
+        output::line(format_args!("\nearlier generations:"))?;
+        rows(&answer["earlier"], columns)?;
+    }
+    output::line(format_args!("\ncauses:"))?;
+    rows(&answer["causes"], columns)
+}
+
+/// What became of each letter.
+pub(super) fn revived(results: &[&Value]) -> Result<(), Failure> {
+    let columns = ["id", "result", "claim", "why"];
+    let mut table = output::table(columns);
+    for result in results {
+        table.add_row(columns.map(|name| text(&result[name])));
+    }
+    output::line(format_args!("{}", table.trim_fmt()))
 }
 
 pub(super) fn stats(answer: &Value) -> Result<(), Failure> {

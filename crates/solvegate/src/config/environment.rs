@@ -103,8 +103,13 @@ fn set_under(
         (Shape::ByKind(each), [kind, path @ ..]) => {
             set_under(inner_table(table, key)?, kind, *each, path, value)
         }
+        // Names of variables are read in lower case; codes are written in upper case.
+        (Shape::ByCode(keys), [code, path @ ..]) if !path.is_empty() => {
+            let code = code.to_ascii_uppercase();
+            set(inner_table(inner_table(table, key)?, &code)?, keys, path, value)
+        }
         (Shape::Text | Shape::Value, [_, ..]) => Err(format!("`{key}` has no keys below it")),
-        (Shape::Table(_) | Shape::Tables(_) | Shape::ByKind(_), _) => {
+        (Shape::Table(_) | Shape::Tables(_) | Shape::ByKind(_) | Shape::ByCode(_), _) => {
             Err(format!("`{key}` is a table; name a key of it, joined by two underscores"))
         }
     }

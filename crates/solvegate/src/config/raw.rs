@@ -24,6 +24,8 @@ pub(super) struct Raw {
     pub(super) pool: Vec<toml::Table>,
     pub(super) polling: RawPolling,
     pub(super) retry: RawRetry,
+    pub(super) callbacks: RawCallbacks,
+    pub(super) alerts: RawAlerts,
     pub(super) images: RawImages,
     pub(super) tokens: BTreeMap<String, RawShelfLife>,
     pub(super) tls: RawTls,
@@ -63,6 +65,7 @@ pub(super) struct RawWorker {
     pub(super) budget: RawBudget,
     pub(super) rate: Option<String>,
     pub(super) sites: Option<Vec<String>>,
+    pub(super) priority: Option<u32>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -99,6 +102,32 @@ pub(super) struct RawRetry {
     pub(super) base: Option<String>,
     pub(super) cap: Option<String>,
     pub(super) most: Option<u32>,
+    pub(super) jitter: Option<String>,
+    pub(super) codes: BTreeMap<String, RawOverride>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct RawOverride {
+    pub(super) class: Option<String>,
+    pub(super) max: Option<u32>,
+    pub(super) backoff: Option<bool>,
+    pub(super) wait: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct RawCallbacks {
+    pub(super) secret: Option<RawSecret>,
+    pub(super) hosts: Vec<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct RawAlerts {
+    pub(super) url: Option<RawSecret>,
+    pub(super) dead_letters: Option<u64>,
+    pub(super) cooldown: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]

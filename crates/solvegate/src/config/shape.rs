@@ -17,6 +17,8 @@ pub(super) enum Shape {
     Tables(Keys),
     /// A table whose keys are kinds.
     ByKind(&'static Self),
+    /// A table whose keys are codes of a provider; below each stand these keys.
+    ByCode(Keys),
 }
 
 /// Keys and what stands under them.
@@ -30,7 +32,7 @@ pub(super) struct Unknown {
     keys: Keys,
 }
 
-use Shape::{ByKind, Table, Tables, Text, Value};
+use Shape::{ByCode, ByKind, Table, Tables, Text, Value};
 
 /// Every key of `solvegate.toml`.
 pub(super) const ROOT: Keys = &[
@@ -47,7 +49,9 @@ pub(super) const ROOT: Keys = &[
     ("site", Tables(SITE)),
     ("pool", Tables(POOL)),
     ("polling", Table(&[("mode", Text), ("first", Text), ("interval", Text), ("min_gap", Text)])),
-    ("retry", Table(&[("profile", Text), ("base", Text), ("cap", Text), ("most", Value)])),
+    ("retry", Table(RETRY)),
+    ("callbacks", Table(&[("secret", Text), ("hosts", Value)])),
+    ("alerts", Table(&[("url", Text), ("dead_letters", Value), ("cooldown", Text)])),
     ("images", Table(&[("basis", Text)])),
     ("tokens", ByKind(&Table(&[("lifetime", Text), ("margin", Text)]))),
     ("tls", Table(&[("cert", Text), ("key", Text), ("self_signed", Value)])),
@@ -70,6 +74,16 @@ const WORKER: Keys = &[
     ("budget", Table(&[("solves_per_day", Value), ("cost_per_day", Value)])),
     ("rate", Text),
     ("sites", Value),
+    ("priority", Value),
+];
+
+const RETRY: Keys = &[
+    ("profile", Text),
+    ("base", Text),
+    ("cap", Text),
+    ("most", Value),
+    ("jitter", Text),
+    ("codes", ByCode(&[("class", Text), ("max", Value), ("backoff", Value), ("wait", Text)])),
 ];
 
 const SITE: Keys = &[
@@ -120,8 +134,11 @@ fn check_value(value: &DeValue<'_>, shape: Shape) -> Result<(), Unknown> {
         (ByKind(each), DeValue::Table(table)) => {
             table.iter().try_for_each(|(_, value)| check_value(value.get_ref(), *each))
         }
+        (ByCode(keys), DeValue::Table(table)) => {
+            table.iter().try_for_each(|(_, value)| check_value(value.get_ref(), Table(keys)))
+        }
         // Wrong types are found by the next stage, which says what was expected.
-        (Text | Value | Table(_) | Tables(_) | ByKind(_), _) => Ok(()),
+        (Text | Value | Table(_) | Tables(_) | ByKind(_) | ByCode(_), _) => Ok(()),
     }
 }
 

@@ -2,7 +2,12 @@
 
 use std::{fs, os::unix::fs::PermissionsExt, time::Duration};
 
-use domain::{site::Reuse, solve::AmbiguousPolicy};
+use domain::{
+    retry::{Class, Jitter, Profile, RetryTable},
+    site::Reuse,
+    solve::AmbiguousPolicy,
+};
+use engine::Slots;
 
 use super::*;
 
@@ -51,9 +56,8 @@ fn with_a_real_upstream_nothing_is_declared() {
     assert_eq!(config.polling.interval, Duration::from_secs(5));
 }
 
-#[test]
-fn every_key_of_the_contract_is_understood() {
-    let text = r#"
+/// Every key there is.
+const EVERYTHING: &str = r#"
         listen = "127.0.0.1:9000"
         hosts = ["gate.internal"]
         hold = "0s"
@@ -78,6 +82,7 @@ fn every_key_of_the_contract_is_understood() {
         budget = { solves_per_day = 2000, cost_per_day = 5.0 }
         rate = "20/s"
         sites = ["shop.example.com"]
+        priority = 3
         [[site]]
         host = "shop.example.com"
         basis = "own shop, QA contract 2026-14"
@@ -92,6 +97,24 @@ fn every_key_of_the_contract_is_understood() {
         min_gap = "1s"
         [retry]
         profile = "aggressive"
+        base = "2s"
+        cap = "40s"
+        most = 4
+        jitter = "additive"
+        [retry.codes."ERROR_CAPTCHA_UNSOLVABLE"]
+        max = 1
+        backoff = true
+        wait = "5s"
+        [retry.codes]
+        "ERROR: 1003" = { wait = "45s" }
+        ERROR_TEAPOT = { class = "transient" }
+        [callbacks]
+        secret = "env:HOOKS"
+        hosts = ["127.0.0.1:9000", "hooks.internal"]
+        [alerts]
+        url = "env:ALERTS"
+        dead_letters = 25
+        cooldown = "5m"
         [images]
         basis = "own intranet forms"
         [tokens]
@@ -99,8 +122,17 @@ fn every_key_of_the_contract_is_understood() {
         [tls]
         self_signed = true
     "#;
-    let secrets = [("PROVIDER_KEY", "p"), ("ADMIN", ADMIN), ("WORKER", KEY)];
-    let config = load(text, &secrets).unwrap();
+
+#[test]
+fn every_key_of_the_contract_is_understood() {
+    let secrets = [
+        ("PROVIDER_KEY", "p"),
+        ("ADMIN", ADMIN),
+        ("WORKER", KEY),
+        ("HOOKS", "whsec_x"),
+        ("ALERTS", "https://hooks.example.com/abc"),
+    ];
+    let config = load(EVERYTHING, &secrets).unwrap();
     assert_eq!(config.upstream.slots, Slots::Fixed(12));
     assert_eq!(config.upstream.prices.len(), 2);
     let worker = &config.workers[0];
@@ -110,6 +142,10 @@ fn every_key_of_the_contract_is_understood() {
     assert_eq!((site.reuse, site.ambiguous), (Some(Reuse::Never), AmbiguousPolicy::Never));
     assert_eq!(config.claims.ambiguity_budget, 7);
     assert_eq!(config.tls, Some(Tls::SelfSigned));
+    assert_eq!((worker.priority, config.callbacks.hosts.len()), (3, 2));
+    assert_eq!(config.callbacks.secret.unwrap().expose(), "whsec_x");
+    let alerts = config.alerts.unwrap();
+    assert_eq!((alerts.dead_letters, alerts.cooldown), (25, Duration::from_secs(300)));
     assert_eq!((config.data, config.claims.hold), (None, Duration::ZERO));
 }
 
@@ -175,7 +211,6 @@ fn what_is_unsafe_or_not_there_yet_is_refused_with_the_way_out() {
         ),
         ("[[pool]]\nkind = \"turnstile\"".into(), "pools are not in this release"),
         ("[polling]\nmode = \"learned\"".into(), "\"learned\" is not in this release"),
-        ("[retry]\nbase = \"3s\"".into(), "choose a profile"),
         ("[store]\nurl = \"redis://h\"".into(), "the Redis store is not in this release"),
         ("[store]\nurl = \"carrier-pigeon\"".into(), "expected memory: or embedded:DIR"),
         ("[upstream]\nurl = \"http://ocr.example.com\"\nkey = \"x\"".into(), "travel in the clear"),
@@ -183,6 +218,17 @@ fn what_is_unsafe_or_not_there_yet_is_refused_with_the_way_out() {
         ("[upstream]\nslots = 0".into(), "a number from 1"),
         ("deadline = \"soon\"".into(), "is not a duration"),
         ("[tls]\ncert = \"x\"".into(), "given together"),
+        (worker(&format!("key = \"{KEY}\"\npriority = 0")), "from 1 (the usual one) to 100"),
+        (worker(&format!("key = \"{KEY}\"\npriority = 101")), "from 1 (the usual one) to 100"),
+        ("[alerts]\ndead_letters = 3".into(), "say where alerts are to go"),
+        ("[alerts]\nurl = \"ftp://x\"".into(), "expected an address"),
+        ("[alerts]\nurl = \"https://x.example/\"\ndead_letters = 0".into(), "at least 1"),
+        ("[alerts]\nurl = \"https://x.example/\"\ncooldown = \"0s\"".into(), "more than nothing"),
+        ("[callbacks]\nsecret = \"env:NOT_SET\"".into(), "NOT_SET is not set"),
+        (
+            "[store]\nurl = \"memory:\"\n[alerts]\nurl = \"https://x.example/\"".into(),
+            "[callbacks] secret: is missing",
+        ),
     ];
     for (text, says) in cases {
         let refusal = refusal(&text);
@@ -280,4 +326,59 @@ fn a_reload_tells_what_it_cannot_change() {
     let new = load("listen = \"127.0.0.1:1\"\n[retry]\nprofile = \"aggressive\"\n[[site]]\nhost = \"x.example\"\nbasis = \"b\"", &NOTHING).unwrap();
     assert_eq!(old.needs_restart(&new), ["listen", "[retry]"]);
     assert_eq!(old.needs_restart(&old), Vec::<&str>::new());
+}
+
+fn retry(text: &str) -> RetryTable {
+    load(&format!("[retry]\n{text}"), &NOTHING).unwrap().retry
+}
+
+#[test]
+fn the_retry_table_is_a_profile_with_single_values_over_it() {
+    assert_eq!(retry(""), RetryTable::in_php(Profile::Default));
+    assert_eq!(retry("profile = \"aggressive\""), RetryTable::in_php(Profile::Aggressive));
+    let table = retry(
+        "profile = \"conservative\"\ncap = \"30s\"\njitter = \"additive\"\n\
+         [retry.codes.\"ERROR_CAPTCHA_UNSOLVABLE\"]\nmax = 1\nbackoff = true\nwait = \"5s\"\n\
+         [retry.codes]\n\"ERROR: 1003\" = { wait = \"45s\" }\nNEW = { class = \"transient\" }",
+    );
+    let backoff = table.backoff();
+    assert_eq!((backoff.base, backoff.cap), (Duration::from_secs(2), Duration::from_secs(30)));
+    assert_eq!((backoff.most, table.jitter()), (5, Jitter::Additive));
+    let unsolvable = table.rule(&"ERROR_CAPTCHA_UNSOLVABLE".into());
+    assert_eq!((unsolvable.max, unsolvable.backoff), (1, true));
+    assert_eq!(unsolvable.floor, Duration::from_secs(5));
+    assert_eq!(table.rule(&"ERROR: 1003".into()).floor, Duration::from_secs(45));
+    assert_eq!(table.rule(&"NEW".into()).class, Class::Transient);
+}
+
+#[test]
+fn codes_can_be_overridden_by_the_environment() {
+    let environment = [("SOLVEGATE_RETRY__CODES__ERROR_CAPTCHA_UNSOLVABLE__MAX", "0")];
+    let table = load("[retry]\nprofile = \"default\"", &environment).unwrap().retry;
+    assert_eq!(table.rule(&"ERROR_CAPTCHA_UNSOLVABLE".into()).max, 0);
+}
+
+#[test]
+fn what_would_make_the_retry_table_unsafe_is_refused_by_its_code() {
+    let cases = [
+        ("profile = \"reckless\"", "expected \"default\""),
+        ("jitter = \"none\"", "expected \"full\" or \"additive\""),
+        ("base = \"0s\"", "more than nothing"),
+        ("base = \"10s\"\ncap = \"5s\"", "is less than base"),
+        ("cap = \"2h\"", "an hour at most"),
+        ("most = 101", "100 at most"),
+        ("[retry.codes]\nAMBIGUOUS = { max = 3 }", "[retry.codes.\"AMBIGUOUS\"]: a lost reply may"),
+        ("[retry.codes]\nERROR_ZERO_BALANCE = { class = \"permanent\" }", "must not kill claims"),
+        ("[retry.codes]\nERROR_NO_SLOT_AVAILABLE = { max = 5 }", "is not counted"),
+        ("[retry.codes]\nERROR_PAGEURL = { class = \"temporary\" }", "\"task-over\""),
+        ("[retry.codes]\nERROR_SERVER_EROR = { max = 1 }", "did you mean \"ERROR_SERVER_ERROR\"?"),
+        ("[retry.codes]\nQ = { max = 1 }", "A new one needs its class too"),
+        ("[retry.codes]\nERROR_PAGEURL = { maximum = 1 }", "did you mean `max`?"),
+        ("[retry.codes.ERROR_PAGEURL]\nwaits = \"1s\"", "did you mean `wait`?"),
+        ("[retry.codes]\nERROR_PAGEURL = 3", "invalid type"),
+    ];
+    for (text, says) in cases {
+        let refusal = refusal(&format!("[retry]\n{text}"));
+        assert!(refusal.contains(says), "{text}\n  said: {refusal}");
+    }
 }

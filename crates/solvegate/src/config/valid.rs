@@ -3,7 +3,9 @@
 
 mod people;
 mod plain;
+mod retry;
 mod sites;
+mod told;
 mod upstream;
 
 use std::{
@@ -13,19 +15,20 @@ use std::{
     time::Duration,
 };
 
-use domain::{challenge::Kind, retry::Profile, secret::Secret, token::ShelfLife};
+use domain::{challenge::Kind, retry::RetryTable, secret::Secret, token::ShelfLife};
 use engine::FixedPolling;
 
 use super::{
     ConfigError,
-    raw::{Raw, RawPolling, RawRetry, RawStore, RawTls},
+    raw::{Raw, RawPolling, RawStore, RawTls},
     secret::Reader,
 };
 
 pub use people::{Budget, Worker};
 pub use plain::read_duration;
 pub use sites::Declarations;
-pub use upstream::{Service, Slots, Upstream};
+pub use told::{Alerts, Callbacks};
+pub use upstream::{Service, Upstream};
 
 /// Where the gateway listens when nothing is said.
 pub const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8402);
@@ -57,8 +60,12 @@ pub struct Config {
     pub claims: ClaimRules,
     /// When tasks are asked for.
     pub polling: FixedPolling,
-    /// How failures are repeated.
-    pub retry: Profile,
+    /// What failures mean.
+    pub retry: RetryTable,
+    /// How callbacks are signed and where they may go.
+    pub callbacks: Callbacks,
+    /// Where trouble is told.
+    pub alerts: Option<Alerts>,
     /// Lifetimes that differ from the kind's own.
     pub shelf_lives: BTreeMap<Kind, ShelfLife>,
 }
@@ -105,6 +112,8 @@ impl Config {
             ("hold, deadline, reuse_window or ambiguity_budget", self.claims != new.claims),
             ("[polling]", self.polling != new.polling),
             ("[retry]", self.retry != new.retry),
+            ("[callbacks]", self.callbacks != new.callbacks),
+            ("[alerts]", self.alerts != new.alerts),
             ("[tokens]", self.shelf_lives != new.shelf_lives),
         ];
         parts.into_iter().filter(|(_, differs)| *differs).map(|(part, _)| part).collect()
@@ -134,6 +143,9 @@ pub(super) fn check(
         )?,
         ambiguity_budget: raw.ambiguity_budget.unwrap_or(50),
     };
+    let callbacks = told::check_callbacks(raw.callbacks, secrets)?;
+    let alerts = told::check_alerts(raw.alerts, secrets)?;
+    told::check_signed(alerts.as_ref(), &callbacks, data.is_some())?;
     Ok(Config {
         listen: check_listen(raw.listen, tls.is_some())?,
         hosts: check_hosts(raw.hosts)?,
@@ -145,7 +157,9 @@ pub(super) fn check(
         admin,
         claims,
         polling: check_polling(raw.polling, upstream.polls_per_task, simulated)?,
-        retry: check_retry(&raw.retry)?,
+        retry: retry::check(raw.retry)?,
+        callbacks,
+        alerts,
         shelf_lives: plain::shelf_lives(raw.tokens)?,
         upstream,
     })
@@ -164,11 +178,6 @@ fn refuse_later_features(raw: &Raw) -> Result<(), ConfigError> {
             raw.upstream.plan.is_some(),
             "[upstream] plan",
             "cost per slot-second is not in this release; use price_per_1000 or remove the key",
-        ),
-        (
-            raw.retry.base.is_some() || raw.retry.cap.is_some() || raw.retry.most.is_some(),
-            "[retry]",
-            "overriding single values is not in this release; choose a profile: default, conservative or aggressive",
         ),
     ];
     match refusals.into_iter().find(|(given, _, _)| *given) {
@@ -276,16 +285,4 @@ fn check_polling(raw: RawPolling, most: u32, simulated: bool) -> Result<FixedPol
         min_gap: plain::some_duration_or("[polling] min_gap", raw.min_gap, Duration::from_secs(1))?,
         most,
     })
-}
-
-fn check_retry(raw: &RawRetry) -> Result<Profile, ConfigError> {
-    match raw.profile.as_deref() {
-        None | Some("default") => Ok(Profile::Default),
-        Some("conservative") => Ok(Profile::Conservative),
-        Some("aggressive") => Ok(Profile::Aggressive),
-        Some(_) => Err(ConfigError::at(
-            "[retry] profile",
-            "expected \"default\", \"conservative\" or \"aggressive\"",
-        )),
-    }
 }

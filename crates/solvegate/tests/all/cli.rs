@@ -66,7 +66,10 @@ fn every_help_text_is_as_written_down() {
         "dead-letters",
         "dead-letters list",
         "dead-letters show",
+        "dead-letters revive",
+        "dead-letters purge",
         "explain",
+        "retry-table",
         "sites",
         "sites list",
         "sites check",
@@ -109,6 +112,12 @@ fn what_is_wrong_is_said_with_the_way_out_and_a_stable_exit_code() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("typo.toml"), "[upstream]\nslot = 3\n").unwrap();
     fs::write(dir.path().join("open.toml"), "listen = \"0.0.0.0:1\"\n").unwrap();
+    fs::write(
+        dir.path().join("deadly.toml"),
+        "[retry.codes]\nERROR_ZERO_BALANCE = { class = \"permanent\" }\n",
+    )
+    .unwrap();
+    fs::write(dir.path().join("unsigned.toml"), "[callbacks]\nhosts = [\"a/b\"]\n").unwrap();
     let commands = [
         "serve --config typo.toml",
         "serve --config open.toml",
@@ -122,6 +131,16 @@ fn what_is_wrong_is_said_with_the_way_out_and_a_stable_exit_code() {
         "history --server http://127.0.0.1:1",
         "explain 123456789012345 --store memory:",
         "explain ../../x --store memory:",
+        "retry-table --config deadly.toml",
+        "serve --config unsigned.toml --listen 127.0.0.1:0",
+        "dead-letters revive --store memory:",
+        "dead-letters purge --store memory:",
+        "dead-letters revive --store memory: --all --kind image",
+        "dead-letters purge 123456789012345 --all --store memory:",
+        "dead-letters revive 123456789012345 --store memory:",
+        "dead-letters purge 123456789012345 --store memory:",
+        "dead-letters revive --all --rate 0/s --store memory:",
+        "dead-letters revive --all --store memory:",
         "frobnicate",
     ];
     matches_golden("trouble.txt", &transcript(dir.path(), &commands, &[]));

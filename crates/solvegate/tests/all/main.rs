@@ -5,11 +5,14 @@ mod support;
 
 mod bad_inputs;
 mod bench;
+mod callbacks;
 mod cli;
 mod crash;
+mod dead_letters;
 mod drain;
 mod end_to_end;
 mod faults;
 mod readme;
+mod retry_table;
 mod secrets;
 mod slow;

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use domain::{
+    claim::Allowance,
     id::{Project, WorkerName},
     money::Money,
     secret::Secret,
@@ -33,6 +34,8 @@ pub struct Worker {
     pub rate: Option<Rate>,
     /// Its own narrowing of the declared sites.
     pub sites: Option<Vec<HostRule>>,
+    /// Its share of the slots, beside the others'.
+    pub priority: u32,
 }
 
 /// What a worker may open a day.
@@ -42,6 +45,18 @@ pub struct Budget {
     pub solves_per_day: Option<u64>,
     /// Money, at list price.
     pub cost_per_day: Option<Money>,
+}
+
+// === impl Worker ===
+
+impl Worker {
+    /// Its budget as the store counts it.
+    pub fn allowance(&self) -> Allowance {
+        Allowance {
+            solves_per_day: self.budget.solves_per_day,
+            cost_per_day: self.budget.cost_per_day,
+        }
+    }
 }
 
 /// Client libraries insist on this length.
@@ -103,6 +118,7 @@ fn check_worker(at: usize, raw: RawWorker, secrets: &Reader<'_>) -> Result<Worke
             .transpose()
             .map_err(|e| refused(e.to_string()))?,
         sites: raw.sites.map(rules).transpose()?,
+        priority: check_priority(&place, raw.priority)?,
         name,
     })
 }
@@ -115,6 +131,15 @@ fn check_key(place: &str, key: Secret) -> Result<Secret, ConfigError> {
     let what = format!(
         "the key has {length} characters; client libraries insist on exactly {KEY_LENGTH} printable ones"
     );
+    Err(ConfigError::at(place, what))
+}
+
+fn check_priority(place: &str, written: Option<u32>) -> Result<u32, ConfigError> {
+    let priority = written.unwrap_or(1);
+    if (1..=100).contains(&priority) {
+        return Ok(priority);
+    }
+    let what = "priority is a share of the slots, from 1 (the usual one) to 100";
     Err(ConfigError::at(place, what))
 }
 

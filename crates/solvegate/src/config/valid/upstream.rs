@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use domain::{challenge::Kind, money::Money, secret::Secret};
+use engine::Slots;
 use url::{Host, Url};
 
 use super::plain;
@@ -39,15 +40,6 @@ pub enum Service {
         /// The account's key.
         key: Secret,
     },
-}
-
-/// Tasks under way at once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Slots {
-    /// As many as the account has threads, asked for at start.
-    Auto,
-    /// So many.
-    Fixed(usize),
 }
 
 const CAPTCHAAI: &str = "https://ocr.captchaai.com";

@@ -25,6 +25,8 @@ const PROVIDER: &str = "canary-provider-8901234567890123";
 pub(crate) struct Settings {
     /// At the top of the file.
     pub(crate) top: String,
+    /// At the end of the file: sections of their own.
+    pub(crate) more: String,
     /// `[upstream] slots`.
     pub(crate) slots: u32,
     /// `[polling]` first and interval, in milliseconds.
@@ -44,7 +46,7 @@ pub(crate) struct Gateway {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { top: String::new(), slots: 1000, poll_ms: 200, log: "info" }
+        Self { top: String::new(), more: String::new(), slots: 1000, poll_ms: 200, log: "info" }
     }
 }
 
@@ -52,7 +54,7 @@ impl Default for Settings {
 
 impl Settings {
     fn file(&self, sim: &Sim) -> String {
-        let Self { top, slots, poll_ms, .. } = self;
+        let Self { top, more, slots, poll_ms, .. } = self;
         let url = &sim.url;
         format!(
             r#"
@@ -101,6 +103,7 @@ impl Settings {
             first = "{poll_ms}ms"
             interval = "{poll_ms}ms"
             min_gap = "100ms"
+            {more}
             "#
         )
     }

@@ -6,12 +6,12 @@ use domain::{
     challenge::{Challenge, Draft, Kind},
     claim::{Allowance, Door},
     id::{Project, WorkerName},
-    ports::{Chance, Clock, Doorbell, Provider, Records, Store},
+    ports::{Chance, Clock, Doorbell, NoCourier, Provider, Records, Store},
     site::{PageUrl, Site, Sites},
     solve::AmbiguousPolicy,
 };
 use doors::{Doors, DoorsConfig, KeyDigest, Limits, ServeConfig, Worker, Workers};
-use engine::{Ask, Engine, EngineConfig, FixedPolling, Ports};
+use engine::{Ask, Engine, EngineConfig, FixedPolling, Ports, Slots};
 use simulator::{Account, BehaviourConfig, Latency, SimProvider};
 use stores::{EmbeddedStore, LocalDoorbell, MemoryStore};
 use tokio::net::TcpListener;
@@ -62,6 +62,7 @@ pub(super) async fn run(listener: TcpListener, args: &GatewayArgs) -> Result<(),
         records: opened.records,
         doorbell: Arc::new(LocalDoorbell::new()) as Arc<dyn Doorbell>,
         provider: provider(args.provider, &clock),
+        courier: Arc::new(NoCourier),
         clock,
         chance: Arc::clone(&chance) as Arc<dyn Chance>,
     };
@@ -126,7 +127,7 @@ fn engine_config(behind: Behind) -> Result<EngineConfig, Failure> {
     Ok(EngineConfig {
         sites: Arc::new(Sites::new(vec![site], None)),
         polling: Arc::new(polling),
-        slots,
+        slots: Slots::Fixed(slots),
         submits_per_second: 1_000_000,
         prices: BTreeMap::from([(Kind::Turnstile, simulator::pace::price(&Kind::Turnstile))]),
         deadline: DEADLINE,

@@ -69,6 +69,7 @@ impl Filler<'_> {
             | Admission::Joined(_)
             | Admission::Mismatch(_)
             | Admission::OverBudget { .. }
+            | Admission::TooLate
             | Admission::NameTaken) => {
                 Err(Failure::new(Exit::Failed, format!("no solve was opened: {other:?}")))
             }
@@ -94,6 +95,8 @@ impl Filler<'_> {
             policy: Policy::default(),
             collect: false,
             callback_url: None,
+            soonest: self.now,
+            revives: None,
         })
     }
 

@@ -1,0 +1,204 @@
+//! `dead-letters`: what can be typed about what was given up on.
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+
+use super::{Whom, duration};
+
+/// `dead-letters`.
+#[derive(Debug, Args)]
+pub struct DeadLettersArgs {
+    /// What to do with them
+    #[command(subcommand)]
+    pub action: DeadLettersAction,
+}
+
+/// What to do with dead letters.
+#[derive(Debug, Subcommand)]
+pub enum DeadLettersAction {
+    /// List them, newest first
+    #[command(after_help = LIST_EXAMPLES)]
+    List {
+        #[command(flatten)]
+        #[expect(missing_docs, reason = "flattened: its own fields carry the help")]
+        filter: LetterFilter,
+        /// Also those already closed
+        #[arg(long)]
+        closed: bool,
+        /// At most so many
+        #[arg(long, default_value_t = 20)]
+        limit: usize,
+        /// Where the last page ended
+        #[arg(long)]
+        cursor: Option<String>,
+        #[command(flatten)]
+        #[expect(missing_docs, reason = "flattened: its own fields carry the help")]
+        whom: Whom,
+    },
+    /// Show one with every cause, those of earlier generations too
+    Show {
+        /// Its name, as `list` shows it
+        id: String,
+        #[command(flatten)]
+        #[expect(missing_docs, reason = "flattened: its own fields carry the help")]
+        whom: Whom,
+    },
+    /// Put them back to work, as new claims under the usual rules: equal ones are paid for once
+    #[command(after_help = REVIVE_EXAMPLES)]
+    Revive(ReviveArgs),
+    /// Delete them; the ledger keeps what happened
+    #[command(after_help = PURGE_EXAMPLES)]
+    Purge(PurgeArgs),
+}
+
+const LIST_EXAMPLES: &str = "\
+Examples:
+  solvegate dead-letters list --code ERROR_CAPTCHA_UNSOLVABLE --newer-than 24h
+  solvegate dead-letters list --site shop.example.com --worker checkout-tests --json";
+
+const REVIVE_EXAMPLES: &str = "\
+Examples:
+  solvegate dead-letters revive 482915037264815
+  solvegate dead-letters revive --code ERROR_CAPTCHA_UNSOLVABLE --newer-than 1h --dry-run
+  solvegate dead-letters revive --all --rate 50/s";
+
+const PURGE_EXAMPLES: &str = "\
+Examples:
+  solvegate dead-letters purge 482915037264815
+  solvegate dead-letters purge --older-than 14d --dry-run
+  solvegate dead-letters purge --all";
+
+/// Which dead letters. Several filters must all hold.
+#[derive(Clone, Debug, Default, Args)]
+pub struct LetterFilter {
+    /// Only with this code
+    #[arg(long)]
+    pub code: Option<String>,
+    /// Only of this kind
+    #[arg(long)]
+    pub kind: Option<String>,
+    /// Only of pages on this host
+    #[arg(long, value_name = "HOST")]
+    pub site: Option<String>,
+    /// Only of this worker
+    #[arg(long, value_name = "NAME")]
+    pub worker: Option<String>,
+    /// Only of this project
+    #[arg(long, value_name = "NAME")]
+    pub project: Option<String>,
+    /// Only those that died longer ago, e.g. 1h
+    #[arg(long, value_name = "AGE", value_parser = age)]
+    pub older_than: Option<Duration>,
+    /// Only those that died since, e.g. 7d
+    #[arg(long, value_name = "AGE", value_parser = age)]
+    pub newer_than: Option<Duration>,
+}
+
+/// `dead-letters revive`.
+#[derive(Debug, Args)]
+pub struct ReviveArgs {
+    /// Their names, as `list` shows them
+    pub ids: Vec<String>,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "flattened: its own fields carry the help")]
+    pub filter: LetterFilter,
+    /// All open ones
+    #[arg(long)]
+    pub all: bool,
+    /// So many a second, 1/s to 1000/s
+    #[arg(long, value_name = "N/s", value_parser = rate, default_value = "10/s")]
+    pub rate: u32,
+    /// Only say what would be done
+    #[arg(long)]
+    pub dry_run: bool,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "flattened: its own fields carry the help")]
+    pub whom: Whom,
+}
+
+/// `dead-letters purge`.
+#[derive(Debug, Args)]
+pub struct PurgeArgs {
+    /// Their names, as `list` shows them
+    pub ids: Vec<String>,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "flattened: its own fields carry the help")]
+    pub filter: LetterFilter,
+    /// All open ones
+    #[arg(long)]
+    pub all: bool,
+    /// Only say what would be done
+    #[arg(long)]
+    pub dry_run: bool,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "flattened: its own fields carry the help")]
+    pub whom: Whom,
+}
+
+// === impl DeadLettersArgs ===
+
+impl DeadLettersArgs {
+    /// Whom it asks.
+    pub fn whom(&self) -> &Whom {
+        match &self.action {
+            DeadLettersAction::List { whom, .. } | DeadLettersAction::Show { whom, .. } => whom,
+            DeadLettersAction::Revive(args) => &args.whom,
+            DeadLettersAction::Purge(args) => &args.whom,
+        }
+    }
+}
+
+// === impl LetterFilter ===
+
+impl LetterFilter {
+    /// The filters that were given, by their names on the v1 door.
+    pub fn pairs(&self) -> Vec<(&'static str, String)> {
+        let seconds = |age: Option<Duration>| age.map(|age| age.as_secs().to_string());
+        let given = [
+            ("code", self.code.clone()),
+            ("kind", self.kind.clone()),
+            ("site", self.site.clone()),
+            ("worker", self.worker.clone()),
+            ("project", self.project.clone()),
+            ("older_than_s", seconds(self.older_than)),
+            ("newer_than_s", seconds(self.newer_than)),
+        ];
+        given.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+    }
+}
+
+/// `7d` is easier to write than `168h`.
+fn age(text: &str) -> Result<Duration, String> {
+    let days = text.strip_suffix('d').and_then(|days| days.trim().parse::<u32>().ok());
+    match days {
+        Some(days @ 1..=366) => Ok(Duration::from_secs(u64::from(days) * 86_400)),
+        Some(_) => Err("expected 1d to 366d".into()),
+        None => duration(text),
+    }
+}
+
+fn rate(text: &str) -> Result<u32, String> {
+    let number = text.strip_suffix("/s").unwrap_or(text).parse().ok();
+    number
+        .filter(|rate| (1..=1000).contains(rate))
+        .ok_or_else(|| "expected 1/s to 1000/s, such as 10/s".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_and_rates_are_read_as_people_write_them() {
+        assert_eq!(age("7d"), Ok(Duration::from_secs(604_800)));
+        assert_eq!((age("90m"), age("1h")), (duration("90m"), duration("1h")));
+        for bad in ["0d", "-1d", "400d", "d", "soon", "0s"] {
+            assert!(age(bad).is_err(), "{bad}");
+        }
+        assert_eq!((rate("10/s"), rate("1000")), (Ok(10), Ok(1000)));
+        for bad in ["0/s", "1001/s", "10/m", "", "-1/s"] {
+            assert!(rate(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! `solvegate retry-table`: what failures mean, with the configuration's profile and overrides. Asks nobody.
+//! docs/retry-table.md shows what it prints without a configuration.
+
+use domain::retry::{RetryTable, Rule};
+use serde_json::json;
+
+use super::Context;
+use crate::{exit::Failure, output};
+
+/// Prints the table in force.
+pub(super) fn run(context: &Context, json: bool) -> Result<(), Failure> {
+    let table = context.sources.load()?.retry;
+    if json { output::json(&as_json(&table)) } else { show(&table) }
+}
+
+fn as_json(table: &RetryTable) -> serde_json::Value {
+    let backoff = table.backoff();
+    json!({
+        "rules": table.rules().collect::<Vec<_>>(),
+        "backoff": {
+            "base_s": backoff.base.as_secs_f64(),
+            "cap_s": backoff.cap.as_secs_f64(),
+            "most": backoff.most,
+            "jitter": table.jitter(),
+        },
+    })
+}
+
+fn show(table: &RetryTable) -> Result<(), Failure> {
+    let mut rows = output::table(["code", "class", "retries", "waits", "new attempt", "charged"]);
+    for rule in table.rules() {
+        rows.add_row(cells(rule));
+    }
+    output::line(format_args!("{}", rows.trim_fmt()))?;
+    output::line(format_args!("\nbackoff: {table}"))
+}
+
+fn cells(rule: &Rule) -> [String; 6] {
+    let yes = |is| if is { "yes" } else { "no" };
+    [
+        rule.code.to_string(),
+        rule.class.to_string(),
+        rule.retries().map_or("not counted".into(), |retries| retries.to_string()),
+        rule.waits(),
+        yes(rule.new_attempt).into(),
+        rule.charged.map_or("unknown", yes).into(),
+    ]
+}
