@@ -111,7 +111,7 @@ fn serve(dir: &Path, words: &[String], address: &str) -> (Process, String) {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_marked_command_of_the_readme_does_what_it_says() {
     let blocks = blocks();
-    assert_eq!(blocks.len(), 3, "the marks in README.md changed");
+    assert_eq!(blocks.len(), 4, "the marks in README.md changed");
     for steps in blocks {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("picture.png"), b"any bytes do for the simulator").unwrap();
