@@ -56,8 +56,13 @@ const SPAN: u64 = 9 * SMALLEST;
 
 /// Fifteen random digits that end in the fingerprint's shard.
 fn draw_sharded(chance: &dyn Chance, fingerprint: &Fingerprint) -> u64 {
+    draw_beside(chance, fingerprint.shard())
+}
+
+/// Fifteen random digits that end in the same shard as `number`.
+fn draw_beside(chance: &dyn Chance, number: u64) -> u64 {
     let drawn = SMALLEST + chance.draw() % SPAN;
-    drawn - drawn % SHARDS + fingerprint.shard()
+    drawn - drawn % SHARDS + number % SHARDS
 }
 
 macro_rules! number_name {
@@ -125,6 +130,11 @@ number_name!(HolderId, "h", "holder id");
 number_name!(Nonce, "n", "nonce");
 
 impl ClaimId {
+    /// Draws a name on the shard of another name.
+    pub fn draw_beside(chance: &dyn Chance, number: u64) -> Self {
+        Self(draw_beside(chance, number))
+    }
+
     /// Draws a name on the fingerprint's shard.
     pub fn draw(chance: &dyn Chance, fingerprint: &Fingerprint) -> Self {
         Self(draw_sharded(chance, fingerprint))
@@ -132,6 +142,11 @@ impl ClaimId {
 }
 
 impl SolveId {
+    /// Draws a name on the shard of another name.
+    pub fn draw_beside(chance: &dyn Chance, number: u64) -> Self {
+        Self(draw_beside(chance, number))
+    }
+
     /// Draws a name on the fingerprint's shard.
     pub fn draw(chance: &dyn Chance, fingerprint: &Fingerprint) -> Self {
         Self(draw_sharded(chance, fingerprint))

@@ -1,6 +1,9 @@
 //! Step 1 of a claim: it arrives. Declared site? Which key? Then one decision of the store. After: driver.rs.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use domain::{
     challenge::Challenge,
@@ -8,7 +11,8 @@ use domain::{
     fingerprint::{BadKey, Fingerprint, Identity, KeyHash},
     id::{ClaimId, Project, SolveId, WorkerName},
     ledger::Event,
-    ports::{Note, StoreError},
+    ports::{AddressRefused, Note, StoreError},
+    secret::Secret,
     site::{HostRule, Reuse, Site, SiteRefusal},
     solve::{AmbiguousPolicy, Policy},
     time::Timestamp,
@@ -40,7 +44,7 @@ pub struct Ask {
     /// The answer to this very call takes the token along.
     pub collect: bool,
     /// Where to tell the worker about the end.
-    pub callback_url: Option<String>,
+    pub callback_url: Option<Secret>,
 }
 
 /// A claim that was admitted, and how it stands.
@@ -77,6 +81,20 @@ pub enum ClaimRefusal {
     /// Too many wait already.
     #[error("{0} solves wait for a slot already; ask again later")]
     Busy(usize),
+    /// No solve opened now can bring an answer in time.
+    #[error(
+        "no answer can come within the claim's {deadline:?}: with what waits already it takes {eta:?} or more; ask again \
+         later, or give it more time"
+    )]
+    TooLate {
+        /// How long the claim would have waited.
+        deadline: Duration,
+        /// What an answer takes at the least.
+        eta: Duration,
+    },
+    /// The callback's address is not told anything.
+    #[error("callback_url is refused: {0}")]
+    Callback(#[from] AddressRefused),
     /// The process is about to stop.
     #[error("the gateway is draining; ask again in a moment")]
     Draining,
@@ -108,7 +126,14 @@ impl Engine {
             Ok(ground) => ground,
             Err(refusal) => return Err(inner.refuse(&ask, refusal).await),
         };
+        if let Some(url) = &ask.callback_url {
+            inner.ports.courier.check(url.expose()).await?;
+        }
         let (claim, replayed) = inner.admit(ask, &ground).await?;
+        if claim.callback_url.is_some() {
+            inner.has_callbacks.store(true, Ordering::Relaxed);
+            inner.outbox.notify_one();
+        }
         let outcome = inner.outcome_of(claim, replayed.then_some(Source::Replay));
         Ok(Admitted { outcome, replayed })
     }
@@ -182,6 +207,10 @@ impl Inner {
                 Admission::OverBudget { limit, until } => {
                     return Err(ClaimRefusal::OverBudget { limit, until });
                 }
+                Admission::TooLate => {
+                    let (deadline, eta) = (new.deadline.since(now), new.soonest.since(now));
+                    return Err(ClaimRefusal::TooLate { deadline, eta });
+                }
                 Admission::NameTaken => {
                     let chance = &*self.ports.chance;
                     new.id = ClaimId::draw(chance, &new.fingerprint);
@@ -206,6 +235,7 @@ impl Inner {
                 ambiguity_budget: self.config.ambiguity_budget,
             },
             basis: Arc::clone(&ground.basis),
+            soonest: self.soonest_new(ask.challenge.kind(), &ask.worker, now),
             worker: ask.worker,
             project: ask.project,
             door: ask.door,
@@ -214,6 +244,7 @@ impl Inner {
             allowance: ask.allowance,
             collect: ask.collect,
             callback_url: ask.callback_url,
+            revives: None,
         })
     }
 

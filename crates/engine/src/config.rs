@@ -4,11 +4,14 @@ use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use domain::{
     challenge::Kind,
+    id::WorkerName,
     money::Money,
     retry::{Profile, RetryTable},
     site::Sites,
     token::ShelfLife,
 };
+
+use crate::{Alerts, Slots};
 
 /// What the engine is configured with.
 #[derive(Clone, Debug)]
@@ -20,7 +23,9 @@ pub struct EngineConfig {
     /// When to ask for a task.
     pub polling: Arc<dyn Polling>,
     /// Tasks under way at the provider at once.
-    pub slots: usize,
+    pub slots: Slots,
+    /// Shares of the slots, by worker; 1 for those not named.
+    pub priorities: BTreeMap<WorkerName, u32>,
     /// Submissions a second, of the whole process.
     pub submits_per_second: u32,
     /// Listed price of one solve, by kind.
@@ -41,6 +46,8 @@ pub struct EngineConfig {
     pub drain_grace: Duration,
     /// With so many solves waiting for a slot, new claims are refused rather than queued.
     pub most_queued: usize,
+    /// Whom to tell about trouble.
+    pub alerts: Option<Alerts>,
 }
 
 /// When to ask for a task. The learned schedule will be another one of these.
@@ -98,7 +105,8 @@ impl Default for EngineConfig {
             sites: Arc::default(),
             retry: RetryTable::in_php(Profile::Default),
             polling: Arc::new(FixedPolling::default()),
-            slots: 50,
+            slots: Slots::Fixed(50),
+            priorities: BTreeMap::new(),
             submits_per_second: 20,
             prices: BTreeMap::new(),
             shelf_lives: BTreeMap::new(),
@@ -109,6 +117,7 @@ impl Default for EngineConfig {
             probe_every: Duration::from_secs(60),
             drain_grace: Duration::from_secs(20),
             most_queued: 10_000,
+            alerts: None,
         }
     }
 }

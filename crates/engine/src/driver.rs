@@ -5,16 +5,23 @@
 use std::{collections::BTreeMap, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use domain::{
-    id::SolveId,
+    id::{SolveId, WorkerName},
     lease::Lease,
     ports::{LeaseAsk, StoreError},
-    solve::{AMBIGUOUS_WAIT, Fact, Stage},
+    solve::{AMBIGUOUS_WAIT, Fact, Origin, Solve, Stage},
     time::Timestamp,
 };
 use futures_util::FutureExt;
 use tokio::task::JoinSet;
 
-use crate::{Inner, keeper, pace::Pace, poll, submit};
+use crate::{
+    Inner,
+    budget::RetryBudget,
+    fair::{Sort, Waiting},
+    keeper,
+    pace::Pace,
+    poll, submit,
+};
 
 /// A solve this process moves, and what it knows about it that the store need not know.
 #[derive(Debug)]
@@ -26,6 +33,16 @@ pub(crate) struct Held {
     pub(crate) not_ready: Option<Timestamp>,
     /// Whether it occupies one of the provider's threads.
     slot: bool,
+    /// The turn its worker took for it.
+    turn: Option<Turn>,
+}
+
+/// A worker's turn: it is charged with slot time, and settled when the slot is free again.
+#[derive(Clone, Debug)]
+struct Turn {
+    worker: WorkerName,
+    charge: u64,
+    since: Timestamp,
 }
 
 /// What a step leaves.
@@ -40,18 +57,27 @@ pub(crate) enum Then {
 
 enum Done {
     Leased { result: Result<Vec<Lease>, StoreError>, afresh: bool },
-    Stepped { then: Then, had_slot: bool, was_submit: bool, epoch: u64 },
+    Stepped { then: Then, step: Step },
+}
+
+/// What a step was started with.
+#[derive(Clone, Debug)]
+struct Step {
+    solve: SolveId,
+    attempt: u32,
+    had_slot: bool,
+    turn: Option<Turn>,
+    is_submit: bool,
+    epoch: u64,
 }
 
 struct Driver {
     inner: Arc<Inner>,
     /// Held solves by the time they are to be looked at.
     agenda: BTreeMap<(Timestamp, SolveId), Box<Held>>,
-    /// Solves that wait for a slot, oldest first.
-    queue: BTreeMap<(Timestamp, SolveId), Box<Held>>,
     steps: JoinSet<Done>,
     pace: Pace,
-    slots_used: usize,
+    retries: RetryBudget,
     submits_running: usize,
     leasing: bool,
     lease_at: Timestamp,
@@ -59,10 +85,8 @@ struct Driver {
     unsure: bool,
     /// Rises whenever everything was given back; what was handed out before does not count any more.
     epoch: u64,
-    /// The pace holds submissions back until then.
-    pace_until: Timestamp,
-    /// When the account's breaker wants to be asked again.
-    breaker_until: Timestamp,
+    /// What waits for a slot is looked at again then; not at all while only a freed slot helps.
+    submit_at: Option<Timestamp>,
     drain_until: Option<Timestamp>,
 }
 
@@ -76,17 +100,15 @@ pub(crate) async fn run(inner: Arc<Inner>) {
     let now = inner.now();
     let mut driver = Driver {
         agenda: BTreeMap::new(),
-        queue: BTreeMap::new(),
         steps: JoinSet::new(),
         pace: Pace::new(inner.config.submits_per_second, now),
-        slots_used: 0,
+        retries: RetryBudget::new(now),
         submits_running: 0,
         leasing: false,
         lease_at: now,
         unsure: false,
         epoch: 0,
-        pace_until: now,
-        breaker_until: now,
+        submit_at: None,
         drain_until: None,
         inner: Arc::clone(&inner),
     };
@@ -118,10 +140,11 @@ async fn lease(inner: &Inner, afresh: bool) -> Result<Vec<Lease>, StoreError> {
 }
 
 /// A step panicked. What it knew is gone: an attempt it may have sent is ambiguous, and its solve is leased afresh.
-async fn panicked(inner: &Inner, solve: SolveId, attempt: u32, was_submit: bool) -> Then {
+async fn panicked(inner: &Inner, step: &Step) -> Then {
+    let Step { solve, attempt, is_submit, .. } = *step;
     tracing::error!(%solve, attempt, "a step panicked");
-    if was_submit {
-        inner.breaker.learned_nothing(inner.now());
+    if is_submit {
+        inner.breakers.missed(inner.now());
         let due = inner.now().plus(AMBIGUOUS_WAIT);
         inner
             .settle(solve, attempt + 1, Fact::ReplyLost { why: "the step panicked".into(), due })
@@ -137,16 +160,15 @@ impl Driver {
         let now = self.inner.now();
         self.start_lease(now);
         self.start_due(now);
-        self.start_submits(now);
-        self.inner.health.set_load(self.slots_used, self.queue.len());
+        self.submit_at = self.start_submits(now);
+        self.inner.health.set_load(self.inner.places.used(), self.inner.queue().len());
     }
 
     fn start_lease(&mut self, now: Timestamp) {
         if self.leasing || now < self.lease_at || self.inner.is_draining() {
             return;
         }
-        // Claims that lapsed take their unsent solves with them: the store has ended those.
-        self.queue.retain(|_, held| now < held.lease.solve.wanted_until);
+        self.let_go_of_hopeless(now);
         self.leasing = true;
         self.lease_at = now.plus(LEASE_EVERY);
         let afresh = std::mem::take(&mut self.unsure);
@@ -158,6 +180,19 @@ impl Driver {
         });
     }
 
+    /// What waits for a slot and cannot be answered in time any more is told so now, and nothing is paid for it.
+    fn let_go_of_hopeless(&mut self, now: Timestamp) {
+        let inner = Arc::clone(&self.inner);
+        let is_hopeless = |held: &Held| {
+            let solve = &held.lease.solve;
+            solve.wanted_until < inner.soonest(&solve.kind, now)
+        };
+        let hopeless = self.inner.queue().remove_where(|held| is_hopeless(held));
+        for held in hopeless {
+            self.step(held, false, submit::lapse);
+        }
+    }
+
     /// Looks at every solve whose time has come.
     fn start_due(&mut self, now: Timestamp) {
         while self.steps.len() < MOST_STEPS {
@@ -166,10 +201,7 @@ impl Driver {
             };
             let held = entry.remove();
             match held.lease.solve.stage {
-                Stage::Queued => {
-                    let solve = &held.lease.solve;
-                    self.queue.insert((solve.opened_at, solve.id), held);
-                }
+                Stage::Queued => self.enqueue(held),
                 Stage::Submitted | Stage::Overdue => self.step(held, false, poll::poll),
                 Stage::Ambiguous => self.step(held, false, submit::resolve),
                 Stage::Intent | Stage::Ready | Stage::Failed => {}
@@ -177,63 +209,122 @@ impl Driver {
         }
     }
 
-    /// Submits the oldest while there are slots, the account is well and the pace allows it.
-    fn start_submits(&mut self, now: Timestamp) {
-        while self.slots_used < self.inner.config.slots && !self.inner.is_draining() {
-            if self.queue.is_empty() || now < self.pace_until || self.steps.len() >= MOST_STEPS {
-                return;
+    fn enqueue(&mut self, held: Box<Held>) {
+        let solve = &held.lease.solve;
+        let usual = self.inner.health.usual_solve(&solve.kind);
+        let waiting = Waiting {
+            worker: solve.worker.clone(),
+            opened_at: solve.opened_at,
+            solve: solve.id,
+            sort: sort_of(solve),
+            charge: u64::try_from(usual.as_millis()).unwrap_or(u64::MAX),
+            item: held,
+        };
+        let priority = self.inner.priority(&waiting.worker);
+        self.inner.queue().push(waiting, priority);
+    }
+
+    /// Submits, worker after worker, while there are slots, nothing is in trouble and the pace allows it. The result is
+    /// when time alone will help what is left.
+    fn start_submits(&mut self, now: Timestamp) -> Option<Timestamp> {
+        loop {
+            if self.inner.queue().len() == 0 || self.inner.is_draining() {
+                return None;
             }
-            if let Err(at) = self.inner.breaker.pass(now) {
-                self.breaker_until = at;
-                return;
+            if self.steps.len() >= MOST_STEPS {
+                return None;
             }
-            if let Err(at) = self.pace.pass(now) {
-                self.inner.breaker.hand_back(now);
-                self.pace_until = at;
-                return;
+            if let Err(again) = self.inner.places.is_free(now) {
+                return again;
             }
-            let Some((_, mut held)) = self.queue.pop_first() else { return };
-            held.slot = true;
-            self.slots_used += 1;
-            self.step(held, true, submit::submit);
+            let retry_at = self.retries.allows(now).err();
+            if let Some(at) = retry_at
+                && self.inner.queue().has_only_retries()
+            {
+                return Some(at);
+            }
+            if let Err(at) = self.inner.breakers.pass(now) {
+                return Some(at);
+            }
+            if let Err(at) = self.pace.pass(now, self.inner.breakers.closed_at()) {
+                self.inner.breakers.hand_back(now);
+                return Some(at);
+            }
+            let next = self.inner.queue().pop(retry_at.is_none());
+            match next {
+                Some(next) => self.start_submit(next, now),
+                None => self.inner.breakers.hand_back(now),
+            }
         }
+    }
+
+    fn start_submit(&mut self, next: Waiting<Box<Held>>, now: Timestamp) {
+        match next.sort {
+            Sort::Retry => self.retries.retried(),
+            Sort::Fresh | Sort::Refill => self.retries.fresh(),
+        }
+        let mut held = next.item;
+        held.slot = true;
+        held.turn = Some(Turn { worker: next.worker, charge: next.charge, since: now });
+        self.inner.places.take(now);
+        self.step(held, true, submit::submit);
     }
 
     fn step<F>(&mut self, held: Box<Held>, is_submit: bool, step: fn(Arc<Inner>, Box<Held>) -> F)
     where
         F: Future<Output = Then> + Send + 'static,
     {
-        let (had_slot, epoch) = (held.slot, self.epoch);
-        let (inner, solve, attempt) =
-            (Arc::clone(&self.inner), held.lease.solve.id, held.lease.solve.attempt);
+        let solve = &held.lease.solve;
+        let started = Step {
+            solve: solve.id,
+            attempt: solve.attempt,
+            had_slot: held.slot,
+            turn: held.turn.clone(),
+            is_submit,
+            epoch: self.epoch,
+        };
+        let inner = Arc::clone(&self.inner);
         self.submits_running += usize::from(is_submit);
         let running = AssertUnwindSafe(step(Arc::clone(&self.inner), held)).catch_unwind();
         self.steps.spawn(async move {
             let then = match running.await {
                 Ok(then) => then,
-                Err(_) => panicked(&inner, solve, attempt, is_submit).await,
+                Err(_) => panicked(&inner, &started).await,
             };
-            Done::Stepped { then, had_slot, was_submit: is_submit, epoch }
+            Done::Stepped { then, step: started }
         });
     }
 
     fn take(&mut self, done: Result<Done, tokio::task::JoinError>) {
         match done {
             Ok(Done::Leased { result, afresh }) => self.take_leases(result, afresh),
-            Ok(Done::Stepped { then, had_slot, was_submit, epoch }) => {
-                self.submits_running -= usize::from(was_submit);
-                self.slots_used -= usize::from(had_slot);
-                match then {
-                    // A submission under way is never given back; anything else may be leased afresh already.
-                    Then::At(at, held) if was_submit || epoch == self.epoch => self.keep(at, held),
-                    Then::At(..) | Then::Gone => {}
-                    Then::Unsure => self.unsure = true,
-                }
-            }
+            Ok(Done::Stepped { then, step }) => self.take_step(then, step),
             Err(error) => {
                 tracing::error!(%error, "due work could not be leased");
                 self.leasing = false;
             }
+        }
+    }
+
+    fn take_step(&mut self, then: Then, step: Step) {
+        if step.is_submit {
+            self.submits_running -= 1;
+            self.inner.places.submitted();
+        } else if step.had_slot {
+            self.inner.places.give_back();
+        }
+        let mut goes_on = false;
+        match then {
+            // A submission under way is never given back; anything else may be leased afresh already.
+            Then::At(at, held) if step.is_submit || step.epoch == self.epoch => {
+                goes_on = self.keep(at, held);
+            }
+            Then::At(..) | Then::Gone => {}
+            Then::Unsure => self.unsure = true,
+        }
+        if !goes_on {
+            self.inner.sent().remove(&step.solve);
+            self.end_turn(step.turn);
         }
     }
 
@@ -256,26 +347,48 @@ impl Driver {
         for lease in leases {
             let polls = Held::polls_until_now(&self.inner, &lease.solve);
             let at = if lease.solve.task.is_some() { self.inner.now() } else { lease.solve.due };
-            self.keep(at, Box::new(Held { lease, polls, not_ready: None, slot: false }));
+            let held = Held { lease, polls, not_ready: None, slot: false, turn: None };
+            self.keep(at, Box::new(held));
         }
     }
 
     /// Everything was given back and what is still ours has just been leased afresh.
     fn forget(&mut self) {
         self.epoch += 1;
-        self.queue.clear();
-        let agenda = std::mem::take(&mut self.agenda);
-        self.slots_used -= agenda.values().filter(|held| held.slot).count();
+        self.inner.queue().remove_where(|_| true);
+        for (_, held) in std::mem::take(&mut self.agenda) {
+            if held.slot {
+                self.inner.places.give_back();
+            }
+            self.end_turn(held.turn);
+        }
     }
 
-    fn keep(&mut self, at: Timestamp, mut held: Box<Held>) {
-        let stage = held.lease.solve.stage;
-        if stage.is_final() {
-            return;
+    /// The slot is free again: the worker's turn took as long as it took.
+    fn end_turn(&self, turn: Option<Turn>) {
+        let Some(turn) = turn else { return };
+        let took = self.inner.now().since(turn.since).as_millis();
+        let took = u64::try_from(took).unwrap_or(u64::MAX);
+        self.inner.queue().settle(&turn.worker, turn.charge, took);
+    }
+
+    /// Looks at it again at that time; `true` when it occupies a slot until then.
+    fn keep(&mut self, at: Timestamp, mut held: Box<Held>) -> bool {
+        let solve = &held.lease.solve;
+        if solve.stage.is_final() {
+            return false;
         }
-        held.slot = matches!(stage, Stage::Submitted | Stage::Overdue);
-        self.slots_used += usize::from(held.slot);
+        let out = matches!(solve.stage, Stage::Submitted | Stage::Overdue);
+        held.slot = out;
+        if out {
+            self.inner.places.occupy();
+            let sent_at = solve.accepted_at.unwrap_or(solve.opened_at);
+            self.inner.sent().insert(solve.id, sent_at);
+        } else {
+            held.turn = None;
+        }
         self.agenda.insert((at, held.lease.solve.id), held);
+        out
     }
 
     fn next_look(&self) -> Timestamp {
@@ -283,8 +396,8 @@ impl Driver {
         if let Some(((at, _), _)) = self.agenda.first_key_value() {
             look = look.min(*at);
         }
-        if !self.queue.is_empty() && self.slots_used < self.inner.config.slots {
-            look = look.min(self.pace_until.max(self.breaker_until));
+        if let Some(at) = self.submit_at {
+            look = look.min(at);
         }
         if let Some(until) = self.drain_until {
             look = until.min(self.inner.now().plus(LEASE_EVERY));
@@ -304,6 +417,17 @@ impl Driver {
         let may_finish = now < until && self.agenda.values().any(|held| wanted(held));
         let running = if now < until { !self.steps.is_empty() } else { self.submits_running > 0 };
         !running && !may_finish
+    }
+}
+
+/// What sort of work a queued solve is.
+fn sort_of(solve: &Solve) -> Sort {
+    if solve.origin == Origin::Refill && solve.claims.is_empty() {
+        Sort::Refill
+    } else if solve.attempt > 0 {
+        Sort::Retry
+    } else {
+        Sort::Fresh
     }
 }
 

@@ -9,7 +9,6 @@ use domain::{
     ledger::{Entry, Event},
     money::Money,
     ports::{Fault, Feedback, Note, Scope, StoreError, Threads},
-    time::Timestamp,
 };
 
 use crate::{Engine, Inner};
@@ -77,10 +76,9 @@ impl Engine {
         loop {
             let ear = inner.ports.doorbell.listen(id);
             let claim = inner.find(scope, id).await?;
-            let outcome = inner.deliver(claim).await?;
             let now = inner.now();
-            if now >= until || !matches!(outcome, Outcome::Waiting { .. }) {
-                return Ok(outcome);
+            if now >= until || claim.state != ClaimState::Waiting {
+                return inner.deliver(claim).await;
             }
             let again = until.min(now.plus(REREAD));
             tokio::select! {
@@ -149,8 +147,8 @@ impl Engine {
 
     /// Our own threads: slots, and how many of them are in use.
     pub fn threads(&self) -> Threads {
-        let total = u32::try_from(self.0.config.slots).unwrap_or(u32::MAX);
-        let working = u32::try_from(self.0.health.in_flight()).unwrap_or(u32::MAX);
+        let total = u32::try_from(self.0.places.limit()).unwrap_or(u32::MAX);
+        let working = u32::try_from(self.0.places.used()).unwrap_or(u32::MAX);
         Threads { total, working }
     }
 }
@@ -195,11 +193,5 @@ impl Inner {
                 if usable { Outcome::Served { claim, source } } else { Outcome::Expired(claim) }
             }
         }
-    }
-
-    /// What solves of the kind have taken lately, less what this one has waited.
-    fn eta(&self, claim: &Claim, now: Timestamp) -> Duration {
-        let usual = self.health.usual_solve(&claim.kind);
-        usual.saturating_sub(now.since(claim.opened_at)).max(Duration::from_secs(1))
     }
 }

@@ -1,7 +1,7 @@
 //! How the engine is doing, for `/readyz`, status pages and estimates. Never used to decide about money.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, VecDeque},
     sync::{
         Mutex,
         atomic::{AtomicUsize, Ordering},
@@ -34,11 +34,15 @@ pub(crate) struct Vitals {
     store: Mutex<Option<String>>,
     /// A part of the machine that panicked.
     failed: Mutex<Option<&'static str>>,
-    /// Mean solve time by kind, exponentially weighted, in milliseconds.
-    solves: Mutex<BTreeMap<Kind, f64>>,
+    /// What solves took lately, by kind.
+    solves: Mutex<BTreeMap<Kind, VecDeque<Duration>>>,
 }
 
-const WEIGHT: f64 = 0.1;
+/// So many solves are remembered, and so many are needed to call something impossible.
+const REMEMBERED: usize = 64;
+const ENOUGH: usize = 20;
+/// Callers may name kinds nobody knows: not all of them are remembered.
+const MOST_KINDS: usize = 256;
 const USUAL: Duration = Duration::from_secs(5);
 
 impl Engine {
@@ -51,7 +55,7 @@ impl Engine {
         let failed = *inner.health.failed.lock().expect("no holder of this lock can panic");
         troubles.extend(failed.map(|part| format!("the {part} panicked: restart the gateway")));
         troubles.extend(draining.then(|| "draining".to_owned()));
-        troubles.extend(inner.breaker.trouble());
+        troubles.extend(inner.breakers.troubles());
         Health {
             ready: store.is_none() && !draining,
             troubles,
@@ -62,7 +66,7 @@ impl Engine {
 
     /// The account's trouble, if it has any.
     pub fn account_trouble(&self) -> Option<String> {
-        self.0.breaker.trouble()
+        self.0.breakers.account.trouble()
     }
 }
 
@@ -94,13 +98,27 @@ impl Vitals {
 
     pub(crate) fn solved_in(&self, kind: &Kind, length: Duration) {
         let mut solves = self.solves.lock().expect("no holder of this lock can panic");
-        let millis = length.as_secs_f64() * 1000.0;
-        let mean = solves.entry(kind.clone()).or_insert(millis);
-        *mean += WEIGHT * (millis - *mean);
+        if solves.len() >= MOST_KINDS && !solves.contains_key(kind) {
+            return;
+        }
+        let lately = solves.entry(kind.clone()).or_default();
+        lately.push_back(length);
+        if lately.len() > REMEMBERED {
+            lately.pop_front();
+        }
     }
 
     pub(crate) fn usual_solve(&self, kind: &Kind) -> Duration {
         let solves = self.solves.lock().expect("no holder of this lock can panic");
-        solves.get(kind).map_or(USUAL, |millis| Duration::from_secs_f64(millis.max(0.0) / 1000.0))
+        let Some(lately) = solves.get(kind).filter(|lately| !lately.is_empty()) else {
+            return USUAL;
+        };
+        lately.iter().sum::<Duration>() / u32::try_from(lately.len()).unwrap_or(u32::MAX)
+    }
+
+    /// The fastest solve of the kind lately, once there were enough to go by.
+    pub(crate) fn fastest_solve(&self, kind: &Kind) -> Option<Duration> {
+        let solves = self.solves.lock().expect("no holder of this lock can panic");
+        solves.get(kind).filter(|lately| lately.len() >= ENOUGH)?.iter().min().copied()
     }
 }

@@ -16,6 +16,9 @@ use crate::Inner;
 
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 const SWEEP_LIMIT: usize = 500;
+/// The provider is asked for its threads this often, and never more often than that.
+const ASK_EVERY: Duration = Duration::from_secs(60);
+const LEAST_ASK: Duration = Duration::from_secs(5);
 
 /// Renews the process's lease.
 pub(crate) async fn renew(inner: &Inner) -> Result<(), StoreError> {
@@ -37,10 +40,29 @@ pub(crate) async fn keep(inner: Arc<Inner>) {
     }
 }
 
+/// Asks the provider for its threads, at the start, every minute, and soon after a refusal for want of one.
+pub(crate) async fn ask_threads(inner: Arc<Inner>) {
+    loop {
+        match inner.ports.provider.threads().await {
+            Ok(threads) if threads.total > 0 => inner.places.told(threads),
+            Ok(_) | Err(_) => inner.places.not_told(),
+        }
+        inner.wake.notify_one();
+        if !inner.pause(LEAST_ASK).await {
+            return;
+        }
+        tokio::select! {
+            biased;
+            () = inner.ask_threads.notified() => {}
+            more = inner.pause(ASK_EVERY) => if !more { return },
+        }
+    }
+}
+
 /// Ends what passed its deadline or expired, again and again.
 pub(crate) async fn sweep(inner: Arc<Inner>) {
     while inner.pause(SWEEP_EVERY).await {
-        let ask = SweepAsk { limit: SWEEP_LIMIT, trouble: inner.breaker.code() };
+        let ask = SweepAsk { limit: SWEEP_LIMIT, trouble: inner.breakers.account.code() };
         let result = inner.ports.store.sweep(ask, inner.now()).await;
         inner.noted(&result);
         match result {
@@ -54,17 +76,18 @@ pub(crate) async fn sweep(inner: Arc<Inner>) {
 impl Inner {
     /// With nothing queued no submission can probe the account: ask for its balance instead.
     async fn probe_when_idle(&self) {
-        if self.health.queued() > 0 || !self.breaker.take_probe(self.now()) {
+        let account = &self.breakers.account;
+        if self.health.queued() > 0 || !account.take_probe(self.now()) {
             return;
         }
         match self.ports.provider.balance().await {
-            Ok(balance) if balance > Money::ZERO => self.breaker.close(),
-            Ok(_) | Err(_) => self.breaker.learned_nothing(self.now()),
+            Ok(balance) if balance > Money::ZERO => account.close(self.now()),
+            Ok(_) | Err(_) => account.learned_nothing(self.now()),
         }
     }
 
     /// Waits; `false` when the driver is done and upkeep may end.
-    async fn pause(&self, length: Duration) -> bool {
+    pub(crate) async fn pause(&self, length: Duration) -> bool {
         let mut done = self.done.subscribe();
         let wake = self.now().plus(length);
         tokio::select! {

@@ -7,40 +7,54 @@
 //! - `poll`: 4 when to ask, what the answer means
 //! - `settle`: 5 hand the fact to the store, wake the waiting
 //! - [`fetch`](Engine::fetch): 6 the worker asks for the answer
-//! - `breaker`, `pace`: what holds submissions back; `keeper`: lease upkeep and sweeping; `tasks`: the only `spawn`
+//! - `slots`, `fair`: how many at once, and whose turn it is; `budget`, `breaker`, `pace`: what holds submissions back
+//! - [`letters`](Engine::revive): dead letters brought back; `outbox`, `alerts`: what others are told
+//! - `keeper`: lease upkeep and sweeping; `tasks`: the only `spawn`
 
 mod admit;
+mod alerts;
 mod breaker;
+mod budget;
 mod config;
 mod driver;
+mod estimate;
+mod fair;
 mod fetch;
 mod health;
 mod keeper;
+mod letters;
+mod outbox;
 mod pace;
 mod poll;
 mod settle;
+mod slots;
 mod submit;
 mod tasks;
 
 use std::{
+    collections::BTreeMap,
     panic::AssertUnwindSafe,
     sync::{
-        Arc, RwLock,
+        Arc, Mutex, MutexGuard, RwLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
 use domain::{
-    id::HolderId,
-    ports::{Chance, Clock, Doorbell, Provider, Records, Store, StoreError},
+    id::{HolderId, SolveId, WorkerName},
+    ports::{Chance, Clock, Courier, Doorbell, Provider, Records, Store, StoreError},
     site::Sites,
+    time::Timestamp,
 };
 use futures_util::FutureExt;
 
 pub use admit::{Admitted, Ask, ClaimRefusal};
+pub use alerts::Alerts;
 pub use config::{EngineConfig, FixedPolling, Polling};
 pub use fetch::{Explained, FetchRefusal, Outcome};
 pub use health::Health;
+pub use letters::{Bulk, BulkDone, Revived, Which};
+pub use slots::Slots;
 pub use tasks::Tasks;
 
 /// The outside, as the engine sees it.
@@ -58,6 +72,8 @@ pub struct Ports {
     pub clock: Arc<dyn Clock>,
     /// Chance.
     pub chance: Arc<dyn Chance>,
+    /// Callbacks and alerts.
+    pub courier: Arc<dyn Courier>,
 }
 
 /// The machine. Cloning shares it.
@@ -78,7 +94,21 @@ struct Inner {
     wake: tokio::sync::Notify,
     /// Set once: nothing new is admitted or submitted.
     draining: AtomicBool,
-    breaker: breaker::Breaker,
+    breakers: breaker::Breakers,
+    /// Slots at the provider.
+    places: slots::Places,
+    /// What waits for one.
+    queue: Mutex<fair::Fair<Box<driver::Held>>>,
+    /// When the tasks at the provider were sent, for estimates.
+    sent: Mutex<BTreeMap<SolveId, Timestamp>>,
+    /// Shares of the slots can change while running.
+    priorities: RwLock<BTreeMap<WorkerName, u32>>,
+    /// The provider had no slot: ask for its threads.
+    ask_threads: tokio::sync::Notify,
+    /// A claim with a callback may have ended.
+    outbox: tokio::sync::Notify,
+    /// Somebody uses callbacks: ends are hints for the outbox.
+    has_callbacks: AtomicBool,
     health: health::Vitals,
     tasks: Tasks,
     /// The driver has ended: upkeep may end too.
@@ -96,7 +126,14 @@ impl Engine {
             held_until: AtomicU64::new(0),
             wake: tokio::sync::Notify::new(),
             draining: AtomicBool::new(false),
-            breaker: breaker::Breaker::new(config.probe_every),
+            breakers: breaker::Breakers::new(config.probe_every),
+            places: slots::Places::new(config.slots, ports.clock.now()),
+            queue: Mutex::new(fair::Fair::new()),
+            sent: Mutex::default(),
+            priorities: RwLock::new(config.priorities.clone()),
+            ask_threads: tokio::sync::Notify::new(),
+            outbox: tokio::sync::Notify::new(),
+            has_callbacks: AtomicBool::new(false),
             health: health::Vitals::default(),
             tasks: Tasks::default(),
             done: tokio::sync::watch::Sender::new(false),
@@ -107,6 +144,15 @@ impl Engine {
         inner.tasks.spawn(watch(Arc::clone(&inner), "keeper", keeper::keep(Arc::clone(&inner))));
         inner.tasks.spawn(watch(Arc::clone(&inner), "sweeper", keeper::sweep(Arc::clone(&inner))));
         inner.tasks.spawn(watch(Arc::clone(&inner), "driver", driver::run(Arc::clone(&inner))));
+        inner.tasks.spawn(watch(Arc::clone(&inner), "outbox", outbox::run(Arc::clone(&inner))));
+        if inner.config.slots == Slots::Auto {
+            let asker = keeper::ask_threads(Arc::clone(&inner));
+            inner.tasks.spawn(watch(Arc::clone(&inner), "slots", asker));
+        }
+        if let Some(alerts) = inner.config.alerts.clone() {
+            let watcher = alerts::run(Arc::clone(&inner), alerts);
+            inner.tasks.spawn(watch(Arc::clone(&inner), "alerts", watcher));
+        }
         Ok(Self(inner))
     }
 
@@ -135,6 +181,11 @@ impl Engine {
         *self.0.sites.write().expect("no holder of this lock can panic") = sites;
     }
 
+    /// Puts other shares of the slots in force; what waits already keeps its place.
+    pub fn set_priorities(&self, priorities: BTreeMap<WorkerName, u32>) {
+        *self.0.priorities.write().expect("no holder of this lock can panic") = priorities;
+    }
+
     /// Stops admitting and submitting, lets paid tasks finish for up to the configured grace, then gives up the
     /// lease so that others go on at once. Nothing is lost: what is left is recovered from the store.
     pub async fn drain(&self) {
@@ -159,7 +210,21 @@ async fn watch(inner: Arc<Inner>, name: &'static str, part: impl Future<Output =
 }
 
 impl Inner {
-    fn now(&self) -> domain::time::Timestamp {
+    fn queue(&self) -> MutexGuard<'_, fair::Fair<Box<driver::Held>>> {
+        self.queue.lock().expect("no holder of this lock can panic")
+    }
+
+    fn sent(&self) -> MutexGuard<'_, BTreeMap<SolveId, Timestamp>> {
+        self.sent.lock().expect("no holder of this lock can panic")
+    }
+
+    /// A worker's share of the slots.
+    fn priority(&self, worker: &WorkerName) -> u32 {
+        let priorities = self.priorities.read().expect("no holder of this lock can panic");
+        priorities.get(worker).copied().unwrap_or(1)
+    }
+
+    fn now(&self) -> Timestamp {
         self.ports.clock.now()
     }
 

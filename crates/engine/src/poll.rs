@@ -79,7 +79,7 @@ fn read_code(inner: &Inner, held: &Held, code: &Code) -> Reading {
         Class::Transient => Reading::NothingLearned { wait: rule.floor },
         Class::Account => {
             // The task still exists: keep its name and ask later.
-            inner.breaker.open(code.clone(), rule.floor, inner.now());
+            inner.breakers.account.open(code.clone(), rule.floor, inner.now());
             Reading::NothingLearned { wait: rule.floor.max(inner.config.probe_every) }
         }
         Class::Permanent | Class::TaskOver => Reading::Fact(over(inner, held, code.clone())),

@@ -1,12 +1,12 @@
 //! Step 5 of a claim: a fact goes to the store, which allots and ends; then the waiting are woken. A fact is never
 //! dropped while the process lives: it may be the only trace of money. Before: submit.rs, poll.rs. After: fetch.rs.
 
-use std::time::Duration;
+use std::{sync::atomic::Ordering, time::Duration};
 
 use domain::{
     id::{ClaimId, SolveId, TaskId},
     ports::Settled,
-    retry::{Class, Code, RetryMoment, Verdict},
+    retry::{Class, Code, RetryMoment, Verdict, own},
     solve::{Fact, Solve, Solved},
 };
 
@@ -30,6 +30,9 @@ impl Inner {
     pub(crate) fn ring(&self, claims: impl IntoIterator<Item = ClaimId>) {
         for claim in claims {
             self.ports.doorbell.ring(claim);
+        }
+        if self.has_callbacks.load(Ordering::Relaxed) {
+            self.outbox.notify_one();
         }
     }
 
@@ -66,9 +69,21 @@ impl Inner {
         let now = self.now();
         let rule = self.config.retry.rule(code);
         if rule.class == Class::Account {
-            self.breaker.open(code.clone(), rule.floor.max(retry_after.unwrap_or_default()), now);
+            self.breakers.account.open(
+                code.clone(),
+                rule.floor.max(retry_after.unwrap_or_default()),
+                now,
+            );
         }
         let at = RetryMoment { now, retry_after, chance: &*self.ports.chance };
-        self.config.retry.verdict(code, &solve.failures, at)
+        match self.config.retry.verdict(code, &solve.failures, at) {
+            // A provider that is away is no fault of the solve that finds it so.
+            Verdict::Again { .. } | Verdict::GiveUp
+                if code.as_str() == own::NOT_SENT && self.breakers.provider.is_open() =>
+            {
+                Verdict::Again { due: now, counted: false }
+            }
+            verdict @ (Verdict::Again { .. } | Verdict::GiveUp) => verdict,
+        }
     }
 }

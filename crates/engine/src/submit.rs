@@ -15,6 +15,9 @@ use crate::{
     driver::{Held, Then},
 };
 
+/// The provider has no slot for us: no failure of the solve.
+const NO_SLOT: &str = "ERROR_NO_SLOT_AVAILABLE";
+
 /// `Queued → Intent`, the submission, and the fact that came of it.
 pub(crate) async fn submit(inner: Arc<Inner>, mut held: Box<Held>) -> Then {
     let nonce = Nonce::draw(&*inner.ports.chance);
@@ -25,11 +28,11 @@ pub(crate) async fn submit(inner: Arc<Inner>, mut held: Box<Held>) -> Then {
         }
         // Whoever has it now goes on; should it be nobody, because our own lease ran out, we take it up again.
         Decided::Refused(Refused::LeaseLost) => Then::Unsure,
-        Decided::Refused(Refused::Moved | Refused::Budget) => Then::Gone,
+        Decided::Refused(Refused::Moved | Refused::Wanted | Refused::Budget) => Then::Gone,
         Decided::StoreAway => withhold(&inner, &held, nonce).await,
     };
-    // Nothing was sent: had it been the account's probe, the next one is.
-    inner.breaker.hand_back(inner.now());
+    // Nothing was sent: had it been a probe, the next one is.
+    inner.breakers.hand_back(inner.now());
     then
 }
 
@@ -45,34 +48,52 @@ async fn send(inner: &Inner, held: &Held, nonce: Nonce) -> Fact {
     let solve = &held.lease.solve;
     if !inner.holds_lease(inner.now()) {
         // The intent took so long to write that another holder may have the solve by now. Nothing has left.
-        inner.breaker.learned_nothing(inner.now());
+        inner.breakers.hand_back(inner.now());
         let code = Code::from(own::NOT_SENT);
         return Fact::NotAccepted { verdict: inner.verdict(solve, &code, None), code };
     }
     let sent_at = inner.now();
     match inner.ports.provider.submit(&held.lease.challenge, nonce).await {
         Submission::Accepted(task) => {
-            inner.breaker.close();
+            let now = inner.now();
+            inner.breakers.reached(now);
+            inner.breakers.account.close(now);
+            inner.places.accepted();
             Fact::Accepted { task, sent_at }
         }
         Submission::Rejected { code, retry_after } => {
             let code = unmask(inner, code).await;
-            if inner.config.retry.rule(&code).class != Class::Account {
-                inner.breaker.close();
-            }
+            rejected(inner, &code);
             Fact::NotAccepted { verdict: inner.verdict(solve, &code, retry_after), code }
         }
         Submission::NotSent(why) => {
             tracing::warn!(solve = %solve.id, why, "submission did not leave");
-            inner.breaker.learned_nothing(inner.now());
+            inner.breakers.missed(inner.now());
             let code = Code::from(own::NOT_SENT);
             Fact::NotAccepted { verdict: inner.verdict(solve, &code, None), code }
         }
         Submission::Ambiguous(why) => {
             tracing::warn!(solve = %solve.id, attempt = solve.attempt, why, "reply to a submission was lost");
-            inner.breaker.learned_nothing(inner.now());
+            inner.breakers.missed(inner.now());
             Fact::ReplyLost { why: Code::new(why), due: inner.now().plus(AMBIGUOUS_WAIT) }
         }
+    }
+}
+
+/// What a refusal tells about provider, account and slots.
+fn rejected(inner: &Inner, code: &Code) {
+    let now = inner.now();
+    match code.as_str() {
+        // It answers, and cannot do its work: as good as away.
+        "ERROR_SERVER_ERROR" | "ERROR_INTERNAL_SERVER_ERROR" => inner.breakers.missed(now),
+        _ => inner.breakers.reached(now),
+    }
+    if code.as_str() == NO_SLOT {
+        inner.places.refused(now);
+        inner.ask_threads.notify_one();
+    }
+    if inner.config.retry.rule(code).class != Class::Account {
+        inner.breakers.account.close(now);
     }
 }
 
@@ -82,9 +103,7 @@ async fn unmask(inner: &Inner, code: Code) -> Code {
         return code;
     }
     match inner.ports.provider.threads().await {
-        Ok(Threads { total, working }) if total > 0 && working >= total => {
-            Code::from("ERROR_NO_SLOT_AVAILABLE")
-        }
+        Ok(Threads { total, working }) if total > 0 && working >= total => Code::from(NO_SLOT),
         Ok(_) | Err(_) => code,
     }
 }
@@ -97,7 +116,7 @@ pub(crate) async fn resolve(inner: Arc<Inner>, mut held: Box<Held>) -> Then {
         let due = inner.now();
         match decide(&inner, &mut held, Decision::Authorise { due }).await {
             Decided::Done => return Then::at(due, held),
-            Decided::Refused(Refused::Budget | Refused::Moved) => {}
+            Decided::Refused(Refused::Budget | Refused::Moved | Refused::Wanted) => {}
             Decided::Refused(Refused::LeaseLost) | Decided::StoreAway => return Then::Unsure,
         }
     }
@@ -108,6 +127,23 @@ pub(crate) async fn resolve(inner: Arc<Inner>, mut held: Box<Held>) -> Then {
         }
         // A late fact moved it on meanwhile, or somebody has it: ask the store what we hold.
         Decided::Refused(_) | Decided::StoreAway => Then::Unsure,
+    }
+}
+
+/// `Queued → Failed`: no answer can come in time any more. While the account is in trouble nothing is known about the
+/// time an answer takes, so only what is past its deadline goes, under the trouble's name.
+pub(crate) async fn lapse(inner: Arc<Inner>, mut held: Box<Held>) -> Then {
+    let waiting = held.lease.solve.claims.clone();
+    let soonest = inner.soonest(&held.lease.solve.kind, inner.now());
+    let decision = Decision::Lapse { soonest, trouble: inner.breakers.account.code() };
+    match decide(&inner, &mut held, decision).await {
+        Decided::Done => {
+            inner.ring(waiting);
+            Then::Gone
+        }
+        Decided::Refused(Refused::Moved) => Then::Gone,
+        Decided::Refused(Refused::Wanted | Refused::LeaseLost | Refused::Budget)
+        | Decided::StoreAway => Then::Unsure,
     }
 }
 
