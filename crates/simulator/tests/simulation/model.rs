@@ -166,7 +166,7 @@ impl Protocol {
         world.replicas[i] = match decision {
             Decision::Intend { .. } => Replica::Intended(fence, world.solve.attempt),
             Decision::Authorise { .. } => Replica::Leased(fence),
-            Decision::WriteOff => Replica::Idle,
+            Decision::WriteOff | Decision::Lapse { .. } => Replica::Idle,
         };
         Some(())
     }

@@ -11,12 +11,14 @@ use std::{
 
 use async_trait::async_trait;
 use domain::{
+    callback::{Callback, Notice},
     claim::{Admission, Claim, Delivery, KeyRule, NewClaim},
-    id::{ClaimId, HolderId, SolveId, TaskId},
+    id::{ClaimId, HolderId, SolveId, TaskId, WorkerName},
     lease::{Holder, Lease},
     ports::{
-        Chance, Clock, Fault, Feedback, LeaseAsk, Note, Poll, Polled, Provider, Settled, Store,
-        StoreError, Submission, SweepAsk, Swept, Threads, Withdrawal,
+        AddressRefused, Chance, Clock, Courier, Fault, Feedback, LeaseAsk, NotTold, Note, Parcel,
+        Poll, Polled, Provider, Revival, Revive, Settled, Store, StoreError, Submission, SweepAsk,
+        Swept, Threads, Withdrawal,
     },
     retry::{Verdict, own},
     solve::{Decision, Fact, Refused, Solve, Solved, Stage},
@@ -258,14 +260,61 @@ impl Store for FarStore {
         self.call(self.store.note(note, now)).await
     }
 
+    async fn revive(&self, ask: Revive, now: Timestamp) -> Result<Revival, StoreError> {
+        self.call(self.store.revive(ask, now)).await
+    }
+
+    async fn purge(
+        &self,
+        letter: SolveId,
+        by: WorkerName,
+        now: Timestamp,
+    ) -> Result<bool, StoreError> {
+        self.call(self.store.purge(letter, by, now)).await
+    }
+
+    async fn callbacks(&self, limit: usize, now: Timestamp) -> Result<Vec<Callback>, StoreError> {
+        self.call(self.store.callbacks(limit, now)).await
+    }
+
+    async fn called_back(&self, callback: &Callback, now: Timestamp) -> Result<(), StoreError> {
+        self.call(self.store.called_back(callback, now)).await
+    }
+
     async fn sweep(&self, ask: SweepAsk, now: Timestamp) -> Result<Swept, StoreError> {
         self.call(self.store.sweep(ask, now)).await
     }
 }
 
-/// One life of one gateway: the tasks it heard of, and whether it died of a crash.
+/// A receiver of notices that may be down; it remembers what reached it.
+#[derive(Debug, Default)]
+pub(crate) struct Receiver {
+    pub(crate) is_down: AtomicBool,
+    pub(crate) tried: Mutex<Vec<String>>,
+    pub(crate) got: Mutex<Vec<(String, Notice)>>,
+}
+
+#[async_trait]
+impl Courier for Receiver {
+    async fn check(&self, _: &str) -> Result<(), AddressRefused> {
+        Ok(())
+    }
+
+    async fn tell(&self, parcel: &Parcel) -> Result<(), NotTold> {
+        self.tried.lock().unwrap().push(parcel.id.clone());
+        if self.is_down.load(Ordering::SeqCst) {
+            return Err(NotTold("the receiver is down".into()));
+        }
+        self.got.lock().unwrap().push((parcel.id.clone(), parcel.notice.clone()));
+        Ok(())
+    }
+}
+
+/// One life of one gateway: the tasks it heard of and asked for, and whether it died of a crash.
 #[derive(Debug, Default)]
 pub(crate) struct Life {
+    /// By its own clock.
+    pub(crate) polls: Mutex<Vec<(TaskId, Timestamp)>>,
     pub(crate) heard: Mutex<Vec<TaskId>>,
     pub(crate) crashed: AtomicBool,
 }
@@ -302,6 +351,7 @@ impl Provider for FarProvider {
     }
 
     async fn poll(&self, task: &TaskId) -> Polled {
+        self.life.polls.lock().unwrap().push((task.clone(), self.clock.now()));
         self.gate.pass(&*self.clock).await;
         let polled = self.provider.poll(task).await;
         self.gate.pass(&*self.clock).await;

@@ -13,8 +13,8 @@ use domain::{
     ledger::{Entry, Event},
     money::Money,
     ports::{
-        Clock, DeadLetterFilter, Doorbell, Ear, Fault as Seen, Feedback, Polled, Provider, Scope,
-        Submission, Threads,
+        Clock, Courier, DeadLetterFilter, Doorbell, Ear, Fault as Seen, Feedback, Polled, Provider,
+        Scope, Submission, Threads,
     },
     site::{PageUrl, Site, Sites},
     solve::AmbiguousPolicy,
@@ -24,7 +24,7 @@ use engine::{Ask, Engine, EngineConfig, FixedPolling, Outcome, Ports};
 use simulator::{Account, BehaviourConfig, Call, Fault, Latency, Planned, SimProvider};
 use stores::Backend;
 
-use crate::ports::{SeededChance, VirtualClock};
+use crate::ports::{Receiver, SeededChance, VirtualClock};
 
 /// One store, one provider, any number of gateways.
 pub(crate) struct Stage {
@@ -33,6 +33,7 @@ pub(crate) struct Stage {
     pub(crate) account: Account,
     pub(crate) provider: Arc<Watched>,
     pub(crate) config: EngineConfig,
+    pub(crate) receiver: Arc<Receiver>,
 }
 
 /// Remembers when each task was asked for.
@@ -130,6 +131,7 @@ impl Stage {
             clock,
             account,
             config,
+            receiver: Arc::default(),
         }
     }
 
@@ -141,6 +143,7 @@ impl Stage {
             provider: Arc::clone(&self.provider) as Arc<dyn Provider>,
             clock: Arc::clone(&self.clock),
             chance: Arc::new(SeededChance::new(seed)),
+            courier: Arc::clone(&self.receiver) as Arc<dyn Courier>,
         };
         Engine::start(ports, self.config.clone()).await.unwrap()
     }
@@ -154,15 +157,9 @@ impl Stage {
     }
 
     pub(crate) async fn dead_letters(&self) -> usize {
-        let filter = DeadLetterFilter {
-            scope: Scope::All,
-            code: None,
-            kind: None,
-            closed: true,
-            from: None,
-            limit: 100,
-        };
-        self.backend.records.dead_letters(filter).await.unwrap().items.len()
+        let open = DeadLetterFilter::open(Scope::All, 10_000);
+        let all = DeadLetterFilter { closed: true, ..open };
+        self.backend.records.dead_letters(all).await.unwrap().items.len()
     }
 
     pub(crate) fn paid(&self) -> usize {

@@ -8,7 +8,7 @@ use domain::{
     money::Money,
     ports::Scope,
 };
-use engine::Outcome;
+use engine::{Outcome, Slots};
 use simulator::{Call, Fault, Planned};
 
 use crate::stage::{Deaf, ask, open, seconds, served, settled_at, story};
@@ -178,7 +178,7 @@ fn a_solve_whose_submission_kills_the_gateway_again_and_again_is_given_up() {
 #[test]
 fn tasks_in_flight_stay_within_the_slots() {
     story(async |mut stage| {
-        stage.config.slots = 3;
+        stage.config.slots = Slots::Fixed(3);
         let engine = stage.gateway(1).await;
         let mut ids = Vec::new();
         for n in 0..12 {

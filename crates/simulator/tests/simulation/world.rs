@@ -12,18 +12,18 @@ use domain::{
     claim::{Allowance, Door},
     id::{ClaimId, Project, WorkerName},
     money::Money,
-    ports::{Clock, Provider, Scope},
+    ports::{Clock, Courier, Provider, Scope},
     site::{PageUrl, Site, Sites},
     solve::AmbiguousPolicy,
     time::Timestamp,
 };
-use engine::{Ask, Engine, EngineConfig, FixedPolling, Outcome, Ports};
+use engine::{Ask, Engine, EngineConfig, FixedPolling, Outcome, Ports, Slots};
 use simulator::{Account, BehaviourConfig, Fault, FaultPlan, Latency, SimProvider};
 use stores::Backend;
 use tokio::sync::watch;
 
 use crate::ports::{
-    Bug, FarProvider, FarStore, Gate, Life, SeededChance, StoreWeather, VirtualClock,
+    Bug, FarProvider, FarStore, Gate, Life, Receiver, SeededChance, StoreWeather, VirtualClock,
 };
 
 /// What a seed decides.
@@ -83,6 +83,7 @@ pub(crate) struct World {
     pub(crate) backend: Backend,
     pub(crate) account: Account,
     pub(crate) gateways: Vec<Mutex<Gateway>>,
+    pub(crate) receiver: Arc<Receiver>,
     pub(crate) got: Mutex<Vec<Got>>,
     pub(crate) lives: Mutex<Vec<Arc<Life>>>,
     pub(crate) crashes: Mutex<usize>,
@@ -90,6 +91,7 @@ pub(crate) struct World {
     pub(crate) wall: Mutex<Duration>,
 }
 
+const SLOTS: Slots = Slots::Fixed(10);
 const SETTLE: Duration = Duration::from_secs(20 * 60);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
@@ -163,6 +165,7 @@ impl World {
             clock: Arc::new(VirtualClock::new(start, Duration::ZERO)),
             backend: stores::open("memory:").unwrap(),
             gateways: (0..plan.gateways).map(gateway).collect(),
+            receiver: Arc::default(),
             got: Mutex::default(),
             lives: Mutex::default(),
             crashes: Mutex::default(),
@@ -286,6 +289,7 @@ impl World {
             provider: Arc::new(provider),
             clock: Arc::clone(clock),
             chance: Arc::new(SeededChance::new(seed)),
+            courier: Arc::clone(&self.receiver) as Arc<dyn Courier>,
         }
     }
 
@@ -307,7 +311,7 @@ impl World {
                 min_gap: second,
                 most: 20,
             }),
-            slots: 10,
+            slots: SLOTS,
             prices: BTreeMap::from([(Kind::Turnstile, Money::from_micros(1000))]),
             ..EngineConfig::default()
         }
