@@ -54,8 +54,11 @@ pub(crate) enum Refusal {
     BadPart(#[from] BadPart),
     #[error("`{field}` {why}")]
     BadField { field: &'static str, why: &'static str },
-    #[error("callbacks are not available yet; leave callback_url out and ask with GET and ?wait=N")]
-    CallbacksNotAvailable,
+    #[error(
+        "`ids` names {named} letters and at {rate} a second one call takes at most {most}: it works for no longer than \
+         20 seconds; name them in several calls, or raise `rate`"
+    )]
+    TooManyIds { named: usize, most: usize, rate: u32 },
     #[error("keys do not belong in a URL; send Authorization: Bearer KEY")]
     KeyInUrl,
     #[error("show a worker's or the admin's key with Authorization: Bearer KEY")]
@@ -64,6 +67,8 @@ pub(crate) enum Refusal {
     TooManyWrongKeys(Duration),
     #[error("only the admin key may do this")]
     AdminOnly,
+    #[error("only the admin key may ask for another worker's records; leave `worker` out")]
+    OthersRecords,
     #[error("only a worker's key may claim: cost is charged to a worker's project")]
     WorkersOnly,
     #[error("sites and worker keys are declared in the configuration; edit it and reload")]
@@ -126,11 +131,11 @@ impl Refusal {
             Self::BadIdempotencyKey => (StatusCode::BAD_REQUEST, "bad_idempotency_key"),
             Self::BadPart(bad) => (StatusCode::BAD_REQUEST, name_of_part(bad)),
             Self::BadField { .. } => (StatusCode::BAD_REQUEST, "bad_field"),
-            Self::CallbacksNotAvailable => (StatusCode::BAD_REQUEST, "callbacks_not_available"),
+            Self::TooManyIds { .. } => (StatusCode::BAD_REQUEST, "too_many_ids"),
             Self::KeyInUrl => (StatusCode::BAD_REQUEST, "key_in_url"),
             Self::NoEntry => (StatusCode::UNAUTHORIZED, "unauthorized"),
             Self::TooManyWrongKeys(_) => (StatusCode::TOO_MANY_REQUESTS, "too_many_wrong_keys"),
-            Self::AdminOnly => (StatusCode::FORBIDDEN, "admin_only"),
+            Self::AdminOnly | Self::OthersRecords => (StatusCode::FORBIDDEN, "admin_only"),
             Self::WorkersOnly => (StatusCode::FORBIDDEN, "workers_only"),
             Self::DeclaredInConfiguration => (StatusCode::BAD_REQUEST, "declared_in_configuration"),
             Self::NotFound | Self::Fetch(FetchRefusal::NotFound(_)) => {
@@ -170,6 +175,9 @@ impl Refusal {
         }
         if let Self::Claim(ClaimRefusal::OverBudget { until, .. }) = self {
             return Some(now.map_or(AWAY, |now| until.since(now)));
+        }
+        if let Self::Claim(ClaimRefusal::TooLate { deadline, eta }) = self {
+            return Some(eta.saturating_sub(*deadline));
         }
         if let Self::Provider(fault) = self {
             return Some(fault.retry_after.unwrap_or(AWAY));
@@ -231,7 +239,7 @@ impl Refusal {
             headers.insert(header::WWW_AUTHENTICATE, scheme);
         }
         if let Some(wait) = self.retry_after(now) {
-            headers.insert(header::RETRY_AFTER, seconds(wait));
+            headers.insert(header::RETRY_AFTER, seconds(wait).into());
         }
         if self.closes() {
             headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
@@ -252,6 +260,8 @@ fn told_of_claim(refusal: &ClaimRefusal) -> (StatusCode, &'static str) {
         ClaimRefusal::Key(_) => (StatusCode::BAD_REQUEST, "bad_idempotency_key"),
         ClaimRefusal::OverBudget { .. } => (StatusCode::TOO_MANY_REQUESTS, "budget_exceeded"),
         ClaimRefusal::Busy(_) => (StatusCode::TOO_MANY_REQUESTS, "busy"),
+        ClaimRefusal::TooLate { .. } => (StatusCode::TOO_MANY_REQUESTS, "cannot_meet_deadline"),
+        ClaimRefusal::Callback(_) => (StatusCode::BAD_REQUEST, "callback_refused"),
         ClaimRefusal::Draining => (StatusCode::SERVICE_UNAVAILABLE, "draining"),
         ClaimRefusal::Store(_) => STORE_AWAY,
     }
@@ -266,9 +276,9 @@ fn shortened(detail: &str) -> String {
 }
 
 /// Whole seconds, upwards, at least one: the form of `Retry-After`.
-pub(crate) fn seconds(wait: Duration) -> HeaderValue {
+pub(crate) fn seconds(wait: Duration) -> u64 {
     let millis = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
-    HeaderValue::from(millis.div_ceil(1000).max(1))
+    millis.div_ceil(1000).max(1)
 }
 
 impl IntoResponse for Refusal {
@@ -309,9 +319,11 @@ pub(crate) fn code_of_claim(refused: &ClaimRefusal) -> Code {
     match refused {
         ClaimRefusal::Site(_) => code::ERROR_SITE_NOT_DECLARED.into(),
         ClaimRefusal::KeyMismatch(_) => code::ERROR_IDEMPOTENCY_MISMATCH.into(),
-        ClaimRefusal::Key(_) => code::ERROR_BAD_PARAMETERS.into(),
+        ClaimRefusal::Key(_) | ClaimRefusal::Callback(_) => code::ERROR_BAD_PARAMETERS.into(),
         ClaimRefusal::OverBudget { .. } => code::ERROR_BUDGET_EXCEEDED.into(),
-        ClaimRefusal::Busy(_) => code::ERROR_NO_SLOT_AVAILABLE.into(),
+        ClaimRefusal::Busy(_) | ClaimRefusal::TooLate { .. } => {
+            code::ERROR_NO_SLOT_AVAILABLE.into()
+        }
         ClaimRefusal::Draining | ClaimRefusal::Store(_) => code::ERROR_SERVER_ERROR.into(),
     }
 }

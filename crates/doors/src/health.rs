@@ -10,8 +10,9 @@ pub(crate) async fn alive() -> &'static str {
     "ok"
 }
 
-/// `GET /readyz`: whether claims are taken. Trouble with the account at the provider does not make us unready:
-/// claims are taken and wait, and another replica has the same account; the body says `degraded`.
+/// `GET /readyz`: whether claims are taken. Trouble with the account at the provider, or with the provider itself, does
+/// not make us unready: claims are taken and wait, and another replica has the same trouble; the body says `degraded`
+/// and why.
 pub(crate) async fn ready(State(doors): State<Doors>) -> (StatusCode, Json<Value>) {
     let health = doors.engine().health();
     let state = match (health.ready, health.troubles.is_empty()) {

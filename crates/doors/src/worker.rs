@@ -29,6 +29,8 @@ pub struct Worker {
     pub key: KeyDigest,
     /// What its cost is charged to.
     pub project: Project,
+    /// Its share of the slots; 1 is the usual one.
+    pub priority: u32,
     /// What it may open a day.
     pub allowance: Allowance,
     /// How many claims it may make in a time.
@@ -136,6 +138,7 @@ mod tests {
             name: WorkerName::new(name).unwrap(),
             key: KeyDigest::of(key).unwrap(),
             project: Project::new("tests").unwrap(),
+            priority: 1,
             allowance: Allowance::default(),
             rate: rate.map(|rate| rate.parse().unwrap()),
             narrowing: None,

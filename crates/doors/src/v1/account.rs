@@ -67,6 +67,7 @@ fn worker(worker: &Worker) -> Value {
     json!({
         "name": worker.name.as_str(),
         "project": worker.project.as_str(),
+        "priority": worker.priority,
         "solves_per_day": worker.allowance.solves_per_day,
         "cost_per_day": shape::money(worker.allowance.cost_per_day),
         "rate": worker.rate.map(|rate| rate.to_string()),

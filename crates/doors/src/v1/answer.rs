@@ -114,15 +114,17 @@ impl<'a> Told<'a> {
 }
 
 fn waiting(claim: &Claim, eta: Duration) -> Response {
+    let eta_s = seconds(eta);
     let body = json!({
         "id": claim.id.to_string(),
         "state": claim.state.name(),
         "kind": claim.kind.name(),
         "deadline": claim.deadline,
+        "eta_s": eta_s,
     });
     let mut response = (StatusCode::ACCEPTED, Json(body)).into_response();
     let headers = response.headers_mut();
-    headers.insert(header::RETRY_AFTER, seconds(eta));
+    headers.insert(header::RETRY_AFTER, eta_s.into());
     let location = HeaderValue::try_from(format!("/v1/solves/{}", claim.id));
     headers.insert(header::LOCATION, location.expect("an id is digits"));
     response

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt, time::Duration};
 
 use axum::http::{HeaderMap, HeaderValue, header};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use domain::{challenge::Kind, claim::Door, id::Project};
+use domain::{challenge::Kind, claim::Door, id::Project, secret::Secret};
 use engine::Ask;
 use serde::{
     Deserialize, Deserializer,
@@ -37,6 +37,7 @@ pub(super) struct SolveBody {
 struct Params(BTreeMap<String, String>);
 
 const DEADLINE_MAX: u64 = 3600;
+const CALLBACK_URL_MAX: usize = 2048;
 
 // === impl SolveBody ===
 
@@ -56,11 +57,8 @@ impl SolveBody {
 
     /// What the worker asks for.
     pub(super) fn ask(self, worker: &Worker, key: Option<String>) -> Result<Ask, Refusal> {
-        // Nothing may be promised that is not kept.
-        if self.callback_url.is_some() {
-            return Err(Refusal::CallbacksNotAvailable);
-        }
         let deadline = self.deadline()?;
+        let callback_url = self.callback_url()?;
         let project = match &self.project {
             Some(name) => Project::new(name).map_err(|_| Refusal::BadField {
                 field: "project",
@@ -80,7 +78,7 @@ impl SolveBody {
             allowance: worker.allowance,
             narrowing: worker.narrowing.clone(),
             collect: true,
-            callback_url: None,
+            callback_url,
         })
     }
 
@@ -91,6 +89,18 @@ impl SolveBody {
             Some(_) => {
                 Err(Refusal::BadField { field: "deadline_s", why: "is not from 1 to 3600 seconds" })
             }
+        }
+    }
+
+    /// Only its length is our business: the courier knows which addresses may be told anything.
+    fn callback_url(&self) -> Result<Option<Secret>, Refusal> {
+        match &self.callback_url {
+            Some(url) if url.chars().count() > CALLBACK_URL_MAX => Err(Refusal::BadField {
+                field: "callback_url",
+                why: "is longer than 2048 characters",
+            }),
+            Some(url) => Ok(Some(Secret::new(url.as_str()))),
+            None => Ok(None),
         }
     }
 

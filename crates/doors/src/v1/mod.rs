@@ -3,17 +3,19 @@
 //!
 //! # Layout
 //! - `solves`: claim, fetch, withdraw, report, explain; `ask`: body → claim; `answer`: outcome → response
-//! - `records`: history, active, dead letters; `totals`: statistics and the savings report; `account`: balance, declarations
+//! - `records`: history, active; `letters`: dead letters, with `wanted` for which of them; `totals`: statistics and the savings report; `account`: balance, declarations
 //! - `query`: query strings, `shape`: how records look as JSON
 
 mod account;
 mod answer;
 mod ask;
+mod letters;
 mod query;
 mod records;
 mod shape;
 mod solves;
 mod totals;
+mod wanted;
 
 use axum::{
     Router,
@@ -31,8 +33,9 @@ pub(crate) fn routes() -> Router<Doors> {
         .route("/v1/solves/{id}/explain", get(solves::explain))
         .route("/v1/history", get(records::history))
         .route("/v1/active", get(records::active))
-        .route("/v1/dead-letters", get(records::dead_letters))
-        .route("/v1/dead-letters/{id}", get(records::dead_letter))
+        .route("/v1/dead-letters", get(letters::list).delete(letters::purge))
+        .route("/v1/dead-letters/revive", post(letters::revive))
+        .route("/v1/dead-letters/{id}", get(letters::show).delete(letters::purge_one))
         .route("/v1/stats", get(totals::stats))
         .route("/v1/report", get(totals::savings_report))
         .route("/v1/balance", get(account::balance))

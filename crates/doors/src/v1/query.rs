@@ -38,6 +38,11 @@ impl Query {
         self.get(name).map(str::parse).transpose().map_err(refused)
     }
 
+    /// Whether a parameter says `true`.
+    pub(super) fn flag(&self, name: &str) -> Result<bool, Refusal> {
+        Ok(self.parsed(name, "true or false")?.unwrap_or(false))
+    }
+
     /// A whole number within bounds.
     pub(super) fn number(
         &self,

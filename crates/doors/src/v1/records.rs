@@ -1,15 +1,14 @@
-//! Lists on v1, newest first: history, solves under way, dead letters.
+//! Lists on v1: history, newest first, and solves under way. Their parameters are also those of other lists.
 
 use axum::{
     Json,
-    extract::{Path, RawQuery, State},
+    extract::{RawQuery, State},
 };
 use domain::{
     challenge::Kind,
     claim::ClaimState,
-    id::{Project, SolveId},
-    ports::{ClaimFilter, Cursor, DeadLetterFilter, Scope},
-    retry::Code,
+    id::Project,
+    ports::{ClaimFilter, Cursor},
 };
 use serde_json::{Value, json};
 
@@ -60,52 +59,16 @@ pub(super) async fn active(
     Ok(Json(json!({ "items": items })))
 }
 
-/// `GET /v1/dead-letters`.
-pub(super) async fn dead_letters(
-    State(doors): State<Doors>,
-    caller: Caller,
-    RawQuery(query): RawQuery,
-) -> Result<Json<Value>, Refusal> {
-    let query = Query::read(query.as_deref(), &["code", "kind", "closed", "limit", "cursor"])?;
-    let filter = DeadLetterFilter {
-        scope: caller.scope(),
-        code: query.get("code").map(Code::from),
-        kind: kind(&query)?,
-        closed: query.parsed("closed", "true or false")?.unwrap_or(false),
-        from: cursor(&query)?,
-        limit: limit(&query)?,
-    };
-    let page = doors.engine().records().dead_letters(filter).await?;
-    Ok(Json(shape::page(&page, shape::dead_letter)))
-}
-
-/// `GET /v1/dead-letters/{id}`.
-pub(super) async fn dead_letter(
-    State(doors): State<Doors>,
-    caller: Caller,
-    Path(id): Path<String>,
-    RawQuery(query): RawQuery,
-) -> Result<Json<Value>, Refusal> {
-    Query::read(query.as_deref(), &[])?;
-    let id: SolveId = id.parse().map_err(|_| Refusal::NotFound)?;
-    let found = doors.engine().records().dead_letter(id).await?;
-    let visible = found.filter(|letter| match caller.scope() {
-        Scope::All => true,
-        Scope::Worker(name) => letter.worker == name,
-    });
-    visible.map(|letter| Json(shape::dead_letter(&letter))).ok_or(Refusal::NotFound)
-}
-
-fn limit(query: &Query) -> Result<usize, Refusal> {
+pub(super) fn limit(query: &Query) -> Result<usize, Refusal> {
     let limit = query.number("limit", 1..=PAGE_MAX)?.unwrap_or(PAGE);
     Ok(usize::try_from(limit).expect("at most 200"))
 }
 
-fn kind(query: &Query) -> Result<Option<Kind>, Refusal> {
+pub(super) fn kind(query: &Query) -> Result<Option<Kind>, Refusal> {
     query.parsed("kind", "the name of a kind")
 }
 
-fn project(query: &Query) -> Result<Option<Project>, Refusal> {
+pub(super) fn project(query: &Query) -> Result<Option<Project>, Refusal> {
     let refused = |_| Refusal::BadQuery("`project` is not the name of a project".into());
     query.get("project").map(Project::new).transpose().map_err(refused)
 }
@@ -117,8 +80,13 @@ fn state(query: &Query) -> Result<Option<ClaimState>, Refusal> {
     STATES.into_iter().find(|state| state.name() == name).map(Some).ok_or_else(refused)
 }
 
-fn cursor(query: &Query) -> Result<Option<Cursor>, Refusal> {
-    let Some(text) = query.get("cursor") else { return Ok(None) };
-    let refused = || Refusal::BadQuery("`cursor` is not the `next` of a page before".into());
-    shape::read_cursor(text).map(Some).ok_or_else(refused)
+pub(super) fn cursor(query: &Query) -> Result<Option<Cursor>, Refusal> {
+    query.get("cursor").map(cursor_of).transpose()
+}
+
+/// Where a list goes on.
+pub(super) fn cursor_of(text: &str) -> Result<Cursor, Refusal> {
+    let refused =
+        Refusal::BadField { field: "cursor", why: "is not the `next` of an answer before" };
+    shape::read_cursor(text).ok_or(refused)
 }

@@ -1,6 +1,7 @@
 //! How records look as JSON. Tokens appear only in the answer to the worker that claimed them, never in a list.
 
 use domain::{
+    attempt::Failure,
     claim::{Claim, Source},
     dead_letter::DeadLetter,
     ledger::{Counts, Entry},
@@ -50,6 +51,7 @@ pub(super) fn claim(claim: &Claim) -> Value {
         "polls": claim.polls,
         "elapsed_ms": elapsed_ms(claim),
         "cost": money(claim.cost),
+        "revives": text(claim.revives),
     })
 }
 
@@ -87,20 +89,8 @@ pub(super) fn active(solve: &ActiveSolve) -> Value {
     })
 }
 
-/// A dead letter with its causes.
+/// A dead letter with the causes of its last generation.
 pub(super) fn dead_letter(letter: &DeadLetter) -> Value {
-    let causes: Vec<_> = letter
-        .causes
-        .iter()
-        .map(|cause| {
-            json!({
-                "attempt": cause.attempt,
-                "at": cause.at,
-                "code": cause.code.as_str(),
-                "cost": money(cause.cost),
-            })
-        })
-        .collect();
     json!({
         "id": letter.id.to_string(),
         "claims": letter.claims.iter().map(ToString::to_string).collect::<Vec<_>>(),
@@ -111,11 +101,32 @@ pub(super) fn dead_letter(letter: &DeadLetter) -> Value {
         "pageurl": letter.pageurl,
         "code": letter.code.as_str(),
         "attempts": letter.attempts,
-        "causes": causes,
+        "generation": letter.generation,
+        "revives": text(letter.revives),
+        "causes": causes(&letter.causes),
         "cost": money(letter.cost),
         "died_at": letter.died_at,
         "closed": letter.closed,
     })
+}
+
+/// A dead letter with the causes of all its generations.
+pub(super) fn whole_dead_letter(letter: &DeadLetter) -> Value {
+    let mut shape = dead_letter(letter);
+    shape["earlier"] = causes(&letter.earlier);
+    shape
+}
+
+fn causes(failures: &[Failure]) -> Value {
+    let cause = |failure: &Failure| {
+        json!({
+            "attempt": failure.attempt,
+            "at": failure.at,
+            "code": failure.code.as_str(),
+            "cost": money(failure.cost),
+        })
+    };
+    failures.iter().map(cause).collect()
 }
 
 /// Sums. `cost` is what is known; `cost_unknown` counts the attempts it does not cover.
@@ -135,7 +146,8 @@ pub(super) fn page<T>(page: &Paged<T>, item: impl Fn(&T) -> Value) -> Value {
     json!({ "items": items, "next": page.next.map(cursor) })
 }
 
-fn cursor(cursor: Cursor) -> String {
+/// Where a list goes on, as a text.
+pub(super) fn cursor(cursor: Cursor) -> String {
     format!("{}-{}", cursor.at.millis(), cursor.id)
 }
 
