@@ -59,13 +59,13 @@ Examples:
 
 const REVIVE_EXAMPLES: &str = "\
 Examples:
-  solvegate dead-letters revive 482915037264815
+  solvegate dead-letters revive s482915037264815
   solvegate dead-letters revive --code ERROR_CAPTCHA_UNSOLVABLE --newer-than 1h --dry-run
   solvegate dead-letters revive --all --rate 50/s";
 
 const PURGE_EXAMPLES: &str = "\
 Examples:
-  solvegate dead-letters purge 482915037264815
+  solvegate dead-letters purge s482915037264815
   solvegate dead-letters purge --older-than 14d --dry-run
   solvegate dead-letters purge --all";
 

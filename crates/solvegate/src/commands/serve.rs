@@ -148,6 +148,7 @@ pub(super) fn local_worker(key: KeyDigest) -> Result<doors::Worker, Failure> {
         allowance: Allowance::default(),
         rate: None,
         narrowing: None,
+        priority: 1,
     })
 }
 
@@ -159,6 +160,7 @@ fn worker(worker: &config::Worker) -> Result<doors::Worker, Failure> {
         allowance: worker.allowance(),
         rate: worker.rate,
         narrowing: worker.sites.clone().map(Into::into),
+        priority: worker.priority,
     })
 }
 

@@ -40,7 +40,8 @@ fn transcript(dir: &Path, commands: &[&str], environment: &[(&str, &str)]) -> St
 
 fn worded(word: &str) -> String {
     let (core, space) = word.split_at(word.trim_end().len());
-    let is_id = core.len() == 15 && core.bytes().all(|b| b.is_ascii_digit());
+    let number = core.strip_prefix('s').unwrap_or(core);
+    let is_id = number.len() == 15 && number.bytes().all(|b| b.is_ascii_digit());
     let is_time = core.len() == 24 && core.ends_with('Z') && core.contains('T');
     let stands = match core {
         _ if is_id => "ID",
@@ -136,9 +137,9 @@ fn what_is_wrong_is_said_with_the_way_out_and_a_stable_exit_code() {
         "dead-letters revive --store memory:",
         "dead-letters purge --store memory:",
         "dead-letters revive --store memory: --all --kind image",
-        "dead-letters purge 123456789012345 --all --store memory:",
-        "dead-letters revive 123456789012345 --store memory:",
-        "dead-letters purge 123456789012345 --store memory:",
+        "dead-letters purge s123456789012345 --all --store memory:",
+        "dead-letters revive s123456789012345 --store memory:",
+        "dead-letters purge s123456789012345 --store memory:",
         "dead-letters revive --all --rate 0/s --store memory:",
         "dead-letters revive --all --store memory:",
         "frobnicate",

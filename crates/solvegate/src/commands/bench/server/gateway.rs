@@ -145,6 +145,7 @@ fn worker(key: &str) -> Result<Worker, Failure> {
         allowance: Allowance::default(),
         rate: None,
         narrowing: None,
+        priority: 1,
     })
 }
 
