@@ -305,6 +305,11 @@ impl Behaviour {
         self.balance = balance;
     }
 
+    /// Changes the plan: so many threads from now on. Tasks at work go on.
+    pub fn set_threads(&mut self, threads: Option<u32>) {
+        self.config.threads = threads;
+    }
+
     /// The plan's threads and how many are at work.
     pub fn threads(&mut self, now: Timestamp) -> Threads {
         while self.at_work.first().is_some_and(|(done_at, _)| *done_at <= now) {

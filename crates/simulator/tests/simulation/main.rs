@@ -6,8 +6,11 @@
 mod judge;
 mod model;
 mod nemesis;
+mod outages;
 mod ports;
+mod queue;
 mod seeds;
 mod stage;
 mod stories;
+mod told;
 mod world;

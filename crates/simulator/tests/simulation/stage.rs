@@ -97,9 +97,14 @@ pub(crate) fn seconds(n: u64) -> Duration {
 
 impl Stage {
     fn new() -> Self {
+        Self::with(BehaviourConfig::new(7).solving_in(seconds(8)))
+    }
+
+    /// With another provider.
+    pub(crate) fn with(behaviour: BehaviourConfig) -> Self {
         let clock: Arc<dyn Clock> =
             Arc::new(VirtualClock::new(tokio::time::Instant::now(), Duration::ZERO));
-        let account = Account::new(BehaviourConfig::new(7).solving_in(seconds(8)));
+        let account = Account::new(behaviour);
         let provider = SimProvider::new(account.clone(), Arc::clone(&clock), Latency::default());
         let site = Site {
             rule: "shop.example.com".parse().unwrap(),
@@ -190,8 +195,17 @@ pub(crate) fn ask(key: &str) -> Ask {
     }
 }
 
+/// The same, by another worker.
+pub(crate) fn ask_as(worker: &str, key: &str) -> Ask {
+    Ask { worker: WorkerName::new(worker).unwrap(), ..ask(key) }
+}
+
 pub(crate) async fn open(engine: &Engine, key: &str) -> ClaimId {
-    match engine.claim(ask(key)).await.unwrap().outcome {
+    open_with(engine, ask(key)).await
+}
+
+pub(crate) async fn open_with(engine: &Engine, ask: Ask) -> ClaimId {
+    match engine.claim(ask).await.unwrap().outcome {
         Outcome::Waiting { claim, .. } => claim.id,
         other => panic!("not waiting: {other:?}"),
     }

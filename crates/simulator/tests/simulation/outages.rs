@@ -1,0 +1,222 @@
+//! Every row of the retry table, and what happens while the provider or the account is away: nobody's claim is lost,
+//! nothing is retried that should not be, and nothing comes back as a herd.
+
+use std::time::Duration;
+
+use domain::{
+    claim::ClaimState,
+    ledger::{Entry, Event},
+    money::Money,
+    ports::Scope,
+    retry::{Class, Rule, own},
+    time::Timestamp,
+};
+use engine::{Outcome, Slots};
+use simulator::{Call, Fault, Planned};
+
+use crate::stage::{Stage, open, seconds, served, story};
+
+/// How a row is brought about.
+fn faults(rule: &Rule) -> (Call, Fault) {
+    let on_poll = [
+        "ERROR_WRONG_CAPTCHA_ID",
+        "ERROR_NO_SUCH_CAPCHA_ID",
+        "ERROR_WRONG_ID_FORMAT",
+        "ERROR_TOKEN_EXPIRED",
+        "ERROR_PROXY_CONNECTION_FAILED",
+        "CAPCHA_NOT_READY",
+        "CAPTCHA_NOT_READY",
+    ];
+    match rule.code.as_ref() {
+        own::NOT_SENT => (Call::Submit, Fault::Unreachable),
+        own::AMBIGUOUS => (Call::Submit, Fault::Drop),
+        own::HTTP_429 => (Call::Submit, Fault::TooManyRequests { retry_after: None }),
+        own::NEVER_READY => (Call::Submit, Fault::NeverReady),
+        "(any other code)" => (Call::Submit, Fault::code("ERROR_NOBODY_KNOWS")),
+        code if on_poll.contains(&code) || rule.class == Class::TaskOver => {
+            (Call::Poll, Fault::code(code))
+        }
+        code => (Call::Submit, Fault::code(code)),
+    }
+}
+
+/// Runs one claim into the fault again and again; the result is when it was submitted, and how it ended.
+async fn run_into(stage: &Stage, (on, fault): (Call, Fault)) -> (Vec<Timestamp>, Outcome) {
+    let engine = stage.gateway(1).await;
+    stage.account.plan(Planned::next(on, fault).times(200));
+    let id = open(&engine, "a").await;
+    stage.pass(seconds(3000)).await;
+    let submits = stage.provider.submits.lock().unwrap().clone();
+    (submits, engine.fetch(&Scope::All, id, Duration::ZERO).await.unwrap())
+}
+
+/// What must hold, 3: attempts and spacing of every row.
+#[test]
+fn every_row_of_the_retry_table_is_kept_to() {
+    let table = engine::EngineConfig::default().retry;
+    let rules: Vec<Rule> = table.rules().cloned().collect();
+    assert!(rules.len() > 40, "{}", rules.len());
+    for rule in rules {
+        story(async |mut stage| {
+            stage.config.deadline = seconds(2500);
+            let (submits, outcome) = run_into(&stage, faults(&rule)).await;
+            let code = &rule.code;
+            let count = submits.len();
+            match rule.class {
+                Class::Permanent => {
+                    assert_eq!(count, 1, "{code}: nothing follows a permanent error");
+                    assert!(matches!(outcome, Outcome::Failed(_)), "{code}: {outcome:?}");
+                }
+                Class::Transient | Class::TaskOver => {
+                    let most = usize::try_from(rule.max).unwrap() + 1;
+                    assert_eq!(count, most, "{code}");
+                    assert!(matches!(outcome, Outcome::Failed(_)), "{code}: {outcome:?}");
+                    check_spacing(&rule, &submits);
+                }
+                Class::Account => {
+                    let step = rule.floor.max(seconds(60));
+                    let most = 2500 / step.as_secs() + 2;
+                    assert!(count as u64 <= most && count > 1, "{code}: {count} of {most}");
+                    let close = submits.windows(2).filter(|pair| pair[1].since(pair[0]) < step);
+                    assert_eq!(close.count(), 0, "{code}: one probe per step");
+                    assert_eq!(stage.dead_letters().await, 0, "{code}");
+                }
+                Class::Wait => {
+                    assert!(count <= 60, "{code}: {count}");
+                    assert!(!matches!(outcome, Outcome::Failed(_)) || count == 1, "{code}");
+                }
+            }
+        });
+    }
+}
+
+/// Each retry comes after its floor and within its backoff (and the budget's second, and the time a task takes).
+fn check_spacing(rule: &Rule, submits: &[Timestamp]) {
+    for (n, pair) in submits.windows(2).enumerate() {
+        let gap = pair[1].since(pair[0]);
+        let grown = if rule.backoff { 1_u64 << n.min(6) } else { 0 };
+        let most = seconds(grown.min(60)).max(rule.floor) + seconds(16);
+        assert!(gap >= rule.floor, "{}: retry {n} after {gap:?}", rule.code);
+        assert!(gap <= most, "{}: retry {n} after {gap:?}", rule.code);
+    }
+}
+
+/// The submissions that were retries, from the ledger.
+fn retries(entries: &[Entry]) -> (Vec<Timestamp>, Vec<Timestamp>) {
+    let (mut fresh, mut again) = (Vec::new(), Vec::new());
+    for entry in entries {
+        match entry.event {
+            Event::Intent { attempt: 1, .. } => fresh.push(entry.at),
+            Event::Intent { .. } => again.push(entry.at),
+            _ => {}
+        }
+    }
+    (fresh, again)
+}
+
+/// What must hold, 3: an outage of ten minutes in the middle of a thousand claims.
+#[test]
+fn an_outage_of_ten_minutes_loses_nobody_and_ends_gently() {
+    story(async |mut stage| {
+        stage.config.slots = Slots::Fixed(20);
+        stage.config.deadline = seconds(1800);
+        let engine = stage.gateway(1).await;
+        let mut ids = Vec::new();
+        let mut recovered = Timestamp::default();
+        for n in 0..1000 {
+            if n == 300 {
+                stage.account.plan(Planned::next(Call::Submit, Fault::Unreachable).at_rate(1.0));
+            }
+            if n == 900 {
+                stage.account.faults(simulator::FaultPlan::clear);
+                recovered = stage.clock.now();
+            }
+            ids.push(open(&engine, &format!("k{n}")).await);
+            stage.pass(seconds(1)).await;
+            if n == 600 {
+                let health = engine.health();
+                assert!(health.ready, "claims are taken");
+                assert!(health.troubles.iter().any(|t| t.contains("provider")), "{health:?}");
+            }
+        }
+        stage.pass(seconds(1500)).await;
+        for id in ids {
+            let claim = engine.look(&Scope::All, id).await.unwrap();
+            assert_eq!(claim.state, ClaimState::Served, "{claim:?}");
+        }
+        assert_eq!((stage.paid(), stage.dead_letters().await), (1000, 0));
+        assert!(engine.health().troubles.is_empty());
+        let submits = stage.provider.submits.lock().unwrap().clone();
+        let outage = |at: &&Timestamp| recovered.since(**at) < seconds(580) && **at < recovered;
+        let probes = submits.iter().filter(outage).count();
+        assert!(probes <= 12, "{probes} submissions into the outage");
+        let first =
+            submits.iter().filter(|at| **at >= recovered && at.since(recovered) < seconds(62));
+        let first: Vec<_> = first.collect();
+        for pair in first.windows(11) {
+            assert!(pair[10].since(*pair[0]) >= Duration::from_millis(450), "a herd: {pair:?}");
+        }
+        let (fresh, again) = retries(&stage.entries().await);
+        for from in &again {
+            for window in [1, 10, 60, 600] {
+                let within = |all: &[Timestamp]| {
+                    all.iter().filter(|at| *at >= from && at.since(*from) < seconds(window)).count()
+                };
+                let most = within(&fresh) / 10 + usize::try_from(window).unwrap() + 11;
+                assert!(within(&again) <= most, "{} retries in {window} s", within(&again));
+            }
+        }
+    });
+}
+
+/// What must hold, 4: an empty account for an hour.
+#[test]
+fn an_account_that_is_empty_for_an_hour_kills_nothing() {
+    story(async |mut stage| {
+        stage.config.deadline = seconds(7200);
+        let engine = stage.gateway(1).await;
+        stage.account.with(|behaviour| behaviour.set_balance(Money::ZERO));
+        let mut ids = Vec::new();
+        for n in 0..200 {
+            ids.push(open(&engine, &format!("k{n}")).await);
+            stage.pass(seconds(18)).await;
+        }
+        let probes = stage.provider.submits.lock().unwrap().len();
+        assert!(probes <= 61, "{probes} probes in an hour");
+        let trouble = engine.health().troubles.join(", ");
+        assert!(trouble.contains("ERROR_ZERO_BALANCE"), "{trouble}");
+        stage.account.with(|behaviour| behaviour.set_balance(Money::from_micros(10_000_000)));
+        stage.pass(seconds(300)).await;
+        for id in ids {
+            let claim = engine.look(&Scope::All, id).await.unwrap();
+            assert_eq!(claim.state, ClaimState::Served, "{claim:?}");
+        }
+        assert_eq!((stage.paid(), stage.dead_letters().await), (200, 0));
+        let (fresh, again) = retries(&stage.entries().await);
+        assert!(fresh.len() + again.len() <= 200 + 62);
+    });
+}
+
+/// The bans the provider documents last as long as it says.
+#[test]
+fn a_ban_is_waited_out() {
+    for (code, length) in [
+        ("ERROR: 1001", 600),
+        ("ERROR: 1002", 300),
+        ("ERROR: 1003", 60),
+        ("ERROR: 1004", 600),
+        ("ERROR: 1005", 300),
+        ("IP_BANNED", 300),
+    ] {
+        story(async |mut stage| {
+            stage.config.deadline = seconds(3600);
+            let engine = stage.gateway(1).await;
+            stage.fault(Call::Submit, Fault::code(code), 1);
+            let id = open(&engine, "a").await;
+            served(&engine, id, seconds(1000)).await;
+            let submits = stage.provider.submits.lock().unwrap().clone();
+            assert_eq!(submits.len(), 2, "{code}");
+            assert!(submits[1].since(submits[0]) >= seconds(length), "{code}: {submits:?}");
+        });
+    }
+}

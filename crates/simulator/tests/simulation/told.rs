@@ -1,0 +1,221 @@
+//! What is told outside of any request, and dead letters brought back, in virtual time.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use domain::{
+    callback::Told,
+    claim::{Allowance, ClaimState},
+    id::{SolveId, WorkerName},
+    ledger::Event,
+    money::Money,
+    ports::{DeadLetterFilter, Scope},
+    secret::Secret,
+};
+use engine::{Alerts, Ask, Bulk, Revived, Slots, Which};
+use simulator::{Call, Fault};
+
+use crate::stage::{Stage, ask, open, open_with, seconds, served, story};
+
+fn with_callback(key: &str) -> Ask {
+    Ask { callback_url: Some(Secret::new("https://hooks.example.com/x")), ..ask(key) }
+}
+
+fn bulk(which: Which) -> Bulk {
+    Bulk {
+        which,
+        by: WorkerName::new("admin").unwrap(),
+        rate: 10,
+        dry_run: false,
+        allowances: BTreeMap::new(),
+    }
+}
+
+async fn letters(stage: &Stage) -> Vec<SolveId> {
+    let open = DeadLetterFilter::open(Scope::All, 10_000);
+    let found = stage.backend.records.dead_letters(open).await.unwrap().items;
+    found.into_iter().map(|letter| letter.id).collect()
+}
+
+/// What must hold, 6.
+#[test]
+fn a_receiver_that_is_down_for_an_hour_gets_every_callback() {
+    story(async |stage| {
+        let engine = stage.gateway(1).await;
+        stage.receiver.is_down.store(true, Ordering::SeqCst);
+        let mut ids = Vec::new();
+        for n in 0..20 {
+            if n % 4 == 0 {
+                stage.fault(Call::Submit, Fault::code("ERROR_PAGEURL"), 1);
+            }
+            ids.push(open_with(&engine, with_callback(&format!("k{n}"))).await);
+            stage.pass(seconds(1)).await;
+        }
+        stage.pass(seconds(3600)).await;
+        assert!(stage.receiver.got.lock().unwrap().is_empty());
+        // Another process has to go on with it.
+        engine.crash();
+        let _second = stage.gateway(2).await;
+        stage.receiver.is_down.store(false, Ordering::SeqCst);
+        stage.pass(seconds(31 * 60)).await;
+        let got = stage.receiver.got.lock().unwrap().clone();
+        let tried = stage.receiver.tried.lock().unwrap().clone();
+        for id in ids {
+            let own = |message: &str| message.starts_with(&format!("msg_{id}_"));
+            let received: Vec<_> = got.iter().filter(|(message, _)| own(message)).collect();
+            assert_eq!(received.len(), 1, "claim {id}");
+            let mut names: Vec<_> = tried.iter().filter(|message| own(message)).collect();
+            assert!((5..=14).contains(&names.len()), "{} tries in an hour", names.len());
+            names.dedup();
+            assert_eq!(names.len(), 1, "the same id at every try");
+        }
+        stage.pass(seconds(7200)).await;
+        assert_eq!(stage.receiver.got.lock().unwrap().len(), 20, "once taken, never told again");
+    });
+}
+
+/// The token comes with the callback, at once, and counts as delivered.
+#[test]
+fn a_callback_brings_the_token_at_once() {
+    story(async |stage| {
+        let engine = stage.gateway(1).await;
+        let id = open_with(&engine, with_callback("a")).await;
+        stage.pass(seconds(12)).await;
+        let got = stage.receiver.got.lock().unwrap().clone();
+        assert_eq!(got.len(), 1);
+        let notice = &got[0].1;
+        assert_eq!(notice.what, "solve.served");
+        let Told::Claim(told) = &notice.data else { panic!("{notice:?}") };
+        let token = told.token.as_ref().unwrap().text.expose();
+        assert_eq!(token, served(&engine, id, Duration::ZERO).await);
+        let claim = engine.look(&Scope::All, id).await.unwrap();
+        let lag = claim.delivered_at.unwrap().since(claim.ended_at.unwrap());
+        assert!(lag <= Duration::from_millis(50), "{lag:?}");
+    });
+}
+
+/// Ten equal letters are one attempt; different keys are one each.
+#[test]
+fn letters_come_back_in_bulk_at_their_rate_and_once() {
+    story(async |mut stage| {
+        stage.config.slots = Slots::Fixed(20);
+        let engine = stage.gateway(1).await;
+        stage.fault(Call::Submit, Fault::code("ERROR_PAGEURL"), 30);
+        for n in 0..20 {
+            open(&engine, &format!("k{n}")).await;
+        }
+        for _ in 0..10 {
+            open_with(&engine, Ask { key: None, fresh: true, ..ask("") }).await;
+        }
+        stage.pass(seconds(10)).await;
+        assert_eq!((letters(&stage).await.len(), stage.paid()), (30, 0));
+        let open = DeadLetterFilter::open(Scope::All, 100);
+        let dry = Bulk { dry_run: true, ..bulk(Which::Matching(open.clone())) };
+        let would = engine.revive(&dry).await.unwrap();
+        assert!(would.items.iter().all(|(_, revived)| *revived == Revived::Would));
+        assert_eq!((would.items.len(), letters(&stage).await.len()), (30, 30));
+        let start = stage.clock.now();
+        let all = bulk(Which::Matching(open));
+        let (first, second) = tokio::join!(engine.revive(&all), engine.revive(&all));
+        let took = stage.clock.now().since(start);
+        assert!(took >= Duration::from_millis(1500), "30 letters, twice, at 10 a second: {took:?}");
+        let items = first.unwrap().items.into_iter().chain(second.unwrap().items);
+        let opened = items.filter(|(_, revived)| matches!(revived, Revived::Opened(_))).count();
+        assert_eq!(opened, 21, "twenty keys, and one for the ten equal ones");
+        stage.pass(seconds(60)).await;
+        assert_eq!((stage.paid(), letters(&stage).await.len()), (21, 0));
+        let revived = |entry: &&domain::ledger::Entry| matches!(entry.event, Event::Revived { .. });
+        assert_eq!(
+            stage.entries().await.iter().filter(revived).count(),
+            30,
+            "each is audited once"
+        );
+        // The worker that asks again under its key gets the answer.
+        served(&engine, open_again(&engine, "k3").await, Duration::ZERO).await;
+    });
+}
+
+async fn open_again(engine: &engine::Engine, key: &str) -> domain::id::ClaimId {
+    let admitted = engine.claim(ask(key)).await.unwrap();
+    assert!(admitted.replayed);
+    match admitted.outcome {
+        engine::Outcome::Served { claim, .. } => claim.id,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A page that is not declared any more does not come back.
+#[test]
+fn a_letter_for_a_page_no_longer_declared_stays_dead() {
+    story(async |stage| {
+        let engine = stage.gateway(1).await;
+        stage.fault(Call::Submit, Fault::code("ERROR_PAGEURL"), 1);
+        open(&engine, "a").await;
+        stage.pass(seconds(5)).await;
+        engine.set_sites(Arc::default());
+        let ids = letters(&stage).await;
+        let done = engine.revive(&bulk(Which::Ids(ids.clone()))).await.unwrap();
+        assert!(matches!(&done.items[0].1, Revived::Refused(_)), "{done:?}");
+        assert_eq!((letters(&stage).await, stage.paid()), (ids, 0));
+    });
+}
+
+/// Alerts: account trouble within ten seconds, budgets, dead letters; each once per cooldown.
+#[test]
+fn trouble_is_told_once_per_cooldown() {
+    story(async |mut stage| {
+        let worker = WorkerName::new("w").unwrap();
+        let allowance = Allowance { solves_per_day: Some(25), cost_per_day: None };
+        stage.config.alerts = Some(Alerts {
+            url: Secret::new("https://ops.example.com/alerts"),
+            dead_letters: 10,
+            cooldown: seconds(900),
+            allowances: BTreeMap::from([(worker, allowance)]),
+        });
+        stage.config.deadline = seconds(3600);
+        let engine = stage.gateway(1).await;
+        let told = || {
+            let got = stage.receiver.got.lock().unwrap();
+            got.iter().map(|(_, notice)| notice.what.clone()).collect::<Vec<_>>()
+        };
+        stage.fault(Call::Submit, Fault::code("ERROR_PAGEURL"), 11);
+        for n in 0..11 {
+            open(&engine, &format!("dead-{n}")).await;
+        }
+        stage.pass(seconds(45)).await;
+        assert_eq!(told(), ["alert.dead_letters"]);
+        for n in 0..9 {
+            open(&engine, &format!("k{n}")).await;
+        }
+        stage.pass(seconds(45)).await;
+        assert_eq!(told(), ["alert.dead_letters", "alert.budget_nearly_used"]);
+        stage.account.with(|behaviour| behaviour.set_balance(Money::ZERO));
+        open(&engine, "poor").await;
+        stage.pass(seconds(10)).await;
+        assert_eq!(told().last().map(String::as_str), Some("alert.account"));
+        stage.pass(seconds(600)).await;
+        assert_eq!(told().len(), 3, "no more within the cooldown: {:?}", told());
+        stage.pass(seconds(900)).await;
+        assert!(told().len() > 3, "and again after it");
+    });
+}
+
+/// A letter whose task is still out is waited for, not paid again, also through the engine.
+#[test]
+fn a_lapsed_claim_is_brought_back_onto_its_own_task() {
+    story(async |stage| {
+        let engine = stage.gateway(1).await;
+        let hasty = Ask { deadline: Some(seconds(4)), ..ask("hasty") };
+        let id = open_with(&engine, hasty).await;
+        stage.pass(seconds(6)).await;
+        assert_eq!(engine.look(&Scope::All, id).await.unwrap().state, ClaimState::Lapsed);
+        let ids = letters(&stage).await;
+        let done = engine.revive(&bulk(Which::Ids(ids))).await.unwrap();
+        let Revived::Joined(back) = done.items[0].1 else { panic!("{done:?}") };
+        served(&engine, back, seconds(60)).await;
+        assert_eq!(stage.paid(), 1);
+    });
+}
