@@ -13,6 +13,7 @@ use serde::{
 use serde_json::value::RawValue;
 use wire::submit::V1Parts;
 
+use super::object::Object;
 use crate::{error::Refusal, limits::Limits, worker::Worker};
 
 /// What a caller writes. Unknown members are refused, so that nothing it may mean is dropped in silence.
@@ -127,7 +128,8 @@ pub(super) fn json<T: DeserializeOwned>(headers: &HeaderMap, body: &[u8]) -> Res
     if !essence.eq_ignore_ascii_case("application/json") {
         return Err(Refusal::NotJson);
     }
-    serde_json::from_slice(body).map_err(|error| Refusal::BadJson(error.to_string()))
+    let read: Result<Object<T>, _> = serde_json::from_slice(body);
+    read.map(|Object(read)| read).map_err(|error| Refusal::BadJson(error.to_string()))
 }
 
 /// The one `Idempotency-Key`. An empty one is a mistake of the caller, not the absence of a key.
@@ -236,6 +238,7 @@ mod tests {
             r#"{"kind":"turnstile","sitekey":"\ud800"}"#,
             "",
             "[]",
+            r#"["turnstile",null,null,{},null,null,null,null,false]"#,
         ] {
             assert!(matches!(read(bad), Err(Refusal::BadJson(_))), "{bad}");
         }

@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 
 use super::{
     ask,
+    object::Object,
     query::Query,
     records, shape,
     wanted::{self, Wanted},
@@ -32,7 +33,7 @@ use crate::{
 #[serde(deny_unknown_fields)]
 struct ReviveBody {
     ids: Option<Vec<String>>,
-    filter: Option<Wanted>,
+    filter: Option<Object<Wanted>>,
     /// Letters a second.
     #[serde(default = "usual_rate")]
     rate: u32,
@@ -184,7 +185,7 @@ impl ReviveBody {
                 let why = "holds a name that is no dead letter's; they look like s482915037264815";
                 ids.map(Which::Ids).or_else(|_| bad("ids", why))
             }
-            (None, Some(wanted), cursor) => {
+            (None, Some(Object(wanted)), cursor) => {
                 let from = cursor.as_deref().map(records::cursor_of).transpose()?;
                 let filter = wanted.filter(Scope::All, doors.now())?;
                 Ok(Which::Matching(DeadLetterFilter { from, ..filter }))

@@ -4,12 +4,13 @@
 //! # Layout
 //! - `solves`: claim, fetch, withdraw, report, explain; `ask`: body → claim; `answer`: outcome → response
 //! - `records`: history, active; `letters`: dead letters, with `wanted` for which of them; `totals`: statistics and the savings report; `account`: balance, declarations
-//! - `query`: query strings, `shape`: how records look as JSON
+//! - `query`: query strings, `object`: bodies, `shape`: how records look as JSON
 
 mod account;
 mod answer;
 mod ask;
 mod letters;
+mod object;
 mod query;
 mod records;
 mod shape;

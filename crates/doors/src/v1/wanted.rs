@@ -106,10 +106,10 @@ fn host(site: &str) -> Result<String, Refusal> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::object::Object, *};
 
     fn body(text: &str) -> Result<Wanted, serde_json::Error> {
-        serde_json::from_str(text)
+        serde_json::from_str(text).map(|Object(wanted)| wanted)
     }
 
     #[test]

@@ -7,10 +7,13 @@ use std::sync::{
 
 use async_trait::async_trait;
 use domain::{
+    callback::Callback,
     claim::{Admission, Claim, Delivery, NewClaim},
-    id::{ClaimId, HolderId, SolveId},
+    id::{ClaimId, HolderId, SolveId, WorkerName},
     lease::{Holder, Lease},
-    ports::{LeaseAsk, Note, Settled, Store, StoreError, SweepAsk, Swept, Withdrawal},
+    ports::{
+        LeaseAsk, Note, Revival, Revive, Settled, Store, StoreError, SweepAsk, Swept, Withdrawal,
+    },
     solve::{Decision, Fact, Refused, Solve},
     time::Timestamp,
 };
@@ -113,6 +116,31 @@ impl Store for FaultyStore {
     async fn note(&self, note: Note, now: Timestamp) -> Result<(), StoreError> {
         self.check()?;
         self.inner.note(note, now).await
+    }
+
+    async fn revive(&self, ask: Revive, now: Timestamp) -> Result<Revival, StoreError> {
+        self.check()?;
+        self.inner.revive(ask, now).await
+    }
+
+    async fn purge(
+        &self,
+        letter: SolveId,
+        by: WorkerName,
+        now: Timestamp,
+    ) -> Result<bool, StoreError> {
+        self.check()?;
+        self.inner.purge(letter, by, now).await
+    }
+
+    async fn callbacks(&self, limit: usize, now: Timestamp) -> Result<Vec<Callback>, StoreError> {
+        self.check()?;
+        self.inner.callbacks(limit, now).await
+    }
+
+    async fn called_back(&self, callback: &Callback, now: Timestamp) -> Result<(), StoreError> {
+        self.check()?;
+        self.inner.called_back(callback, now).await
     }
 
     async fn sweep(&self, ask: SweepAsk, now: Timestamp) -> Result<Swept, StoreError> {

@@ -1,7 +1,10 @@
 //! Whole exchanges as text files, request above reply: they are checked here and read as documentation.
-//! `UPDATE_GOLDEN=1` rewrites them; ids, times and tokens are replaced by their names.
+//! `UPDATE_GOLDEN=1` rewrites them; ids, times and tokens are replaced by their names. A code in brackets in a title is
+//! what the provider refuses the next submission with.
 
 use std::{env, fs, path::PathBuf};
+
+use simulator::{Call, Fault, Planned};
 
 use crate::{
     client::Answer,
@@ -45,6 +48,9 @@ async fn play(script: &str) -> String {
     for exchange in script.split("\n### ") {
         let (request, _) = exchange.split_once("\n---\n").unwrap_or((exchange, ""));
         let (title, raw) = request.split_once('\n').expect("a title, then a request");
+        if let Some((_, code)) = title.trim_end_matches(']').split_once('[') {
+            world.account.plan(Planned::next(Call::Submit, Fault::code(code)));
+        }
         let answer = world.ask(&bytes_of(raw, &id)).await;
         if let Some(named) = fifteen_digits(&answer.body) {
             id = named;

@@ -6,13 +6,16 @@
     reason = "a helper that panics fails the test it helps; real sockets need real time"
 )]
 
+mod callbacks;
 mod client;
 mod compat;
 mod drain;
 mod faulty;
 mod golden;
 mod http2;
+mod letters;
 mod pages;
+mod queue;
 mod roles;
 mod secrets;
 mod slow;

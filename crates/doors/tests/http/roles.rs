@@ -3,7 +3,7 @@
 use crate::world::{ADMIN, WORKER, World, request, turnstile};
 
 /// Method, path, then the status for nobody, a worker, the admin.
-const MATRIX: [(&str, &str, [u16; 3]); 24] = [
+const MATRIX: [(&str, &str, [u16; 3]); 29] = [
     ("GET", "/", [200, 200, 200]),
     ("GET", "/style.css", [200, 200, 200]),
     ("GET", "/healthz", [200, 200, 200]),
@@ -19,6 +19,11 @@ const MATRIX: [(&str, &str, [u16; 3]); 24] = [
     ("GET", "/v1/active", [401, 200, 200]),
     ("GET", "/v1/dead-letters", [401, 200, 200]),
     ("GET", "/v1/dead-letters/s123456789012345", [401, 404, 404]),
+    ("GET", "/v1/dead-letters?worker=one", [401, 200, 200]),
+    ("GET", "/v1/dead-letters?worker=two", [401, 403, 200]),
+    ("DELETE", "/v1/dead-letters", [401, 403, 400]),
+    ("DELETE", "/v1/dead-letters/s123456789012345", [401, 403, 404]),
+    ("POST", "/v1/dead-letters/revive", [401, 403, 400]),
     ("GET", "/v1/stats", [401, 200, 200]),
     ("GET", "/v1/report", [401, 200, 200]),
     ("GET", "/v1/balance", [401, 200, 200]),
@@ -64,5 +69,6 @@ async fn declarations_are_shown_to_the_admin_without_keys() {
     assert_eq!(sites.json()["items"][0]["host"], "shop.example.com");
     let workers = world.get("/v1/workers", ADMIN).await;
     assert_eq!(workers.json()["items"].as_array().unwrap().len(), 3);
+    assert_eq!(workers.json()["items"][0]["priority"], 1);
     assert!(!workers.body.contains("Key"), "{workers:?}");
 }

@@ -7,7 +7,10 @@ use std::{
 
 use tracing_subscriber::fmt::MakeWriter;
 
-use crate::world::{WORKER, World};
+use crate::{
+    callbacks::Receiver,
+    world::{Setting, WORKER, World, turnstile},
+};
 
 #[derive(Clone, Default)]
 struct Sink(Arc<Mutex<Vec<u8>>>);
@@ -39,7 +42,9 @@ async fn the_log_tells_who_and_what_but_no_secret() {
         .with_writer(sink.clone())
         .finish();
     let _until_the_end = tracing::subscriber::set_default(subscriber);
-    let world = World::open().await;
+    let mut receiver = Receiver::open().await;
+    let callback_hosts = Some(vec![receiver.host.clone()]);
+    let world = World::with(Setting { callback_hosts, ..Setting::default() }).await;
     let target = format!(
         "/in.php?key={WORKER}&method=turnstile&sitekey=canary-sitekey&userAgent=canary-agent\
          &pageurl=https://shop.example.com/canary-page&proxy=u:canary-proxy@h:1&proxytype=HTTP"
@@ -49,6 +54,12 @@ async fn the_log_tells_who_and_what_but_no_secret() {
     let token = token.strip_prefix("OK|").unwrap();
     world.get("/canary-path", "canary-key-canary-key-canary-key").await;
     world.claim("0x4A", &["Idempotency-Key: canary-idempotency"]).await;
+    for host in [receiver.host.as_str(), "10.0.0.1"] {
+        let member = format!(r#"{{"callback_url":"http://{host}/canary-hook","#);
+        let body = turnstile("0x4B").replacen('{', &member, 1);
+        world.post("/v1/solves", WORKER, &[], &body).await;
+    }
+    receiver.notice().await;
     let log = String::from_utf8(sink.0.lock().unwrap().clone()).unwrap();
     let ours: Vec<_> = log.lines().filter(|line| line.contains(" doors::")).collect();
     assert!(

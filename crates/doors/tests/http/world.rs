@@ -10,16 +10,18 @@ use domain::{
     challenge::Kind,
     claim::Allowance,
     id::{Project, WorkerName},
-    ports::{Chance, Clock, Store},
+    ports::{Chance, Clock, Courier, NoCourier, Store},
+    secret::Secret,
     site::{HostRule, Site, Sites},
     solve::AmbiguousPolicy,
     token::ShelfLife,
 };
 use doors::{Doors, DoorsConfig, KeyDigest, Limits, ServeConfig, TlsMaterial, Worker, Workers};
-use engine::{Engine, EngineConfig, FixedPolling, Ports};
+use engine::{Engine, EngineConfig, FixedPolling, Ports, Slots};
 use simulator::{Account, BehaviourConfig, Latency, SimProvider, clock::WallClock};
 use stores::{LocalDoorbell, MemoryStore};
 use tokio::{net::TcpListener, sync::oneshot, task::JoinSet};
+use upstream::{Hooks, HooksConfig};
 
 use crate::{
     client::{Answer, send},
@@ -42,6 +44,11 @@ pub(crate) struct Setting {
     pub(crate) priced: bool,
     /// How long a Turnstile token lives.
     pub(crate) lifetime: Option<Duration>,
+    pub(crate) slots: usize,
+    /// How long a claim waits that does not say.
+    pub(crate) deadline: Duration,
+    /// Private hosts that may be called back; without any there are no callbacks at all.
+    pub(crate) callback_hosts: Option<Vec<String>>,
 }
 
 /// A running gateway.
@@ -75,6 +82,9 @@ impl Default for Setting {
             tls: None,
             priced: true,
             lifetime: None,
+            slots: 50,
+            deadline: Duration::from_secs(180),
+            callback_hosts: None,
         }
     }
 }
@@ -102,10 +112,11 @@ impl World {
             records: memory,
             doorbell: Arc::new(LocalDoorbell::new()),
             provider: Arc::new(SimProvider::new(account.clone(), Arc::clone(&clock), latency)),
+            courier: courier(&setting, &clock),
             clock,
             chance: Arc::new(Dice(Mutex::new(fastrand::Rng::with_seed(11)))),
         };
-        let engine = Engine::start(ports, engine_config(setting.lifetime)).await.unwrap();
+        let engine = Engine::start(ports, engine_config(&setting)).await.unwrap();
         let config = DoorsConfig {
             workers: Workers::new(workers(&setting)).unwrap(),
             admin: Some(KeyDigest::of(ADMIN).unwrap()),
@@ -150,6 +161,10 @@ impl World {
         self.ask(&request("POST", path, key, &all, body)).await
     }
 
+    pub(crate) async fn delete(&self, path: &str, key: &str) -> Answer {
+        self.ask(&request("DELETE", path, key, &[], "")).await
+    }
+
     /// A claim on v1.
     pub(crate) async fn claim(&self, sitekey: &str, headers: &[&str]) -> Answer {
         self.post("/v1/solves", WORKER, headers, &turnstile(sitekey)).await
@@ -186,7 +201,15 @@ pub(crate) fn request(method: &str, path: &str, key: &str, headers: &[&str], bod
     format!("{}\r\n\r\n{body}", head.join("\r\n"))
 }
 
-fn engine_config(lifetime: Option<Duration>) -> EngineConfig {
+/// The real one, signing with a key of the tests.
+fn courier(setting: &Setting, clock: &Arc<dyn Clock>) -> Arc<dyn Courier> {
+    let Some(hosts) = &setting.callback_hosts else { return Arc::new(NoCourier) };
+    let secret = Secret::new("whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3");
+    let config = HooksConfig { trusted: hosts.clone(), ..HooksConfig::new(secret) };
+    Arc::new(Hooks::new(config, Arc::clone(clock)).unwrap())
+}
+
+fn engine_config(setting: &Setting) -> EngineConfig {
     let rules =
         ["shop.example.com", "*.corp.example.org", "xn--bcher-kva.example", "api.example.net:8443"];
     let sites = rules.map(|rule| Site {
@@ -206,7 +229,10 @@ fn engine_config(lifetime: Option<Duration>) -> EngineConfig {
     EngineConfig {
         sites: Arc::new(Sites::new(sites.into(), Some("tests of the doors".into()))),
         polling: Arc::new(polling),
-        shelf_lives: lifetime
+        slots: Slots::Fixed(setting.slots),
+        deadline: setting.deadline,
+        shelf_lives: setting
+            .lifetime
             .map(|life| (Kind::Turnstile, ShelfLife::new(life, Duration::ZERO).unwrap()))
             .into_iter()
             .collect(),
@@ -221,6 +247,7 @@ fn workers(setting: &Setting) -> Vec<Worker> {
         name: WorkerName::new(name).unwrap(),
         key: KeyDigest::of(key).unwrap(),
         project: Project::new("tests").unwrap(),
+        priority: 1,
         allowance: setting.allowance,
         rate: setting.rate.map(|rate| rate.parse().unwrap()),
         narrowing: None,

@@ -1,0 +1,140 @@
+//! What callers are told while claims wait: how long it takes, that it cannot be in time, and what is wrong.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use simulator::{Call, Fault, Planned};
+use tokio::time::sleep;
+
+use crate::{
+    client::Answer,
+    world::{Setting, WORKER, World, turnstile},
+};
+
+const PAGE: &str = "https%3A%2F%2Fshop.example.com%2F";
+
+async fn one_slot() -> World {
+    World::with(Setting { slots: 1, ..Setting::default() }).await
+}
+
+/// Takes the only slot and keeps it.
+async fn take_the_slot(world: &World) {
+    world.claim("never-ready-1", &[]).await;
+    for _ in 0..200 {
+        if world.paid() > 0 {
+            return;
+        }
+        sleep(Duration::from_millis(10)).await;
+    }
+    panic!("the slot was not taken");
+}
+
+/// Claims that wait behind it, in the order they came in.
+async fn queue(world: &World, count: usize) -> Vec<String> {
+    let mut ids = Vec::new();
+    for n in 0..count {
+        ids.push(world.claim(&format!("0x{n:03}"), &[]).await.text("id"));
+        // Places in the queue go by milliseconds.
+        sleep(Duration::from_millis(2)).await;
+    }
+    for _ in 0..200 {
+        if world.engine.health().queued >= count {
+            return ids;
+        }
+        sleep(Duration::from_millis(10)).await;
+    }
+    panic!("the queue is not {count} long: {:?}", world.engine.health());
+}
+
+fn eta(answer: &Answer) -> u64 {
+    let eta = answer.json()["eta_s"].as_u64().unwrap_or_else(|| panic!("{answer:?}"));
+    assert_eq!(answer.header("retry-after"), Some(eta.to_string().as_str()), "the same number");
+    assert!(eta >= 1);
+    eta
+}
+
+#[tokio::test]
+async fn the_estimate_grows_with_the_queue() {
+    let world = one_slot().await;
+    take_the_slot(&world).await;
+    let ids = queue(&world, 8).await;
+    let paths: Vec<_> = ids.iter().map(|id| format!("/v1/solves/{id}")).collect();
+    let waiting = join_all(paths.iter().map(|path| world.get(path, WORKER))).await;
+    let etas: Vec<_> = waiting.iter().map(eta).collect();
+    assert!(etas.windows(2).all(|pair| pair[0] <= pair[1]), "{etas:?}");
+    assert!(etas[7] >= etas[0] + 7, "eight rounds of some seconds: {etas:?}");
+    let told_at_once = world.claim("0xlast", &[]).await;
+    assert!(eta(&told_at_once) >= etas[7], "{told_at_once:?} after {etas:?}");
+}
+
+#[tokio::test]
+async fn a_claim_that_cannot_be_in_time_is_told_at_once() {
+    let world = one_slot().await;
+    for n in 0..20 {
+        world.claim(&format!("0x{n}"), &["Prefer: wait=10"]).await;
+    }
+    take_the_slot(&world).await;
+    queue(&world, 40).await;
+    let paid = world.paid();
+    let hurried = turnstile("0xhurried").replacen('{', r#"{"deadline_s":1,"#, 1);
+    let answer = world.post("/v1/solves", WORKER, &[], &hurried).await;
+    assert_eq!((answer.status, answer.text("code").as_str()), (429, "cannot_meet_deadline"));
+    let wait: u64 = answer.header("retry-after").unwrap().parse().unwrap();
+    assert!((1..60).contains(&wait), "{wait}");
+    assert!(answer.text("detail").contains("give it more time"), "{answer:?}");
+    let patient = world.claim("0xpatient", &[]).await;
+    assert_eq!(patient.status, 202, "three minutes are enough");
+    assert_eq!(world.paid(), paid);
+}
+
+#[tokio::test]
+async fn the_compat_door_says_no_slot_when_the_time_is_too_short() {
+    let setting = Setting {
+        slots: 1,
+        deadline: Duration::from_millis(700),
+        solving: Duration::from_millis(30),
+        ..Setting::default()
+    };
+    let world = World::with(setting).await;
+    for n in 0..20 {
+        world.claim(&format!("0x{n}"), &["Prefer: wait=10"]).await;
+    }
+    let patient = |n: usize| turnstile(&format!("0xq{n}")).replacen('{', r#"{"deadline_s":60,"#, 1);
+    let never = turnstile("never-ready-1").replacen('{', r#"{"deadline_s":60,"#, 1);
+    world.post("/v1/solves", WORKER, &[], &never).await;
+    for n in 0..40 {
+        world.post("/v1/solves", WORKER, &[], &patient(n)).await;
+    }
+    sleep(Duration::from_millis(100)).await;
+    let target = format!("/in.php?key={WORKER}&method=turnstile&sitekey=0x4A&pageurl={PAGE}");
+    assert_eq!(world.php(&target).await.body, "ERROR_NO_SLOT_AVAILABLE");
+}
+
+#[tokio::test]
+async fn both_breakers_are_told_by_readyz_and_claims_are_still_taken() {
+    let world = World::open().await;
+    take_the_slot(&world).await;
+    world.account.plan(Planned::next(Call::Submit, Fault::Unreachable).times(1000));
+    let sitekeys: Vec<_> = (0..12).map(|n| format!("0x{n}")).collect();
+    join_all(sitekeys.iter().map(|sitekey| world.claim(sitekey, &[]))).await;
+    let ready = until_told(&world, "provider trouble PROVIDER_AWAY, next probe at").await;
+    assert_eq!(ready.json()["troubles"].as_array().unwrap().len(), 1);
+    world.account.plan(Planned::next(Call::Poll, Fault::wrong_key()));
+    let ready = until_told(&world, "account trouble ERROR_KEY_DOES_NOT_EXIST").await;
+    assert_eq!((ready.status, ready.text("state").as_str()), (200, "degraded"));
+    assert_eq!(ready.json()["troubles"].as_array().unwrap().len(), 2, "{ready:?}");
+    let page = world.get("/", "").await.body;
+    assert!(page.contains("account trouble") && page.contains("provider trouble"), "{page}");
+    assert_eq!(world.claim("0x4A", &[]).await.status, 202);
+}
+
+async fn until_told(world: &World, trouble: &str) -> Answer {
+    for _ in 0..400 {
+        let ready = world.get("/readyz", "").await;
+        if ready.body.contains(trouble) {
+            return ready;
+        }
+        sleep(Duration::from_millis(10)).await;
+    }
+    panic!("never told: {trouble}");
+}
