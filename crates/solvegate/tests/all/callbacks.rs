@@ -178,7 +178,7 @@ async fn a_failure_is_told_too_and_trouble_goes_to_the_operator() {
     let sim = Sim::start(dir.path(), &["--solve-time", "200ms"]);
     let (receiver, operator) = (Receiver::start().await, Receiver::start().await);
     let more = format!(
-        "secret = \"whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD\"\n[alerts]\nurl = \"{}\"\ndead_letters = 1\n",
+        "secret = \"whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD\"\n[alerts]\nurl = \"{}\"\n",
         operator.url()
     );
     let mut settings = naming(&receiver, &more);
@@ -186,7 +186,7 @@ async fn a_failure_is_told_too_and_trouble_goes_to_the_operator() {
     settings.more = settings.more.replace(&format!("[\"{}\"]", receiver.address), &hosts);
     let gateway = Gateway::with(dir.path(), &sim, &settings);
     sim.fault_submit(json!({ "code": "ERROR_PAGEURL" }), false).await;
-    gateway.solve(challenge(&receiver.url()), None).await;
+    gateway.solve(challenge(&receiver.url()), Some("one")).await;
     let told = receiver.first().await;
     assert!(told.is_signed_with("whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD"), "{}", told.head);
     let notice = told.json();
@@ -194,9 +194,15 @@ async fn a_failure_is_told_too_and_trouble_goes_to_the_operator() {
         (&notice["type"], &notice["data"]["code"]),
         (&json!("solve.failed"), &json!("ERROR_PAGEURL"))
     );
+    sim.fault_submit(json!({ "code": "ERROR_KEY_DOES_NOT_EXIST" }), false).await;
+    let call =
+        Call::post("/v1/solves", challenge(&receiver.url())).header("idempotency-key", "two");
+    gateway.ask(&call).await;
     let alert = operator.first().await;
     assert!(alert.is_signed_with("whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD"), "{}", alert.head);
-    assert!(alert.json()["type"].as_str().unwrap().starts_with("alert."), "{}", alert.json());
+    let notice = alert.json();
+    let expected = (&json!("alert.account"), &json!("ERROR_KEY_DOES_NOT_EXIST"));
+    assert_eq!((&notice["type"], &notice["data"]["about"]), expected, "{notice}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

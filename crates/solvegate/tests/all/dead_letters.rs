@@ -37,17 +37,18 @@ impl Letters {
         let gateway = Gateway::start(dir.path(), &sim);
         let refused = json!({ "code": "ERROR_PAGEURL" });
         sim.fault(json!({ "on": "submit", "fault": refused, "times": 3 })).await;
-        for n in 0..3 {
-            let key = format!("order-{n}");
-            let reply = gateway.solve(challenge("shop.example.com"), Some(&key)).await;
-            assert_eq!(reply.body["code"], "ERROR_PAGEURL", "{}", reply.body);
+        let mut equal = challenge("shop.example.com");
+        equal["fresh"] = json!(true);
+        for _ in 0..3 {
+            let reply = gateway.solve(equal.clone(), None).await;
+            assert_eq!(reply.body["provider_code"], "ERROR_PAGEURL", "{}", reply.body);
         }
         sim.fault(json!({ "on": "submit", "fault": "unsolvable", "times": 3 })).await;
         let call = Call::post("/v1/solves", challenge("careful.example.com"))
             .header("prefer", "wait=30")
             .waiting(Duration::from_secs(30));
         let reply = gateway.ask_as_two(&call).await;
-        assert_eq!(reply.body["code"], "ERROR_CAPTCHA_UNSOLVABLE", "{}", reply.body);
+        assert_eq!(reply.body["provider_code"], "ERROR_CAPTCHA_UNSOLVABLE", "{}", reply.body);
         Self { dir, sim, gateway }
     }
 
@@ -165,8 +166,10 @@ async fn equal_letters_are_revived_at_the_wanted_rate_and_paid_for_once() {
     let shown = letters.shown(&ids[0]);
     assert_eq!(shown["closed"]["how"], "revived", "{shown}");
     assert!(shown["closed"]["claim"].is_string(), "{shown}");
-    let story = letters.gateway.story(&claim).await;
-    assert!(story.iter().any(|entry| entry["event"] == "revived"), "{story:?}");
+    let story = letters.gateway.story(shown["claims"][0].as_str().unwrap()).await;
+    let revival = story.iter().find(|entry| entry["event"] == "revived").expect("the audit trail");
+    assert_eq!(revival["facts"]["by"], "admin", "{revival}");
+    assert_eq!(revival["facts"]["claim"], shown["closed"]["claim"], "{revival}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

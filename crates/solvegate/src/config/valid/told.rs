@@ -26,7 +26,7 @@ pub struct Callbacks {
 pub struct Alerts {
     /// The operator's address.
     pub url: Secret,
-    /// So many open dead letters are an alert.
+    /// More open dead letters than this are told.
     pub dead_letters: u64,
     /// The same trouble is told at most so often.
     pub cooldown: Duration,
