@@ -93,7 +93,7 @@ pub enum ClaimRefusal {
         eta: Duration,
     },
     /// The callback's address is not told anything.
-    #[error("callback_url is refused: {0}")]
+    #[error("callback_url: {0}")]
     Callback(#[from] AddressRefused),
     /// The process is about to stop.
     #[error("the gateway is draining; ask again in a moment")]

@@ -37,6 +37,15 @@ pub(crate) struct Held {
     turn: Option<Turn>,
 }
 
+/// A task at the provider: what this process remembers of it even when it has to ask the store what it holds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sent {
+    /// When it was sent.
+    pub(crate) at: Timestamp,
+    /// The last poll and how many there were.
+    pub(crate) polled: Option<(Timestamp, u32)>,
+}
+
 /// A worker's turn: it is charged with slot time, and settled when the slot is free again.
 #[derive(Clone, Debug)]
 struct Turn {
@@ -323,8 +332,10 @@ impl Driver {
             Then::Unsure => self.unsure = true,
         }
         if !goes_on {
-            self.inner.sent().remove(&step.solve);
             self.end_turn(step.turn);
+            if step.epoch == self.epoch {
+                self.inner.sent().remove(&step.solve);
+            }
         }
     }
 
@@ -343,12 +354,27 @@ impl Driver {
         }
         if leases.len() == LEASE_LIMIT {
             self.lease_at = self.inner.now();
+        } else if afresh {
+            let ours = |id: &SolveId| leases.iter().any(|lease| lease.solve.id == *id);
+            self.inner.sent().retain(|id, _| ours(id));
         }
         for lease in leases {
-            let polls = Held::polls_until_now(&self.inner, &lease.solve);
-            let at = if lease.solve.task.is_some() { self.inner.now() } else { lease.solve.due };
+            let (at, polls) = self.first_look(&lease.solve);
             let held = Held { lease, polls, not_ready: None, slot: false, turn: None };
             self.keep(at, Box::new(held));
+        }
+    }
+
+    /// When a leased solve is looked at, and how often its task was asked for. A task that we ourselves asked for
+    /// just now, before we had to lease it afresh, is not asked for again before its time.
+    fn first_look(&self, solve: &Solve) -> (Timestamp, u32) {
+        let now = self.inner.now();
+        if solve.task.is_none() {
+            return (solve.due, 0);
+        }
+        match self.inner.sent().get(&solve.id).and_then(|sent| sent.polled) {
+            Some((at, polls)) => (now.max(at.plus(self.inner.config.polling.gap(1))), polls),
+            None => (now, Held::polls_until_now(&self.inner, solve)),
         }
     }
 
@@ -383,7 +409,7 @@ impl Driver {
         if out {
             self.inner.places.occupy();
             let sent_at = solve.accepted_at.unwrap_or(solve.opened_at);
-            self.inner.sent().insert(solve.id, sent_at);
+            self.inner.sent().entry(solve.id).or_insert(Sent { at: sent_at, polled: None });
         } else {
             held.turn = None;
         }

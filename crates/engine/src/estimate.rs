@@ -13,8 +13,8 @@ impl Inner {
     /// When the claim's answer can be expected, from now.
     pub(crate) fn eta(&self, claim: &Claim, now: Timestamp) -> Duration {
         let usual = self.health.usual_solve(&claim.kind);
-        let sent_at = claim.solve.and_then(|solve| self.sent().get(&solve).copied());
-        if let Some(sent_at) = sent_at {
+        let sent = claim.solve.and_then(|solve| self.sent().get(&solve).map(|sent| sent.at));
+        if let Some(sent_at) = sent {
             return usual.saturating_sub(now.since(sent_at)).max(LEAST);
         }
         let (ahead, share) = self.queue().ahead(&claim.worker, claim.opened_at);

@@ -107,7 +107,7 @@ impl Engine {
         loop {
             let page = self.records().dead_letters(filter.clone()).await?;
             for letter in &page.items {
-                if self.0.now() >= until {
+                if self.0.now() >= until && !done.items.is_empty() {
                     done.next = filter.from;
                     return Ok(());
                 }

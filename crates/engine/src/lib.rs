@@ -99,8 +99,8 @@ struct Inner {
     places: slots::Places,
     /// What waits for one.
     queue: Mutex<fair::Fair<Box<driver::Held>>>,
-    /// When the tasks at the provider were sent, for estimates.
-    sent: Mutex<BTreeMap<SolveId, Timestamp>>,
+    /// The tasks at the provider, as far as this process has dealt with them.
+    sent: Mutex<BTreeMap<SolveId, driver::Sent>>,
     /// Shares of the slots can change while running.
     priorities: RwLock<BTreeMap<WorkerName, u32>>,
     /// The provider had no slot: ask for its threads.
@@ -214,7 +214,7 @@ impl Inner {
         self.queue.lock().expect("no holder of this lock can panic")
     }
 
-    fn sent(&self) -> MutexGuard<'_, BTreeMap<SolveId, Timestamp>> {
+    fn sent(&self) -> MutexGuard<'_, BTreeMap<SolveId, driver::Sent>> {
         self.sent.lock().expect("no holder of this lock can panic")
     }
 

@@ -24,6 +24,9 @@ pub(crate) async fn poll(inner: Arc<Inner>, mut held: Box<Held>) -> Then {
     };
     // A "not ready" was true some time after the question left: from then on the token can have been made.
     let asked = inner.now();
+    if let Some(sent) = inner.sent().get_mut(&held.lease.solve.id) {
+        sent.polled = Some((asked, held.polls + 1));
+    }
     let polled = inner.ports.provider.poll(&task).await;
     held.polls += 1;
     match read(&inner, &held, task, polled) {

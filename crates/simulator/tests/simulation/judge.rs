@@ -6,10 +6,13 @@ use std::{
 };
 
 use domain::{
+    claim::Claim,
     id::{Nonce, TaskId},
     invariant::Checker,
     ledger::{Entry, Event},
-    ports::Scope,
+    ports::{ClaimFilter, Scope},
+    retry::Class,
+    time::Timestamp,
 };
 use sha2::{Digest, Sha256};
 use simulator::task_of;
@@ -52,6 +55,8 @@ pub(crate) fn judge(traces: &Traces) -> Verdict {
     violations.extend(against_provider(traces, &sums));
     violations.extend(against_workers(traces));
     violations.extend(still_active(traces));
+    violations.extend(against_rules(traces, &entries));
+    violations.extend(callbacks(traces));
     let mut history = Sha256::new();
     for entry in &entries {
         history.update(format!("{entry:?}\n"));
@@ -76,6 +81,95 @@ fn still_active(traces: &Traces) -> Option<String> {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let active = runtime.block_on(traces.backend.records.active(Scope::All, 100)).unwrap();
     (!active.is_empty()).then(|| format!("still under way: {active:?}"))
+}
+
+/// I17, I20, I22, I28 and the uniqueness of revivals, as far as ledger and gateways show them.
+fn against_rules(traces: &Traces, entries: &[Entry]) -> Vec<String> {
+    let mut broken = Vec::new();
+    for life in &traces.lives {
+        broken.extend(too_many_polls(&life.polls.lock().unwrap()));
+    }
+    let table = engine::EngineConfig::default().retry;
+    let mut revived = BTreeSet::new();
+    let mut died = BTreeMap::<_, u32>::new();
+    for entry in entries {
+        match &entry.event {
+            Event::DeadLettered { code } if table.rule(code).class == Class::Account => {
+                broken.push(format!("I28: a dead letter with {code}"));
+            }
+            Event::Revived { claim, .. } if !revived.insert((entry.solve, *claim)) => {
+                broken.push(format!("I19: {:?} was revived twice as {claim}", entry.solve));
+            }
+            Event::Ambiguous { why, .. } if why.as_str().starts_with("holder died") => {
+                *died.entry(entry.solve).or_default() += 1;
+            }
+            Event::Intent { .. } if died.get(&entry.solve).is_some_and(|times| *times > 3) => {
+                broken.push(format!("I20: {:?} was tried again", entry.solve));
+            }
+            _ => {}
+        }
+    }
+    let calm = traces.plan.gateways == 1 && !traces.plan.crashes && !traces.plan.pauses;
+    let most = most_in_flight(entries);
+    if calm && !traces.plan.auto && most > 10 {
+        broken.push(format!("I22: {most} tasks at once with 10 slots"));
+    }
+    broken
+}
+
+/// I17: one gateway asks for a task at most twenty times, and a second apart.
+fn too_many_polls(polls: &[(TaskId, Timestamp)]) -> Vec<String> {
+    let mut seen: BTreeMap<&TaskId, Vec<Timestamp>> = BTreeMap::new();
+    for (task, at) in polls {
+        seen.entry(task).or_default().push(*at);
+    }
+    let mut broken = Vec::new();
+    for (task, times) in seen {
+        if times.len() > 21 {
+            broken.push(format!("I17: task {task} was asked for {} times", times.len()));
+        }
+        let close = |pair: &&[Timestamp]| pair[1].since(pair[0]).as_millis() < 990;
+        if let Some([first, second]) = times.windows(2).find(close) {
+            broken.push(format!("I17: task {task} was asked for at {first} and {second}"));
+        }
+    }
+    broken
+}
+
+fn most_in_flight(entries: &[Entry]) -> usize {
+    let mut out = BTreeSet::new();
+    let mut most = 0;
+    for entry in entries {
+        match &entry.event {
+            Event::Accepted { .. } => drop(out.insert(entry.solve)),
+            Event::Orphaned { by, .. } => drop(out.insert(Some(*by))),
+            Event::TaskOver { .. } | Event::Ready { .. } => drop(out.remove(&entry.solve)),
+            _ => {}
+        }
+        most = most.max(out.len());
+    }
+    most
+}
+
+/// Every end that was to be told was told.
+fn callbacks(traces: &Traces) -> Vec<String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let all = ClaimFilter {
+        scope: Scope::All,
+        sitekey: None,
+        kind: None,
+        state: None,
+        project: None,
+        from: None,
+        limit: usize::MAX,
+    };
+    let claims = runtime.block_on(traces.backend.records.history(all)).unwrap().items;
+    let wanted = claims.iter().filter(|claim| claim.callback_url.is_some());
+    let message = |claim: &Claim| format!("msg_{}_{}", claim.id, claim.state.name());
+    let untold = wanted.filter(|claim| !traces.told.contains(&message(claim)));
+    untold
+        .map(|claim| format!("the end of {} was never told: {:?}", claim.id, claim.state))
+        .collect()
 }
 
 impl Sums {

@@ -1,6 +1,16 @@
 //! What happens to the gateways of a world: crashes, pauses, cuts from the store, jumps of the wall clock.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use domain::{
+    id::WorkerName,
+    ports::{DeadLetterFilter, Scope},
+};
+use engine::{Bulk, Which};
 
 use crate::world::World;
 
@@ -10,14 +20,43 @@ impl World {
         loop {
             self.sleep(Duration::from_millis(rng.u64(300..9_000))).await;
             let i = rng.usize(0..self.gateways.len());
-            match rng.u32(0..4) {
+            match rng.u32(0..5) {
                 0 if self.plan.crashes => self.crash(i, &mut rng).await,
                 1 if self.plan.pauses => self.pause(i, &mut rng),
                 2 if self.plan.cuts => self.cut(i, &mut rng).await,
                 3 if self.plan.jumps => {
                     *self.wall.lock().unwrap() += Duration::from_secs(rng.u64(0..30));
                 }
+                4 if self.plan.callbacks => {
+                    let down = self.receiver.is_down.load(Ordering::SeqCst);
+                    self.receiver.is_down.store(!down, Ordering::SeqCst);
+                }
                 _ => {}
+            }
+        }
+    }
+
+    /// Somebody who looks after dead letters, and is not always careful.
+    pub(crate) async fn operate(self: Arc<Self>) {
+        let mut rng = fastrand::Rng::with_seed(self.plan.seed ^ 0x0B5E_55ED);
+        loop {
+            self.sleep(Duration::from_millis(rng.u64(1_000..40_000))).await;
+            let Some((engine, mut life)) = self.gateway(&mut rng) else { continue };
+            let bulk = Bulk {
+                which: Which::Matching(DeadLetterFilter::open(Scope::All, 100)),
+                by: WorkerName::new("admin").unwrap(),
+                rate: 100,
+                dry_run: false,
+                allowances: BTreeMap::new(),
+            };
+            // The store may be away, the gateway may die: the operator tries again later.
+            tokio::select! {
+                biased;
+                _ = life.changed() => {}
+                _ = engine.revive(&bulk) => {}
+            }
+            if rng.u32(0..8) == 0 {
+                drop(engine.purge(&bulk).await);
             }
         }
     }

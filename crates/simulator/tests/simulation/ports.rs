@@ -118,6 +118,8 @@ pub(crate) enum Bug {
     RenewsTokens,
     /// A poll that failed counts as a task that ended.
     PollFaultEndsTask,
+    /// A callback leaves the outbox when it is tried, not when it is taken.
+    TellsOnce,
 }
 
 /// The shared store as one gateway reaches it.
@@ -274,7 +276,14 @@ impl Store for FarStore {
     }
 
     async fn callbacks(&self, limit: usize, now: Timestamp) -> Result<Vec<Callback>, StoreError> {
-        self.call(self.store.callbacks(limit, now)).await
+        let mut callbacks = self.call(self.store.callbacks(limit, now)).await?;
+        if self.bug == Some(Bug::TellsOnce) {
+            for callback in std::mem::take(&mut callbacks) {
+                self.store.called_back(&callback, now).await?;
+                callbacks.push(callback);
+            }
+        }
+        Ok(callbacks)
     }
 
     async fn called_back(&self, callback: &Callback, now: Timestamp) -> Result<(), StoreError> {

@@ -124,6 +124,11 @@ fn a_renewed_token_is_found() {
 }
 
 #[test]
+fn a_callback_that_is_tried_only_once_is_found() {
+    finds(Bug::TellsOnce);
+}
+
+#[test]
 fn a_poll_fault_that_ends_a_task_is_found() {
     finds(Bug::PollFaultEndsTask);
 }

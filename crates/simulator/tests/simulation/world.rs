@@ -2,7 +2,7 @@
 //! healing, after which everything must have ended.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -13,6 +13,7 @@ use domain::{
     id::{ClaimId, Project, WorkerName},
     money::Money,
     ports::{Clock, Courier, Provider, Scope},
+    secret::Secret,
     site::{PageUrl, Site, Sites},
     solve::AmbiguousPolicy,
     time::Timestamp,
@@ -39,6 +40,12 @@ pub(crate) struct Plan {
     pub(crate) pauses: bool,
     pub(crate) cuts: bool,
     pub(crate) jumps: bool,
+    /// Somebody brings dead letters back, and throws some away.
+    pub(crate) operator: bool,
+    /// Claims want to be told of their end, by a receiver that is down now and then.
+    pub(crate) callbacks: bool,
+    /// The number of slots is learned.
+    pub(crate) auto: bool,
     pub(crate) weather: StoreWeather,
     pub(crate) bug: Option<Bug>,
     pub(crate) policy: AmbiguousPolicy,
@@ -63,6 +70,9 @@ pub(crate) struct Traces {
     pub(crate) account: Account,
     pub(crate) got: Vec<Got>,
     pub(crate) lives: Vec<Arc<Life>>,
+    /// Messages the receiver took.
+    pub(crate) told: BTreeSet<String>,
+    pub(crate) plan: Plan,
     /// How much older a token may get between a gateway's decision and the worker's hand: a paused process hands over
     /// when it wakes, and replicas' clocks may differ by as much as the wall clock jumped.
     pub(crate) slack: Duration,
@@ -114,6 +124,9 @@ impl Plan {
             pauses: rng.bool(),
             cuts: rng.bool(),
             jumps: rng.bool(),
+            operator: rng.bool(),
+            callbacks: rng.bool(),
+            auto: rng.u32(0..3) == 0,
             weather,
             bug: None,
             policy: if rng.u32(0..4) == 0 {
@@ -142,7 +155,9 @@ impl World {
     fn new(plan: Plan) -> Arc<Self> {
         let start = tokio::time::Instant::now();
         let mut behaviour = BehaviourConfig::new(plan.seed);
-        behaviour.threads = Some(40);
+        // With learned slots the provider has few enough to be felt.
+        behaviour.threads = Some(if plan.auto { 6 } else { 40 });
+        behaviour.captchaai = plan.auto && plan.seed.is_multiple_of(2);
         let account = Account::new(behaviour);
         if plan.faults {
             // A provider that names another's task instead of a new one lies beyond what a gateway can see.
@@ -186,6 +201,9 @@ impl World {
         }
         let mut nemesis = tokio::task::JoinSet::new();
         nemesis.spawn(Arc::clone(&self).nemesis());
+        if self.plan.operator {
+            nemesis.spawn(Arc::clone(&self).operate());
+        }
         while everybody.join_next().await.is_some() {}
         nemesis.abort_all();
         self.heal().await;
@@ -195,6 +213,7 @@ impl World {
     /// All faults off; enough time for every lease, deadline and harvest to end.
     async fn heal(&self) {
         self.account.faults(FaultPlan::clear);
+        self.receiver.is_down.store(false, std::sync::atomic::Ordering::SeqCst);
         self.account.with(|behaviour| behaviour.set_balance(Money::from_micros(1_000_000_000)));
         for i in 0..self.gateways.len() {
             let gate = Arc::clone(&self.gateways[i].lock().unwrap().gate);
@@ -218,6 +237,8 @@ impl World {
             account: self.account.clone(),
             got: self.got.lock().unwrap().clone(),
             lives: self.lives.lock().unwrap().clone(),
+            told: self.receiver.got.lock().unwrap().iter().map(|(id, _)| id.clone()).collect(),
+            plan: self.plan,
             crashes: *self.crashes.lock().unwrap(),
         }
     }
@@ -311,14 +332,17 @@ impl World {
                 min_gap: second,
                 most: 20,
             }),
-            slots: SLOTS,
+            slots: if self.plan.auto { Slots::Auto } else { SLOTS },
             prices: BTreeMap::from([(Kind::Turnstile, Money::from_micros(1000))]),
             ..EngineConfig::default()
         }
     }
 
     /// A living gateway's engine, and what tells of its death.
-    fn gateway(&self, rng: &mut fastrand::Rng) -> Option<(Engine, watch::Receiver<u64>)> {
+    pub(crate) fn gateway(
+        &self,
+        rng: &mut fastrand::Rng,
+    ) -> Option<(Engine, watch::Receiver<u64>)> {
         let gateway = self.gateways[rng.usize(0..self.gateways.len())].lock().unwrap();
         let life = gateway.life.subscribe();
         gateway.engine.clone().map(|engine| (engine, life))
@@ -389,7 +413,11 @@ impl World {
 
     /// One try; `true` when nothing is left to do.
     async fn ask(&self, engine: &Engine, work: &Work, mood: Mood) -> bool {
-        let Ok(admitted) = engine.claim(work.ask(mood.whim == 0)).await else { return false };
+        let mut ask = work.ask(mood.whim == 0);
+        if self.plan.callbacks && mood.whim % 2 == 1 {
+            ask.callback_url = Some(Secret::new("https://hooks.example.com/"));
+        }
+        let Ok(admitted) = engine.claim(ask).await else { return false };
         let id = match admitted.outcome {
             Outcome::Waiting { claim, .. } => claim.id,
             Outcome::Served { claim, .. } => return self.take(work, claim),
