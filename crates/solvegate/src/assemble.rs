@@ -17,7 +17,7 @@ use upstream::{Hooks, HooksConfig, Upstream, UpstreamConfig};
 use crate::{
     chance::SystemChance,
     clock::SystemClock,
-    config::{Config, Service, Worker},
+    config::{Alerts, Config, Service, Worker},
     exit::{Exit, Failure},
     keys,
 };
@@ -58,6 +58,9 @@ impl Assembled {
         let chance = Arc::new(SystemChance::start().map_err(Failure::of(Exit::Failed))?);
         let (provider, sim) = open_upstream(config, &clock, &chance).await?;
         let courier = open_courier(config, &clock, &chance)?;
+        if let Some(alerts) = config.alerts.as_ref().filter(|_| purpose == Purpose::Solving) {
+            check_alerts(&*courier, alerts).await;
+        }
         let mut settings = engine_config(config);
         if purpose == Purpose::Reading {
             settings.slots = Slots::Fixed(0);
@@ -149,6 +152,13 @@ fn open_courier(
         HooksConfig { trusted: config.callbacks.hosts.clone(), ..HooksConfig::new(secret) };
     let hooks = Hooks::new(wanted, Arc::clone(clock)).map_err(Failure::of(Exit::Usage))?;
     Ok(Arc::new(hooks))
+}
+
+/// An address that cannot be told is noticed at start rather than at the first trouble. It may only be away for now.
+async fn check_alerts(courier: &dyn Courier, alerts: &Alerts) {
+    if let Err(why) = courier.check(alerts.url.expose()).await {
+        tracing::warn!(%why, "alerts cannot be told; check [alerts] url");
+    }
 }
 
 fn engine_config(config: &Config) -> EngineConfig {

@@ -172,7 +172,7 @@ fn show_revived(args: &ReviveArgs, results: &[Value]) -> Result<(), Failure> {
     let told: Vec<String> =
         counts.iter().map(|(name, count)| format!("{count} {}", name.replace('_', " "))).collect();
     let told = if told.is_empty() { "none".into() } else { told.join(", ") };
-    output::line(format_args!("{} dead letters: {told}", results.len()))?;
+    output::line(format_args!("{}: {told}", letters(results.len())))?;
     let opened = results.iter().any(|result| result_of(result) == "opened");
     if opened && args.whom.server.is_none() {
         output::line(format_args!("they wait for a running gateway: solvegate serve"))?;
@@ -185,9 +185,17 @@ fn verdict(results: &[Value]) -> Result<(), Failure> {
     let count = |name| results.iter().filter(|result| result_of(result) == name).count();
     match (count("unknown"), count("refused")) {
         (0, 0) => Ok(()),
-        (0, refused) => Err(Failure::new(Exit::Refused, format!("{refused} were refused"))),
-        (unknown, _) => Err(Failure::new(Exit::Failed, format!("{unknown} are not there"))),
+        (0, refused) => Err(Failure::new(Exit::Refused, format!("refused: {}", letters(refused)))),
+        (unknown, _) => Err(not_there(unknown)),
     }
+}
+
+fn letters(count: usize) -> String {
+    if count == 1 { "1 dead letter".into() } else { format!("{count} dead letters") }
+}
+
+fn not_there(count: usize) -> Failure {
+    Failure::new(Exit::Failed, format!("not there: {}", letters(count)))
 }
 
 // --- purge ---
@@ -216,7 +224,7 @@ async fn purge(context: &Context, args: &PurgeArgs) -> Result<(), Failure> {
     worked?;
     match unknown.len() {
         0 => Ok(()),
-        unknown => Err(Failure::new(Exit::Failed, format!("{unknown} are not there"))),
+        unknown => Err(not_there(unknown)),
     }
 }
 
@@ -280,5 +288,5 @@ fn show_purged(args: &PurgeArgs, purged: u64, unknown: &[String]) -> Result<(), 
         output::line(format_args!("{id} is not there"))?;
     }
     let verb = if args.dry_run { "would be purged" } else { "purged" };
-    output::line(format_args!("{purged} dead letters {verb}"))
+    output::line(format_args!("{verb}: {}", letters(usize::try_from(purged).unwrap_or(usize::MAX))))
 }

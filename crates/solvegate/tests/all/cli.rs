@@ -119,8 +119,16 @@ fn what_is_wrong_is_said_with_the_way_out_and_a_stable_exit_code() {
     )
     .unwrap();
     fs::write(dir.path().join("unsigned.toml"), "[callbacks]\nhosts = [\"a/b\"]\n").unwrap();
+    fs::write(dir.path().join("slots.toml"), "[upstream]\nslots = 0\n").unwrap();
+    fs::write(
+        dir.path().join("greedy.toml"),
+        "[[worker]]\nname = \"a\"\nkey = \"env:K\"\npriority = 101\n",
+    )
+    .unwrap();
     let commands = [
         "serve --config typo.toml",
+        "serve --config slots.toml",
+        "serve --config greedy.toml",
         "serve --config open.toml",
         "serve --config missing.toml",
         "serve --store redis://somewhere",
@@ -144,7 +152,8 @@ fn what_is_wrong_is_said_with_the_way_out_and_a_stable_exit_code() {
         "dead-letters revive --all --store memory:",
         "frobnicate",
     ];
-    matches_golden("trouble.txt", &transcript(dir.path(), &commands, &[]));
+    let environment = [("K", WORKER)];
+    matches_golden("trouble.txt", &transcript(dir.path(), &commands, &environment));
 }
 
 #[test]

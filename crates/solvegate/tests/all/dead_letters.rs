@@ -196,7 +196,7 @@ async fn letters_are_purged_by_name_or_filter_and_only_by_the_admin() {
     let letters = Letters::make().await;
     let ids = letters.ids("--code ERROR_PAGEURL");
     let (code, text) = letters.command("purge --code ERROR_PAGEURL --dry-run");
-    assert!(code == 0 && text.contains("3 dead letters would be purged"), "{text}");
+    assert!(code == 0 && text.contains("would be purged: 3 dead letters"), "{text}");
     let environment = [("SOLVEGATE_SERVER", &*letters.gateway.base), ("SOLVEGATE_KEY", WORKER)];
     for command in ["purge --all", "revive --all"] {
         let (code, text) = dead_letters(letters.dir(), command, &environment);
@@ -204,11 +204,11 @@ async fn letters_are_purged_by_name_or_filter_and_only_by_the_admin() {
     }
     assert_eq!(letters.ids("").len(), 4);
     let (code, text) = letters.command(&format!("purge {}", ids[0]));
-    assert!(code == 0 && text.contains("1 dead letters purged"), "{text}");
+    assert!(code == 0 && text.contains("purged: 1 dead letter"), "{text}");
     let (code, text) = letters.command(&format!("purge {} {}", ids[0], ids[1]));
     assert!(code == 1 && text.contains(&format!("{} is not there", ids[0])), "{text}");
     let (code, text) = letters.command("purge --worker one");
-    assert!(code == 0 && text.contains("1 dead letters purged"), "{text}");
+    assert!(code == 0 && text.contains("purged: 1 dead letter"), "{text}");
     assert_eq!(letters.json("purge --all")["purged"], 1);
     assert_eq!(letters.ids("--closed"), Vec::<String>::new());
     let (code, text) = letters.command(&format!("show {}", ids[0]));

@@ -51,7 +51,7 @@ async fn callers_in_flight_get_their_tokens_and_new_claims_are_refused() {
 async fn what_was_not_submitted_waits_for_the_next_start_and_is_paid_once() {
     let dir = tempfile::tempdir().unwrap();
     let sim = Sim::start(dir.path(), &["--solve-time", "1s"]);
-    let few = Settings { slots: 5, ..Settings::default() };
+    let few = Settings { slots: "5", ..Settings::default() };
     let mut ids = Vec::new();
     for n in 0..3 {
         let mut gateway = Gateway::with(dir.path(), &sim, &few);

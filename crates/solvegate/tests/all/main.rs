@@ -15,4 +15,5 @@ mod faults;
 mod readme;
 mod retry_table;
 mod secrets;
+mod slots;
 mod slow;

@@ -27,8 +27,8 @@ pub(crate) struct Settings {
     pub(crate) top: String,
     /// At the end of the file: sections of their own.
     pub(crate) more: String,
-    /// `[upstream] slots`.
-    pub(crate) slots: u32,
+    /// `[upstream] slots`, as it is written.
+    pub(crate) slots: &'static str,
     /// `[polling]` first and interval, in milliseconds.
     pub(crate) poll_ms: u32,
     /// `--log`.
@@ -46,7 +46,7 @@ pub(crate) struct Gateway {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { top: String::new(), more: String::new(), slots: 1000, poll_ms: 200, log: "info" }
+        Self { top: String::new(), more: String::new(), slots: "1000", poll_ms: 200, log: "info" }
     }
 }
 

@@ -1,0 +1,62 @@
+//! Slots of the account and shares of the workers, by the real binary.
+
+use std::{fs, time::Duration};
+
+use futures_util::future::join_all;
+use http::StatusCode;
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use simulator::Ledger;
+use solvegate::client::Call;
+
+use crate::support::{Gateway, Settings, Sim, eventually};
+
+fn body() -> Value {
+    json!({ "kind": "turnstile", "sitekey": "0x4A", "pageurl": "https://shop.example.com/" })
+}
+
+/// The most tasks that were unsolved at one time.
+fn most_at_once(ledger: &Ledger) -> usize {
+    let under_way = |at| {
+        let is_open = |ready_at| at < ready_at;
+        ledger.accepted.iter().filter(|t| t.at <= at && t.ready_at.is_none_or(is_open)).count()
+    };
+    ledger.accepted.iter().map(|task| under_way(task.at)).max().unwrap_or(0)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_auto_the_accounts_threads_are_used_and_never_exceeded() {
+    let dir = tempfile::tempdir().unwrap();
+    let sim = Sim::start(dir.path(), &["--captchaai", "--threads", "3", "--solve-time", "300ms"]);
+    let auto = Settings { slots: "\"auto\"", poll_ms: 100, ..Settings::default() };
+    let gateway = Gateway::with(dir.path(), &sim, &auto);
+    let keys: Vec<String> = (0..15).map(|n| format!("key-{n}")).collect();
+    let answers = join_all(keys.iter().map(|key| gateway.solve(body(), Some(key)))).await;
+    assert!(answers.iter().all(|answer| answer.status == StatusCode::OK));
+    let ledger = sim.ledger().await;
+    assert_eq!((ledger.accepted.len(), most_at_once(&ledger)), (15, 3));
+    let letters = gateway.ask_as_admin(&Call::get("/v1/dead-letters?closed=true")).await;
+    assert_eq!(letters.body["items"], json!([]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_workers_priority_is_shown_and_reloaded() {
+    let dir = tempfile::tempdir().unwrap();
+    let sim = Sim::start(dir.path(), &[]);
+    let gateway = Gateway::start(dir.path(), &sim);
+    let priorities = async || {
+        let reply = gateway.ask_as_admin(&Call::get("/v1/workers")).await;
+        let workers = reply.body["items"].as_array().unwrap_or_else(|| panic!("{}", reply.body));
+        workers.iter().map(|worker| worker["priority"].as_u64().unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!(priorities().await, [1, 1]);
+    let file = dir.path().join("solvegate.toml");
+    let text = fs::read_to_string(&file).unwrap();
+    let text = text.replace("project = \"checkout\"", "project = \"checkout\"\npriority = 7");
+    fs::write(&file, text).unwrap();
+    gateway.process.signal(Signal::HUP);
+    eventually("the new shares are in force", Duration::from_secs(10), async || {
+        (priorities().await == [7, 1]).then_some(())
+    })
+    .await;
+}
