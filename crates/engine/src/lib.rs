@@ -26,6 +26,7 @@ mod letters;
 mod outbox;
 mod pace;
 mod poll;
+mod polling;
 mod settle;
 mod slots;
 mod submit;
@@ -50,10 +51,11 @@ use futures_util::FutureExt;
 
 pub use admit::{Admitted, Ask, ClaimRefusal};
 pub use alerts::Alerts;
-pub use config::{EngineConfig, FixedPolling, Polling};
+pub use config::EngineConfig;
 pub use fetch::{Explained, FetchRefusal, Outcome};
 pub use health::Health;
 pub use letters::{Bulk, BulkDone, Revived, Which};
+pub use polling::{FixedPolling, Polling};
 pub use slots::Slots;
 pub use tasks::Tasks;
 
