@@ -5,7 +5,7 @@
 use std::{collections::BTreeMap, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use domain::{
-    id::{SolveId, WorkerName},
+    id::SolveId,
     lease::Lease,
     ports::{LeaseAsk, StoreError},
     solve::{AMBIGUOUS_WAIT, Fact, Origin, Solve, Stage},
@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 use crate::{
     Inner,
     budget::RetryBudget,
-    fair::{Sort, Waiting},
+    fair::{LaneName, Sort, Waiting},
     keeper,
     pace::Pace,
     poll, submit,
@@ -49,7 +49,7 @@ pub(crate) struct Sent {
 /// A worker's turn: it is charged with slot time, and settled when the slot is free again.
 #[derive(Clone, Debug)]
 struct Turn {
-    worker: WorkerName,
+    lane: LaneName,
     charge: u64,
     since: Timestamp,
 }
@@ -222,14 +222,17 @@ impl Driver {
         let solve = &held.lease.solve;
         let usual = self.inner.health.usual_solve(&solve.kind);
         let waiting = Waiting {
-            worker: solve.worker.clone(),
+            lane: LaneName::of(solve),
             opened_at: solve.opened_at,
             solve: solve.id,
             sort: sort_of(solve),
             charge: u64::try_from(usual.as_millis()).unwrap_or(u64::MAX),
             item: held,
         };
-        let priority = self.inner.priority(&waiting.worker);
+        let priority = match &waiting.lane {
+            LaneName::Worker(worker) => self.inner.priority(worker),
+            LaneName::Revived => 1,
+        };
         self.inner.queue().push(waiting, priority);
     }
 
@@ -274,7 +277,7 @@ impl Driver {
         }
         let mut held = next.item;
         held.slot = true;
-        held.turn = Some(Turn { worker: next.worker, charge: next.charge, since: now });
+        held.turn = Some(Turn { lane: next.lane, charge: next.charge, since: now });
         self.inner.places.take(now);
         self.step(held, true, submit::submit);
     }
@@ -395,7 +398,7 @@ impl Driver {
         let Some(turn) = turn else { return };
         let took = self.inner.now().since(turn.since).as_millis();
         let took = u64::try_from(took).unwrap_or(u64::MAX);
-        self.inner.queue().settle(&turn.worker, turn.charge, took);
+        self.inner.queue().settle(&turn.lane, turn.charge, took);
     }
 
     /// Looks at it again at that time; `true` when it occupies a slot until then.
@@ -443,6 +446,17 @@ impl Driver {
         let may_finish = now < until && self.agenda.values().any(|held| wanted(held));
         let running = if now < until { !self.steps.is_empty() } else { self.submits_running > 0 };
         !running && !may_finish
+    }
+}
+
+impl LaneName {
+    fn of(solve: &Solve) -> Self {
+        match solve.origin {
+            Origin::Revived { .. } => Self::Revived,
+            Origin::Claim(_) | Origin::Orphan(_) | Origin::Refill => {
+                Self::Worker(solve.worker.clone())
+            }
+        }
     }
 }
 

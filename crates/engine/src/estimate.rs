@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use domain::{challenge::Kind, claim::Claim, id::WorkerName, time::Timestamp};
 
-use crate::Inner;
+use crate::{Inner, fair::LaneName};
 
 const LEAST: Duration = Duration::from_secs(1);
 
@@ -17,7 +17,11 @@ impl Inner {
         if let Some(sent_at) = sent {
             return usual.saturating_sub(now.since(sent_at)).max(LEAST);
         }
-        let (ahead, share) = self.queue().ahead(&claim.worker, claim.opened_at);
+        let lane = match claim.revives {
+            Some(_) => LaneName::Revived,
+            None => LaneName::Worker(claim.worker.clone()),
+        };
+        let (ahead, share) = self.queue().ahead(&lane, claim.opened_at);
         let limit = u64::try_from(self.places.limit().max(1)).unwrap_or(1);
         // Solves before it, each taking its time, on the worker's share of the slots.
         let rounds = u64::try_from(ahead).unwrap_or(u64::MAX).saturating_mul(1000);
@@ -48,7 +52,7 @@ impl Inner {
             return now;
         }
         let Some(fastest) = self.health.fastest_solve(kind) else { return now };
-        let (ahead, _) = self.queue().ahead(worker, now);
+        let (ahead, _) = self.queue().ahead(&LaneName::Worker(worker.clone()), now);
         let rounds = 1 + ahead / self.places.limit().max(1);
         now.plus(fastest.saturating_mul(u32::try_from(rounds).unwrap_or(u32::MAX)))
     }

@@ -1,6 +1,7 @@
 //! Who is next: deficit round robin over workers. A worker's share is of slot time, not of turns: a turn is charged with
-//! what solves of the kind usually take and corrected when the task is over. Within a worker the oldest goes first; work
-//! that somebody waits for goes before refills, and retries need leave (budget.rs).
+//! what solves of the kind usually take and corrected when the task is over. Within a lane the oldest goes first; work
+//! that somebody waits for goes before refills, and retries need leave (budget.rs). Dead letters that were brought back
+//! share one lane: thousands of them hold up nobody who waits now, and are not starved either.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -12,17 +13,26 @@ use domain::{
 /// What waits for a slot.
 #[derive(Debug)]
 pub(crate) struct Fair<T> {
-    lanes: BTreeMap<WorkerName, Lane<T>>,
-    /// Workers with something waiting, in the order of their turns.
-    round: VecDeque<WorkerName>,
+    lanes: BTreeMap<LaneName, Lane<T>>,
+    /// Lanes with something waiting, in the order of their turns.
+    round: VecDeque<LaneName>,
+}
+
+/// Whose lane it is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum LaneName {
+    /// A worker's.
+    Worker(WorkerName),
+    /// That of everything revived.
+    Revived,
 }
 
 /// One that waits.
 #[derive(Debug)]
 pub(crate) struct Waiting<T> {
     /// Whose turn it takes.
-    pub(crate) worker: WorkerName,
-    /// Its place among the worker's own.
+    pub(crate) lane: LaneName,
+    /// Its place in the lane.
     pub(crate) opened_at: Timestamp,
     /// Its name.
     pub(crate) solve: SolveId,
@@ -66,11 +76,11 @@ impl<T> Fair<T> {
     }
 
     pub(crate) fn push(&mut self, waiting: Waiting<T>, priority: u32) {
-        let worker = waiting.worker.clone();
-        let lane = self.lanes.entry(worker.clone()).or_insert_with(Lane::new);
+        let name = waiting.lane.clone();
+        let lane = self.lanes.entry(name.clone()).or_insert_with(Lane::new);
         lane.priority = priority.max(1);
         if lane.is_empty() {
-            self.round.push_back(worker);
+            self.round.push_back(name);
         }
         let key = (waiting.opened_at, waiting.solve);
         lane.waiting.entry(waiting.sort).or_default().insert(key, waiting);
@@ -84,16 +94,16 @@ impl<T> Fair<T> {
             return None;
         }
         loop {
-            let worker = self.round.pop_front()?;
-            let Some(lane) = self.lanes.get_mut(&worker) else { continue };
+            let name = self.round.pop_front()?;
+            let Some(lane) = self.lanes.get_mut(&name) else { continue };
             let Some(sort) = lane.next(may_retry, refill_turn) else {
-                self.round.push_back(worker);
+                self.round.push_back(name);
                 continue;
             };
             let charge = lane.charge(sort);
             if lane.deficit < charge {
                 lane.deficit += QUANTUM * i64::from(lane.priority);
-                self.round.push_back(worker);
+                self.round.push_back(name);
                 continue;
             }
             let next = lane.take(sort)?;
@@ -103,21 +113,21 @@ impl<T> Fair<T> {
                 // What is not used is not saved up; what was overdrawn stays owed while tasks are out.
                 lane.deficit = lane.deficit.min(0);
             } else {
-                self.round.push_front(worker);
+                self.round.push_front(name);
             }
             return Some(next);
         }
     }
 
     /// A turn is over and took so long: the difference to its charge is settled.
-    pub(crate) fn settle(&mut self, worker: &WorkerName, charge: u64, took: u64) {
-        let Some(lane) = self.lanes.get_mut(worker) else { return };
+    pub(crate) fn settle(&mut self, name: &LaneName, charge: u64, took: u64) {
+        let Some(lane) = self.lanes.get_mut(name) else { return };
         lane.deficit += signed(charge) - signed(took);
         lane.out = lane.out.saturating_sub(1);
         if lane.is_empty() {
             lane.deficit = lane.deficit.min(0);
             if lane.out == 0 {
-                self.lanes.remove(worker);
+                self.lanes.remove(name);
             }
         }
     }
@@ -137,7 +147,7 @@ impl<T> Fair<T> {
         }
         self.lanes.retain(|_, lane| !lane.is_empty() || lane.out > 0);
         let lanes = &self.lanes;
-        self.round.retain(|worker| lanes.get(worker).is_some_and(|lane| !lane.is_empty()));
+        self.round.retain(|name| lanes.get(name).is_some_and(|lane| !lane.is_empty()));
         removed
     }
 
@@ -152,16 +162,16 @@ impl<T> Fair<T> {
         !self.round.is_empty() && !self.lanes.values().any(others)
     }
 
-    /// How many of the worker's own go before one that was opened then; and its share of the slots, in thousandths.
-    pub(crate) fn ahead(&self, worker: &WorkerName, opened_at: Timestamp) -> (usize, u64) {
+    /// How many in the lane go before one that was opened then; and its share of the slots, in thousandths.
+    pub(crate) fn ahead(&self, name: &LaneName, opened_at: Timestamp) -> (usize, u64) {
         let before = (opened_at, SolveId::from_number(0));
-        let lane = self.lanes.get(worker);
+        let lane = self.lanes.get(name);
         let ahead = lane.map_or(0, |lane| {
             let live = lane.waiting.iter().filter(|(sort, _)| **sort != Sort::Refill);
             live.map(|(_, line)| line.range(..before).count()).sum()
         });
         let own = lane.map_or(1, |lane| u64::from(lane.priority));
-        let busy = self.lanes.iter().filter(|(name, lane)| *name != worker && !lane.is_empty());
+        let busy = self.lanes.iter().filter(|(other, lane)| *other != name && !lane.is_empty());
         let all: u64 = own + busy.map(|(_, lane)| u64::from(lane.priority)).sum::<u64>();
         (ahead, own * 1000 / all)
     }
@@ -220,13 +230,20 @@ fn signed(millis: u64) -> i64 {
 mod tests {
     use super::*;
 
-    fn name(worker: &str) -> WorkerName {
-        WorkerName::new(worker).unwrap()
+    fn name(worker: &str) -> LaneName {
+        LaneName::Worker(WorkerName::new(worker).unwrap())
+    }
+
+    fn shown(name: &LaneName) -> String {
+        match name {
+            LaneName::Worker(worker) => worker.to_string(),
+            LaneName::Revived => "(revived)".into(),
+        }
     }
 
     fn waiting(worker: &str, n: u64, sort: Sort, charge: u64) -> Waiting<u64> {
         Waiting {
-            worker: name(worker),
+            lane: name(worker),
             opened_at: Timestamp::from_millis(n),
             solve: SolveId::from_number(n),
             sort,
@@ -244,9 +261,10 @@ mod tests {
         let mut shares = BTreeMap::new();
         for _ in 0..turns {
             let Some(one) = fair.pop(true) else { break };
-            let took = took(one.worker.as_str());
-            *shares.entry(one.worker.as_str().to_owned()).or_default() += took;
-            fair.settle(&one.worker, one.charge, took);
+            let name = shown(&one.lane);
+            let took = took(&name);
+            *shares.entry(name).or_default() += took;
+            fair.settle(&one.lane, one.charge, took);
         }
         shares
     }
@@ -309,6 +327,20 @@ mod tests {
         assert_eq!(fair.pop(false).unwrap().item, 3, "a refill waits for live work that can go");
         assert_eq!(fair.pop(true).unwrap().item, 1);
         assert_eq!(fair.len(), 0);
+    }
+
+    #[test]
+    fn thousands_of_revived_letters_are_one_lane_among_others() {
+        let mut fair = Fair::new();
+        for n in 0..3000 {
+            let revived = waiting("a", n, Sort::Fresh, 1000);
+            fair.push(Waiting { lane: LaneName::Revived, ..revived }, 1);
+        }
+        for n in 3000..3100 {
+            fair.push(waiting("a", n, Sort::Fresh, 1000), 1);
+        }
+        let shares = shares(&mut fair, 100, |_| 1000);
+        assert!((49_000..=51_000).contains(&shares["a"]), "{shares:?}");
     }
 
     #[test]

@@ -14,7 +14,7 @@ use domain::{
     time::Timestamp,
 };
 
-use crate::{Engine, Inner};
+use crate::{Engine, Inner, Slots};
 
 /// Which letters, by whom, how fast.
 #[derive(Clone, Debug)]
@@ -74,6 +74,10 @@ pub enum Revived {
 const WORK_FOR: Duration = Duration::from_secs(20);
 /// Letters read at once.
 const LOT: usize = 200;
+/// Nobody waits at a revived claim: it may wait its turn for a day.
+const REVIVED_DEADLINE: Duration = Duration::from_secs(24 * 3600);
+/// While the queue is half full nothing more is brought back.
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
 impl Engine {
     /// Brings letters back until the list or the time is at its end.
@@ -107,7 +111,8 @@ impl Engine {
         loop {
             let page = self.records().dead_letters(filter.clone()).await?;
             for letter in &page.items {
-                if self.0.now() >= until && !done.items.is_empty() {
+                let has_room = bulk.dry_run || self.0.has_room(until).await;
+                if !done.items.is_empty() && (!has_room || self.0.now() >= until) {
                     done.next = filter.from;
                     return Ok(());
                 }
@@ -150,6 +155,20 @@ impl Engine {
 }
 
 impl Inner {
+    /// Whether the queue has room for what is brought back, beside those who wait now. Waits for it until then.
+    async fn has_room(&self, until: Timestamp) -> bool {
+        // Without slots nothing is worked on here: another process has the queue.
+        while self.config.slots != Slots::Fixed(0)
+            && self.health.queued() >= self.config.most_queued / 2
+        {
+            if self.now() >= until {
+                return false;
+            }
+            self.ports.clock.sleep_until(self.now().plus(LOOK_AGAIN)).await;
+        }
+        true
+    }
+
     async fn revive_one(&self, bulk: &Bulk, letter: &DeadLetter) -> Result<Revived, StoreError> {
         if let Some(closed) = &letter.closed {
             return Ok(Revived::Closed(closed.how));
@@ -170,7 +189,7 @@ impl Inner {
                 claims: letter.claims.iter().map(|_| ClaimId::draw_beside(chance, like)).collect(),
                 solve: SolveId::draw_beside(chance, like),
                 basis: Arc::clone(&basis),
-                deadline: self.now().plus(self.config.deadline),
+                deadline: self.now().plus(REVIVED_DEADLINE),
                 window: self.config.reuse_window,
                 price: self.config.prices.get(&letter.kind).copied(),
                 allowance: bulk.allowances.get(&letter.worker).copied().unwrap_or_default(),
