@@ -20,6 +20,7 @@ pub mod invariant;
 pub mod lease;
 pub mod ledger;
 pub mod money;
+pub mod pool;
 pub mod ports;
 pub mod retry;
 pub mod secret;
