@@ -9,6 +9,7 @@ use crate::{
     fingerprint::{Fingerprint, KeyHash},
     id::{ClaimId, Project, SolveId, WorkerName},
     money::Money,
+    ports::Feedback,
     retry::Code,
     secret::Secret,
     solve::Policy,
@@ -109,6 +110,8 @@ pub struct Claim {
     pub callback_url: Option<Secret>,
     /// The dead letter it brings back: it is the next generation of that letter's claim.
     pub revives: Option<SolveId>,
+    /// How its token fared, once the worker told.
+    pub report: Option<Feedback>,
 }
 
 /// How a claim is recognised when it comes again.

@@ -28,6 +28,17 @@ pub struct HolderId(u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Nonce(u64);
 
+/// An attempt's full name: of which solve, which one, and under which nonce. A pingback carries it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AttemptName {
+    /// The solve it belongs to.
+    pub solve: SolveId,
+    /// Which of the solve's attempts, from 1.
+    pub attempt: u32,
+    /// The name it was intended under.
+    pub nonce: Nonce,
+}
+
 /// The provider's name for an attempt: opaque, 1–64 printable characters without `|` and `,`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -129,6 +140,13 @@ number_name!(SolveId, "s", "solve id");
 number_name!(HolderId, "h", "holder id");
 number_name!(Nonce, "n", "nonce");
 
+impl BadName {
+    /// The text cannot be a `what`, because of `why`.
+    pub(crate) const fn new(what: &'static str, why: &'static str) -> Self {
+        Self { what, why }
+    }
+}
+
 impl ClaimId {
     /// Draws a name on the shard of another name.
     pub fn draw_beside(chance: &dyn Chance, number: u64) -> Self {
@@ -171,6 +189,14 @@ impl Nonce {
     /// Draws a name for the coming attempt.
     pub fn draw(chance: &dyn Chance) -> Self {
         Self(chance.draw() | 1)
+    }
+}
+
+/// `s123-1-n77`.
+impl fmt::Display for AttemptName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { solve, attempt, nonce } = self;
+        write!(f, "{solve}-{attempt}-{nonce}")
     }
 }
 

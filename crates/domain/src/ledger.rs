@@ -213,6 +213,13 @@ pub enum Event {
         /// How often it was tried.
         tries: u32,
     },
+    /// A pool ordered a token nobody has asked for yet.
+    Ordered {
+        /// Why solving for the page is allowed.
+        basis: String,
+        /// What the pool aims at.
+        target: u32,
+    },
 }
 
 /// Sums over one day, one worker, one project and one kind.
@@ -237,6 +244,8 @@ pub struct Counts {
     pub claims: u64,
     /// Solves opened.
     pub opened: u64,
+    /// Refills ordered by pools.
+    pub ordered: u64,
     /// Attempts the provider accepted.
     pub attempts: u64,
     /// Answers that came.
@@ -274,8 +283,9 @@ pub struct Counts {
 impl Counts {
     /// Adds another sum.
     pub fn add(&mut self, other: &Self) {
-        let fields: [(&mut u64, u64); 16] = [
+        let fields: [(&mut u64, u64); 17] = [
             (&mut self.claims, other.claims),
+            (&mut self.ordered, other.ordered),
             (&mut self.opened, other.opened),
             (&mut self.attempts, other.attempts),
             (&mut self.solved, other.solved),

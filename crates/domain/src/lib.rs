@@ -5,7 +5,7 @@
 //! - [`claim`], [`solve`], [`attempt`], [`token`]: what a caller wants, our effort, what we pay for, what comes back
 //! - [`lease`]: who may move a solve; [`retry`]: what a failure means; [`dead_letter`]: what we gave up on
 //! - [`ledger`], [`money`]: every decision and fact, and what it cost; [`invariant`]: what must always hold
-//! - [`callback`]: what is told to others outside of any request
+//! - [`pool`]: standing orders, and how much they may waste; [`callback`]: what is told to others outside of any request
 //! - [`site`]: which pages may be solved for; [`time`], [`id`], [`secret`]: small values
 //! - [`ports`]: what the engine asks of the outside
 

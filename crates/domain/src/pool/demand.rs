@@ -53,6 +53,10 @@ pub struct Target {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Why {
+    /// The level is fixed.
+    Fixed,
+    /// Demand was announced.
+    Expected,
     /// Nothing is asked for.
     NoDemand,
     /// Enough that nearly every claim finds a token.
@@ -98,6 +102,8 @@ impl Why {
     /// The reason, for people.
     pub fn text(&self) -> &'static str {
         match self {
+            Self::Fixed => "the level is fixed",
+            Self::Expected => "demand was announced",
             Self::NoDemand => "nothing is asked for",
             Self::HitTarget => "nearly every claim finds a token",
             Self::WasteLimit => "more would expire unused",

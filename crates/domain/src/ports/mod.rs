@@ -12,12 +12,12 @@ pub use chance::Chance;
 pub use clock::Clock;
 pub use courier::{AddressRefused, Courier, NoCourier, NotTold, Parcel};
 pub use doorbell::{Doorbell, Ear};
-pub use provider::{Fault, Feedback, Poll, Polled, Provider, Submission, Threads};
+pub use provider::{BatchRefused, Fault, Feedback, Poll, Polled, Provider, Submission, Threads};
 pub use records::{
-    ActiveSolve, ClaimFilter, Cursor, DaySpending, DeadLetterFilter, Paged, Records, Scope, Spent,
-    StockLevel, TotalsAsk,
+    ActiveSolve, ClaimFilter, Cursor, DaySpending, DeadLetterFilter, LearnedMargin, Paged,
+    PoolState, Records, Scope, Spent, StockLevel, TotalsAsk,
 };
 pub use store::{
-    BoxError, LeaseAsk, Note, Revival, Revive, Settled, Store, StoreError, SweepAsk, Swept,
-    Withdrawal,
+    BoxError, LeaseAsk, Note, Refill, Refilled, Revival, Revive, Settled, Store, StoreError,
+    SweepAsk, Swept, Withdrawal,
 };

@@ -3,10 +3,11 @@
 use std::{fmt, time::Duration};
 
 use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
 
 use crate::{
     challenge::Challenge,
-    id::{Nonce, TaskId},
+    id::{AttemptName, TaskId},
     money::Money,
     retry::Code,
     token::Answer,
@@ -15,11 +16,15 @@ use crate::{
 /// The paid service.
 #[async_trait]
 pub trait Provider: fmt::Debug + Send + Sync + 'static {
-    /// Submits once. Never repeats itself: a lost reply is the caller's to decide about.
-    async fn submit(&self, challenge: &Challenge, nonce: Nonce) -> Submission;
+    /// Submits once. Never repeats itself: a lost reply is the caller's to decide about. A provider that calls back
+    /// does so under the attempt's name.
+    async fn submit(&self, challenge: &Challenge, attempt: AttemptName) -> Submission;
 
     /// Asks once for a task's answer.
     async fn poll(&self, task: &TaskId) -> Polled;
+
+    /// Asks once for the answers of several tasks; they come in the order of the tasks, without prices and extras.
+    async fn poll_many(&self, tasks: &[TaskId]) -> Result<Vec<Polled>, BatchRefused>;
 
     /// Tells how a token fared.
     async fn report(&self, task: &TaskId, feedback: Feedback) -> Result<(), Fault>;
@@ -71,6 +76,17 @@ pub enum Poll {
     Fault(Fault),
 }
 
+/// Why a question about several tasks brought nothing. Says nothing about any of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BatchRefused {
+    /// The provider does not take such questions: worth remembering.
+    Unsupported,
+    /// This reply cannot be taken apart, for one because an answer contains `|`: ask for each task by itself.
+    Garbled,
+    /// As for any other question.
+    Fault(Fault),
+}
+
 /// The provider could not be reached or understood. Says nothing about any task.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{why}")]
@@ -84,7 +100,8 @@ pub struct Fault {
 }
 
 /// How a token fared at the site.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Feedback {
     /// It was taken.
     Good,

@@ -1,6 +1,6 @@
 //! Readings for people: dashboard, statistics, command line. May lag; never used to decide.
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
@@ -13,6 +13,7 @@ use crate::{
     id::{ClaimId, Project, SolveId, WorkerName},
     ledger::{Entry, Total},
     money::Money,
+    pool::Pool,
     retry::Code,
     solve::Stage,
     time::{Day, Timestamp},
@@ -47,6 +48,12 @@ pub trait Records: fmt::Debug + Send + Sync + 'static {
 
     /// What the day has used up of its budgets.
     async fn spending(&self, day: Day) -> Result<DaySpending, StoreError>;
+
+    /// Pools and what they have.
+    async fn pools(&self, now: Timestamp) -> Result<Vec<PoolState>, StoreError>;
+
+    /// What was learned about how early tokens have to be used.
+    async fn margins(&self) -> Result<Vec<LearnedMargin>, StoreError>;
 
     /// Unassigned tokens by fingerprint.
     async fn stock_levels(&self, now: Timestamp) -> Result<Vec<StockLevel>, StoreError>;
@@ -175,6 +182,34 @@ pub struct ActiveSolve {
     pub due: Timestamp,
     /// The last thing that went wrong.
     pub last_code: Option<Code>,
+}
+
+/// A pool and what it has.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PoolState {
+    /// The pool.
+    pub pool: Pool,
+    /// Until when each token in stock is handed out, soonest first.
+    pub stock: Vec<Timestamp>,
+    /// Solves under way that nobody waits for: orders, and what was left behind.
+    pub coming: usize,
+    /// Claims that wait.
+    pub waiting: usize,
+}
+
+/// How much earlier than usual tokens of a kind have to be used at a site.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LearnedMargin {
+    /// The site.
+    pub host: String,
+    /// The kind.
+    pub kind: Kind,
+    /// What is added to the kind's margin.
+    pub extra: Duration,
+    /// Late tokens the site took.
+    pub good: u64,
+    /// Late tokens the site refused.
+    pub bad: u64,
 }
 
 /// Unassigned tokens of one fingerprint.

@@ -9,10 +9,12 @@ use crate::{
     callback::Callback,
     claim::{Admission, Allowance, Claim, Delivery, NewClaim},
     dead_letter::Closed,
+    fingerprint::Fingerprint,
     id::{ClaimId, HolderId, SolveId, WorkerName},
     lease::{Holder, Lease},
     ledger::Event,
     money::Money,
+    pool::{Expectation, Pool, StandingOrder, Target},
     retry::Code,
     solve::{Decision, Fact, Policy, Refused, Solve},
     time::Timestamp,
@@ -64,8 +66,9 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         now: Timestamp,
     ) -> Result<Settled, StoreError>;
 
-    /// Writes an entry about a refusal or a report. A bad report also takes a shared answer out of stock.
-    async fn note(&self, note: Note, now: Timestamp) -> Result<(), StoreError>;
+    /// Writes an entry about a refusal or a report. A report counts once: `false` when the claim has one already. A bad
+    /// one also takes a shared answer out of stock, and the site's margin learns from it.
+    async fn note(&self, note: Note, now: Timestamp) -> Result<bool, StoreError>;
 
     /// Brings a dead letter back: its claims come in once more, as their next generation, under the same rules of
     /// uniqueness as any claim. Nothing is paid twice for one letter, however often it is asked for.
@@ -84,6 +87,32 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// The receiver took the callback: it leaves the outbox.
     async fn called_back(&self, callback: &Callback, now: Timestamp) -> Result<(), StoreError>;
+
+    /// Opens or changes a standing order, or ends it; the result is the pool as it stands, or stood.
+    async fn set_pool(
+        &self,
+        fingerprint: Fingerprint,
+        order: Option<StandingOrder>,
+        now: Timestamp,
+    ) -> Result<Option<Pool>, StoreError>;
+
+    /// Announces demand to a pool.
+    async fn expect(
+        &self,
+        pool: Fingerprint,
+        expectation: Expectation,
+        now: Timestamp,
+    ) -> Result<Option<Pool>, StoreError>;
+
+    /// Orders what a pool is short of its target. One living holder at a time is its controller; orders count before
+    /// they are sent.
+    async fn refill(&self, ask: Refill, now: Timestamp) -> Result<Refilled, StoreError>;
+
+    /// Keeps a small thing learned, under a name.
+    async fn set_memo(&self, name: &str, value: Vec<u8>) -> Result<(), StoreError>;
+
+    /// What was kept under names with this beginning.
+    async fn memos(&self, prefix: &str) -> Result<Vec<(String, Vec<u8>)>, StoreError>;
 
     /// Lapses what passed its deadline, drops what expired.
     async fn sweep(&self, ask: SweepAsk, now: Timestamp) -> Result<Swept, StoreError>;
@@ -168,6 +197,32 @@ pub enum Revival {
     Closed(Closed),
     /// There is no such letter. Nothing changed.
     Unknown,
+}
+
+/// What a pool's controller orders.
+#[derive(Clone, Debug)]
+pub struct Refill {
+    /// Which pool.
+    pub pool: Fingerprint,
+    /// Who asks; it must hold its own lease.
+    pub holder: HolderId,
+    /// What it aims at.
+    pub target: Target,
+    /// Fresh names for the solves; no more are opened.
+    pub solves: Vec<SolveId>,
+    /// Orders not sent by then are given up.
+    pub wanted_until: Timestamp,
+    /// The listed price of a solve.
+    pub price: Option<Money>,
+}
+
+/// What an order led to.
+#[derive(Clone, Debug)]
+pub struct Refilled {
+    /// Whether the asker is the controller.
+    pub is_controller: bool,
+    /// Solves opened.
+    pub opened: Vec<SolveId>,
 }
 
 /// What a fact changed.
