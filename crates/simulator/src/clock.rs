@@ -1,4 +1,4 @@
-//! The wall clock, for the server. Deterministic runs hand in a clock of their own.
+//! Time for the simulator's users: the wall clock, for the server, and virtual time, for deterministic runs.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -11,6 +11,17 @@ pub struct WallClock {
     start: Timestamp,
     since: Instant,
 }
+
+/// 2026-01-01 plus the time of tokio's clock, plus what this process's clock is off by. On a runtime whose clock is
+/// paused, time passes only while everybody waits: then it jumps to whatever is due next.
+#[derive(Debug)]
+pub struct VirtualClock {
+    start: tokio::time::Instant,
+    offset: Duration,
+}
+
+/// Where virtual time starts.
+const VIRTUAL_START: Timestamp = Timestamp::from_millis(1_767_225_600_000);
 
 // === impl WallClock ===
 
@@ -48,4 +59,26 @@ impl Clock for WallClock {
 #[expect(clippy::disallowed_methods, reason = "this is the simulator's implementation of Clock")]
 pub(crate) async fn pause(length: Duration) {
     tokio::time::sleep(length).await;
+}
+
+// === impl VirtualClock ===
+
+impl VirtualClock {
+    /// A clock that began at `start`. Clocks with the same start and offset agree.
+    pub fn new(start: tokio::time::Instant, offset: Duration) -> Self {
+        Self { start, offset }
+    }
+}
+
+#[async_trait]
+impl Clock for VirtualClock {
+    fn now(&self) -> Timestamp {
+        VIRTUAL_START.plus(self.start.elapsed()).plus(self.offset)
+    }
+
+    async fn sleep_until(&self, at: Timestamp) {
+        // Timestamps are cut to milliseconds: what is left of one is slept too long, never too short.
+        let left = at.since(self.now());
+        tokio::time::sleep_until(tokio::time::Instant::now() + left).await;
+    }
 }

@@ -7,7 +7,7 @@
 //! - [`faults`]: what goes wrong on demand; [`ledger`]: what was received, accepted, charged, answered
 //! - [`account`]: the three of them together, shared by both fronts
 //! - [`server`]: over HTTP, with `exchange` for in.php and res.php and `broken` for replies gone wrong
-//! - [`provider`]: in process, in virtual time; [`clock`]: the wall clock the server uses by default
+//! - [`provider`]: in process, in virtual time; [`clock`]: the wall clock, and virtual time
 //!
 //! # Trying things by hand
 //! A sitekey that starts with `unsolvable-` ends in `ERROR_CAPTCHA_UNSOLVABLE`, one that starts with
@@ -30,6 +30,7 @@ pub mod server;
 pub use account::Account;
 pub use answers::task_of;
 pub use behaviour::Behaviour;
+pub use clock::VirtualClock;
 pub use config::BehaviourConfig;
 pub use faults::{Call, Fault, FaultPlan, Planned};
 pub use ledger::Ledger;

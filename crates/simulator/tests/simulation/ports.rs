@@ -1,4 +1,4 @@
-//! Time, chance and a store that can be slow, away, or lose its replies: the outside of one simulated gateway.
+//! Chance and a store that can be slow, away, or lose its replies: the outside of one simulated gateway.
 
 use std::{
     fmt,
@@ -24,34 +24,6 @@ use domain::{
     solve::{Decision, Fact, Refused, Solve, Solved, Stage},
     time::Timestamp,
 };
-
-/// 2026-01-01, plus virtual time, plus what this process's clock is off by.
-#[derive(Debug)]
-pub(crate) struct VirtualClock {
-    start: tokio::time::Instant,
-    offset: Duration,
-}
-
-const EPOCH: Timestamp = Timestamp::from_millis(1_767_225_600_000);
-
-impl VirtualClock {
-    pub(crate) fn new(start: tokio::time::Instant, offset: Duration) -> Self {
-        Self { start, offset }
-    }
-}
-
-#[async_trait]
-impl Clock for VirtualClock {
-    fn now(&self) -> Timestamp {
-        EPOCH.plus(self.start.elapsed()).plus(self.offset)
-    }
-
-    async fn sleep_until(&self, at: Timestamp) {
-        // Whole milliseconds, one more so that the moment is reached and not just missed.
-        let left = at.since(self.now());
-        tokio::time::sleep_until(tokio::time::Instant::now() + left).await;
-    }
-}
 
 /// Chance from a seed.
 #[derive(Debug)]
@@ -343,10 +315,10 @@ impl Provider for FarProvider {
     async fn submit(
         &self,
         challenge: &domain::challenge::Challenge,
-        nonce: domain::id::Nonce,
+        attempt: domain::id::AttemptName,
     ) -> Submission {
         self.gate.pass(&*self.clock).await;
-        let submission = self.provider.submit(challenge, nonce).await;
+        let submission = self.provider.submit(challenge, attempt).await;
         self.gate.pass(&*self.clock).await;
         if let Submission::Accepted(task) = &submission {
             self.life.heard.lock().unwrap().push(task.clone());
@@ -367,6 +339,15 @@ impl Provider for FarProvider {
         if self.bug == Some(Bug::PollFaultEndsTask) && matches!(polled.poll, Poll::Fault(_)) {
             return Polled { poll: Poll::Code("ERROR_CAPTCHA_UNSOLVABLE".into()), price: None };
         }
+        polled
+    }
+
+    async fn poll_many(&self, tasks: &[TaskId]) -> Result<Vec<Polled>, BatchRefused> {
+        let now = self.clock.now();
+        self.life.polls.lock().unwrap().extend(tasks.iter().map(|task| (task.clone(), now)));
+        self.gate.pass(&*self.clock).await;
+        let polled = self.provider.poll_many(tasks).await;
+        self.gate.pass(&*self.clock).await;
         polled
     }
 

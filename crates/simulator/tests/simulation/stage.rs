@@ -21,10 +21,12 @@ use domain::{
     time::Timestamp,
 };
 use engine::{Ask, Engine, EngineConfig, FixedPolling, Outcome, Ports};
-use simulator::{Account, BehaviourConfig, Call, Fault, Latency, Planned, SimProvider};
+use simulator::{
+    Account, BehaviourConfig, Call, Fault, Latency, Planned, SimProvider, VirtualClock,
+};
 use stores::Backend;
 
-use crate::ports::{Receiver, SeededChance, VirtualClock};
+use crate::ports::{Receiver, SeededChance};
 
 /// One store, one provider, any number of gateways.
 pub(crate) struct Stage {
@@ -47,14 +49,20 @@ pub(crate) struct Watched {
 
 #[async_trait]
 impl Provider for Watched {
-    async fn submit(&self, challenge: &Challenge, nonce: Nonce) -> Submission {
+    async fn submit(&self, challenge: &Challenge, attempt: AttemptName) -> Submission {
         self.submits.lock().unwrap().push(self.clock.now());
-        self.provider.submit(challenge, nonce).await
+        self.provider.submit(challenge, attempt).await
     }
 
     async fn poll(&self, task: &TaskId) -> Polled {
         self.polls.lock().unwrap().push((task.clone(), self.clock.now()));
         self.provider.poll(task).await
+    }
+
+    async fn poll_many(&self, tasks: &[TaskId]) -> Result<Vec<Polled>, BatchRefused> {
+        let now = self.clock.now();
+        self.polls.lock().unwrap().extend(tasks.iter().map(|task| (task.clone(), now)));
+        self.provider.poll_many(tasks).await
     }
 
     async fn report(&self, task: &TaskId, feedback: Feedback) -> Result<(), Seen> {

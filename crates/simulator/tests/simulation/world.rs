@@ -19,13 +19,11 @@ use domain::{
     time::Timestamp,
 };
 use engine::{Ask, Engine, EngineConfig, FixedPolling, Outcome, Ports, Slots};
-use simulator::{Account, BehaviourConfig, Fault, FaultPlan, Latency, SimProvider};
+use simulator::{Account, BehaviourConfig, Fault, FaultPlan, Latency, SimProvider, VirtualClock};
 use stores::Backend;
 use tokio::sync::watch;
 
-use crate::ports::{
-    Bug, FarProvider, FarStore, Gate, Life, Receiver, SeededChance, StoreWeather, VirtualClock,
-};
+use crate::ports::{Bug, FarProvider, FarStore, Gate, Life, Receiver, SeededChance, StoreWeather};
 
 /// What a seed decides.
 #[derive(Clone, Copy, Debug)]
