@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use domain::{
-    id::Nonce,
+    id::{AttemptName, Nonce},
     ports::{Submission, Threads},
     retry::{Class, Code, own},
     solve::{AMBIGUOUS_WAIT, AmbiguousPolicy, Decision, Fact, Refused},
@@ -53,7 +53,8 @@ async fn send(inner: &Inner, held: &Held, nonce: Nonce) -> Fact {
         return Fact::NotAccepted { verdict: inner.verdict(solve, &code, None), code };
     }
     let sent_at = inner.now();
-    match inner.ports.provider.submit(&held.lease.challenge, nonce).await {
+    let attempt = AttemptName { solve: solve.id, attempt: solve.attempt, nonce };
+    match inner.ports.provider.submit(&held.lease.challenge, attempt).await {
         Submission::Accepted(task) => {
             let now = inner.now();
             inner.breakers.reached(now);

@@ -99,15 +99,27 @@ impl Account {
         struck: Option<&Planned>,
         now: Timestamp,
     ) -> Option<PollEffect> {
-        let behaviour = &mut self.lock().behaviour;
-        match struck.map(|struck| &struck.fault) {
-            Some(Fault::Code(code)) => return Some(PollEffect::Refused(code.clone())),
-            Some(Fault::NeverReady) => return Some(PollEffect::NotReady),
-            Some(Fault::Unsolvable) => behaviour.give_up(id, now),
-            _ if struck.is_some_and(|struck| !struck.is_carried_out()) => return None,
-            _ => {}
+        let inner = &mut *self.lock();
+        let effect = inner.poll(id, struck, now)?;
+        inner.behaviour.asked();
+        Some(effect)
+    }
+
+    /// Answers one question about several tasks as far as its fault lets it; `None` when it is lost.
+    pub(crate) fn poll_many<'a>(
+        &self,
+        ids: impl Iterator<Item = &'a str>,
+        struck: Option<&Planned>,
+        now: Timestamp,
+    ) -> Option<Result<Vec<PollEffect>, Code>> {
+        let inner = &mut *self.lock();
+        if !inner.behaviour.config().batch {
+            return Some(Err(wire::code::ERROR_WRONG_ID_FORMAT.into()));
         }
-        Some(behaviour.poll(id, now))
+        let effects: Option<Vec<_>> = ids.map(|id| inner.poll(id, struck, now)).collect();
+        let effects = effects?;
+        inner.behaviour.asked();
+        Some(Ok(effects))
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -118,6 +130,18 @@ impl Account {
 // === impl Inner ===
 
 impl Inner {
+    fn poll(&mut self, id: &str, struck: Option<&Planned>, now: Timestamp) -> Option<PollEffect> {
+        let behaviour = &mut self.behaviour;
+        match struck.map(|struck| &struck.fault) {
+            Some(Fault::Code(code)) => return Some(PollEffect::Refused(code.clone())),
+            Some(Fault::NeverReady) => return Some(PollEffect::NotReady),
+            Some(Fault::Unsolvable) => behaviour.give_up(id, now),
+            _ if struck.is_some_and(|struck| !struck.is_carried_out()) => return None,
+            _ => {}
+        }
+        Some(behaviour.poll(id, now))
+    }
+
     fn submit(
         &mut self,
         challenge: &Challenge,

@@ -244,6 +244,11 @@ impl Behaviour {
         if self.config.bans { self.bans.fetch(now) } else { None }
     }
 
+    /// A question for answers was carried out, however many tasks it named.
+    pub(crate) fn asked(&mut self) {
+        self.ledger.poll_calls += 1;
+    }
+
     /// A task's answer is asked for.
     pub fn poll(&mut self, id: &str, now: Timestamp) -> PollEffect {
         self.ledger.polls += 1;

@@ -26,6 +26,8 @@ pub struct BehaviourConfig {
     pub captchaai: bool,
     /// The documented temporary bans.
     pub bans: bool,
+    /// Whether it answers `get` with `ids`.
+    pub batch: bool,
     /// The account's key; `None` takes any of 32 characters.
     pub key: Option<Secret>,
     /// How long after it was solved a result can be fetched.
@@ -46,6 +48,7 @@ impl BehaviourConfig {
             balance: Money::from_micros(1_000_000_000),
             captchaai: false,
             bans: false,
+            batch: true,
             key: None,
             retention: Duration::from_secs(600),
         }

@@ -100,8 +100,11 @@ fn act(front: &Front, action: &Action, struck: Option<&Planned>, json: bool) -> 
         Action::Get(id) => Ok(poll_text(poll(id)?, json, false)),
         Action::GetPriced(id) => Ok(poll_text(poll(id)?, json, true)),
         Action::GetMany(ids) => {
-            let replies: Option<Vec<_>> = ids.iter().map(|id| poll(id).map(poll_reply)).collect();
-            Ok(fetch::write_many(&replies?, json))
+            let ids = ids.iter().map(String::as_str);
+            front.account.poll_many(ids, struck, now)?.map(|effects| {
+                let replies: Vec<_> = effects.into_iter().map(poll_reply).collect();
+                fetch::write_many(&replies, json)
+            })
         }
         Action::Balance => {
             Ok(fetch::write_balance(front.account.with(|behaviour| behaviour.balance()), json))
@@ -128,7 +131,7 @@ fn poll_text(effect: PollEffect, json: bool, priced: bool) -> String {
     }
 }
 
-fn poll_reply(effect: PollEffect) -> fetch::Reply {
+pub(crate) fn poll_reply(effect: PollEffect) -> fetch::Reply {
     match effect {
         PollEffect::NotReady => fetch::Reply::NotReady,
         PollEffect::Solved(told, cost) => {

@@ -21,6 +21,8 @@ pub struct Ledger {
     pub received_submits: u64,
     /// Every task that was asked about, known or not.
     pub polls: u64,
+    /// Every question for answers that was carried out, however many tasks it named.
+    pub poll_calls: u64,
     /// The tasks, in the order they were accepted.
     pub accepted: Vec<Accepted>,
     /// How often each code was given to a submission.

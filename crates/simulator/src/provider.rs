@@ -9,16 +9,20 @@ use std::{
 use async_trait::async_trait;
 use domain::{
     challenge::Challenge,
-    id::{Nonce, TaskId},
+    id::{AttemptName, TaskId},
     money::Money,
-    ports::{Clock, Fault as Seen, Feedback, Poll, Polled, Provider, Submission, Threads},
+    ports::{
+        BatchRefused, Clock, Fault as Seen, Feedback, Poll, Polled, Provider, Submission, Threads,
+    },
     retry::{Code, own},
     time::Timestamp,
 };
+use wire::fetch;
 
 use crate::{
     account::Account,
     behaviour::{PollEffect, SubmitEffect},
+    exchange,
     faults::{Call, Fault, Planned},
 };
 
@@ -55,6 +59,8 @@ enum Reply<T> {
     /// No byte left.
     NotSent,
 }
+
+const UNREACHABLE: &str = "the simulated provider cannot be reached";
 
 // === impl Latency ===
 
@@ -138,17 +144,17 @@ impl SimProvider {
             Reply::Said(Err(code)) | Reply::Code(code) => Err(refusal(code, None)),
             Reply::TooMany(wait) => Err(refusal(own::HTTP_429.into(), wait)),
             Reply::Lost(why) => Err(Seen::seen(why)),
-            Reply::NotSent => Err(Seen::seen("the simulated provider cannot be reached")),
+            Reply::NotSent => Err(Seen::seen(UNREACHABLE)),
         }
     }
 }
 
 #[async_trait]
 impl Provider for SimProvider {
-    async fn submit(&self, challenge: &Challenge, nonce: Nonce) -> Submission {
+    async fn submit(&self, challenge: &Challenge, attempt: AttemptName) -> Submission {
         let account = &self.account;
-        let act =
-            |struck: Option<&Planned>, now| account.submit(challenge, Some(nonce), struck, now);
+        let nonce = Some(attempt.nonce);
+        let act = |struck: Option<&Planned>, now| account.submit(challenge, nonce, struck, now);
         match self.call(Call::Submit, act).await {
             Reply::Said(SubmitEffect::Accepted(accepted)) => Submission::Accepted(accepted.task),
             Reply::Said(SubmitEffect::Refused(code)) | Reply::Code(code) => {
@@ -158,9 +164,7 @@ impl Provider for SimProvider {
                 Submission::Rejected { code: own::HTTP_429.into(), retry_after }
             }
             Reply::Lost(why) => Submission::Ambiguous(why.to_owned()),
-            Reply::NotSent => {
-                Submission::NotSent("the simulated provider cannot be reached".to_owned())
-            }
+            Reply::NotSent => Submission::NotSent(UNREACHABLE.to_owned()),
         }
     }
 
@@ -182,9 +186,33 @@ impl Provider for SimProvider {
             Reply::Said(PollEffect::Refused(code)) | Reply::Code(code) => Poll::Code(code),
             Reply::TooMany(wait) => Poll::Fault(refusal(own::HTTP_429.into(), wait)),
             Reply::Lost(why) => Poll::Fault(Seen::seen(why)),
-            Reply::NotSent => Poll::Fault(Seen::seen("the simulated provider cannot be reached")),
+            Reply::NotSent => Poll::Fault(Seen::seen(UNREACHABLE)),
         };
         Polled { poll, price }
+    }
+
+    async fn poll_many(&self, tasks: &[TaskId]) -> Result<Vec<Polled>, BatchRefused> {
+        if let [task] = tasks {
+            return Ok(vec![self.poll(task).await]);
+        }
+        let account = &self.account;
+        let act = |struck: Option<&Planned>, now| match account.banned(now) {
+            Some(code) => Some(Err(code)),
+            None => account.poll_many(tasks.iter().map(TaskId::as_str), struck, now),
+        };
+        let text = match self.call(Call::Poll, act).await {
+            Reply::Said(Ok(effects)) => {
+                let replies: Vec<_> = effects.into_iter().map(exchange::poll_reply).collect();
+                fetch::write_many(&replies, true)
+            }
+            Reply::Said(Err(code)) | Reply::Code(code) => fetch::write_refusal(&code, true),
+            Reply::TooMany(wait) => {
+                return Err(BatchRefused::Fault(refusal(own::HTTP_429.into(), wait)));
+            }
+            Reply::Lost(why) => return Err(BatchRefused::Fault(Seen::seen(why))),
+            Reply::NotSent => return Err(BatchRefused::Fault(Seen::seen(UNREACHABLE))),
+        };
+        batch(&text, tasks.len())
     }
 
     async fn report(&self, task: &TaskId, feedback: Feedback) -> Result<(), Seen> {
@@ -201,6 +229,21 @@ impl Provider for SimProvider {
     async fn threads(&self) -> Result<Threads, Seen> {
         let account = &self.account;
         self.ask(|now| account.with(|behaviour| behaviour.threads_info(now))).await
+    }
+}
+
+/// What the upstream makes of this reply: what has no place in it is lost here too.
+fn batch(text: &str, n: usize) -> Result<Vec<Polled>, BatchRefused> {
+    let polled = |reply| match reply {
+        fetch::Reply::NotReady => Polled { poll: Poll::NotReady, price: None },
+        fetch::Reply::Answer { answer, price } => Polled { poll: Poll::Solved(answer), price },
+        fetch::Reply::Refused(code) => Polled { poll: Poll::Code(code), price: None },
+    };
+    match fetch::read_many(text.as_bytes(), n) {
+        Ok(fetch::Many::Each(replies)) => Ok(replies.into_iter().map(polled).collect()),
+        Ok(fetch::Many::Refused(code)) => Err(BatchRefused::Fault(refusal(code, None))),
+        Ok(fetch::Many::Unsupported) => Err(BatchRefused::Unsupported),
+        Err(_) => Err(BatchRefused::Garbled),
     }
 }
 

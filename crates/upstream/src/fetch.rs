@@ -4,12 +4,13 @@ use bytes::Bytes;
 use domain::{
     id::TaskId,
     money::Money,
-    ports::{Fault, Feedback, Poll, Polled, Threads},
+    ports::{BatchRefused, Fault, Feedback, Poll, Polled, Threads},
+    retry::Code,
 };
 use tokio::time::timeout;
 use wire::{
     Garbled,
-    fetch::{Action, Reply, Told},
+    fetch::{Action, Many, Reply, Told},
 };
 
 use crate::Upstream;
@@ -23,12 +24,36 @@ impl Upstream {
         let reply = self.ask(&action).await;
         let read = reply.and_then(|body| wire::fetch::read_reply(&body, priced).map_err(garbled));
         match read {
-            Ok(Reply::NotReady) => Polled { poll: Poll::NotReady, price: None },
-            Ok(Reply::Answer { answer, price }) => Polled { poll: Poll::Solved(answer), price },
-            Ok(Reply::Refused(code)) => {
-                Polled { poll: Poll::Code(self.redact(&code)), price: None }
-            }
+            Ok(reply) => self.polled(reply),
             Err(fault) => Polled { poll: Poll::Fault(fault), price: None },
+        }
+    }
+
+    /// Asks once for the answers of several tasks. A single one is asked for in the usual way.
+    pub(crate) async fn fetch_answers(
+        &self,
+        tasks: &[TaskId],
+    ) -> Result<Vec<Polled>, BatchRefused> {
+        if let [task] = tasks {
+            return Ok(vec![self.fetch_answer(task).await]);
+        }
+        let ids = tasks.iter().map(|task| task.as_str().to_owned()).collect();
+        let body = self.ask(&Action::GetMany(ids)).await.map_err(BatchRefused::Fault)?;
+        match wire::fetch::read_many(&body, tasks.len()) {
+            Ok(Many::Each(replies)) => {
+                Ok(replies.into_iter().map(|reply| self.polled(reply)).collect())
+            }
+            Ok(Many::Refused(code)) => Err(BatchRefused::Fault(self.refused(&code))),
+            Ok(Many::Unsupported) => Err(BatchRefused::Unsupported),
+            Err(Garbled { .. }) => Err(BatchRefused::Garbled),
+        }
+    }
+
+    fn polled(&self, reply: Reply) -> Polled {
+        match reply {
+            Reply::NotReady => Polled { poll: Poll::NotReady, price: None },
+            Reply::Answer { answer, price } => Polled { poll: Poll::Solved(answer), price },
+            Reply::Refused(code) => Polled { poll: Poll::Code(self.redact(&code)), price: None },
         }
     }
 
@@ -64,12 +89,14 @@ impl Upstream {
     fn answered<T>(&self, read: Result<Told<T>, Garbled>) -> Result<T, Fault> {
         match read.map_err(garbled)? {
             Told::Is(told) => Ok(told),
-            Told::Refused(code) => {
-                let code = self.redact(&code);
-                let why = format!("the provider refused: {code}");
-                Err(Fault { code: Some(code), why, retry_after: None })
-            }
+            Told::Refused(code) => Err(self.refused(&code)),
         }
+    }
+
+    fn refused(&self, code: &Code) -> Fault {
+        let code = self.redact(code);
+        let why = format!("the provider refused: {code}");
+        Fault { code: Some(code), why, retry_after: None }
     }
 }
 

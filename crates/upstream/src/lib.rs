@@ -24,9 +24,9 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use domain::{
     challenge::Challenge,
-    id::{Nonce, TaskId},
+    id::{AttemptName, TaskId},
     money::Money,
-    ports::{Clock, Fault, Feedback, Polled, Provider, Submission, Threads},
+    ports::{BatchRefused, Clock, Fault, Feedback, Polled, Provider, Submission, Threads},
     retry::Code,
 };
 use http::{HeaderValue, Request, header};
@@ -87,12 +87,16 @@ impl Upstream {
 
 #[async_trait]
 impl Provider for Upstream {
-    async fn submit(&self, challenge: &Challenge, nonce: Nonce) -> Submission {
-        self.send(challenge, nonce).await
+    async fn submit(&self, challenge: &Challenge, attempt: AttemptName) -> Submission {
+        self.send(challenge, attempt).await
     }
 
     async fn poll(&self, task: &TaskId) -> Polled {
         self.fetch_answer(task).await
+    }
+
+    async fn poll_many(&self, tasks: &[TaskId]) -> Result<Vec<Polled>, BatchRefused> {
+        self.fetch_answers(tasks).await
     }
 
     async fn report(&self, task: &TaskId, feedback: Feedback) -> Result<(), Fault> {

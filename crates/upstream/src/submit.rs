@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use domain::{
     challenge::Challenge,
-    id::Nonce,
+    id::AttemptName,
     ports::{Fault, Submission},
 };
 use http::{HeaderValue, Request, header};
@@ -16,8 +16,8 @@ use crate::{Upstream, counted::Sent};
 
 impl Upstream {
     /// Submits once and says what is known.
-    pub(crate) async fn send(&self, challenge: &Challenge, nonce: Nonce) -> Submission {
-        let request = self.submission(challenge, nonce);
+    pub(crate) async fn send(&self, challenge: &Challenge, attempt: AttemptName) -> Submission {
+        let request = self.submission(challenge, attempt);
         let sent = Sent::default();
         let exchanged =
             timeout(self.config.submit_timeout, self.exchange(request, sent.clone())).await;
@@ -31,10 +31,10 @@ impl Upstream {
         }
     }
 
-    fn submission(&self, challenge: &Challenge, nonce: Nonce) -> Request<Full<Bytes>> {
+    fn submission(&self, challenge: &Challenge, attempt: AttemptName) -> Request<Full<Bytes>> {
         let mut fields = wire::submit::fields_in(self.config.dialect, challenge);
         if let Some(base) = &self.config.pingback {
-            fields.push(("pingback".to_owned(), format!("{base}{nonce}")));
+            fields.push(("pingback".to_owned(), format!("{base}{attempt}")));
         }
         let mut request = self.request("in.php", fields);
         request.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));

@@ -70,6 +70,17 @@ pub enum Reply {
     Refused(Code),
 }
 
+/// What res.php replies to `get` with several ids.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Many {
+    /// One reply for each id, in the order of the ids.
+    Each(Vec<Reply>),
+    /// A code about the account or the service: says nothing about any id.
+    Refused(Code),
+    /// It did not understand that several were asked for.
+    Unsupported,
+}
+
 /// What res.php tells about the account or a report: the thing itself, or a code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Told<T> {

@@ -13,7 +13,7 @@ use domain::{
 };
 use wire::{
     Garbled, ReplyStyle, code,
-    fetch::{self, Action, Fetch, Told},
+    fetch::{self, Action, Fetch, Many, Told},
     form::Form,
     submit::{self, Dialect},
 };
@@ -304,20 +304,27 @@ fn told_fetch(read: Result<fetch::Reply, Garbled>) -> String {
     }
 }
 
+fn tell_many(bytes: &[u8], n: usize) -> String {
+    let replies = match fetch::read_many(bytes, n) {
+        Ok(Many::Each(replies)) => replies,
+        Ok(Many::Refused(code)) => return format!("{COMPUTED}read as\nrefused: {code}\n"),
+        Ok(Many::Unsupported) => return format!("{COMPUTED}read as\nnot understood\n"),
+        Err(garbled) => return format!("{COMPUTED}read as\ngarbled: {}\n", garbled.why),
+    };
+    let written = [false, true].map(|json| fetch::write_many(&replies, json));
+    for body in &written {
+        assert_eq!(fetch::read_many(body.as_bytes(), n), Ok(Many::Each(replies.clone())));
+    }
+    let shown: Vec<String> = replies.into_iter().map(|r| told_fetch(Ok(r))).collect();
+    told(&shown.join("\n"), &written)
+}
+
 fn tell_fetch(action: &Action, body: &str) -> String {
     let bytes = body.as_bytes();
     match action {
         Action::Get(_) => tell_get(body, false),
         Action::GetPriced(_) => tell_get(body, true),
-        Action::GetMany(ids) => {
-            let replies = fetch::read_many(bytes, ids.len()).unwrap();
-            let written = [false, true].map(|json| fetch::write_many(&replies, json));
-            for body in &written {
-                assert_eq!(fetch::read_many(body.as_bytes(), ids.len()), Ok(replies.clone()));
-            }
-            let shown: Vec<String> = replies.into_iter().map(|r| told_fetch(Ok(r))).collect();
-            told(&shown.join("\n"), &written)
-        }
+        Action::GetMany(ids) => tell_many(bytes, ids.len()),
         Action::Balance => tell(fetch::read_balance(bytes), |balance, json| {
             (format!("balance: {balance}"), fetch::write_balance(*balance, json))
         }),

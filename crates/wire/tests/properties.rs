@@ -16,7 +16,7 @@ use domain::{
 use proptest::{collection, option, prelude::*, sample};
 use wire::{
     code,
-    fetch::{self, Action, Told},
+    fetch::{self, Action, Many, Told},
     form::Form,
     submit::{self, Dialect, V1Parts},
 };
@@ -269,7 +269,31 @@ proptest! {
         replies.push(fetch::Reply::NotReady);
         replies.push(fetch::Reply::Refused(code::ERROR_CAPTCHA_UNSOLVABLE.into()));
         let body = fetch::write_many(&replies, json);
-        prop_assert_eq!(fetch::read_many(body.as_bytes(), replies.len()), Ok(replies), "{}", body);
+        prop_assert_eq!(fetch::read_many(body.as_bytes(), replies.len()), Ok(Many::Each(replies)), "{}", body);
+    }
+
+    #[test]
+    fn an_answer_with_a_bar_never_moves_another_answer(
+        mut texts in collection::vec("[a-zA-Z0-9=/+-]{1,20}", 2..6), at in any::<sample::Index>(), json in any::<bool>(),
+    ) {
+        let at = at.index(texts.len());
+        texts[at].push_str("|jordan");
+        let reply = |text: &String| {
+            let answer = Answer { text: Secret::new(text), is_json: false, extras: None };
+            fetch::Reply::Answer { answer, price: None }
+        };
+        let replies: Vec<fetch::Reply> = texts.iter().map(reply).collect();
+        let body = fetch::write_many(&replies, json);
+        prop_assert!(fetch::read_many(body.as_bytes(), replies.len()).is_err(), "{}", body);
+    }
+
+    #[test]
+    fn one_code_for_several_ids_is_never_taken_for_theirs(
+        code in sample::select([code::ALL_IN, code::ALL_RES].concat()), n in 2_usize..6, json in any::<bool>(),
+    ) {
+        let body = fetch::write_refusal(&code.into(), json);
+        let read = fetch::read_many(body.as_bytes(), n);
+        prop_assert!(!matches!(read, Ok(Many::Each(_))), "{}: {:?}", body, read);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use domain::{
     challenge::{Draft, Kind},
+    id::{Nonce, SolveId},
     site::PageUrl,
 };
 use tokio::sync::watch;
@@ -30,6 +31,8 @@ struct Bench {
 }
 
 const NONCE: Nonce = Nonce::from_number(9);
+const ATTEMPT: AttemptName =
+    AttemptName { solve: SolveId::from_number(100_000_000_000_345), attempt: 1, nonce: NONCE };
 
 impl Bench {
     fn new() -> Self {
@@ -64,7 +67,7 @@ impl Bench {
     }
 
     async fn submit(&self) -> Submission {
-        self.run(self.provider.submit(&turnstile(), NONCE)).await
+        self.run(self.provider.submit(&turnstile(), ATTEMPT)).await
     }
 
     async fn poll(&self, task: &TaskId) -> Poll {
@@ -173,7 +176,7 @@ async fn a_caller_that_goes_away_on_the_way_back_has_paid() {
         let provider = SimProvider::new(Account::new(config), clock.clone(), latency);
         let challenge = turnstile();
         {
-            let mut call = std::pin::pin!(provider.submit(&challenge, NONCE));
+            let mut call = std::pin::pin!(provider.submit(&challenge, ATTEMPT));
             for _ in 0..waited {
                 assert!(futures_util::poll!(&mut call).is_pending());
                 clock.0.send_modify(|now| *now = now.plus(Duration::from_millis(1)));

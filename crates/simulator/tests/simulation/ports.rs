@@ -16,9 +16,9 @@ use domain::{
     id::{ClaimId, HolderId, SolveId, TaskId, WorkerName},
     lease::{Holder, Lease},
     ports::{
-        AddressRefused, Chance, Clock, Courier, Fault, Feedback, LeaseAsk, NotTold, Note, Parcel,
-        Poll, Polled, Provider, Revival, Revive, Settled, Store, StoreError, Submission, SweepAsk,
-        Swept, Threads, Withdrawal,
+        AddressRefused, BatchRefused, Chance, Clock, Courier, Fault, Feedback, LeaseAsk, NotTold,
+        Note, Parcel, Poll, Polled, Provider, Revival, Revive, Settled, Store, StoreError,
+        Submission, SweepAsk, Swept, Threads, Withdrawal,
     },
     retry::{Verdict, own},
     solve::{Decision, Fact, Refused, Solve, Solved, Stage},

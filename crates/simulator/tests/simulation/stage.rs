@@ -9,12 +9,12 @@ use async_trait::async_trait;
 use domain::{
     challenge::{Challenge, Draft, Kind},
     claim::{Allowance, Door},
-    id::{ClaimId, Nonce, Project, TaskId, WorkerName},
+    id::{AttemptName, ClaimId, Project, TaskId, WorkerName},
     ledger::{Entry, Event},
     money::Money,
     ports::{
-        Clock, Courier, DeadLetterFilter, Doorbell, Ear, Fault as Seen, Feedback, Polled, Provider,
-        Scope, Submission, Threads,
+        BatchRefused, Clock, Courier, DeadLetterFilter, Doorbell, Ear, Fault as Seen, Feedback,
+        Polled, Provider, Scope, Submission, Threads,
     },
     site::{PageUrl, Site, Sites},
     solve::AmbiguousPolicy,

@@ -10,7 +10,7 @@ use domain::{
 use simulator::{BehaviourConfig, Call, Fault, Planned, Sim, SimConfig, SimHandle};
 use upstream::{Upstream, UpstreamConfig};
 
-use crate::support::{HandClock, KEY, challenge, config, impatient, nonce, task, upstream};
+use crate::support::{HandClock, KEY, attempt, challenge, config, impatient, task, upstream};
 
 async fn simulated(captchaai: bool, clock: Arc<HandClock>) -> SimHandle {
     let behaviour = BehaviourConfig {
@@ -31,7 +31,7 @@ async fn a_task_is_submitted_polled_and_reported() {
         let config = UpstreamConfig { priced: !captchaai, ..config(&sim.url()) };
         let upstream = Upstream::new(config, clock.clone()).unwrap();
 
-        let submission = upstream.submit(&challenge(), nonce()).await;
+        let submission = upstream.submit(&challenge(), attempt()).await;
         let Submission::Accepted(task) = submission else { panic!("{submission:?}") };
         assert_eq!(sim.account().ledger().tasks_for(&challenge()).len(), 1, "the same challenge");
         assert_eq!(upstream.poll(&task).await.poll, Poll::NotReady);
@@ -84,7 +84,7 @@ async fn what_is_said_about_a_submission_agrees_with_the_providers_ledger() {
         ] {
             let sim = simulated(false, Arc::default()).await;
             sim.account().plan(planned.clone());
-            let submission = upstream(impatient(&sim.url())).submit(&challenge(), nonce()).await;
+            let submission = upstream(impatient(&sim.url())).submit(&challenge(), attempt()).await;
             judge(&submission, &sim, &challenge(), &planned);
         }
     }

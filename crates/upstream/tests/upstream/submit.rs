@@ -20,13 +20,13 @@ use tokio::{
 use upstream::{BadUpstream, Upstream, UpstreamConfig};
 
 use crate::support::{
-    HandClock, KEY, Server, challenge, config, impatient, nonce, ok, task, upstream,
+    HandClock, KEY, Server, attempt, challenge, config, impatient, ok, task, upstream,
 };
 
 const ACCEPTED: &str = r#"{"status":1,"request":"2122988149"}"#;
 
 async fn submit(config: UpstreamConfig) -> Submission {
-    let submission = upstream(config).submit(&challenge(), nonce()).await;
+    let submission = upstream(config).submit(&challenge(), attempt()).await;
     assert!(!format!("{submission:?}").contains(KEY), "{submission:?}");
     submission
 }
@@ -81,7 +81,10 @@ async fn a_pingback_names_the_attempt() {
     let server = Server::answering(ok(ACCEPTED)).await;
     let pingback = Some("https://gate.example.com/p/".into());
     submit(UpstreamConfig { pingback, ..config(&server.url) }).await;
-    assert!(server.requests()[0].contains("pingback=https%3A%2F%2Fgate.example.com%2Fp%2Fn77"));
+    assert!(
+        server.requests()[0]
+            .contains("pingback=https%3A%2F%2Fgate.example.com%2Fp%2Fs123456789012345-2-n77")
+    );
 }
 
 #[tokio::test]
@@ -308,7 +311,7 @@ async fn every_submission_has_a_connection_of_its_own() {
     let server = Server::keeping_alive(ACCEPTED).await;
     let upstream = upstream(config(&server.url));
     for _ in 0..3 {
-        let submission = upstream.submit(&challenge(), nonce()).await;
+        let submission = upstream.submit(&challenge(), attempt()).await;
         assert!(matches!(submission, Submission::Accepted(_)), "{submission:?}");
     }
     assert_eq!(server.connections(), 3);

@@ -11,7 +11,7 @@ use std::{
 use async_trait::async_trait;
 use domain::{
     challenge::{Challenge, Draft, Kind},
-    id::{Nonce, TaskId},
+    id::{AttemptName, Nonce, SolveId, TaskId},
     ports::Clock,
     secret::Secret,
     site::PageUrl,
@@ -194,8 +194,9 @@ pub(crate) fn challenge() -> Challenge {
     Challenge::new(Kind::Turnstile, draft).unwrap()
 }
 
-pub(crate) fn nonce() -> Nonce {
-    Nonce::from_number(77)
+pub(crate) fn attempt() -> AttemptName {
+    let solve = SolveId::from_number(123_456_789_012_345);
+    AttemptName { solve, attempt: 2, nonce: Nonce::from_number(77) }
 }
 
 pub(crate) fn task(text: &str) -> TaskId {

@@ -13,7 +13,9 @@ use tokio::io::AsyncWriteExt as _;
 use tokio_rustls::TlsAcceptor;
 use upstream::{BadUpstream, Upstream, UpstreamConfig};
 
-use crate::support::{HandClock, KEY, Server, Visit, challenge, config, nonce, ok, task, upstream};
+use crate::support::{
+    HandClock, KEY, Server, Visit, attempt, challenge, config, ok, task, upstream,
+};
 
 const ACCEPTED: &str = r#"{"status":1,"request":"7"}"#;
 
@@ -63,7 +65,7 @@ fn trusting(server: &Server, certificate: &CertifiedKey<KeyPair>) -> UpstreamCon
 }
 
 async fn submit(config: UpstreamConfig) -> Submission {
-    upstream(config).submit(&challenge(), nonce()).await
+    upstream(config).submit(&challenge(), attempt()).await
 }
 
 #[tokio::test]

@@ -2,49 +2,77 @@
 //!
 //! The form has no way to say where an answer that contains `|` ends; the count of the parts tells that something is
 //! wrong, and then the reply is garbled and each id has to be asked for by itself. Plain text has no `OK|` in front.
+//! One code in place of the list is about the question: see [`Many`].
 
-use domain::{secret::Secret, token::Answer};
+use domain::{retry::Code, secret::Secret, token::Answer};
 
-use super::Reply;
+use super::{Many, Reply};
 use crate::{
     Garbled, code,
     json::{self, Members, Shape},
     reply::{self, Status},
 };
 
-/// Reads the reply to `get` with `n` ids. A code for the whole question counts for each id.
-pub fn read_many(body: &[u8], n: usize) -> Result<Vec<Reply>, Garbled> {
+/// Codes that answer the question as such when they come for all ids together: whoever gives them looked for an `id`,
+/// or took the whole list for one.
+const UNSUPPORTED: [&str; 7] = [
+    code::ERROR_EMPTY_ACTION,
+    code::ERROR_WRONG_ID_FORMAT,
+    code::ERROR_WRONG_CAPTCHA_ID,
+    code::ERROR_NO_SUCH_CAPCHA_ID,
+    code::ERROR_CAPTCHA_ID,
+    code::ERROR_BAD_PARAMETERS,
+    code::ERROR_UPLOAD,
+];
+
+/// Codes that are about the account or the service, whatever was asked.
+const ABOUT_US: [&str; 9] = [
+    code::ERROR_WRONG_USER_KEY,
+    code::ERROR_KEY_DOES_NOT_EXIST,
+    code::ERROR_ZERO_BALANCE,
+    code::ERROR_SERVER_ERROR,
+    code::ERROR_INTERNAL_SERVER_ERROR,
+    code::ERROR_TOO_MUCH_REQUESTS,
+    code::IP_BANNED,
+    code::ERROR_IP_BANNED,
+    code::ERROR_IP_NOT_ALLOWED,
+];
+
+/// Reads the reply to `get` with `n` ids.
+pub fn read_many(body: &[u8], n: usize) -> Result<Many, Garbled> {
     let text = reply::text(body)?;
     if text.starts_with('{') {
         return read_json(text, n);
     }
     if let Some(found) = code::in_text(text) {
-        return Ok(vec![part(found.as_str()); n]);
+        return whole(found, n);
     }
-    if text.starts_with('<') || text.contains(char::is_control) {
+    if text.starts_with('<') {
+        return Ok(Many::Unsupported);
+    }
+    if text.contains(char::is_control) {
         return Err(Garbled::because("not a list of answers"));
     }
     match text.strip_prefix("OK|") {
-        Some(one) if n == 1 => Ok(vec![part(one)]),
+        Some(one) if n == 1 => Ok(Many::Each(vec![part(one)])),
         None if n == 1 => Err(Garbled::because("neither OK| nor a code")),
-        Some(rest) => read_parts(text, n).or_else(|_| read_parts(rest, n)),
+        // Never with the `OK` as a part: whoever takes only the first id replies in the same way.
+        Some(rest) => read_parts(rest, n),
         None => read_parts(text, n),
     }
 }
 
-fn read_json(text: &str, n: usize) -> Result<Vec<Reply>, Garbled> {
+fn read_json(text: &str, n: usize) -> Result<Many, Garbled> {
     let members = Members::read(text).map_err(|_| Garbled::because("not a JSON object"))?;
     match (reply::status(&members)?, members.shape("request")) {
-        (Status::Ok, Some(Shape::Text(one))) if n == 1 && !one.is_empty() => Ok(vec![part(&one)]),
-        (Status::Ok, Some(Shape::Text(parts))) => read_parts(&parts, n),
-        (Status::Failed, Some(Shape::Text(told))) => {
-            let found = code::in_json(&told).ok_or(Garbled::because("status 0 without a code"))?;
-            let each = match part(found.as_str()) {
-                Reply::Answer { .. } => Reply::Refused(found),
-                coded @ (Reply::NotReady | Reply::Refused(_)) => coded,
-            };
-            Ok(vec![each; n])
+        (Status::Ok, Some(Shape::Text(one))) if n == 1 && !one.is_empty() => {
+            Ok(Many::Each(vec![part(&one)]))
         }
+        (Status::Ok, Some(Shape::Text(parts))) => read_parts(&parts, n),
+        (Status::Failed, Some(Shape::Text(told))) => match code::in_json(&told) {
+            Some(found) => whole(found, n),
+            None => read_codes(&told, n),
+        },
         (
             Status::Ok | Status::Failed,
             Some(Shape::Null | Shape::Bool(_) | Shape::Number(_) | Shape::Nested(_)) | None,
@@ -52,24 +80,63 @@ fn read_json(text: &str, n: usize) -> Result<Vec<Reply>, Garbled> {
     }
 }
 
-fn read_parts(text: &str, n: usize) -> Result<Vec<Reply>, Garbled> {
+/// One code in place of the list.
+fn whole(found: Code, n: usize) -> Result<Many, Garbled> {
+    let is_ban = found.as_str().starts_with("ERROR: ");
+    if is_ban || ABOUT_US.contains(&found.as_str()) {
+        return Ok(Many::Refused(found));
+    }
+    if n == 1 && !UNSUPPORTED[..2].contains(&found.as_str()) {
+        return Ok(Many::Each(vec![coded(found)]));
+    }
+    if UNSUPPORTED.contains(&found.as_str()) {
+        return Ok(Many::Unsupported);
+    }
+    Err(Garbled::because("one code for several ids"))
+}
+
+/// A list under `"status":0`: nothing in it can be an answer.
+fn read_codes(text: &str, n: usize) -> Result<Many, Garbled> {
+    match read_parts(text, n)? {
+        Many::Each(replies) if replies.iter().all(|r| !matches!(r, Reply::Answer { .. })) => {
+            Ok(Many::Each(replies))
+        }
+        Many::Each(_) | Many::Refused(_) | Many::Unsupported => {
+            Err(Garbled::because("status 0 without a code"))
+        }
+    }
+}
+
+fn read_parts(text: &str, n: usize) -> Result<Many, Garbled> {
     let parts: Vec<&str> = text.split('|').collect();
     if parts.len() != n || parts.iter().any(|part| part.is_empty()) {
         return Err(Garbled::because("the parts are not as many as the ids"));
     }
-    Ok(parts.into_iter().map(part).collect())
+    if parts.iter().any(|part| is_almost_a_code(part)) {
+        return Err(Garbled::because("a part may be a code that was cut off"));
+    }
+    Ok(Many::Each(parts.into_iter().map(part).collect()))
 }
 
 fn part(text: &str) -> Reply {
     match code::in_text(text) {
-        Some(found) if code::is_not_ready(found.as_str()) => Reply::NotReady,
-        Some(found) => Reply::Refused(found),
+        Some(found) => coded(found),
         None => {
             let answer =
                 Answer { text: Secret::new(text), is_json: json::is_nested(text), extras: None };
             Reply::Answer { answer, price: None }
         }
     }
+}
+
+/// Not a code, and too much like one to be handed out as an answer: asked for by itself, its status tells.
+fn is_almost_a_code(text: &str) -> bool {
+    let begins = ["ERROR", "CAPCHA_", "CAPTCHA_"].iter().any(|begin| text.starts_with(begin));
+    begins && code::in_text(text).is_none()
+}
+
+fn coded(found: Code) -> Reply {
+    if code::is_not_ready(found.as_str()) { Reply::NotReady } else { Reply::Refused(found) }
 }
 
 /// Writes the reply to `get` with several ids. Extras and prices have no place in it.

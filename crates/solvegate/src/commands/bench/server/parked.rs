@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use async_trait::async_trait;
 use domain::{
     challenge::Challenge,
-    id::{Nonce, TaskId},
+    id::{AttemptName, TaskId},
     money::Money,
-    ports::{Fault, Feedback, Poll, Polled, Provider, Submission, Threads},
+    ports::{BatchRefused, Fault, Feedback, Poll, Polled, Provider, Submission, Threads},
 };
 
 /// Takes everything, answers nothing.
@@ -16,7 +16,7 @@ pub(super) struct Parked(AtomicU64);
 
 #[async_trait]
 impl Provider for Parked {
-    async fn submit(&self, _challenge: &Challenge, _nonce: Nonce) -> Submission {
+    async fn submit(&self, _challenge: &Challenge, _attempt: AttemptName) -> Submission {
         let number = self.0.fetch_add(1, Ordering::Relaxed);
         let task = TaskId::new(format!("{number:012}")).expect("digits make a task id");
         Submission::Accepted(task)
@@ -24,6 +24,10 @@ impl Provider for Parked {
 
     async fn poll(&self, _task: &TaskId) -> Polled {
         Polled { poll: Poll::NotReady, price: None }
+    }
+
+    async fn poll_many(&self, tasks: &[TaskId]) -> Result<Vec<Polled>, BatchRefused> {
+        Ok(vec![Polled { poll: Poll::NotReady, price: None }; tasks.len()])
     }
 
     async fn report(&self, _task: &TaskId, _feedback: Feedback) -> Result<(), Fault> {
