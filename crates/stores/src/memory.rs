@@ -8,13 +8,15 @@ use domain::{
     callback::Callback,
     claim::{Admission, Claim, Delivery, NewClaim},
     dead_letter::DeadLetter,
+    fingerprint::Fingerprint,
     id::{ClaimId, HolderId, SolveId, WorkerName},
     lease::{Holder, Lease},
     ledger::{Entry, Total},
+    pool::{Expectation, Pool, StandingOrder},
     ports::{
-        ActiveSolve, ClaimFilter, DaySpending, DeadLetterFilter, LeaseAsk, Note, Paged, Records,
-        Revival, Revive, Scope, Settled, StockLevel, Store, StoreError, SweepAsk, Swept, TotalsAsk,
-        Withdrawal,
+        ActiveSolve, ClaimFilter, DaySpending, DeadLetterFilter, LearnedMargin, LeaseAsk, Note,
+        Paged, PoolState, Records, Refill, Refilled, Revival, Revive, Scope, Settled, StockLevel,
+        Store, StoreError, SweepAsk, Swept, TotalsAsk, Withdrawal,
     },
     solve::{Decision, Fact, Refused, Solve},
     time::{Day, Timestamp},
@@ -112,7 +114,7 @@ impl Store for MemoryStore {
         self.with(|maps| rules::settle(maps, solve, attempt, &fact, now))
     }
 
-    async fn note(&self, note: Note, now: Timestamp) -> Result<(), StoreError> {
+    async fn note(&self, note: Note, now: Timestamp) -> Result<bool, StoreError> {
         self.with(|maps| rules::note(maps, &note, now))
     }
 
@@ -135,6 +137,36 @@ impl Store for MemoryStore {
 
     async fn called_back(&self, callback: &Callback, now: Timestamp) -> Result<(), StoreError> {
         self.with(|maps| rules::called_back(maps, callback, now))
+    }
+
+    async fn set_pool(
+        &self,
+        fingerprint: Fingerprint,
+        order: Option<StandingOrder>,
+        now: Timestamp,
+    ) -> Result<Option<Pool>, StoreError> {
+        self.with(|maps| rules::set_pool(maps, fingerprint, order, now))
+    }
+
+    async fn expect(
+        &self,
+        pool: Fingerprint,
+        expectation: Expectation,
+        now: Timestamp,
+    ) -> Result<Option<Pool>, StoreError> {
+        self.with(|maps| rules::expect(maps, pool, expectation, now))
+    }
+
+    async fn refill(&self, ask: Refill, now: Timestamp) -> Result<Refilled, StoreError> {
+        self.with(|maps| rules::refill(maps, &ask, now))
+    }
+
+    async fn set_memo(&self, name: &str, value: Vec<u8>) -> Result<(), StoreError> {
+        self.with(|maps| rules::set_memo(maps, name, value))
+    }
+
+    async fn memos(&self, prefix: &str) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
+        self.with(|maps| rules::memos(maps, prefix))
     }
 
     async fn sweep(&self, ask: SweepAsk, now: Timestamp) -> Result<Swept, StoreError> {
@@ -177,6 +209,14 @@ impl Records for MemoryStore {
 
     async fn spending(&self, day: Day) -> Result<DaySpending, StoreError> {
         self.with(|maps| readings::spending(maps, day))
+    }
+
+    async fn pools(&self, now: Timestamp) -> Result<Vec<PoolState>, StoreError> {
+        self.with(|maps| readings::pools(maps, now))
+    }
+
+    async fn margins(&self) -> Result<Vec<LearnedMargin>, StoreError> {
+        self.with(|maps| readings::margins(maps))
     }
 
     async fn stock_levels(&self, now: Timestamp) -> Result<Vec<StockLevel>, StoreError> {

@@ -9,8 +9,8 @@ use domain::{
     id::{ClaimId, HolderId, SolveId, WorkerName},
     ledger::{Entry, Total},
     ports::{
-        ActiveSolve, ClaimFilter, Cursor, DaySpending, DeadLetterFilter, Paged, Scope, Spent,
-        StockLevel, StoreError, TotalsAsk,
+        ActiveSolve, ClaimFilter, Cursor, DaySpending, DeadLetterFilter, LearnedMargin, Paged,
+        PoolState, Scope, Spent, StockLevel, StoreError, TotalsAsk,
     },
     site::PageUrl,
     solve::Solve,
@@ -21,8 +21,8 @@ use domain::{
 use crate::{
     shelf::{Order, Shelf, Text},
     tables::{
-        Authorised, BySitekey, ByTime, ByWorker, Claims, DeadLetters, Died, Free, Held, Pages,
-        Solves, Spending, Stock, Subject, Told, Totals,
+        Authorised, BySitekey, ByTime, ByWorker, Claims, DeadLetters, Died, Free, Held, Margins,
+        Pages, Pools, Solves, Spending, Stock, Subject, Told, Totals, Waiting,
     },
 };
 
@@ -258,6 +258,32 @@ pub(crate) fn entries<S: Shelf>(
     let pages = shelf.scan::<Pages>(from..=u64::MAX, Order::Rising, limit)?;
     let all = pages.into_iter().flat_map(|(_, page)| page);
     Ok(all.filter(|entry| entry.seq >= from).take(limit).collect())
+}
+
+/// Pools and what they have.
+pub(crate) fn pools<S: Shelf>(shelf: &S, now: Timestamp) -> Result<Vec<PoolState>, StoreError> {
+    let edge = |byte| Fingerprint::from_bytes([byte; 32]);
+    let mut found = Vec::new();
+    for (fingerprint, pool) in
+        shelf.scan::<Pools>(edge(0)..=edge(u8::MAX), Order::Rising, MOST_SEEN)?
+    {
+        let waiting = |n| (fingerprint, Timestamp::from_millis(n), ClaimId::from_number(n));
+        let range = waiting(0)..=waiting(u64::MAX);
+        found.push(PoolState {
+            pool,
+            stock: crate::rules::usable(shelf, fingerprint, now)?,
+            coming: crate::rules::coming(shelf, fingerprint)?,
+            waiting: shelf.scan::<Waiting>(range, Order::Rising, MOST_SEEN)?.len(),
+        });
+    }
+    Ok(found)
+}
+
+/// What was learned about how early tokens have to be used.
+pub(crate) fn margins<S: Shelf>(shelf: &S) -> Result<Vec<LearnedMargin>, StoreError> {
+    let range = (Text::least(), Text::least())..=(Text::after(""), Text::after(""));
+    let rows = shelf.scan::<Margins>(range, Order::Rising, MOST_SEEN)?;
+    Ok(rows.into_iter().map(|(_, margin)| margin).collect())
 }
 
 /// Unassigned usable tokens by fingerprint.

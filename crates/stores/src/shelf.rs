@@ -104,6 +104,11 @@ impl Text {
         &self.0
     }
 
+    /// Above everything that begins with this: a bound for a range.
+    pub(crate) fn after(prefix: &str) -> Self {
+        Self(format!("{prefix}{}", char::MAX).into())
+    }
+
     /// Below every other.
     pub(crate) fn least() -> Self {
         Self("".into())

@@ -10,7 +10,8 @@ use domain::{
     fingerprint::Fingerprint,
     id::{ClaimId, HolderId, Project, SolveId, WorkerName},
     ledger::{Entry, Total},
-    ports::Spent,
+    pool::Pool,
+    ports::{LearnedMargin, Spent},
     solve::Solve,
     time::{Day, Timestamp},
     token::Token,
@@ -107,6 +108,14 @@ tables! {
     25 Callbacks in callbacks: ClaimId => Callback;
     /// The same by when they are tried next.
     26 Outbox in outbox: (Timestamp, ClaimId) => ();
+    /// Standing orders.
+    27 Pools in pools: Fingerprint => Pool;
+    /// Solves under way that nobody waits for and whose token one claim may have.
+    28 Spare in spare: (Fingerprint, SolveId) => ();
+    /// What was learned about how early tokens have to be used, by site and kind.
+    29 Margins in margins: (Text, Text) => LearnedMargin;
+    /// Small things learned, by name.
+    30 Memos in memos: Text => Vec<u8>;
 }
 
 /// Whose key it is and what it stands for.

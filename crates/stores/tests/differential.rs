@@ -15,8 +15,9 @@ use domain::{
     id::{HolderId, Nonce, SolveId, WorkerName},
     lease::{Holder, Lease},
     ledger::Event,
+    pool::{Level, StandingOrder, Target, Why},
     ports::{
-        ClaimFilter, DeadLetterFilter, LeaseAsk, Note, Revival, Revive, Scope, StoreError,
+        ClaimFilter, DeadLetterFilter, LeaseAsk, Note, Refill, Revival, Revive, Scope, StoreError,
         SweepAsk, TotalsAsk,
     },
     retry::Verdict,
@@ -45,6 +46,8 @@ enum Act {
     Tell(SolveId, u32, Fact),
     Report(Box<Claim>),
     Revive(Box<Revive>),
+    SetPool(Box<NewClaim>, Option<u32>),
+    Refill(Box<Refill>),
     Purge(SolveId),
     Callbacks(usize),
     CalledBack(Callback),
@@ -74,7 +77,7 @@ async fn the_same_schedule_gives_the_same_history() {
         happened.extend(run.await.unwrap_or_else(|_| panic!("seed {seed} differs")));
     }
     // Every event there is but `Refused`, which is a note like `Reported`: the schedules reach everything.
-    assert_eq!(happened.len(), 27, "{happened:?}");
+    assert_eq!(happened.len(), 28, "{happened:?}");
 }
 
 /// Runs a schedule on both; the result is what happened in it.
@@ -141,6 +144,7 @@ impl Plan {
             78..95 => self.tell(world),
             95 | 97 => self.letter(world),
             96 => self.claim().map_or(Act::Sweep(9), |one| Act::Report(Box::new(one))),
+            98 if self.chance.bool() => self.pool(world),
             98 => self.callbacks(),
             _ => Act::Sweep(self.chance.usize(1..20)),
         }
@@ -153,6 +157,23 @@ impl Plan {
             Some(claim) => Act::Revive(Box::new(world.revive(claim))),
             None => Act::Sweep(9),
         }
+    }
+
+    fn pool(&mut self, world: &World) -> Act {
+        let new = world.turnstile(["a", "b"][self.chance.usize(0..2)]);
+        if self.chance.u8(0..3) == 0 {
+            let level = self.chance.bool().then(|| self.chance.u32(0..5));
+            return Act::SetPool(Box::new(new), level);
+        }
+        let target = Target { level: self.chance.u32(0..6), why: Why::HitTarget };
+        Act::Refill(Box::new(Refill {
+            pool: new.fingerprint,
+            holder: self.holder(),
+            target,
+            solves: (0..3).map(|_| world.fresh_solve()).collect(),
+            wanted_until: world.now().plus(Duration::from_secs(60)),
+            price: None,
+        }))
     }
 
     fn callbacks(&mut self) -> Act {
@@ -303,9 +324,12 @@ async fn perform(on: &Backend, act: Act, now: Timestamp, plan: Option<&mut Plan>
             }
             said(&answer)
         }
-        Act::Revive(_) | Act::Purge(_) | Act::Callbacks(_) | Act::CalledBack(_) => {
-            by_people(on, act, now, plan).await
-        }
+        Act::Revive(_)
+        | Act::SetPool(..)
+        | Act::Refill(_)
+        | Act::Purge(_)
+        | Act::Callbacks(_)
+        | Act::CalledBack(_) => by_people(on, act, now, plan).await,
         Act::Report(claim) => said(&store.note(bad_report(*claim), now).await),
         Act::Sweep(limit) => {
             let trouble = (limit % 2 == 1).then(|| "ERROR_ZERO_BALANCE".into());
@@ -336,6 +360,21 @@ async fn by_people(on: &Backend, act: Act, now: Timestamp, plan: Option<&mut Pla
             said(&answer)
         }
         Act::CalledBack(callback) => said(&store.called_back(&callback, now).await),
+        Act::SetPool(new, level) => {
+            let order = StandingOrder {
+                challenge: new.challenge,
+                worker: new.worker,
+                project: new.project,
+                basis: new.basis,
+                level: level.map_or(Level::Auto, Level::Fixed),
+                most: 20,
+                waste: 100,
+                is_declared: true,
+            };
+            let order = (level != Some(0)).then_some(order);
+            said(&store.set_pool(new.fingerprint, order, now).await)
+        }
+        Act::Refill(ask) => said(&store.refill(*ask, now).await),
         other => panic!("{other:?}"),
     }
 }
@@ -379,6 +418,8 @@ async fn readings(on: &Backend, now: Timestamp) -> Vec<String> {
         said(&records.totals(TotalsAsk { scope: Scope::All, from, to }).await),
         said(&records.stock_levels(now).await),
         said(&records.spending(now.day()).await),
+        said(&records.pools(now).await),
+        said(&records.margins().await),
     ];
     for claim in history.unwrap().items {
         all.push(said(&records.explain(claim.id).await));

@@ -15,6 +15,7 @@ pub mod keys;
 pub mod lease;
 pub mod letters;
 pub mod outbox;
+pub mod pools;
 pub mod records;
 pub mod settle;
 pub mod share;
@@ -203,6 +204,24 @@ macro_rules! conformance {
             a_solve_somebody_waits_longer_for_is_kept,
             account_trouble_lets_go_without_a_letter,
             a_claim_that_no_solve_can_serve_in_time_is_refused,
+        ]);
+        $crate::conformance!(@ $open, pools, [
+            a_standing_order_is_kept_and_changed,
+            a_pool_orders_what_it_is_short_of_and_no_more,
+            orders_are_bounded_by_the_waste_allowed,
+            what_is_served_earns_new_orders,
+            a_refill_serves_who_waits_or_the_next,
+            one_living_holder_controls_a_pool,
+            a_dead_controller_is_replaced,
+            four_holders_order_as_one,
+            what_withdrawn_claims_leave_counts_as_stock,
+            an_order_that_was_not_sent_in_time_leaves_nothing,
+            a_lost_reply_of_a_refill_is_written_off,
+            announced_demand_may_be_bought,
+            a_thousand_takers_of_five_hundred_tokens,
+            a_token_refused_late_raises_the_margin,
+            a_report_counts_once,
+            memos_are_found_by_their_beginning,
         ]);
         $crate::conformance!(@ $open, outbox, [
             the_end_of_a_claim_is_announced_once,

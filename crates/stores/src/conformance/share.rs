@@ -91,15 +91,17 @@ pub async fn all_joined_claims_fail_with_one_dead_letter(world: World) {
 
 pub async fn a_shared_answer_reported_bad_serves_nobody_else(world: World) {
     let first = world.serve(world.image(PICTURE), "t1").await;
-    let report = |good| Note {
-        claim: Some(first.id),
-        worker: first.worker.clone(),
-        project: first.project.clone(),
-        kind: Some(first.kind.clone()),
+    let report = |claim: &Claim, good| Note {
+        claim: Some(claim.id),
+        worker: claim.worker.clone(),
+        project: claim.project.clone(),
+        kind: Some(claim.kind.clone()),
         event: Event::Reported { good },
     };
-    world.store.note(report(true), world.now()).await.unwrap();
-    assert!(matches!(world.admit(world.image(PICTURE)).await, Admission::Stocked(_)));
-    world.store.note(report(false), world.now()).await.unwrap();
+    world.store.note(report(&first, true), world.now()).await.unwrap();
+    let Admission::Stocked(second) = world.admit(world.image(PICTURE)).await else {
+        panic!("a good report spoils nothing")
+    };
+    world.store.note(report(&second, false), world.now()).await.unwrap();
     assert!(matches!(world.admit(world.image(PICTURE)).await, Admission::Opened(_)));
 }

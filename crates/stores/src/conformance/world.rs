@@ -18,7 +18,7 @@ use domain::{
     lease::{Holder, Lease},
     ledger::{Entry, Event},
     money::Money,
-    ports::{LeaseAsk, Records, Revival, Revive, Settled, Store, SweepAsk, Swept},
+    ports::{LeaseAsk, Records, Revival, Revive, Scope, Settled, Store, SweepAsk, Swept},
     retry::Verdict,
     secret::Secret,
     site::PageUrl,
@@ -177,11 +177,7 @@ impl World {
 
     /// The lease of a claim's solve, held by the driver, who takes all there are.
     pub async fn lease_of(&self, claim: &Claim) -> Lease {
-        let driver = self.holder(DRIVER).await;
-        let taken = self.lease(driver).await;
-        let mut leases = self.leases.lock().unwrap();
-        leases.extend(taken.into_iter().map(|lease| (lease.solve.id, lease)));
-        leases.get(&claim.solve.unwrap()).unwrap().clone()
+        self.lease_of_solve(claim.solve.unwrap()).await
     }
 
     /// Decides.
@@ -250,6 +246,28 @@ impl World {
     pub async fn stock(&self, new: NewClaim, name: &str) {
         let claim = self.serve(new, name).await;
         self.withdraw(&claim).await;
+    }
+
+    // === pools ===
+
+    /// A fresh name for a solve.
+    pub fn fresh_solve(&self) -> SolveId {
+        SolveId::from_number(500_000_000_000_000 + self.draw())
+    }
+
+    /// The lease of a solve without claims, held by the driver.
+    pub async fn lease_of_solve(&self, id: SolveId) -> Lease {
+        let driver = self.holder(DRIVER).await;
+        let taken = self.lease(driver).await;
+        let mut leases = self.leases.lock().unwrap();
+        leases.extend(taken.into_iter().map(|lease| (lease.solve.id, lease)));
+        leases.get(&id).unwrap().clone()
+    }
+
+    /// Solves under way without claims.
+    pub async fn active_refills(&self) -> Vec<SolveId> {
+        let active = self.records.active(Scope::All, 1000).await.unwrap();
+        active.into_iter().filter(|solve| solve.claims.is_empty()).map(|solve| solve.id).collect()
     }
 
     // === dead letters ===

@@ -28,13 +28,15 @@ use domain::{
     callback::Callback,
     claim::{Admission, Claim, Delivery, NewClaim},
     dead_letter::DeadLetter,
+    fingerprint::Fingerprint,
     id::{ClaimId, HolderId, SolveId, WorkerName},
     lease::{Holder, Lease},
     ledger::{Entry, Total},
+    pool::{Expectation, Pool, StandingOrder},
     ports::{
-        ActiveSolve, ClaimFilter, DaySpending, DeadLetterFilter, LeaseAsk, Note, Paged, Records,
-        Revival, Revive, Scope, Settled, StockLevel, Store, StoreError, SweepAsk, Swept, TotalsAsk,
-        Withdrawal,
+        ActiveSolve, ClaimFilter, DaySpending, DeadLetterFilter, LearnedMargin, LeaseAsk, Note,
+        Paged, PoolState, Records, Refill, Refilled, Revival, Revive, Scope, Settled, StockLevel,
+        Store, StoreError, SweepAsk, Swept, TotalsAsk, Withdrawal,
     },
     solve::{Decision, Fact, Refused, Solve},
     time::{Day, Timestamp},
@@ -194,7 +196,7 @@ impl Store for EmbeddedStore {
         self.writer.ask(move |rows| rules::settle(rows, solve, attempt, &fact, now)).await
     }
 
-    async fn note(&self, note: Note, now: Timestamp) -> Result<(), StoreError> {
+    async fn note(&self, note: Note, now: Timestamp) -> Result<bool, StoreError> {
         self.writer.ask(move |rows| rules::note(rows, &note, now)).await
     }
 
@@ -218,6 +220,37 @@ impl Store for EmbeddedStore {
     async fn called_back(&self, callback: &Callback, now: Timestamp) -> Result<(), StoreError> {
         let callback = callback.clone();
         self.writer.ask(move |rows| rules::called_back(rows, &callback, now)).await
+    }
+
+    async fn set_pool(
+        &self,
+        fingerprint: Fingerprint,
+        order: Option<StandingOrder>,
+        now: Timestamp,
+    ) -> Result<Option<Pool>, StoreError> {
+        self.writer.ask(move |rows| rules::set_pool(rows, fingerprint, order.clone(), now)).await
+    }
+
+    async fn expect(
+        &self,
+        pool: Fingerprint,
+        expectation: Expectation,
+        now: Timestamp,
+    ) -> Result<Option<Pool>, StoreError> {
+        self.writer.ask(move |rows| rules::expect(rows, pool, expectation, now)).await
+    }
+
+    async fn refill(&self, ask: Refill, now: Timestamp) -> Result<Refilled, StoreError> {
+        self.writer.ask(move |rows| rules::refill(rows, &ask, now)).await
+    }
+
+    async fn set_memo(&self, name: &str, value: Vec<u8>) -> Result<(), StoreError> {
+        let name = name.to_owned();
+        self.writer.ask(move |rows| rules::set_memo(rows, &name, value.clone())).await
+    }
+
+    async fn memos(&self, prefix: &str) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
+        self.read(|rows| rules::memos(rows, prefix))
     }
 
     async fn sweep(&self, ask: SweepAsk, now: Timestamp) -> Result<Swept, StoreError> {
@@ -260,6 +293,14 @@ impl Records for EmbeddedStore {
 
     async fn spending(&self, day: Day) -> Result<DaySpending, StoreError> {
         self.read_apart(move |rows| readings::spending(rows, day)).await
+    }
+
+    async fn pools(&self, now: Timestamp) -> Result<Vec<PoolState>, StoreError> {
+        self.read_apart(move |rows| readings::pools(rows, now)).await
+    }
+
+    async fn margins(&self) -> Result<Vec<LearnedMargin>, StoreError> {
+        self.read_apart(readings::margins).await
     }
 
     async fn stock_levels(&self, now: Timestamp) -> Result<Vec<StockLevel>, StoreError> {

@@ -25,6 +25,7 @@ use super::{
     garbage::KEY_KEPT,
     keep,
     place::allotted,
+    pools,
     step::Step,
 };
 
@@ -52,7 +53,9 @@ pub(super) fn decide_new<S: ShelfMut>(
     step: &mut Step<'_, S>,
     new: &NewClaim,
 ) -> Result<Admission, StoreError> {
-    if let Some(stocked) = take_stock(step, new)? {
+    let stocked = take_stock(step, new)?;
+    if let Some(stocked) = stocked {
+        pools::arrived(step, new.fingerprint, true)?;
         return Ok(Admission::Stocked(serve(step, new, stocked.token)?));
     }
     if let Some(solve) = find_joinable(step, new)? {
@@ -66,6 +69,7 @@ pub(super) fn decide_new<S: ShelfMut>(
         let until = step.now.day().end();
         return Ok(Admission::OverBudget { limit, until });
     }
+    pools::arrived(step, new.fingerprint, false)?;
     Ok(Admission::Opened(open(step, new, spent)?))
 }
 
@@ -286,6 +290,7 @@ fn claim_of(new: &NewClaim, now: Timestamp) -> Claim {
         cost: None,
         callback_url: new.callback_url.clone(),
         revives: new.revives,
+        report: None,
     }
 }
 

@@ -15,8 +15,8 @@ use domain::{
 use crate::{
     shelf::{ShelfMut, Text},
     tables::{
-        BySitekey, ByTime, ByWorker, Claims, Free, Garbage, Held, Joinable, Junk, Solves, Waiting,
-        Watched,
+        BySitekey, ByTime, ByWorker, Claims, Free, Garbage, Held, Joinable, Junk, Solves, Spare,
+        Waiting, Watched,
     },
 };
 
@@ -121,6 +121,9 @@ fn index_solve<S: ShelfMut>(shelf: &mut S, solve: &Solve) -> Result<(), StoreErr
         None => shelf.put::<Free>((solve.due, solve.id), ())?,
     }
     match solve.sharing() {
+        Sharing::Exclusive if solve.claims.is_empty() => {
+            shelf.put::<Spare>((solve.fingerprint, solve.id), ())
+        }
         Sharing::Exclusive => Ok(()),
         Sharing::Bound | Sharing::Shared => {
             shelf.put::<Joinable>((solve.fingerprint, solve.id), ())
@@ -136,7 +139,15 @@ fn unindex_solve<S: ShelfMut>(shelf: &mut S, solve: &Solve) -> Result<(), StoreE
         Some(holder) => shelf.take::<Held>(&(holder, solve.due, solve.id))?,
         None => shelf.take::<Free>(&(solve.due, solve.id))?,
     };
-    shelf.take::<Joinable>(&(solve.fingerprint, solve.id))?;
+    match solve.sharing() {
+        Sharing::Exclusive if solve.claims.is_empty() => {
+            shelf.take::<Spare>(&(solve.fingerprint, solve.id))?;
+        }
+        Sharing::Exclusive => {}
+        Sharing::Bound | Sharing::Shared => {
+            shelf.take::<Joinable>(&(solve.fingerprint, solve.id))?;
+        }
+    }
     Ok(())
 }
 

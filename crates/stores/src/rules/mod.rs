@@ -4,6 +4,7 @@
 //! - [`admit`], [`deliver`], [`withdraw`]: what callers ask
 //! - [`lease`], [`advance`], [`settle`]: what the driver does
 //! - [`revive`], [`purge`]: what people do with dead letters; [`callbacks`]: the outbox
+//! - [`refill`], [`set_pool`], [`expect`]: standing orders; `margin`: what reports teach; [`memos`]: what the engine learned
 //! - [`sweep`]: what time does; [`note`]: entries without a state change
 //! - `place`: who gets a token; `bury`: what becomes of a failed solve; `keep`: records and their indexes;
 //!   `step`: the ledger
@@ -15,9 +16,12 @@ mod deliver;
 mod garbage;
 mod keep;
 mod lease;
+mod margin;
+mod memo;
 mod note;
 mod outbox;
 mod place;
+mod pools;
 mod revive;
 mod settle;
 mod step;
@@ -28,8 +32,10 @@ pub(crate) use admit::admit;
 pub(crate) use advance::advance;
 pub(crate) use deliver::deliver;
 pub(crate) use lease::{hold, lease, release};
+pub(crate) use memo::{memos, set_memo};
 pub(crate) use note::note;
 pub(crate) use outbox::{callbacks, called_back};
+pub(crate) use pools::{coming, expect, refill, set_pool, usable};
 pub(crate) use revive::{purge, revive};
 pub(crate) use settle::settle;
 pub(crate) use step::subject;

@@ -1,10 +1,11 @@
-//! Entries about refusals and reports. A bad report also spoils a shared answer: it serves nobody else.
+//! Entries about refusals and reports. A report counts once, teaches the site's margin, and a bad one spoils a shared
+//! answer: it serves nobody else.
 
 use domain::{
     challenge::Sharing,
     claim::Claim,
     ledger::Event,
-    ports::{Note, StoreError},
+    ports::{Feedback, Note, StoreError},
     time::Timestamp,
 };
 
@@ -13,20 +14,25 @@ use crate::{
     tables::{Claims, Expiries, Stock},
 };
 
-use super::step::{About, Step};
+use super::{
+    keep, margin,
+    step::{About, Step},
+};
 
 /// Writes the entry.
 pub(crate) fn note<S: ShelfMut>(
     shelf: &mut S,
     note: &Note,
     now: Timestamp,
-) -> Result<(), StoreError> {
+) -> Result<bool, StoreError> {
     let known = match note.claim {
         Some(id) => shelf.get::<Claims>(&id)?,
         None => None,
     };
-    if let (Some(claim), Event::Reported { good: false }) = (&known, &note.event) {
-        spoil(shelf, claim)?;
+    if let (Some(claim), Event::Reported { good }) = (&known, &note.event)
+        && !report(shelf, claim, *good)?
+    {
+        return Ok(false);
     }
     let about = About {
         claim: note.claim,
@@ -37,7 +43,23 @@ pub(crate) fn note<S: ShelfMut>(
     };
     let mut step = Step::new(shelf, now);
     step.tell(about, note.event.clone());
-    step.finish()
+    step.finish()?;
+    Ok(true)
+}
+
+/// Takes a claim's first report; `false` for any later one.
+fn report<S: ShelfMut>(shelf: &mut S, claim: &Claim, good: bool) -> Result<bool, StoreError> {
+    if claim.report.is_some() {
+        return Ok(false);
+    }
+    let feedback = if good { Feedback::Good } else { Feedback::Bad };
+    if !good {
+        spoil(shelf, claim)?;
+    }
+    margin::learn(shelf, claim, feedback)?;
+    let told = Claim { report: Some(feedback), ..claim.clone() };
+    keep::claim(shelf, claim, &told)?;
+    Ok(true)
 }
 
 /// Takes a shared answer out of stock. An exclusive one is not there any more.

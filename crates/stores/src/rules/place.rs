@@ -23,7 +23,7 @@ use crate::{
 };
 
 use super::{
-    keep,
+    keep, pools,
     step::{About, Step},
 };
 
@@ -127,6 +127,7 @@ fn serve<S: ShelfMut>(
     claim.cost = if own { effort.cost } else { Some(Money::ZERO) };
     claim.token = Some(token.clone());
     tell_allotted(step, &claim, token);
+    pools::served(step, claim.fingerprint)?;
     step.ended.push(claim.id);
     keep::claim(step.shelf, before, &claim)?;
     match before.solve {

@@ -1,6 +1,7 @@
 //! Facts: what the provider said about an attempt, taken from whoever holds it. Telling one twice changes nothing.
 
 use domain::{
+    challenge::Sharing,
     id::{ClaimId, SolveId, TaskId},
     ledger::{Counts, Event},
     ports::{Settled, StoreError},
@@ -17,8 +18,9 @@ use crate::{
 
 use super::{
     bury::{bury, close_letter},
-    keep, missing,
+    keep, margin, missing,
     place::{self, Effort},
+    pools,
     step::Step,
 };
 
@@ -171,7 +173,12 @@ fn ripen<S: ShelfMut>(
     claims: &[ClaimId],
     solved: &Solved,
 ) -> Result<(), StoreError> {
+    pools::paid(step, solve.fingerprint, solved.cost)?;
     let (expires_at, usable_until) = solved.life.of(solved.ready_lower);
+    let usable_until = match solve.sharing() {
+        Sharing::Exclusive => usable_until.minus(margin::extra(step.shelf, solve)?),
+        Sharing::Bound | Sharing::Shared => usable_until,
+    };
     let token = Token {
         answer: solved.answer.clone(),
         solve: solve.id,
@@ -183,6 +190,9 @@ fn ripen<S: ShelfMut>(
     };
     if !token.is_usable(step.now) {
         place::waste(step, solve, &token);
+        if claims.is_empty() {
+            pools::wasted(step, solve.fingerprint)?;
+        }
         let effort = Effort::of(solve, solved.cost);
         return bury(step, solve, claims, &Code::from(TOKEN_EXPIRED), &effort);
     }

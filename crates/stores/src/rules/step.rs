@@ -172,6 +172,7 @@ fn counted(event: &Event) -> Counts {
         Event::Replayed => Counts { claims: 1, replayed: 1, ..none },
         Event::Joined => Counts { claims: 1, joined: 1, ..none },
         Event::Refused { .. } => Counts { refused: 1, ..none },
+        Event::Ordered { .. } => Counts { ordered: 1, ..none },
         Event::Accepted { .. } | Event::Orphaned { .. } => Counts { attempts: 1, ..none },
         Event::Ambiguous { .. } => Counts { ambiguous: 1, ..none },
         // From here on nobody can say what the ambiguous attempt cost.

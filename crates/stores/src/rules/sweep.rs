@@ -22,6 +22,7 @@ use crate::{
 use super::{
     bury, deliver, garbage, keep,
     place::{self, Effort},
+    pools,
     step::Step,
     withdraw::{give_back, unfetched},
 };
@@ -122,6 +123,7 @@ fn clear_stock<S: ShelfMut>(step: &mut Step<'_, S>, limit: usize) -> Result<usiz
             && stocked.kind.sharing() == Sharing::Exclusive
         {
             place::waste(step, &stocked, &stocked.token);
+            pools::wasted(step, fingerprint)?;
             wasted += 1;
         }
     }
