@@ -14,6 +14,7 @@ mod reply;
 pub use account::{
     read_balance, read_report, read_threads, write_balance, write_report, write_threads,
 };
+pub(crate) use many::one_of_many;
 pub use many::{read_many, write_many};
 pub use reply::{read_reply, write_reply, write_result};
 

@@ -4,6 +4,7 @@
 //! - [`form`]: every way a request's parameters can be put on the wire, merged into one
 //! - [`submit`]: in.php, a challenge and its reply
 //! - [`fetch`]: res.php, what is asked of it and what it replies
+//! - [`pingback`]: the provider's call to us, its address and what it says
 //! - [`code`]: the error codes by name, and what counts as one
 //!
 //! Reading and writing stand side by side: a door reads what a worker asks and writes what we reply, the upstream writes what
@@ -15,6 +16,7 @@ pub mod code;
 pub mod fetch;
 pub mod form;
 mod json;
+pub mod pingback;
 mod reply;
 pub mod submit;
 

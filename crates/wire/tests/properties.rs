@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use domain::{
     challenge::{Challenge, Kind, RESERVED},
-    id::TaskId,
+    id::{AttemptName, Nonce, SolveId, TaskId},
     money::Money,
     ports::Threads,
     retry::Code,
@@ -18,6 +18,7 @@ use wire::{
     code,
     fetch::{self, Action, Many, Told},
     form::Form,
+    pingback,
     submit::{self, Dialect, V1Parts},
 };
 
@@ -294,6 +295,25 @@ proptest! {
         let body = fetch::write_refusal(&code.into(), json);
         let read = fetch::read_many(body.as_bytes(), n);
         prop_assert!(!matches!(read, Ok(Many::Each(_))), "{}: {:?}", body, read);
+    }
+
+    #[test]
+    fn only_the_maker_of_a_pingback_address_reads_it(
+        solve in 1_u64.., attempt in any::<u32>(), nonce in 1_u64.., secret in "[ -~]{0,80}", other in "[ -~]{0,80}",
+    ) {
+        let (solve, nonce) = (SolveId::from_number(solve), Nonce::from_number(nonce));
+        let (attempt, secret) = (AttemptName { solve, attempt, nonce }, Secret::new(secret));
+        let path = pingback::path(attempt, &secret);
+        prop_assert!(path.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-'), "{}", path);
+        prop_assert_eq!(pingback::read(&path, &secret), Some(attempt));
+        let other = Secret::new(other);
+        prop_assert!(other == secret || pingback::read(&path, &other).is_none());
+    }
+
+    #[test]
+    fn no_pingback_makes_a_reader_panic(text in ".{0,80}", body in collection::vec(any::<u8>(), 0..100)) {
+        prop_assert_eq!(pingback::read(&text, &Secret::new("secret")), None);
+        drop(pingback::read_body(&body));
     }
 
     #[test]

@@ -109,13 +109,11 @@ fn read_codes(text: &str, n: usize) -> Result<Many, Garbled> {
 
 fn read_parts(text: &str, n: usize) -> Result<Many, Garbled> {
     let parts: Vec<&str> = text.split('|').collect();
-    if parts.len() != n || parts.iter().any(|part| part.is_empty()) {
+    if parts.len() != n {
         return Err(Garbled::because("the parts are not as many as the ids"));
     }
-    if parts.iter().any(|part| is_almost_a_code(part)) {
-        return Err(Garbled::because("a part may be a code that was cut off"));
-    }
-    Ok(Many::Each(parts.into_iter().map(part).collect()))
+    let replies: Option<Vec<_>> = parts.into_iter().map(one_of_many).collect();
+    replies.map(Many::Each).ok_or(Garbled::because("a part may be a code that was cut off"))
 }
 
 fn part(text: &str) -> Reply {
@@ -129,10 +127,12 @@ fn part(text: &str) -> Reply {
     }
 }
 
-/// Not a code, and too much like one to be handed out as an answer: asked for by itself, its status tells.
-fn is_almost_a_code(text: &str) -> bool {
+/// An answer or a code that stands by itself, without a status that tells which it is. `None` for what is no code and
+/// too much like one to be handed out as an answer.
+pub(crate) fn one_of_many(text: &str) -> Option<Reply> {
     let begins = ["ERROR", "CAPCHA_", "CAPTCHA_"].iter().any(|begin| text.starts_with(begin));
-    begins && code::in_text(text).is_none()
+    let is_doubtful = text.is_empty() || (begins && code::in_text(text).is_none());
+    (!is_doubtful).then(|| part(text))
 }
 
 fn coded(found: Code) -> Reply {

@@ -1,0 +1,151 @@
+//! The provider's own word that a task is over: the address we give it, and what it sends there.
+//!
+//! The address names the attempt and carries a proof that we made it, so that a stranger can neither guess one nor make
+//! one up. Whoever calls it is still not known: what is told there is a hint, and res.php has the last word.
+
+use domain::{
+    id::{AttemptName, TaskId},
+    secret::Secret,
+};
+use ring::hmac;
+use subtle::ConstantTimeEq as _;
+
+use crate::{
+    fetch::{self, Reply},
+    form::Form,
+};
+
+/// Digits of the proof: 128 bits.
+const PROOF: usize = 32;
+
+/// The last part of the address: `{solve}-{attempt}-{nonce}-{proof}`.
+pub fn path(attempt: AttemptName, secret: &Secret) -> String {
+    let name = attempt.to_string();
+    let proof = prove(&name, secret);
+    format!("{name}-{proof}")
+}
+
+/// The attempt such a part names, if we made it. Takes equally long for every wrong proof.
+pub fn read(text: &str, secret: &Secret) -> Option<AttemptName> {
+    let (name, proof) = text.rsplit_once('-')?;
+    let is_ours = prove(name, secret).as_bytes().ct_eq(proof.as_bytes());
+    if is_ours.into() { read_name(name) } else { None }
+}
+
+fn read_name(name: &str) -> Option<AttemptName> {
+    let mut parts = name.split('-');
+    let solve = parts.next()?.parse().ok()?;
+    let attempt = parts.next()?.parse().ok()?;
+    let nonce = parts.next()?.parse().ok()?;
+    parts.next().is_none().then_some(AttemptName { solve, attempt, nonce })
+}
+
+fn prove(name: &str, secret: &Secret) -> String {
+    let key = hmac::Key::new(hmac::HMAC_SHA256, secret.expose().as_bytes());
+    let tag = hmac::sign(&key, name.as_bytes());
+    tag.as_ref()[..PROOF / 2].iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// What the provider tells: which task is over, and its answer or code where it says so. It comes as the query of a GET
+/// or as the urlencoded body of a POST.
+pub fn read_body(query_or_form: &[u8]) -> Option<(TaskId, Option<Reply>)> {
+    let pairs =
+        form_urlencoded::parse(query_or_form).map(|(n, v)| (n.into_owned(), v.into_owned()));
+    let form = Form::from_pairs(pairs).ok()?;
+    let task = TaskId::new(form.get("id")?).ok()?;
+    let told = form.get("code").and_then(fetch::one_of_many).filter(|told| match told {
+        Reply::Answer { .. } | Reply::Refused(_) => true,
+        Reply::NotReady => false,
+    });
+    Some((task, told))
+}
+
+/// What a provider sends when a task is over.
+pub fn write_body(task: &TaskId, told: &Reply) -> String {
+    let code = fetch::write_many(std::slice::from_ref(told), false);
+    form_urlencoded::Serializer::new(String::new())
+        .append_pair("id", task.as_str())
+        .append_pair("code", &code)
+        .finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use domain::id::{Nonce, SolveId};
+
+    use super::*;
+
+    fn attempt() -> AttemptName {
+        let solve = SolveId::from_number(123_456_789_012_345);
+        AttemptName { solve, attempt: 2, nonce: Nonce::from_number(77) }
+    }
+
+    fn secret() -> Secret {
+        Secret::new("key")
+    }
+
+    #[test]
+    fn the_proof_is_hmac_sha256_of_the_name() {
+        // printf s123456789012345-2-n77 | openssl dgst -sha256 -hmac key
+        let expected = "s123456789012345-2-n77-dd9a4b6b412e94053525a704a69bb542";
+        assert_eq!(path(attempt(), &secret()), expected);
+        assert_eq!(read(expected, &secret()), Some(attempt()));
+    }
+
+    #[test]
+    fn an_address_with_any_character_changed_is_not_ours() {
+        let made = path(attempt(), &secret());
+        for at in 0..made.len() {
+            for other in ["0", "1", "s", "n", "-", ""] {
+                let mut changed = made.clone();
+                changed.replace_range(at..=at, other);
+                assert!(changed == made || read(&changed, &secret()).is_none(), "{changed}");
+            }
+        }
+        assert_eq!(read(&made, &Secret::new("another")), None);
+        assert_eq!(read(&made.to_uppercase(), &secret()), None);
+    }
+
+    #[test]
+    fn a_proof_over_something_else_names_no_attempt() {
+        for name in ["", "s1", "s1-2", "1-2-n3", "s1-2-n3-n4", "s1--n3", "s1-99999999999-n3"] {
+            let text = format!("{name}-{}", prove(name, &secret()));
+            assert_eq!(read(&text, &secret()), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_told_is_an_answer_a_code_or_nothing() {
+        let read =
+            |text: &str| read_body(text.as_bytes()).map(|(task, told)| (task.to_string(), told));
+        let told = |text: &str| read(text).and_then(|(_, told)| told);
+        assert_eq!(read("id=17"), Some(("17".into(), None)));
+        assert_eq!(read("code=&id=17").map(|(_, told)| told), Some(None));
+        assert!(matches!(told("id=17&code=a%7Cjordan+x"),
+            Some(Reply::Answer { answer, .. }) if answer.text.expose() == "a|jordan x"));
+        assert_eq!(
+            told("id=17&code=ERROR_CAPTCHA_UNSOLVABLE"),
+            Some(Reply::Refused("ERROR_CAPTCHA_UNSOLVABLE".into()))
+        );
+        assert_eq!(told("id=17&code=CAPCHA_NOT_READY"), None);
+        assert_eq!(told("id=17&code=ERROR_CAPTCHA_UNSOL"), None, "cut off");
+        for bad in ["", "code=x", "id=", "id=1%7C2", "id=1&id=2", "{\"id\":1}"] {
+            assert_eq!(read(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn what_a_provider_sends_is_read_back() {
+        let answer = domain::token::Answer {
+            text: Secret::new("0.x&y=z|ü +%"),
+            is_json: false,
+            extras: None,
+        };
+        let refused = Reply::Refused("ERROR_CAPTCHA_UNSOLVABLE".into());
+        for told in [Reply::Answer { answer, price: None }, refused] {
+            let task = TaskId::new("2122988149").expect("digits make a task id");
+            let body = write_body(&task, &told);
+            assert_eq!(read_body(body.as_bytes()), Some((task, Some(told))), "{body}");
+        }
+    }
+}
