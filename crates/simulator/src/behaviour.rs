@@ -252,6 +252,33 @@ impl Behaviour {
     /// A task's answer is asked for.
     pub fn poll(&mut self, id: &str, now: Timestamp) -> PollEffect {
         self.ledger.polls += 1;
+        let effect = self.outcome(id, now);
+        if let (PollEffect::Solved(..), Ok(task)) = (&effect, find(&mut self.tasks, id)) {
+            self.ledger.answer(&task.id);
+        }
+        effect
+    }
+
+    /// What has become of a task, told without being asked; `None` before it is over.
+    pub(crate) fn result(&mut self, id: &str, now: Timestamp) -> Option<PollEffect> {
+        match self.outcome(id, now) {
+            PollEffect::NotReady => None,
+            over @ (PollEffect::Solved(..) | PollEffect::Refused(_)) => Some(over),
+        }
+    }
+
+    /// When the task will be over; never for one that is never answered.
+    pub(crate) fn over_at(&mut self, id: &str) -> Option<Timestamp> {
+        let task = find(&mut self.tasks, id).ok()?;
+        (task.fate != Fate::NeverReady).then_some(task.done_at)
+    }
+
+    /// A pingback was taken.
+    pub(crate) fn called_back(&mut self, task: &TaskId) {
+        self.ledger.call_back(task);
+    }
+
+    fn outcome(&mut self, id: &str, now: Timestamp) -> PollEffect {
         let retention = self.config.retention;
         let task = match find(&mut self.tasks, id) {
             Ok(task) => task,
@@ -264,7 +291,6 @@ impl Behaviour {
             return PollEffect::Refused("ERROR_WRONG_CAPTCHA_ID".into());
         }
         if task.fate == Fate::Solved {
-            self.ledger.answer(&task.id);
             return PollEffect::Solved(task.told.clone(), task.cost);
         }
         if !std::mem::replace(&mut task.is_refunded, true) {

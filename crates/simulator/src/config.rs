@@ -8,6 +8,10 @@ use crate::pace::{self, SolveTime};
 
 /// What sort of provider it is.
 #[derive(Clone, Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "switches that have nothing to do with each other"
+)]
 pub struct BehaviourConfig {
     /// Equal seeds and equal calls give equal answers.
     pub seed: u64,

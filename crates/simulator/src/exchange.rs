@@ -1,7 +1,8 @@
 //! in.php and res.php of the simulated provider: a form becomes a call on the account, its effect becomes
 //! a reply. Before: `server`. After: `broken`, which sends the reply or spoils it.
 
-use domain::{challenge::Kind, ports::Feedback, retry::Code, time::Timestamp};
+use domain::{challenge::Kind, id::TaskId, ports::Feedback, retry::Code, time::Timestamp};
+use tokio::sync::mpsc;
 use wire::{
     ReplyStyle, fetch,
     fetch::Action,
@@ -13,21 +14,27 @@ use crate::{
     behaviour::{PollEffect, SubmitEffect},
     broken::Reply,
     faults::{Call, Fault, Planned},
+    pingback::{Address, Due},
     server::Front,
 };
 
 /// Answers in.php.
 pub(crate) fn submit(
     front: &Front,
+    calls: &mpsc::Sender<Due>,
     form: Result<Form, BadForm>,
     struck: Option<&Planned>,
 ) -> Reply {
     let now = front.clock.now();
     let style = form.as_ref().map(ReplyStyle::of).unwrap_or_default();
-    let read = checked(front, form, now).and_then(|form| submit::read(&form));
-    let text = match read {
+    let form = checked(front, form, now);
+    let pingback = form.as_ref().ok().and_then(|form| form.get("pingback").map(str::to_owned));
+    let text = match form.and_then(|form| submit::read(&form)) {
         Ok(read) => {
             let effect = front.account.submit(&read.challenge, None, struck, now);
+            if let (Some(address), Some(SubmitEffect::Accepted(accepted))) = (pingback, &effect) {
+                call_back(front, calls, &address, &accepted.task);
+            }
             effect.map(|effect| submit_text(front, read.challenge.kind(), effect, style.json))
         }
         Err(code) => {
@@ -36,6 +43,18 @@ pub(crate) fn submit(
         }
     };
     styled(text.unwrap_or_default(), style)
+}
+
+/// Sees to it that the task's end is told, whether or not the reply to the submission arrives.
+fn call_back(front: &Front, calls: &mpsc::Sender<Due>, address: &str, task: &TaskId) {
+    let Some(at) = front.account.with(|behaviour| behaviour.over_at(task.as_str())) else { return };
+    let Some(address) = Address::parse(address) else {
+        tracing::warn!(%task, "a pingback was asked for that does not go to this machine");
+        return;
+    };
+    if calls.try_send(Due { task: task.clone(), at, address }).is_err() {
+        tracing::warn!(%task, "too many pingbacks are waited for already");
+    }
 }
 
 /// Answers res.php, and says what goes wrong with the reply.

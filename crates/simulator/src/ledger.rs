@@ -29,6 +29,8 @@ pub struct Ledger {
     pub refused: BTreeMap<Code, u64>,
     /// How often each task's answer was given out.
     pub answered: BTreeMap<TaskId, u64>,
+    /// How often each task's end was told by a pingback that was taken.
+    pub pingbacks: BTreeMap<TaskId, u64>,
     /// What was told about tokens.
     pub reports: Vec<Report>,
     /// The cost of all accepted tasks, less what was given back.
@@ -111,6 +113,10 @@ impl Ledger {
 
     pub(crate) fn answer(&mut self, task: &TaskId) {
         *self.answered.entry(task.clone()).or_default() += 1;
+    }
+
+    pub(crate) fn call_back(&mut self, task: &TaskId) {
+        *self.pingbacks.entry(task.clone()).or_default() += 1;
     }
 
     pub(crate) fn report(&mut self, task: TaskId, feedback: Feedback, at: Timestamp) {

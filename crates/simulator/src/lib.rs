@@ -6,7 +6,8 @@
 //!   [`answers`]: what it answers; `bans`: whom it shuts out
 //! - [`faults`]: what goes wrong on demand; [`ledger`]: what was received, accepted, charged, answered
 //! - [`account`]: the three of them together, shared by both fronts
-//! - [`server`]: over HTTP, with `exchange` for in.php and res.php and `broken` for replies gone wrong
+//! - [`server`]: over HTTP, with `exchange` for in.php and res.php `broken` for replies gone wrong
+//!   and `pingback` for calling back
 //! - [`provider`]: in process, in virtual time; [`clock`]: the wall clock, and virtual time
 //!
 //! # Trying things by hand
@@ -24,6 +25,7 @@ mod exchange;
 pub mod faults;
 pub mod ledger;
 pub mod pace;
+mod pingback;
 pub mod provider;
 pub mod server;
 
@@ -34,5 +36,5 @@ pub use clock::VirtualClock;
 pub use config::BehaviourConfig;
 pub use faults::{Call, Fault, FaultPlan, Planned};
 pub use ledger::Ledger;
-pub use provider::{Latency, SimProvider};
+pub use provider::{Latency, PingbackHook, SimProvider};
 pub use server::{Front, Sim, SimConfig, SimHandle};

@@ -2,6 +2,7 @@
 //! [`Provider`] port in the time of a [`Clock`]. Deterministic: equal seeds and equal calls, equal history.
 
 use std::{
+    fmt,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -17,6 +18,7 @@ use domain::{
     retry::{Code, own},
     time::Timestamp,
 };
+use tokio::task::JoinSet;
 use wire::fetch;
 
 use crate::{
@@ -33,6 +35,16 @@ pub struct SimProvider {
     clock: Arc<dyn Clock>,
     latency: Latency,
     rng: Mutex<fastrand::Rng>,
+    calls: Option<Calls>,
+}
+
+/// Who is told that an attempt's task is over.
+pub type PingbackHook = Arc<dyn Fn(AttemptName, TaskId) + Send + Sync>;
+
+/// The calls back that are to be made; they end with the provider.
+struct Calls {
+    hook: PingbackHook,
+    waiting: Mutex<JoinSet<()>>,
 }
 
 /// How long the way to the provider takes.
@@ -78,7 +90,29 @@ impl SimProvider {
     pub fn new(account: Account, clock: Arc<dyn Clock>, latency: Latency) -> Self {
         let seed = account.with(|behaviour| behaviour.config().seed);
         let rng = Mutex::new(fastrand::Rng::with_seed(seed ^ 0x1A7E_4C1E));
-        Self { account, clock, latency, rng }
+        Self { account, clock, latency, rng, calls: None }
+    }
+
+    /// Tells `hook` about every task that is over, when it is, after the usual way. Whether the submission's reply
+    /// arrived does not matter. Needs tokio's runtime.
+    #[must_use]
+    pub fn with_pingback(mut self, hook: PingbackHook) -> Self {
+        self.calls = Some(Calls { hook, waiting: Mutex::default() });
+        self
+    }
+
+    fn call_back(&self, attempt: AttemptName, task: TaskId) {
+        let Some(Calls { hook, waiting }) = &self.calls else { return };
+        let over_at = self.account.with(|behaviour| behaviour.over_at(task.as_str()));
+        let Some(at) = over_at.map(|over_at| over_at.plus(self.way())) else { return };
+        let (account, clock, hook) = (self.account.clone(), self.clock.clone(), hook.clone());
+        let mut waiting = waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        while waiting.try_join_next().is_some() {}
+        waiting.spawn(async move {
+            clock.sleep_until(at).await;
+            account.with(|behaviour| behaviour.called_back(&task));
+            hook(attempt, task);
+        });
     }
 
     /// The account behind it.
@@ -154,7 +188,15 @@ impl Provider for SimProvider {
     async fn submit(&self, challenge: &Challenge, attempt: AttemptName) -> Submission {
         let account = &self.account;
         let nonce = Some(attempt.nonce);
-        let act = |struck: Option<&Planned>, now| account.submit(challenge, nonce, struck, now);
+        let act = |struck: Option<&Planned>, now| {
+            let effect = account.submit(challenge, nonce, struck, now);
+            if let Some(SubmitEffect::Accepted(accepted)) = &effect
+                && accepted.nonce == nonce
+            {
+                self.call_back(attempt, accepted.task.clone());
+            }
+            effect
+        };
         match self.call(Call::Submit, act).await {
             Reply::Said(SubmitEffect::Accepted(accepted)) => Submission::Accepted(accepted.task),
             Reply::Said(SubmitEffect::Refused(code)) | Reply::Code(code) => {
@@ -192,8 +234,10 @@ impl Provider for SimProvider {
     }
 
     async fn poll_many(&self, tasks: &[TaskId]) -> Result<Vec<Polled>, BatchRefused> {
-        if let [task] = tasks {
-            return Ok(vec![self.poll(task).await]);
+        match tasks {
+            [] => return Ok(Vec::new()),
+            [task] => return Ok(vec![self.poll(task).await]),
+            [..] => {}
         }
         let account = &self.account;
         let act = |struck: Option<&Planned>, now| match account.banned(now) {
@@ -229,6 +273,12 @@ impl Provider for SimProvider {
     async fn threads(&self) -> Result<Threads, Seen> {
         let account = &self.account;
         self.ask(|now| account.with(|behaviour| behaviour.threads_info(now))).await
+    }
+}
+
+impl fmt::Debug for Calls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Calls").finish_non_exhaustive()
     }
 }
 

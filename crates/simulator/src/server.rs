@@ -1,5 +1,5 @@
 //! The simulated provider over HTTP, on loopback: in.php and res.php through `exchange`, the ledger
-//! and the fault plan beside them. Replies that go wrong on the wire are made in `broken`.
+//! and the fault plan beside them; `pingback` calls back. Replies that go wrong on the wire are made in `broken`.
 //!
 //! | request | answer |
 //! |---|---|
@@ -18,6 +18,7 @@ use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
     net::{TcpListener, TcpStream},
+    sync::mpsc,
     task::JoinSet,
 };
 
@@ -28,6 +29,7 @@ use crate::{
     config::BehaviourConfig,
     exchange,
     faults::{Call, Fault, Planned},
+    pingback::{self, Due},
 };
 
 /// Starts simulated providers.
@@ -129,6 +131,8 @@ impl SimHandle {
 /// Answers on this listener until `shutdown` is done; then every connection is closed at once.
 pub async fn serve(listener: TcpListener, front: Front, shutdown: impl Future<Output = ()>) {
     let mut connections = JoinSet::new();
+    let (calls, due) = mpsc::channel(pingback::MOST);
+    connections.spawn(pingback::run(due, front.clone()));
     tokio::pin!(shutdown);
     loop {
         tokio::select! {
@@ -136,7 +140,9 @@ pub async fn serve(listener: TcpListener, front: Front, shutdown: impl Future<Ou
             () = &mut shutdown => return,
             Some(_) = connections.join_next() => {}
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => drop(connections.spawn(connection(stream, front.clone()))),
+                Ok((stream, _)) => {
+                    connections.spawn(connection(stream, front.clone(), calls.clone()));
+                }
                 Err(error) => {
                     tracing::warn!(%error, "a connection could not be accepted");
                     // Out of file descriptors: accepting at once again would spin.
@@ -147,13 +153,13 @@ pub async fn serve(listener: TcpListener, front: Front, shutdown: impl Future<Ou
     }
 }
 
-async fn connection(stream: TcpStream, front: Front) {
+async fn connection(stream: TcpStream, front: Front, calls: mpsc::Sender<Due>) {
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "a connection could not be set up");
     }
     let service = service_fn(move |request| {
-        let front = front.clone();
-        async move { answer(&front, request).await }
+        let (front, calls) = (front.clone(), calls.clone());
+        async move { answer(&front, &calls, request).await }
     });
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -166,7 +172,11 @@ async fn connection(stream: TcpStream, front: Front) {
 }
 
 /// Answers one request; an error closes the connection without a reply.
-async fn answer(front: &Front, request: Request<Incoming>) -> Result<Response<ReplyBody>, Abort> {
+async fn answer(
+    front: &Front,
+    calls: &mpsc::Sender<Due>,
+    request: Request<Incoming>,
+) -> Result<Response<ReplyBody>, Abort> {
     let (parts, body) = request.into_parts();
     let is_submit = parts.uri.path() == "/in.php";
     let struck = if is_submit { front.account.draw(Call::Submit) } else { None };
@@ -181,7 +191,7 @@ async fn answer(front: &Front, request: Request<Incoming>) -> Result<Response<Re
     match (&parts.method, parts.uri.path()) {
         (_, "/in.php") => {
             let form = wire::form::Form::read(query, content_type, &body);
-            let reply = exchange::submit(front, form, struck.as_ref());
+            let reply = exchange::submit(front, calls, form, struck.as_ref());
             broken::deliver(struck, reply).await
         }
         (_, "/res.php") => {

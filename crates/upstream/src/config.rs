@@ -5,6 +5,9 @@ use std::{fmt, time::Duration};
 use domain::secret::Secret;
 use wire::submit::Dialect;
 
+/// Shorter secrets can be guessed.
+const SECRET_LEAST: usize = 16;
+
 /// The provider's account and how patient we are with it.
 #[derive(Clone)]
 pub struct UpstreamConfig {
@@ -24,12 +27,21 @@ pub struct UpstreamConfig {
     pub extra_root_pem: Option<Vec<u8>>,
     /// How we introduce ourselves.
     pub user_agent: String,
-    /// Where the provider may report a solve: the attempt's nonce is appended.
-    pub pingback: Option<String>,
+    /// Where the provider may tell that a task is over.
+    pub pingback: Option<Pingback>,
     /// Ask with `get2`, which also tells the price. Not every provider has it.
     pub priced: bool,
     /// How this provider words what others word differently.
     pub dialect: Dialect,
+}
+
+/// Where the provider may call us; `wire::pingback` says what is added to the address.
+#[derive(Clone)]
+pub struct Pingback {
+    /// `https://gateway.example.com/-/pingback/`: the last part of the address is added to it.
+    pub base: String,
+    /// What the address is proved with; the door that takes the calls has the same.
+    pub secret: Secret,
 }
 
 /// Why the configuration cannot be used.
@@ -52,6 +64,9 @@ pub enum BadUpstream {
     /// No TLS to be had.
     #[error("TLS cannot be set up: {0}")]
     Tls(String),
+    /// Nobody could call us there, or anybody could.
+    #[error("the address for pingbacks cannot be used: {0}")]
+    Pingback(&'static str),
     /// A value that does not fit into an HTTP header.
     #[error("`{0}` has characters that HTTP does not allow; use plain ASCII")]
     Header(&'static str),
@@ -75,6 +90,27 @@ impl UpstreamConfig {
             priced: false,
             dialect: Dialect::default(),
         }
+    }
+}
+
+// === impl Pingback ===
+
+impl Pingback {
+    /// Something is going to be added to the base, and the secret has to be one.
+    pub(crate) fn check(&self) -> Result<(), BadUpstream> {
+        let url = url::Url::parse(&self.base)
+            .map_err(|_| BadUpstream::Pingback("it is not a URL; write https://host/path/"))?;
+        let refuse = |why| Err(BadUpstream::Pingback(why));
+        if !matches!(url.scheme(), "https" | "http") || !url.path().ends_with('/') {
+            return refuse("it is not https://host/path/ with a slash at the end");
+        }
+        if url.query().is_some() || url.fragment().is_some() || !url.username().is_empty() {
+            return refuse("it has a user, a query or a fragment; leave that out");
+        }
+        if self.secret.expose().len() < SECRET_LEAST {
+            return refuse("its secret is shorter than 16 characters; draw a longer one");
+        }
+        Ok(())
     }
 }
 

@@ -1,5 +1,7 @@
 //! res.php: questions that cost nothing and may be asked again. Whatever goes wrong here says nothing about a task.
 
+use std::sync::atomic::Ordering;
+
 use bytes::Bytes;
 use domain::{
     id::TaskId,
@@ -13,7 +15,13 @@ use wire::{
     fetch::{Action, Many, Reply, Told},
 };
 
-use crate::Upstream;
+use crate::{
+    Upstream,
+    line::{Bounds, LONGEST},
+};
+
+/// What an answer may add to a list of answers: more than tokens have.
+const LONGEST_OF_MANY: usize = 8 * 1024;
 
 impl Upstream {
     /// Asks once for a task's answer.
@@ -29,23 +37,31 @@ impl Upstream {
         }
     }
 
-    /// Asks once for the answers of several tasks. A single one is asked for in the usual way.
+    /// Asks once for the answers of several tasks. A single one is asked for in the usual way. Whoever has answered
+    /// for several before can do it: then what looks otherwise is about these tasks, or a page put in between.
     pub(crate) async fn fetch_answers(
         &self,
         tasks: &[TaskId],
     ) -> Result<Vec<Polled>, BatchRefused> {
-        if let [task] = tasks {
-            return Ok(vec![self.fetch_answer(task).await]);
+        match tasks {
+            [] => return Ok(Vec::new()),
+            [task] => return Ok(vec![self.fetch_answer(task).await]),
+            [..] => {}
         }
         let ids = tasks.iter().map(|task| task.as_str().to_owned()).collect();
-        let body = self.ask(&Action::GetMany(ids)).await.map_err(BatchRefused::Fault)?;
+        let longest = LONGEST + tasks.len() * LONGEST_OF_MANY;
+        let asked = self.ask_for(&Action::GetMany(ids), longest).await;
+        let body = asked.map_err(BatchRefused::Fault)?;
         match wire::fetch::read_many(&body, tasks.len()) {
             Ok(Many::Each(replies)) => {
+                self.batches.store(true, Ordering::Relaxed);
                 Ok(replies.into_iter().map(|reply| self.polled(reply)).collect())
             }
             Ok(Many::Refused(code)) => Err(BatchRefused::Fault(self.refused(&code))),
-            Ok(Many::Unsupported) => Err(BatchRefused::Unsupported),
-            Err(Garbled { .. }) => Err(BatchRefused::Garbled),
+            Ok(Many::Unsupported) if !self.batches.load(Ordering::Relaxed) => {
+                Err(BatchRefused::Unsupported)
+            }
+            Ok(Many::Unsupported) | Err(Garbled { .. }) => Err(BatchRefused::Garbled),
         }
     }
 
@@ -80,9 +96,15 @@ impl Upstream {
     }
 
     async fn ask(&self, action: &Action) -> Result<Bytes, Fault> {
+        self.ask_for(action, LONGEST).await
+    }
+
+    /// Asks once and reads at most `longest` bytes of answer.
+    async fn ask_for(&self, action: &Action, longest: usize) -> Result<Bytes, Fault> {
         let request = self.request("res.php", wire::fetch::fields(action));
         let limit = self.config.poll_timeout;
-        let asked = timeout(limit, self.pool.ask(&self.connector, request, limit)).await;
+        let bounds = Bounds { first_byte: limit, longest };
+        let asked = timeout(limit, self.pool.ask(&self.connector, request, bounds)).await;
         asked.unwrap_or_else(|_| Err(Fault::seen("no whole answer within the timeout")))
     }
 

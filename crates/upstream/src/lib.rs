@@ -18,7 +18,10 @@ mod line;
 mod pool;
 mod submit;
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::{Arc, atomic::AtomicBool},
+};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -32,7 +35,7 @@ use domain::{
 use http::{HeaderValue, Request, header};
 use http_body_util::Full;
 
-pub use config::{BadUpstream, UpstreamConfig};
+pub use config::{BadUpstream, Pingback, UpstreamConfig};
 pub use courier::{BadHooks, Hooks, HooksConfig};
 
 use crate::{account::Balance, address::Address, connect::Connector, pool::Pool};
@@ -45,6 +48,8 @@ pub struct Upstream {
     connector: Connector,
     pool: Pool,
     balance: Balance,
+    /// Whether it ever answered for several tasks at once.
+    batches: AtomicBool,
 }
 
 // === impl Upstream ===
@@ -55,6 +60,7 @@ impl Upstream {
         if config.key.expose().trim().is_empty() {
             return Err(BadUpstream::NoKey);
         }
+        config.pingback.as_ref().map_or(Ok(()), Pingback::check)?;
         let address = Address::parse(&config.url)?;
         let value = |text: &str, name| text.parse().map_err(|_| BadUpstream::Header(name));
         let user_agent = value(&config.user_agent, "upstream.user_agent")?;
@@ -62,7 +68,9 @@ impl Upstream {
         let extra_roots = config.extra_root_pem.as_deref();
         let connector = Connector::new(address, extra_roots, config.connect_timeout)?;
         let pool = Pool::new(Arc::clone(&clock));
-        Ok(Self { config, user_agent, host, connector, pool, balance: Balance::new(clock) })
+        let balance = Balance::new(clock);
+        let batches = AtomicBool::new(false);
+        Ok(Self { config, user_agent, host, connector, pool, balance, batches })
     }
 
     /// A POST to one of the two scripts. The key travels in the body and nowhere else.

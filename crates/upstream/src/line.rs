@@ -1,4 +1,4 @@
-//! One HTTP/1.1 connection: asks once, reads at most [`LONGEST`] bytes of answer, repeats nothing and follows nothing.
+//! One HTTP/1.1 connection: asks once, reads an answer of bounded length, repeats nothing and follows nothing.
 //! The connection makes progress only while somebody asks, so no task of its own is needed.
 
 use std::{
@@ -26,7 +26,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::counted::Counted;
 
-/// The longest answer that is read.
+/// The longest answer to one question that is read.
 pub(crate) const LONGEST: usize = 256 * 1024;
 
 /// The longest answer to a notice that is read before the line is closed.
@@ -34,6 +34,13 @@ const LONGEST_THANKS: usize = 64 * 1024;
 
 /// The longest head that is read.
 const LONGEST_HEAD: usize = 64 * 1024;
+
+/// How long an answer may take to begin, and how long it may be.
+#[derive(Clone, Copy)]
+pub(crate) struct Bounds {
+    pub(crate) first_byte: Duration,
+    pub(crate) longest: usize,
+}
 
 /// An open connection with nothing under way.
 pub(crate) struct Line {
@@ -58,15 +65,15 @@ impl Line {
         Ok(Self { sender, connection: Box::pin(connection) })
     }
 
-    /// Asks once. The answer must begin within `first_byte`; how long it may take is the caller's to bound.
+    /// Asks once. How long the whole answer may take is the caller's to bound.
     pub(crate) async fn ask(
         self,
         request: Request<Full<Bytes>>,
-        first_byte: Duration,
+        bounds: Bounds,
     ) -> Result<Answered, Fault> {
         let Self { mut sender, mut connection } = self;
         let (body, open) = {
-            let answer = pin!(exchange(&mut sender, request, first_byte));
+            let answer = pin!(exchange(&mut sender, request, bounds));
             match select(answer, &mut connection).await {
                 Either::Left((body, _)) => (body, true),
                 // The connection has ended; what it brought before that is still to be read.
@@ -108,13 +115,13 @@ impl Line {
 async fn exchange(
     sender: &mut SendRequest<Full<Bytes>>,
     request: Request<Full<Bytes>>,
-    first_byte: Duration,
+    bounds: Bounds,
 ) -> Result<Bytes, Fault> {
-    let begun = timeout(first_byte, sender.send_request(request)).await;
+    let begun = timeout(bounds.first_byte, sender.send_request(request)).await;
     let reply = begun.map_err(|_| Fault::seen("no answer within the timeout"))?;
     let reply = reply.map_err(|error| seen(&error))?;
     check_head(&reply)?;
-    let body = Limited::new(reply.into_body(), LONGEST).collect().await;
+    let body = Limited::new(reply.into_body(), bounds.longest).collect().await;
     body.map(http_body_util::Collected::to_bytes).map_err(|error| {
         let too_long = error.is::<LengthLimitError>();
         Fault::seen(if too_long { "the answer is too long" } else { "the answer was cut off" })

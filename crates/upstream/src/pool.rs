@@ -15,7 +15,11 @@ use domain::{
 use http::Request;
 use http_body_util::Full;
 
-use crate::{connect::Connector, counted::Sent, line::Line};
+use crate::{
+    connect::Connector,
+    counted::Sent,
+    line::{Bounds, Line},
+};
 
 /// Shorter than servers commonly wait before they hang up.
 const KEEP: Duration = Duration::from_secs(30);
@@ -47,13 +51,13 @@ impl Pool {
         &self,
         connector: &Connector,
         request: Request<Full<Bytes>>,
-        first_byte: Duration,
+        bounds: Bounds,
     ) -> Result<Bytes, Fault> {
         let line = match self.take() {
             Some(line) => line,
             None => connector.open(Sent::default()).await?,
         };
-        let answered = line.ask(request, first_byte).await?;
+        let answered = line.ask(request, bounds).await?;
         if let Some(line) = answered.line {
             self.put(line);
         }

@@ -12,7 +12,11 @@ use http_body_util::Full;
 use tokio::time::timeout;
 use wire::submit::Reply;
 
-use crate::{Upstream, counted::Sent};
+use crate::{
+    Pingback, Upstream,
+    counted::Sent,
+    line::{Bounds, LONGEST},
+};
 
 impl Upstream {
     /// Submits once and says what is known.
@@ -33,8 +37,9 @@ impl Upstream {
 
     fn submission(&self, challenge: &Challenge, attempt: AttemptName) -> Request<Full<Bytes>> {
         let mut fields = wire::submit::fields_in(self.config.dialect, challenge);
-        if let Some(base) = &self.config.pingback {
-            fields.push(("pingback".to_owned(), format!("{base}{attempt}")));
+        if let Some(Pingback { base, secret }) = &self.config.pingback {
+            let path = wire::pingback::path(attempt, secret);
+            fields.push(("pingback".to_owned(), format!("{base}{path}")));
         }
         let mut request = self.request("in.php", fields);
         request.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
@@ -43,7 +48,8 @@ impl Upstream {
 
     async fn exchange(&self, request: Request<Full<Bytes>>, sent: Sent) -> Result<Bytes, Fault> {
         let line = self.connector.open(sent).await?;
-        Ok(line.ask(request, self.config.first_byte_timeout).await?.body)
+        let bounds = Bounds { first_byte: self.config.first_byte_timeout, longest: LONGEST };
+        Ok(line.ask(request, bounds).await?.body)
     }
 
     /// An answer was read to its end: only a valid id or a valid code settles the matter.

@@ -15,9 +15,6 @@ use crate::{
     form::Form,
 };
 
-/// Digits of the proof: 128 bits.
-const PROOF: usize = 32;
-
 /// The last part of the address: `{solve}-{attempt}-{nonce}-{proof}`.
 pub fn path(attempt: AttemptName, secret: &Secret) -> String {
     let name = attempt.to_string();
@@ -40,10 +37,12 @@ fn read_name(name: &str) -> Option<AttemptName> {
     parts.next().is_none().then_some(AttemptName { solve, attempt, nonce })
 }
 
+/// The first 128 bits of HMAC-SHA256, in 32 digits.
 fn prove(name: &str, secret: &Secret) -> String {
     let key = hmac::Key::new(hmac::HMAC_SHA256, secret.expose().as_bytes());
     let tag = hmac::sign(&key, name.as_bytes());
-    tag.as_ref()[..PROOF / 2].iter().map(|byte| format!("{byte:02x}")).collect()
+    let first = tag.as_ref().first_chunk().expect("a SHA-256 tag has 32 bytes");
+    format!("{:032x}", u128::from_be_bytes(*first))
 }
 
 /// What the provider tells: which task is over, and its answer or code where it says so. It comes as the query of a GET

@@ -77,17 +77,6 @@ async fn the_key_travels_in_the_body_and_nowhere_else() {
 }
 
 #[tokio::test]
-async fn a_pingback_names_the_attempt() {
-    let server = Server::answering(ok(ACCEPTED)).await;
-    let pingback = Some("https://gate.example.com/p/".into());
-    submit(UpstreamConfig { pingback, ..config(&server.url) }).await;
-    assert!(
-        server.requests()[0]
-            .contains("pingback=https%3A%2F%2Fgate.example.com%2Fp%2Fs123456789012345-2-n77")
-    );
-}
-
-#[tokio::test]
 async fn a_code_in_a_well_formed_body_is_a_refusal() {
     for body in [r#"{"status":0,"request":"ERROR_NO_SLOT_AVAILABLE"}"#, "ERROR_NO_SLOT_AVAILABLE"] {
         let code = Code::new("ERROR_NO_SLOT_AVAILABLE");

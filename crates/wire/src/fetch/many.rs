@@ -117,14 +117,11 @@ fn read_parts(text: &str, n: usize) -> Result<Many, Garbled> {
 }
 
 fn part(text: &str) -> Reply {
-    match code::in_text(text) {
-        Some(found) => coded(found),
-        None => {
-            let answer =
-                Answer { text: Secret::new(text), is_json: json::is_nested(text), extras: None };
-            Reply::Answer { answer, price: None }
-        }
+    if let Some(found) = code::in_text(text) {
+        return coded(found);
     }
+    let answer = Answer { text: Secret::new(text), is_json: json::is_nested(text), extras: None };
+    Reply::Answer { answer, price: None }
 }
 
 /// An answer or a code that stands by itself, without a status that tells which it is. `None` for what is no code and

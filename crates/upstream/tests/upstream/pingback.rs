@@ -1,0 +1,168 @@
+//! The provider's call to us: the address it gets, and the simulated provider really calling it.
+
+use std::{sync::Arc, time::Duration};
+
+use domain::{
+    challenge::Challenge,
+    id::TaskId,
+    ports::{Poll, Provider as _, Submission},
+    secret::Secret,
+};
+use simulator::{BehaviourConfig, Call, Fault, Planned, Sim, SimConfig, SimHandle};
+use tokio::time::timeout;
+use upstream::{BadUpstream, Pingback, Upstream, UpstreamConfig};
+use wire::fetch::Reply;
+
+use crate::support::{HandClock, Server, attempt, challenge, config, impatient, ok, upstream};
+
+const SECRET: &str = "a-secret-for-pingbacks";
+
+/// A gateway's ear: what was told to it, by path.
+struct Ear {
+    server: Server,
+    clock: Arc<HandClock>,
+    sim: SimHandle,
+    upstream: Upstream,
+}
+
+impl Ear {
+    /// Hangs up on the first `deaf` calls.
+    async fn new(deaf: usize) -> Self {
+        let server = Server::start(move |mut visit| async move {
+            if visit.request().await.is_some() && visit.number > deaf {
+                visit.write(ok("thanks").as_bytes()).await;
+            }
+        })
+        .await;
+        let clock = Arc::new(HandClock::default());
+        let behaviour = BehaviourConfig::new(1).solving_in(Duration::from_secs(10));
+        let sim = SimConfig { clock: clock.clone(), ..SimConfig::new(behaviour) };
+        let sim = Sim::start(sim).await.unwrap();
+        let pingback = Some(pingback(&format!("{}/-/pingback/", server.url)));
+        let config = UpstreamConfig { pingback, ..impatient(&sim.url()) };
+        let upstream = Upstream::new(config, clock.clone()).unwrap();
+        Self { server, clock, sim, upstream }
+    }
+
+    async fn submit(&self, challenge: &Challenge) -> Submission {
+        self.upstream.submit(challenge, attempt()).await
+    }
+
+    /// Waits until that many calls were made.
+    async fn heard(&self, calls: usize) -> Vec<String> {
+        let heard = async {
+            while self.server.requests().len() < calls {
+                timeout(Duration::from_millis(5), std::future::pending::<()>()).await.unwrap_err();
+            }
+        };
+        timeout(Duration::from_secs(10), heard).await.expect("the provider calls");
+        self.server.requests()
+    }
+
+    fn only_task(&self) -> TaskId {
+        let ledger = self.sim.account().ledger();
+        assert_eq!(ledger.accepted.len(), 1);
+        ledger.accepted[0].task.clone()
+    }
+}
+
+fn pingback(base: &str) -> Pingback {
+    Pingback { base: base.into(), secret: Secret::new(SECRET) }
+}
+
+/// What a call says, and about what.
+fn told(request: &str) -> (TaskId, Option<Reply>) {
+    let path = request.strip_prefix("POST /-/pingback/").unwrap().split(' ').next().unwrap();
+    assert_eq!(wire::pingback::read(path, &Secret::new(SECRET)), Some(attempt()));
+    let (_, body) = request.split_once("\r\n\r\n").unwrap();
+    wire::pingback::read_body(body.as_bytes()).unwrap()
+}
+
+#[tokio::test]
+async fn the_address_names_the_attempt_and_is_proved() {
+    let server = Server::answering(ok("OK|7")).await;
+    let pingback = Some(pingback("https://gateway.example.com/-/pingback/"));
+    let config = UpstreamConfig { pingback, ..config(&server.url) };
+    assert!(!format!("{config:?}").contains(SECRET));
+    upstream(config).submit(&challenge(), attempt()).await;
+    let request = &server.requests()[0];
+    let sent = request.split("pingback=").nth(1).unwrap().split('&').next().unwrap();
+    let path = sent.strip_prefix("https%3A%2F%2Fgateway.example.com%2F-%2Fpingback%2F").unwrap();
+    assert_eq!(wire::pingback::read(path, &Secret::new(SECRET)), Some(attempt()));
+    assert!(path.starts_with("s123456789012345-2-n77-"), "{path}");
+    assert!(!request.contains(SECRET));
+}
+
+#[tokio::test]
+async fn an_address_nobody_can_call_is_refused() {
+    let clock = Arc::new(HandClock::default());
+    let refused = |pingback| {
+        let config = UpstreamConfig { pingback: Some(pingback), ..config("http://127.0.0.1:1") };
+        let made = Upstream::new(config, clock.clone());
+        matches!(made, Err(BadUpstream::Pingback(_)))
+    };
+    for base in [
+        "",
+        "gateway.example.com/",
+        "ftp://gateway.example.com/",
+        "https://gateway.example.com/x",
+        "https://gateway.example.com/x/?a=",
+        "https://me@gateway.example.com/",
+        "https://gateway.example.com/#",
+    ] {
+        assert!(refused(pingback(base)), "{base}");
+    }
+    assert!(refused(Pingback { secret: Secret::new("short"), ..pingback("https://a.example/") }));
+    assert!(!refused(pingback("https://gateway.example.com/")));
+}
+
+#[tokio::test]
+async fn the_provider_calls_when_a_task_is_solved_and_not_before() {
+    let ear = Ear::new(0).await;
+    let Submission::Accepted(task) = ear.submit(&challenge()).await else { panic!("refused") };
+    ear.clock.turn(Duration::from_secs(9));
+    assert_eq!(ear.upstream.poll(&task).await.poll, Poll::NotReady);
+    assert!(ear.server.requests().is_empty());
+    ear.clock.turn(Duration::from_secs(1));
+    let (named, said) = told(&ear.heard(1).await[0]);
+    assert_eq!(named, task);
+    let polled = ear.upstream.poll(&task).await.poll;
+    assert!(matches!((said, polled),
+        (Some(Reply::Answer { answer: told, .. }), Poll::Solved(polled)) if told.text == polled.text));
+}
+
+#[tokio::test]
+async fn a_lost_reply_is_made_up_for_by_the_call() {
+    let ear = Ear::new(0).await;
+    ear.sim.account().plan(Planned::next(Call::Submit, Fault::Drop).accepted());
+    let submission = ear.submit(&challenge()).await;
+    assert!(matches!(submission, Submission::Ambiguous(_)), "{submission:?}");
+    ear.clock.turn(Duration::from_secs(10));
+    let (named, _) = told(&ear.heard(1).await[0]);
+    assert_eq!(named, ear.only_task());
+}
+
+#[tokio::test]
+async fn a_call_that_is_not_taken_is_made_once_more() {
+    for (deaf, taken) in [(1, 1), (2, 0)] {
+        let ear = Ear::new(deaf).await;
+        ear.submit(&challenge()).await;
+        ear.clock.turn(Duration::from_secs(10));
+        let calls = ear.heard(2).await;
+        assert_eq!(told(&calls[0]), told(&calls[1]));
+        timeout(Duration::from_secs(1), std::future::pending::<()>()).await.unwrap_err();
+        assert_eq!(ear.server.requests().len(), 2, "and then no more");
+        assert_eq!(ear.sim.account().ledger().pingbacks.len(), taken);
+    }
+}
+
+#[tokio::test]
+async fn a_task_that_was_given_up_is_told_with_its_code() {
+    let ear = Ear::new(0).await;
+    ear.sim.account().plan(Planned::next(Call::Submit, Fault::Unsolvable));
+    ear.submit(&challenge()).await;
+    ear.clock.turn(Duration::from_secs(10));
+    let (named, said) = told(&ear.heard(1).await[0]);
+    assert_eq!(named, ear.only_task());
+    assert_eq!(said, Some(Reply::Refused("ERROR_CAPTCHA_UNSOLVABLE".into())));
+}
