@@ -68,6 +68,11 @@ impl ShelfLife {
         Ok(Self { lifetime, margin })
     }
 
+    /// How long a token is handed out, at the most.
+    pub fn usable(&self) -> Duration {
+        self.lifetime.saturating_sub(self.margin)
+    }
+
     /// (expires at, usable until) of a token that was ready at `ready_lower` or later.
     pub fn of(&self, ready_lower: Timestamp) -> (Timestamp, Timestamp) {
         let expires_at = ready_lower.plus(self.lifetime);

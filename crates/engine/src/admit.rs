@@ -130,6 +130,9 @@ impl Engine {
             inner.ports.courier.check(url.expose()).await?;
         }
         let (claim, replayed) = inner.admit(ask, &ground).await?;
+        if !replayed {
+            inner.hint_pool(&claim.fingerprint);
+        }
         if claim.callback_url.is_some() {
             inner.has_callbacks.store(true, Ordering::Relaxed);
             inner.outbox.notify_one();
@@ -184,7 +187,7 @@ impl Inner {
             event,
         };
         match self.ports.store.note(note, self.now()).await {
-            Ok(()) => ClaimRefusal::Site(refusal),
+            Ok(_) => ClaimRefusal::Site(refusal),
             Err(error) => ClaimRefusal::Store(error),
         }
     }

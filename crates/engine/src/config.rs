@@ -11,7 +11,7 @@ use domain::{
     token::ShelfLife,
 };
 
-use crate::{Alerts, FixedPolling, Polling, Slots};
+use crate::{Alerts, FixedPolling, Polling, PoolWish, Slots};
 
 /// What the engine is configured with.
 #[derive(Clone, Debug)]
@@ -46,6 +46,12 @@ pub struct EngineConfig {
     pub drain_grace: Duration,
     /// With so many solves waiting for a slot, new claims are refused rather than queued.
     pub most_queued: usize,
+    /// Standing orders.
+    pub pools: Vec<PoolWish>,
+    /// Whether several tasks are asked for in one call, where the provider knows how.
+    pub batches: bool,
+    /// The provider calls back when a task is over.
+    pub pingback: bool,
     /// Whom to tell about trouble.
     pub alerts: Option<Alerts>,
 }
@@ -55,7 +61,7 @@ impl Default for EngineConfig {
         Self {
             sites: Arc::default(),
             retry: RetryTable::in_php(Profile::Default),
-            polling: Arc::new(FixedPolling::default()),
+            polling: FixedPolling::default().into(),
             slots: Slots::Fixed(50),
             priorities: BTreeMap::new(),
             submits_per_second: 20,
@@ -68,6 +74,9 @@ impl Default for EngineConfig {
             probe_every: Duration::from_secs(60),
             drain_grace: Duration::from_secs(20),
             most_queued: 10_000,
+            pools: Vec::new(),
+            batches: true,
+            pingback: false,
             alerts: None,
         }
     }

@@ -16,57 +16,26 @@ use tokio::task::JoinSet;
 
 use crate::{
     Inner,
+    afloat::Afloat,
     budget::RetryBudget,
     fair::{LaneName, Sort, Waiting},
+    held::{Held, Sent, Then, Turn},
     keeper,
     pace::Pace,
-    poll, submit,
+    poll, submit, together,
 };
 
-/// A solve this process moves, and what it knows about it that the store need not know.
-#[derive(Debug)]
-pub(crate) struct Held {
-    pub(crate) lease: Lease,
-    /// Polls of the current task.
-    pub(crate) polls: u32,
-    /// When the last question left that was answered "not ready".
-    pub(crate) not_ready: Option<Timestamp>,
-    /// Whether it occupies one of the provider's threads.
-    slot: bool,
-    /// The turn its worker took for it.
-    turn: Option<Turn>,
-}
-
-/// A task at the provider: what this process remembers of it even when it has to ask the store what it holds.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Sent {
-    /// When it was sent.
-    pub(crate) at: Timestamp,
-    /// The last poll and how many there were.
-    pub(crate) polled: Option<(Timestamp, u32)>,
-}
-
-/// A worker's turn: it is charged with slot time, and settled when the slot is free again.
-#[derive(Clone, Debug)]
-struct Turn {
-    lane: LaneName,
-    charge: u64,
-    since: Timestamp,
-}
-
-/// What a step leaves.
-pub(crate) enum Then {
-    /// Look at it again at that time.
-    At(Timestamp, Box<Held>),
-    /// It is not ours any more, or over.
-    Gone,
-    /// The store may or may not have taken a decision: ask it afresh what we hold.
-    Unsure,
-}
-
 enum Done {
-    Leased { result: Result<Vec<Lease>, StoreError>, afresh: bool },
-    Stepped { then: Then, step: Step },
+    Leased {
+        result: Result<Vec<Lease>, StoreError>,
+        afresh: bool,
+    },
+    Stepped {
+        then: Then,
+        step: Step,
+    },
+    /// Tasks that were asked for together.
+    Together(Vec<(Then, Step)>),
 }
 
 /// What a step was started with.
@@ -82,7 +51,9 @@ struct Step {
 
 struct Driver {
     inner: Arc<Inner>,
-    /// Held solves by the time they are to be looked at.
+    /// Tasks that are asked for together.
+    afloat: Afloat,
+    /// All other held solves, by the time they are to be looked at.
     agenda: BTreeMap<(Timestamp, SolveId), Box<Held>>,
     steps: JoinSet<Done>,
     pace: Pace,
@@ -108,6 +79,7 @@ const MOST_STEPS: usize = 2048;
 pub(crate) async fn run(inner: Arc<Inner>) {
     let now = inner.now();
     let mut driver = Driver {
+        afloat: Afloat::default(),
         agenda: BTreeMap::new(),
         steps: JoinSet::new(),
         pace: Pace::new(inner.config.submits_per_second, now),
@@ -168,7 +140,9 @@ impl Driver {
     fn start_steps(&mut self) {
         let now = self.inner.now();
         self.start_lease(now);
+        self.start_nudged(now);
         self.start_due(now);
+        self.start_calls(now);
         self.submit_at = self.start_submits(now);
         self.inner.health.set_load(self.inner.places.used(), self.inner.queue().len());
     }
@@ -215,6 +189,36 @@ impl Driver {
                 Stage::Ambiguous => self.step(held, false, submit::resolve),
                 Stage::Intent | Stage::Ready | Stage::Failed => {}
             }
+        }
+    }
+
+    /// The provider has called back about these: they are looked at now.
+    fn start_nudged(&mut self, now: Timestamp) {
+        for id in self.inner.take_nudges() {
+            let at = self.inner.sent().get(&id).and_then(|sent| sent.next);
+            let held = at.and_then(|at| self.agenda.remove(&(at, id)));
+            if let Some(held) = held.or_else(|| self.afloat.remove(id)) {
+                self.agenda.insert((now, id), held);
+            }
+        }
+    }
+
+    /// Asks for many tasks in one call, when it is worth one.
+    fn start_calls(&mut self, now: Timestamp) {
+        for lot in self.afloat.due(&self.inner, now) {
+            let steps: Vec<Step> = lot.iter().map(|held| Step::of(held, self.epoch)).collect();
+            let inner = Arc::clone(&self.inner);
+            let running = AssertUnwindSafe(together::poll_together(Arc::clone(&inner), lot));
+            self.steps.spawn(async move {
+                let thens = match running.catch_unwind().await {
+                    Ok(thens) if thens.len() == steps.len() => thens,
+                    Ok(_) | Err(_) => {
+                        tracing::error!("asking for tasks together panicked");
+                        steps.iter().map(|_| Then::Unsure).collect()
+                    }
+                };
+                Done::Together(thens.into_iter().zip(steps).collect())
+            });
         }
     }
 
@@ -286,15 +290,7 @@ impl Driver {
     where
         F: Future<Output = Then> + Send + 'static,
     {
-        let solve = &held.lease.solve;
-        let started = Step {
-            solve: solve.id,
-            attempt: solve.attempt,
-            had_slot: held.slot,
-            turn: held.turn.clone(),
-            is_submit,
-            epoch: self.epoch,
-        };
+        let started = Step { is_submit, ..Step::of(&held, self.epoch) };
         let inner = Arc::clone(&self.inner);
         self.submits_running += usize::from(is_submit);
         let running = AssertUnwindSafe(step(Arc::clone(&self.inner), held)).catch_unwind();
@@ -311,6 +307,9 @@ impl Driver {
         match done {
             Ok(Done::Leased { result, afresh }) => self.take_leases(result, afresh),
             Ok(Done::Stepped { then, step }) => self.take_step(then, step),
+            Ok(Done::Together(all)) => {
+                all.into_iter().for_each(|(then, step)| self.take_step(then, step));
+            }
             Err(error) => {
                 tracing::error!(%error, "due work could not be leased");
                 self.leasing = false;
@@ -362,22 +361,21 @@ impl Driver {
             self.inner.sent().retain(|id, _| ours(id));
         }
         for lease in leases {
-            let (at, polls) = self.first_look(&lease.solve);
-            let held = Held { lease, polls, not_ready: None, slot: false, turn: None };
-            self.keep(at, Box::new(held));
+            let (at, polls) = self.first_look(&lease);
+            self.keep(at, Box::new(Held::new(lease, polls)));
         }
     }
 
     /// When a leased solve is looked at, and how often its task was asked for. A task that we ourselves asked for
     /// just now, before we had to lease it afresh, is not asked for again before its time.
-    fn first_look(&self, solve: &Solve) -> (Timestamp, u32) {
-        let now = self.inner.now();
+    fn first_look(&self, lease: &Lease) -> (Timestamp, u32) {
+        let (now, solve) = (self.inner.now(), &lease.solve);
         if solve.task.is_none() {
             return (solve.due, 0);
         }
         match self.inner.sent().get(&solve.id).and_then(|sent| sent.polled) {
-            Some((at, polls)) => (now.max(at.plus(self.inner.config.polling.gap(1))), polls),
-            None => (now, Held::polls_until_now(&self.inner, solve)),
+            Some((at, polls)) => (now.max(at.plus(self.inner.config.polling.min_gap())), polls),
+            None => (now, Held::polls_until_now(&self.inner, lease)),
         }
     }
 
@@ -385,7 +383,9 @@ impl Driver {
     fn forget(&mut self) {
         self.epoch += 1;
         self.inner.queue().remove_where(|_| true);
-        for (_, held) in std::mem::take(&mut self.agenda) {
+        let agenda = std::mem::take(&mut self.agenda).into_values();
+        let all: Vec<_> = agenda.chain(self.afloat.take_all()).collect();
+        for held in all {
             if held.slot {
                 self.inner.places.give_back();
             }
@@ -412,16 +412,27 @@ impl Driver {
         if out {
             self.inner.places.occupy();
             let sent_at = solve.accepted_at.unwrap_or(solve.opened_at);
-            self.inner.sent().entry(solve.id).or_insert(Sent { at: sent_at, polled: None });
+            let sent = Sent { at: sent_at, polled: None, next: None };
+            self.inner.sent().entry(solve.id).or_insert(sent).next = Some(at);
         } else {
             held.turn = None;
         }
-        self.agenda.insert((at, held.lease.solve.id), held);
+        held.not_before = at;
+        if out && self.inner.asks_together(&held.lease.solve.kind, self.inner.now()) {
+            held.worth_asking_from = self.inner.config.polling.timing(&held.family()).q01;
+            self.afloat.insert(held);
+        } else {
+            self.agenda.insert((at, held.lease.solve.id), held);
+        }
         out
     }
 
-    fn next_look(&self) -> Timestamp {
+    fn next_look(&mut self) -> Timestamp {
+        let now = self.inner.now();
         let mut look = self.lease_at;
+        if let Some(at) = self.afloat.next_call(&self.inner, now) {
+            look = look.min(at);
+        }
         if let Some(((at, _), _)) = self.agenda.first_key_value() {
             look = look.min(*at);
         }
@@ -443,7 +454,8 @@ impl Driver {
         let now = self.inner.now();
         let until = *self.drain_until.get_or_insert(now.plus(self.inner.config.drain_grace));
         let wanted = |held: &Held| held.lease.solve.stage == Stage::Submitted;
-        let may_finish = now < until && self.agenda.values().any(|held| wanted(held));
+        let mut out = self.agenda.values().map(AsRef::as_ref).chain(self.afloat.values());
+        let may_finish = now < until && out.any(wanted);
         let running = if now < until { !self.steps.is_empty() } else { self.submits_running > 0 };
         !running && !may_finish
     }
@@ -460,6 +472,14 @@ impl LaneName {
     }
 }
 
+impl Step {
+    fn of(held: &Held, epoch: u64) -> Self {
+        let solve = &held.lease.solve;
+        let (had_slot, turn) = (held.slot, held.turn.clone());
+        Self { solve: solve.id, attempt: solve.attempt, had_slot, turn, is_submit: false, epoch }
+    }
+}
+
 /// What sort of work a queued solve is.
 fn sort_of(solve: &Solve) -> Sort {
     if solve.origin == Origin::Refill && solve.claims.is_empty() {
@@ -468,38 +488,5 @@ fn sort_of(solve: &Solve) -> Sort {
         Sort::Retry
     } else {
         Sort::Fresh
-    }
-}
-
-// === impl Held ===
-
-impl Held {
-    /// Tells the store a fact about the current attempt and goes on from what it says.
-    pub(crate) async fn settle(mut self: Box<Self>, inner: &Inner, fact: Fact) -> Then {
-        let accepted = matches!(fact, Fact::Accepted { .. });
-        let solve = &self.lease.solve;
-        let settled = inner.settle(solve.id, solve.attempt, fact).await;
-        // Another holder has it; or we ourselves have leased it afresh meanwhile.
-        let ours =
-            settled.solve.holder == Some(inner.holder) && settled.solve.fence == self.lease.fence;
-        if !ours || settled.solve.stage.is_final() {
-            return Then::Gone;
-        }
-        self.lease.solve = settled.solve;
-        if !accepted {
-            return Then::at(self.lease.solve.due, self);
-        }
-        self.polls = 0;
-        self.not_ready = None;
-        let first = inner.config.polling.gap(0);
-        Then::at(inner.now().plus(first), self)
-    }
-}
-
-// === impl Then ===
-
-impl Then {
-    pub(crate) fn at(at: Timestamp, held: Box<Held>) -> Self {
-        Self::At(at, held)
     }
 }

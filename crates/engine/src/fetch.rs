@@ -112,9 +112,7 @@ impl Engine {
     ) -> Result<(), FetchRefusal> {
         let inner = &*self.0;
         let claim = inner.find(scope, id).await?;
-        let told = inner.ports.records.explain(id).await?;
-        let again = told.iter().any(|entry| matches!(entry.event, Event::Reported { .. }));
-        let Some(token) = claim.token.filter(|_| !again) else { return Ok(()) };
+        let Some(token) = claim.token else { return Ok(()) };
         let event = Event::Reported { good: feedback == Feedback::Good };
         let note = Note {
             claim: Some(id),
@@ -123,7 +121,9 @@ impl Engine {
             kind: Some(claim.kind),
             event,
         };
-        inner.ports.store.note(note, inner.now()).await?;
+        if !inner.ports.store.note(note, inner.now()).await? {
+            return Ok(());
+        }
         let provider = inner.ports.provider.clone();
         inner.tasks.spawn(async move {
             if let Err(fault) = provider.report(&token.task, feedback).await {

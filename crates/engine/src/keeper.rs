@@ -1,6 +1,7 @@
 //! Upkeep: one lease for the whole process, renewed at a third of its term, and the sweep that ends what is over.
 
 use std::{
+    collections::BTreeMap,
     sync::{Arc, atomic::Ordering},
     time::Duration,
 };
@@ -36,6 +37,42 @@ pub(crate) async fn keep(inner: Arc<Inner>) {
     while inner.pause(LeaseAsk::TERM / 3).await {
         if let Err(error) = renew(&inner).await {
             tracing::error!(%error, "the process's lease could not be renewed");
+        }
+    }
+}
+
+const MEMORISE_EVERY: Duration = Duration::from_secs(60);
+const POLLING: &str = "polling/";
+
+/// Takes back what an earlier life learned about solve times.
+pub(crate) async fn recall(inner: &Inner) {
+    match inner.ports.store.memos(POLLING).await {
+        Ok(memos) => {
+            for (name, bytes) in memos {
+                inner.config.polling.load(name.trim_start_matches(POLLING), &bytes);
+            }
+        }
+        Err(error) => tracing::warn!(%error, "solve times are learned again"),
+    }
+}
+
+/// Keeps what is learned about solve times, every minute and at the end.
+pub(crate) async fn memorise(inner: Arc<Inner>) {
+    let mut kept = BTreeMap::new();
+    loop {
+        let goes_on = inner.pause(MEMORISE_EVERY).await;
+        for (name, bytes) in inner.config.polling.save() {
+            if kept.get(&name) == Some(&bytes) {
+                continue;
+            }
+            let memo = format!("{POLLING}{name}");
+            match inner.ports.store.set_memo(&memo, bytes.clone()).await {
+                Ok(()) => drop(kept.insert(name, bytes)),
+                Err(error) => tracing::warn!(%error, "solve times could not be kept"),
+            }
+        }
+        if !goes_on {
+            return;
         }
     }
 }

@@ -4,14 +4,16 @@
 //! - [`admit`](Engine::claim): 1 a claim arrives
 //! - `driver`: 2 lease what is due, step each, bounded concurrency
 //! - `submit`: 3 intent, submission, lost reply
-//! - `poll`: 4 when to ask, what the answer means
+//! - `poll`: 4 when to ask, what the answer means; [`polling`]: the schedules; `afloat`, `together`: many in one call;
+//!   `pingback`: the provider says when
 //! - `settle`: 5 hand the fact to the store, wake the waiting
 //! - [`fetch`](Engine::fetch): 6 the worker asks for the answer
 //! - `slots`, `fair`: how many at once, and whose turn it is; `budget`, `breaker`, `pace`: what holds submissions back
-//! - [`letters`](Engine::revive): dead letters brought back; `outbox`, `alerts`: what others are told
+//! - `pools`: standing orders; [`letters`](Engine::revive): dead letters brought back; `outbox`, `alerts`: what others are told
 //! - `keeper`: lease upkeep and sweeping; `tasks`: the only `spawn`
 
 mod admit;
+mod afloat;
 mod alerts;
 mod breaker;
 mod budget;
@@ -21,19 +23,23 @@ mod estimate;
 mod fair;
 mod fetch;
 mod health;
+mod held;
 mod keeper;
 mod letters;
 mod outbox;
 mod pace;
+mod pingback;
 mod poll;
 mod polling;
+mod pools;
 mod settle;
 mod slots;
 mod submit;
 mod tasks;
+mod together;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     panic::AssertUnwindSafe,
     sync::{
         Arc, Mutex, MutexGuard, RwLock,
@@ -42,6 +48,7 @@ use std::{
 };
 
 use domain::{
+    fingerprint::Fingerprint,
     id::{HolderId, SolveId, WorkerName},
     ports::{Chance, Clock, Courier, Doorbell, Provider, Records, Store, StoreError},
     site::Sites,
@@ -55,7 +62,11 @@ pub use config::EngineConfig;
 pub use fetch::{Explained, FetchRefusal, Outcome};
 pub use health::Health;
 pub use letters::{Bulk, BulkDone, Revived, Which};
-pub use polling::{FixedPolling, Polling};
+pub use polling::{
+    Family, Fixed, FixedPolling, LearnedConfig, LearnedPolling, PollAsk, Polling, Seen, Timing,
+    batch,
+};
+pub use pools::{PoolRefusal, PoolWish};
 pub use slots::Slots;
 pub use tasks::Tasks;
 
@@ -100,11 +111,19 @@ struct Inner {
     /// Slots at the provider.
     places: slots::Places,
     /// What waits for one.
-    queue: Mutex<fair::Fair<Box<driver::Held>>>,
+    queue: Mutex<fair::Fair<Box<held::Held>>>,
     /// The tasks at the provider, as far as this process has dealt with them.
-    sent: Mutex<BTreeMap<SolveId, driver::Sent>>,
+    sent: Mutex<BTreeMap<SolveId, held::Sent>>,
+    /// Tasks the provider has called back about.
+    nudges: Mutex<BTreeSet<SolveId>>,
+    /// Whether several tasks can be asked for in one call.
+    together: together::Together,
     /// Shares of the slots can change while running.
     priorities: RwLock<BTreeMap<WorkerName, u32>>,
+    /// Challenges that have a pool, as far as this process knows.
+    pooled: RwLock<BTreeSet<Fingerprint>>,
+    /// A claim for a pool came in.
+    pool_hint: tokio::sync::Notify,
     /// The provider had no slot: ask for its threads.
     ask_threads: tokio::sync::Notify,
     /// A claim with a callback may have ended.
@@ -132,7 +151,11 @@ impl Engine {
             places: slots::Places::new(config.slots, ports.clock.now()),
             queue: Mutex::new(fair::Fair::new()),
             sent: Mutex::default(),
+            nudges: Mutex::default(),
+            together: together::Together::default(),
             priorities: RwLock::new(config.priorities.clone()),
+            pooled: RwLock::default(),
+            pool_hint: tokio::sync::Notify::new(),
             ask_threads: tokio::sync::Notify::new(),
             outbox: tokio::sync::Notify::new(),
             has_callbacks: AtomicBool::new(false),
@@ -143,10 +166,20 @@ impl Engine {
             config,
         });
         keeper::renew(&inner).await?;
+        inner.remember_together().await;
+        keeper::recall(&inner).await;
         inner.tasks.spawn(watch(Arc::clone(&inner), "keeper", keeper::keep(Arc::clone(&inner))));
         inner.tasks.spawn(watch(Arc::clone(&inner), "sweeper", keeper::sweep(Arc::clone(&inner))));
         inner.tasks.spawn(watch(Arc::clone(&inner), "driver", driver::run(Arc::clone(&inner))));
+        inner.tasks.spawn(watch(
+            Arc::clone(&inner),
+            "memory",
+            keeper::memorise(Arc::clone(&inner)),
+        ));
         inner.tasks.spawn(watch(Arc::clone(&inner), "outbox", outbox::run(Arc::clone(&inner))));
+        if inner.config.slots != Slots::Fixed(0) {
+            inner.tasks.spawn(watch(Arc::clone(&inner), "pools", pools::run(Arc::clone(&inner))));
+        }
         if inner.config.slots == Slots::Auto {
             let asker = keeper::ask_threads(Arc::clone(&inner));
             inner.tasks.spawn(watch(Arc::clone(&inner), "slots", asker));
@@ -212,11 +245,11 @@ async fn watch(inner: Arc<Inner>, name: &'static str, part: impl Future<Output =
 }
 
 impl Inner {
-    fn queue(&self) -> MutexGuard<'_, fair::Fair<Box<driver::Held>>> {
+    fn queue(&self) -> MutexGuard<'_, fair::Fair<Box<held::Held>>> {
         self.queue.lock().expect("no holder of this lock can panic")
     }
 
-    fn sent(&self) -> MutexGuard<'_, BTreeMap<SolveId, driver::Sent>> {
+    fn sent(&self) -> MutexGuard<'_, BTreeMap<SolveId, held::Sent>> {
         self.sent.lock().expect("no holder of this lock can panic")
     }
 

@@ -5,37 +5,49 @@ use std::{sync::Arc, time::Duration};
 
 use domain::{
     id::TaskId,
+    lease::Lease,
     money::Money,
     ports::{Poll, Polled},
     retry::{Class, Code, Verdict, own},
-    solve::{Fact, Solve, Solved},
+    solve::{Fact, Solved},
+    time::Timestamp,
 };
 
 use crate::{
     Inner,
-    driver::{Held, Then},
+    afloat::family_of,
+    held::{Held, Then},
+    polling::{PollAsk, Seen},
 };
 
 /// Asks once.
-pub(crate) async fn poll(inner: Arc<Inner>, mut held: Box<Held>) -> Then {
+pub(crate) async fn poll(inner: Arc<Inner>, held: Box<Held>) -> Then {
     let Some(task) = held.lease.solve.task.clone() else {
         tracing::error!(solve = %held.lease.solve.id, "a submitted solve without a task");
         return Then::Gone;
     };
-    // A "not ready" was true some time after the question left: from then on the token can have been made.
     let asked = inner.now();
-    if let Some(sent) = inner.sent().get_mut(&held.lease.solve.id) {
-        sent.polled = Some((asked, held.polls + 1));
-    }
+    held.note_asked(&inner, asked);
     let polled = inner.ports.provider.poll(&task).await;
+    conclude(&inner, held, (task, polled), asked).await
+}
+
+/// What an answer means. A "not ready" was true some time after the question left: from then on the token can have
+/// been made.
+pub(crate) async fn conclude(
+    inner: &Inner,
+    mut held: Box<Held>,
+    (task, polled): (TaskId, Polled),
+    asked: Timestamp,
+) -> Then {
     held.polls += 1;
-    match read(&inner, &held, task, polled) {
-        Reading::Fact(fact) => held.settle(&inner, fact).await,
+    match read(inner, &held, task, polled) {
+        Reading::Fact(fact) => held.settle(inner, fact).await,
         Reading::NotReady => {
             held.not_ready = Some(asked);
-            held.poll_again(&inner, Duration::ZERO).await
+            held.poll_again(inner, Duration::ZERO).await
         }
-        Reading::NothingLearned { wait } => held.poll_again(&inner, wait).await,
+        Reading::NothingLearned { wait } => held.poll_again(inner, wait).await,
     }
 }
 
@@ -59,7 +71,10 @@ fn read(inner: &Inner, held: &Held, task: TaskId, polled: Polled) -> Reading {
         Poll::Solved(answer) => {
             let ready_lower = held.not_ready.or(solve.accepted_at).unwrap_or(solve.opened_at);
             let accepted = solve.accepted_at.unwrap_or(solve.opened_at);
-            inner.health.solved_in(&solve.kind, inner.now().since(accepted));
+            let age = inner.now().since(accepted);
+            inner.health.solved_in(&solve.kind, age);
+            let after = held.not_ready.map_or(Duration::ZERO, |at| at.since(accepted));
+            inner.config.polling.learn(&held.family(), Seen::Ready { after, by: age });
             let life = inner.config.shelf_life(&solve.kind);
             let cost = polled.price.or(solve.price);
             Reading::Fact(Fact::Solved(Solved {
@@ -103,30 +118,71 @@ impl Held {
     /// When to ask again; or the end, when the provider has forgotten the task or was asked often enough.
     async fn poll_again(self: Box<Self>, inner: &Inner, at_least: Duration) -> Then {
         let now = inner.now();
-        let accepted = self.lease.solve.accepted_at.unwrap_or(self.lease.solve.opened_at);
-        let forgotten = now.since(accepted) >= inner.config.harvest;
-        if forgotten || self.polls >= inner.config.polling.most() {
+        let sent = self.sent_at();
+        let together = inner.asks_together(&self.lease.solve.kind, now);
+        // A call that asks for many is no poll of each: what the provider counts is calls.
+        let often = !together && self.polls >= inner.config.polling.most();
+        if often || now.since(sent) >= inner.config.harvest {
             let code = Code::from(own::NEVER_READY);
+            inner.config.polling.learn(&self.family(), Seen::NotWithin(now.since(sent)));
             let fact =
                 Fact::TaskOver { code, verdict: Verdict::GiveUp, cost: None, polls: self.polls };
             return self.settle(inner, fact).await;
         }
+        let least = inner.config.polling.min_gap();
+        let gap = if together { least } else { self.next_poll(inner) };
         // No answer of the provider can park a paid task until it is forgotten.
-        let gap = inner.config.polling.gap(self.polls).max(at_least.min(LONGEST_WAIT));
-        let last = accepted.plus(inner.config.harvest);
-        Then::at(now.plus(gap).min(last.max(now.plus(inner.config.polling.gap(1)))), self)
+        let gap = gap.max(at_least.min(LONGEST_WAIT));
+        let last = sent.plus(inner.config.harvest);
+        Then::at(now.plus(gap).min(last.max(now.plus(least))), self)
     }
 
-    /// How often a task that has been out for a while must have been asked for already.
-    pub(crate) fn polls_until_now(inner: &Inner, solve: &Solve) -> u32 {
+    /// How long from now until the task is asked for by itself. Where the provider calls back, one question late is
+    /// the net below.
+    pub(crate) fn next_poll(&self, inner: &Inner) -> Duration {
+        let family = self.family();
+        let age = inner.now().since(self.sent_at());
+        if inner.config.pingback && self.polls == 0 {
+            let net = inner.config.polling.timing(&family).q99;
+            return net.saturating_sub(age).max(inner.config.polling.min_gap());
+        }
+        let ask = PollAsk {
+            family: &family,
+            polls: self.polls,
+            age,
+            waiting: self.lease.solve.claims.len(),
+            jitter: inner.ports.chance.draw(),
+        };
+        inner.config.polling.next(&ask)
+    }
+
+    /// Remembers that the task is being asked for, whatever becomes of the question.
+    pub(crate) fn note_asked(&self, inner: &Inner, asked: Timestamp) {
+        if let Some(sent) = inner.sent().get_mut(&self.lease.solve.id) {
+            sent.polled = Some((asked, self.polls + 1));
+        }
+    }
+
+    fn sent_at(&self) -> Timestamp {
+        self.lease.solve.accepted_at.unwrap_or(self.lease.solve.opened_at)
+    }
+
+    /// How often a task that has been out for a while must have been asked for already, by whoever had it.
+    pub(crate) fn polls_until_now(inner: &Inner, lease: &Lease) -> u32 {
+        let solve = &lease.solve;
         let out = inner.now().since(solve.accepted_at.unwrap_or(solve.opened_at));
         let polling = &inner.config.polling;
-        let mut asked = Duration::ZERO;
-        let count = (0..polling.most()).take_while(|n| {
-            asked += polling.gap(*n);
-            asked <= out
-        });
+        let family = family_of(lease);
+        let (mut age, mut polls) = (Duration::ZERO, 0);
+        while polls < polling.most() {
+            let ask = PollAsk { family: &family, polls, age, waiting: 1, jitter: u64::MAX / 2 };
+            age += polling.next(&ask).max(polling.min_gap());
+            if age > out {
+                break;
+            }
+            polls += 1;
+        }
         // At least two are left: the answer may be there, and a first "not ready" may be needed to know its age.
-        u32::try_from(count.count()).unwrap_or(u32::MAX).min(polling.most().saturating_sub(2))
+        polls.min(polling.most().saturating_sub(2))
     }
 }

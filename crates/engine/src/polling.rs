@@ -1,14 +1,115 @@
-//! When to ask for a task.
+//! When to ask for a task: the schedule the driver and step 4 go by, fixed or learned. No clock and no chance of its own.
+//!
+//! # Layout
+//! - `cells`: time in steps of two per cent, which everything here counts in
+//! - `memory`: what solves took, per family, as seen through the polls; kept over a restart
+//! - `fit`, `curve`: the distribution behind what was seen
+//! - `plan`: the schedule with the least lag for its polls; `learned`: who follows it
+//! - [`batch`]: when one call asks for many tasks
 
-use std::{fmt, time::Duration};
+pub mod batch;
+mod cells;
+mod curve;
+mod fit;
+mod learned;
+mod memory;
+mod plan;
+#[cfg(test)]
+mod simulation;
 
-/// When to ask for a task. The learned schedule will be another one of these.
+use std::{fmt, sync::Arc, time::Duration};
+
+use domain::challenge::Kind;
+
+pub use learned::{LearnedConfig, LearnedPolling};
+use memory::Memory;
+
+/// Tasks that take equally long: learned together.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Family {
+    /// What is solved.
+    pub kind: Kind,
+    /// Through the worker's own proxy, which is slower.
+    pub proxied: bool,
+}
+
+/// What is asked when a task is to be polled (again).
+#[derive(Clone, Copy, Debug)]
+pub struct PollAsk<'a> {
+    /// What it is learned with.
+    pub family: &'a Family,
+    /// How often it was polled; if ever, then just now, in vain.
+    pub polls: u32,
+    /// Since it was sent.
+    pub age: Duration,
+    /// Claims that wait for it; none: it is for stock.
+    pub waiting: usize,
+    /// A random number.
+    pub jitter: u64,
+}
+
+/// What polling a task has shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// It became ready after one poll and by the next.
+    Ready {
+        /// Its age at the last "not ready"; zero if there was none.
+        after: Duration,
+        /// Its age when it was found ready.
+        by: Duration,
+    },
+    /// It was not ready at this age, and nobody asked again.
+    NotWithin(Duration),
+}
+
+/// How long the tasks of a family take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// On average.
+    pub mean: Duration,
+    /// One in a hundred is faster.
+    pub q01: Duration,
+    /// One in a hundred is slower.
+    pub q99: Duration,
+    /// From so many tasks; with none it is what we suppose.
+    pub seen: u64,
+}
+
+/// When to ask for a task.
 pub trait Polling: fmt::Debug + Send + Sync + 'static {
-    /// How long to wait before the next poll of a task that was polled `polls` times, last (or accepted) just now.
-    fn gap(&self, polls: u32) -> Duration;
+    /// How long from now until the task is asked for.
+    fn next(&self, ask: &PollAsk<'_>) -> Duration;
 
     /// A task is polled at most so often.
     fn most(&self) -> u32;
+
+    /// No two polls of a task are closer.
+    fn min_gap(&self) -> Duration;
+
+    /// Takes in what polling a task has shown.
+    fn learn(&self, family: &Family, seen: Seen);
+
+    /// The chance that a task is ready by `age`, given that it was not at the age of `asked`.
+    fn chance_ready(&self, family: &Family, asked: Duration, age: Duration) -> f64;
+
+    /// How long the family's tasks take, as far as is known.
+    fn timing(&self, family: &Family) -> Timing;
+
+    /// What was learned, to be kept over a restart: a name and some bytes for each family.
+    fn save(&self) -> Vec<(String, Vec<u8>)>;
+
+    /// Takes back what was saved. What cannot be read is left out: it is learned again.
+    fn load(&self, name: &str, bytes: &[u8]);
+
+    /// Its name for people.
+    fn mode(&self) -> &'static str;
+
+    /// The gap after so many polls, for a driver that does not tell tasks apart yet.
+    fn gap(&self, polls: u32) -> Duration {
+        let family = Family { kind: Kind::Other(String::new()), proxied: false };
+        let age = if polls == 0 { Duration::ZERO } else { self.timing(&family).mean };
+        self.next(&PollAsk { family: &family, polls, age, waiting: 1, jitter: u64::MAX / 2 })
+    }
 }
 
 /// First poll after `first`, then every `interval`; later polls spread out, to twice and at last six times the interval,
@@ -26,10 +127,20 @@ pub struct FixedPolling {
     pub most: u32,
 }
 
+/// The fixed schedule; it remembers what tasks take only to tell others.
+#[derive(Debug)]
+pub struct Fixed {
+    plan: FixedPolling,
+    memory: Memory,
+}
+
 const LONGEST_GAP: Duration = Duration::from_secs(30);
 
-impl Polling for FixedPolling {
-    fn gap(&self, polls: u32) -> Duration {
+// === impl FixedPolling ===
+
+impl FixedPolling {
+    /// The wait after so many polls.
+    pub fn gap(&self, polls: u32) -> Duration {
         let gap = match polls {
             0 => self.first,
             n if n * 10 < self.most * 4 => self.interval,
@@ -38,16 +149,66 @@ impl Polling for FixedPolling {
         };
         gap.clamp(self.min_gap, LONGEST_GAP.max(self.first).max(self.min_gap))
     }
-
-    fn most(&self) -> u32 {
-        self.most
-    }
 }
 
 impl Default for FixedPolling {
     fn default() -> Self {
         let seconds = Duration::from_secs;
         Self { first: seconds(5), interval: seconds(5), min_gap: seconds(1), most: 20 }
+    }
+}
+
+impl From<FixedPolling> for Arc<dyn Polling> {
+    fn from(plan: FixedPolling) -> Self {
+        Arc::new(Fixed::new(plan))
+    }
+}
+
+// === impl Fixed ===
+
+impl Fixed {
+    /// Nothing remembered yet.
+    pub fn new(plan: FixedPolling) -> Self {
+        Self { plan, memory: Memory::default() }
+    }
+}
+
+impl Polling for Fixed {
+    fn next(&self, ask: &PollAsk<'_>) -> Duration {
+        let gap = self.plan.gap(ask.polls);
+        if ask.polls == 0 { gap.saturating_sub(ask.age) } else { gap }
+    }
+
+    fn most(&self) -> u32 {
+        self.plan.most
+    }
+
+    fn min_gap(&self) -> Duration {
+        self.plan.min_gap
+    }
+
+    fn learn(&self, family: &Family, seen: Seen) {
+        self.memory.learn(family, seen);
+    }
+
+    fn chance_ready(&self, family: &Family, asked: Duration, age: Duration) -> f64 {
+        self.memory.read(family, |learned| learned.fit().curve.chance(asked, age))
+    }
+
+    fn timing(&self, family: &Family) -> Timing {
+        self.memory.timing(family)
+    }
+
+    fn save(&self) -> Vec<(String, Vec<u8>)> {
+        self.memory.save()
+    }
+
+    fn load(&self, name: &str, bytes: &[u8]) {
+        self.memory.load(name, bytes);
+    }
+
+    fn mode(&self) -> &'static str {
+        "fixed"
     }
 }
 

@@ -12,7 +12,7 @@ use domain::{
 
 use crate::{
     Inner,
-    driver::{Held, Then},
+    held::{Held, Then},
 };
 
 /// The provider has no slot for us: no failure of the solve.

@@ -25,7 +25,7 @@ use domain::{
 use crate::{
     readings, rules,
     shelf::Shelf,
-    tables::{Claims, DeadLetters, Maps},
+    tables::{Claims, DeadLetters, Maps, Solves},
 };
 
 /// A store that lives as long as its process.
@@ -69,6 +69,10 @@ impl Store for MemoryStore {
 
     async fn find_claim(&self, id: ClaimId) -> Result<Option<Claim>, StoreError> {
         self.with(|maps| maps.get::<Claims>(&id))
+    }
+
+    async fn find_solve(&self, id: SolveId) -> Result<Option<Solve>, StoreError> {
+        self.with(|maps| maps.get::<Solves>(&id))
     }
 
     async fn deliver(&self, id: ClaimId, now: Timestamp) -> Result<Option<Delivery>, StoreError> {

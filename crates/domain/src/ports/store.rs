@@ -32,6 +32,9 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Reads a claim as it stands.
     async fn find_claim(&self, id: ClaimId) -> Result<Option<Claim>, StoreError>;
 
+    /// Reads a solve as it stands.
+    async fn find_solve(&self, id: SolveId) -> Result<Option<Solve>, StoreError>;
+
     /// Hands out a served claim's token, if it is alive, and remembers that it was handed out.
     async fn deliver(&self, id: ClaimId, now: Timestamp) -> Result<Option<Delivery>, StoreError>;
 

@@ -46,7 +46,7 @@ use redb::{ReadOnlyTable, ReadableDatabase, TableDefinition};
 use crate::{
     OpenError, readings, rules,
     shelf::Shelf,
-    tables::{Claims, DeadLetters},
+    tables::{Claims, DeadLetters, Solves},
 };
 
 use rows::OpenRows;
@@ -150,6 +150,10 @@ impl Store for EmbeddedStore {
 
     async fn find_claim(&self, id: ClaimId) -> Result<Option<Claim>, StoreError> {
         self.read(|rows| rows.get::<Claims>(&id))
+    }
+
+    async fn find_solve(&self, id: SolveId) -> Result<Option<Solve>, StoreError> {
+        self.read(|rows| rows.get::<Solves>(&id))
     }
 
     async fn deliver(&self, id: ClaimId, now: Timestamp) -> Result<Option<Delivery>, StoreError> {

@@ -1,0 +1,128 @@
+//! When one call asks for many tasks (`ids=`): waiting costs lag, calling costs a call, and the best moment is when the
+//! lag that has piled up is worth one (the rule of the economic order quantity). Pure: for the driver.
+
+use std::time::Duration;
+
+/// A task that a call could ask for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BatchTask {
+    /// Its age at the last "not ready"; zero if it was not asked for yet.
+    pub asked: Duration,
+    /// Since it was sent.
+    pub age: Duration,
+    /// Claims that wait for it, or a fraction of one for stock.
+    pub weight: f64,
+    /// Not asked for before this age: hardly any of its family is faster (`Timing::q01`).
+    pub from: Duration,
+}
+
+/// What calls cost, and what they may be.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BatchRule {
+    /// What one call is worth, in seconds that one claim's token lies undetected.
+    pub cost: f64,
+    /// No two calls are closer.
+    pub min_gap: Duration,
+    /// A call asks for at most so many.
+    pub most_ids: usize,
+}
+
+/// Nobody waits longer for a call, whatever was learned.
+const LONGEST: Duration = Duration::from_secs(15);
+/// A call that asks for this many more costs as much again: its reply grows with them.
+const IDS_PER_COST: f64 = 64.0;
+/// Of more tasks than this, some stand for all.
+const SAMPLE: usize = 512;
+const FIRST_STEP: f64 = 0.1;
+const STEP_GROWS: f64 = 1.15;
+
+// === impl BatchTask ===
+
+impl BatchTask {
+    fn is_eligible(&self) -> bool {
+        self.age >= self.from
+    }
+}
+
+// === impl BatchRule ===
+
+impl Default for BatchRule {
+    fn default() -> Self {
+        Self { cost: 0.5, min_gap: Duration::from_millis(500), most_ids: 100 }
+    }
+}
+
+impl BatchRule {
+    /// How long from now until the next call, the last one having been `since_call` ago. `chance(i, age)` is the
+    /// chance that task `i` is ready by that age, given that it was not when it was asked for.
+    pub fn next_call(
+        &self,
+        tasks: &[BatchTask],
+        since_call: Duration,
+        chance: impl Fn(usize, Duration) -> f64,
+    ) -> Duration {
+        let least = self.min_gap.saturating_sub(since_call);
+        let stride = tasks.len().div_ceil(SAMPLE).max(1);
+        let sample: Vec<(usize, &BatchTask)> = tasks.iter().enumerate().step_by(stride).collect();
+        let stands_for = as_float(tasks.len()) / as_float(sample.len().max(1));
+        let undetected = |ahead: f64| {
+            let each = sample.iter().map(|(i, task)| {
+                let age = task.age + Duration::from_secs_f64(ahead);
+                if age < task.from { 0.0 } else { task.weight * chance(*i, age) }
+            });
+            each.sum::<f64>() * stands_for
+        };
+        let past =
+            sample.iter().map(|(i, task)| task.weight * piled_up(task, |age| chance(*i, age)));
+        let missing = self.cost_of(tasks) - past.sum::<f64>() * stands_for;
+        least.max(when_reached(missing, undetected)).min(LONGEST)
+    }
+
+    /// The tasks to ask for now: those old enough, the likeliest first, as many as a call may carry.
+    pub fn choose(
+        &self,
+        tasks: &[BatchTask],
+        chance: impl Fn(usize, Duration) -> f64,
+    ) -> Vec<usize> {
+        let eligible = tasks.iter().enumerate().filter(|(_, task)| task.is_eligible());
+        let mut ranked: Vec<(f64, usize)> =
+            eligible.map(|(i, task)| (task.weight * chance(i, task.age), i)).collect();
+        ranked.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+        ranked.into_iter().map(|(_, i)| i).take(self.most_ids).collect()
+    }
+
+    fn cost_of(&self, tasks: &[BatchTask]) -> f64 {
+        let ids = tasks.iter().filter(|task| task.is_eligible()).count().min(self.most_ids);
+        self.cost * (1.0 + as_float(ids) / IDS_PER_COST)
+    }
+}
+
+/// Seconds the task has already been ready for, on average, since it was asked for (Simpson's rule).
+fn piled_up(task: &BatchTask, chance: impl Fn(Duration) -> f64) -> f64 {
+    let from = task.asked.max(task.from);
+    let Some(length) = task.age.checked_sub(from).filter(|length| !length.is_zero()) else {
+        return 0.0;
+    };
+    let at = |quarters: u32| chance(from + length * quarters / 4);
+    (at(0) + 4.0 * at(1) + 2.0 * at(2) + 4.0 * at(3) + at(4)) * length.as_secs_f64() / 12.0
+}
+
+/// When the sum of `undetected` over time reaches what is missing.
+fn when_reached(missing: f64, undetected: impl Fn(f64) -> f64) -> Duration {
+    let (mut missing, mut time, mut step) = (missing, 0.0, FIRST_STEP);
+    let mut now = if missing > 0.0 { undetected(0.0) } else { 0.0 };
+    while missing > 0.0 && time < LONGEST.as_secs_f64() {
+        let then = undetected(time + step);
+        let piled = f64::midpoint(now, then) * step;
+        if piled >= missing {
+            return Duration::from_secs_f64(time + step * missing / piled);
+        }
+        (missing, now, time, step) = (missing - piled, then, time + step, step * STEP_GROWS);
+    }
+    Duration::from_secs_f64(time)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "tasks are counted in thousands")]
+fn as_float(count: usize) -> f64 {
+    count as f64
+}
