@@ -17,6 +17,7 @@ use tokio::task::JoinSet;
 use crate::{
     Inner,
     afloat::Afloat,
+    breaker::Reach,
     budget::RetryBudget,
     fair::{LaneName, Sort, Waiting},
     held::{Held, Sent, Then, Turn},
@@ -63,6 +64,10 @@ struct Driver {
     lease_at: Timestamp,
     /// A reply of the store was lost: everything is given back and leased afresh.
     unsure: bool,
+    /// All there was to lease is leased: only then it is known which slots are taken.
+    knows_all: bool,
+    /// When what waits is looked through for what has no chance any more.
+    hopeless_at: Timestamp,
     /// Rises whenever everything was given back; what was handed out before does not count any more.
     epoch: u64,
     /// What waits for a slot is looked at again then; not at all while only a freed slot helps.
@@ -88,6 +93,8 @@ pub(crate) async fn run(inner: Arc<Inner>) {
         leasing: false,
         lease_at: now,
         unsure: false,
+        knows_all: false,
+        hopeless_at: now,
         epoch: 0,
         submit_at: None,
         drain_until: None,
@@ -125,7 +132,7 @@ async fn panicked(inner: &Inner, step: &Step) -> Then {
     let Step { solve, attempt, is_submit, .. } = *step;
     tracing::error!(%solve, attempt, "a step panicked");
     if is_submit {
-        inner.breakers.missed(inner.now());
+        inner.breakers.missed(Reach::Lost, inner.now(), inner.now());
         let due = inner.now().plus(AMBIGUOUS_WAIT);
         inner
             .settle(solve, attempt + 1, Fact::ReplyLost { why: "the step panicked".into(), due })
@@ -151,7 +158,10 @@ impl Driver {
         if self.leasing || now < self.lease_at || self.inner.is_draining() {
             return;
         }
-        self.let_go_of_hopeless(now);
+        if now >= self.hopeless_at {
+            self.let_go_of_hopeless(now);
+            self.hopeless_at = now.plus(LEASE_EVERY);
+        }
         self.leasing = true;
         self.lease_at = now.plus(LEASE_EVERY);
         let afresh = std::mem::take(&mut self.unsure);
@@ -166,9 +176,12 @@ impl Driver {
     /// What waits for a slot and cannot be answered in time any more is told so now, and nothing is paid for it.
     fn let_go_of_hopeless(&mut self, now: Timestamp) {
         let inner = Arc::clone(&self.inner);
-        let is_hopeless = |held: &Held| {
+        let mut soonest = BTreeMap::new();
+        let mut is_hopeless = |held: &Held| {
             let solve = &held.lease.solve;
-            solve.wanted_until < inner.soonest(&solve.kind, now)
+            let kind = solve.kind.clone();
+            let soonest = soonest.entry(kind).or_insert_with_key(|kind| inner.soonest(kind, now));
+            solve.wanted_until < *soonest
         };
         let hopeless = self.inner.queue().remove_where(|held| is_hopeless(held));
         for held in hopeless {
@@ -244,7 +257,7 @@ impl Driver {
     /// when time alone will help what is left.
     fn start_submits(&mut self, now: Timestamp) -> Option<Timestamp> {
         loop {
-            if self.inner.queue().len() == 0 || self.inner.is_draining() {
+            if self.inner.queue().len() == 0 || self.inner.is_draining() || !self.knows_all {
                 return None;
             }
             if self.steps.len() >= MOST_STEPS {
@@ -327,7 +340,8 @@ impl Driver {
         let mut goes_on = false;
         match then {
             // A submission under way is never given back; anything else may be leased afresh already.
-            Then::At(at, held) if step.is_submit || step.epoch == self.epoch => {
+            Then::At(at, held) if step.epoch == self.epoch => goes_on = self.keep(at, held),
+            Then::At(at, held) if step.is_submit && !self.holds(step.solve) => {
                 goes_on = self.keep(at, held);
             }
             Then::At(..) | Then::Gone => {}
@@ -353,6 +367,11 @@ impl Driver {
         };
         if afresh {
             self.forget();
+        }
+        let knew_all = std::mem::replace(&mut self.knows_all, leases.len() < LEASE_LIMIT);
+        if self.knows_all && !knew_all {
+            // What an earlier life sent is ours again: it was counted as others' so far.
+            self.inner.ask_threads.notify_one();
         }
         if leases.len() == LEASE_LIMIT {
             self.lease_at = self.inner.now();
@@ -393,6 +412,13 @@ impl Driver {
         }
     }
 
+    /// Whether the solve was leased afresh while its submission was under way.
+    fn holds(&self, id: SolveId) -> bool {
+        self.afloat.values().any(|held| held.lease.solve.id == id)
+            || self.agenda.keys().any(|(_, held)| *held == id)
+            || self.inner.queue().has(id)
+    }
+
     /// The slot is free again: the worker's turn took as long as it took.
     fn end_turn(&self, turn: Option<Turn>) {
         let Some(turn) = turn else { return };
@@ -429,7 +455,7 @@ impl Driver {
 
     fn next_look(&mut self) -> Timestamp {
         let now = self.inner.now();
-        let mut look = self.lease_at;
+        let mut look = if self.leasing { now.plus(LEASE_EVERY) } else { self.lease_at };
         if let Some(at) = self.afloat.next_call(&self.inner, now) {
             look = look.min(at);
         }

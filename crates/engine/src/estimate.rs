@@ -53,7 +53,9 @@ impl Inner {
         }
         let Some(fastest) = self.health.fastest_solve(kind) else { return now };
         let (ahead, _) = self.queue().ahead(&LaneName::Worker(worker.clone()), now);
-        let rounds = 1 + ahead / self.places.limit().max(1);
-        now.plus(fastest.saturating_mul(u32::try_from(rounds).unwrap_or(u32::MAX)))
+        // What waits before it may be of quicker kinds.
+        let rounds = u32::try_from(ahead / self.places.limit().max(1)).unwrap_or(u32::MAX);
+        let before = self.health.fastest_of_all().min(fastest).saturating_mul(rounds);
+        now.plus(before.saturating_add(fastest))
     }
 }

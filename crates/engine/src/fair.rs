@@ -65,6 +65,8 @@ struct Lane<T> {
     out: usize,
 }
 
+/// No lane owes more slot time than this.
+const MOST_DEBT: i64 = 60_000;
 /// What a round gives each worker, times its priority.
 const QUANTUM: i64 = 1000;
 
@@ -121,8 +123,12 @@ impl<T> Fair<T> {
 
     /// A turn is over and took so long: the difference to its charge is settled.
     pub(crate) fn settle(&mut self, name: &LaneName, charge: u64, took: u64) {
+        let alone = self.round.iter().all(|other| other == name);
         let Some(lane) = self.lanes.get_mut(name) else { return };
         lane.deficit += signed(charge) - signed(took);
+        // What was used while nobody else waited is nobody's loss; and no debt starves a worker.
+        let most_debt = if alone { 0 } else { MOST_DEBT };
+        lane.deficit = lane.deficit.max(-most_debt);
         lane.out = lane.out.saturating_sub(1);
         if lane.is_empty() {
             lane.deficit = lane.deficit.min(0);
@@ -133,7 +139,7 @@ impl<T> Fair<T> {
     }
 
     /// Takes out everything that matches.
-    pub(crate) fn remove_where(&mut self, matches: impl Fn(&T) -> bool) -> Vec<T> {
+    pub(crate) fn remove_where(&mut self, mut matches: impl FnMut(&T) -> bool) -> Vec<T> {
         let mut removed = Vec::new();
         for lane in self.lanes.values_mut() {
             for line in lane.waiting.values_mut() {
@@ -149,6 +155,12 @@ impl<T> Fair<T> {
         let lanes = &self.lanes;
         self.round.retain(|name| lanes.get(name).is_some_and(|lane| !lane.is_empty()));
         removed
+    }
+
+    /// Whether it waits.
+    pub(crate) fn has(&self, id: SolveId) -> bool {
+        let mut lines = self.lanes.values().flat_map(|lane| lane.waiting.values());
+        lines.any(|line| line.keys().any(|(_, waiting)| *waiting == id))
     }
 
     /// How many wait.
@@ -341,6 +353,22 @@ mod tests {
         }
         let shares = shares(&mut fair, 100, |_| 1000);
         assert!((49_000..=51_000).contains(&shares["a"]), "{shares:?}");
+    }
+
+    #[test]
+    fn what_was_used_while_alone_is_not_owed() {
+        let mut fair = Fair::new();
+        for n in 0..5 {
+            fair.push(waiting("a", n, Sort::Fresh, 8_000), 1);
+        }
+        let long = shares(&mut fair, 5, |_| 600_000);
+        assert_eq!(long["a"], 5 * 600_000);
+        for n in 10..50 {
+            fair.push(waiting("a", n, Sort::Fresh, 8_000), 1);
+            fair.push(waiting("b", n, Sort::Fresh, 8_000), 1);
+        }
+        let shares = shares(&mut fair, 20, |_| 8_000);
+        assert!(shares["a"] >= 64_000, "{shares:?}");
     }
 
     #[test]

@@ -12,6 +12,8 @@ pub(crate) struct Held {
     pub(crate) lease: Lease,
     /// Polls of the current task.
     pub(crate) polls: u32,
+    /// Polls in a row that told nothing.
+    pub(crate) faults: u32,
     /// When the last question left that was answered "not ready".
     pub(crate) not_ready: Option<Timestamp>,
     /// Whether it occupies one of the provider's threads.
@@ -60,6 +62,7 @@ impl Held {
         Self {
             lease,
             polls,
+            faults: 0,
             not_ready: None,
             slot: false,
             turn: None,
@@ -84,6 +87,7 @@ impl Held {
             return Then::at(self.lease.solve.due, self);
         }
         self.polls = 0;
+        self.faults = 0;
         self.not_ready = None;
         let first = self.next_poll(inner);
         Then::at(inner.now().plus(first), self)

@@ -20,6 +20,8 @@ const SWEEP_LIMIT: usize = 500;
 /// The provider is asked for its threads this often, and never more often than that.
 const ASK_EVERY: Duration = Duration::from_secs(60);
 const LEAST_ASK: Duration = Duration::from_secs(5);
+/// With nothing to do it is asked seldom: questions count against what was submitted.
+const ASK_IDLE: Duration = Duration::from_secs(600);
 
 /// Renews the process's lease.
 pub(crate) async fn renew(inner: &Inner) -> Result<(), StoreError> {
@@ -80,18 +82,27 @@ pub(crate) async fn memorise(inner: Arc<Inner>) {
 /// Asks the provider for its threads, at the start, every minute, and soon after a refusal for want of one.
 pub(crate) async fn ask_threads(inner: Arc<Inner>) {
     loop {
-        match inner.ports.provider.threads().await {
-            Ok(threads) if threads.total > 0 => inner.places.told(threads),
-            Ok(_) | Err(_) => inner.places.not_told(),
+        // One more question with a wrong key is one step nearer to a ban.
+        if !inner.breakers.account.is_open() {
+            match inner.ports.provider.threads().await {
+                Ok(threads) if threads.total > 0 => inner.places.told(threads),
+                Ok(_) | Err(_) => inner.places.not_told(),
+            }
+            inner.wake.notify_one();
         }
-        inner.wake.notify_one();
         if !inner.pause(LEAST_ASK).await {
             return;
         }
+        let idle = inner.places.used() + inner.health.queued() == 0;
+        let every = match inner.places.limit() {
+            0 => LEAST_ASK,
+            _ if idle => ASK_IDLE,
+            _ => ASK_EVERY,
+        };
         tokio::select! {
             biased;
             () = inner.ask_threads.notified() => {}
-            more = inner.pause(ASK_EVERY) => if !more { return },
+            more = inner.pause(every) => if !more { return },
         }
     }
 }
@@ -118,7 +129,7 @@ impl Inner {
             return;
         }
         match self.ports.provider.balance().await {
-            Ok(balance) if balance > Money::ZERO => account.close(self.now()),
+            Ok(balance) if balance > Money::ZERO => account.close(self.now(), self.now()),
             Ok(_) | Err(_) => account.learned_nothing(self.now()),
         }
     }

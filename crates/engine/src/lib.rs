@@ -43,7 +43,7 @@ use std::{
     panic::AssertUnwindSafe,
     sync::{
         Arc, Mutex, MutexGuard, RwLock,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
 };
 
@@ -124,6 +124,8 @@ struct Inner {
     pooled: RwLock<BTreeSet<Fingerprint>>,
     /// A claim for a pool came in.
     pool_hint: tokio::sync::Notify,
+    /// "Zero balance" with threads free, in a row.
+    empty_in_a_row: AtomicU32,
     /// The provider had no slot: ask for its threads.
     ask_threads: tokio::sync::Notify,
     /// A claim with a callback may have ended.
@@ -156,6 +158,7 @@ impl Engine {
             priorities: RwLock::new(config.priorities.clone()),
             pooled: RwLock::default(),
             pool_hint: tokio::sync::Notify::new(),
+            empty_in_a_row: AtomicU32::new(0),
             ask_threads: tokio::sync::Notify::new(),
             outbox: tokio::sync::Notify::new(),
             has_callbacks: AtomicBool::new(false),

@@ -32,8 +32,12 @@ impl Pace {
         let passed = now.millis().saturating_sub(self.filled.millis());
         let (rate, full) = self.rate(now, recovered);
         // Thousandths of a leave in thousandths of a second: the rate is per thousand seconds.
-        self.left = self.left.saturating_add(passed.saturating_mul(rate) / 1000).min(full);
-        self.filled = now;
+        let credit = passed.saturating_mul(rate) / 1000;
+        if credit > 0 {
+            self.left = self.left.saturating_add(credit);
+            self.filled = now;
+        }
+        self.left = self.left.min(full);
         if self.left >= 1000 {
             self.left -= 1000;
             return Ok(());

@@ -27,6 +27,9 @@ pub(crate) async fn poll(inner: Arc<Inner>, held: Box<Held>) -> Then {
         return Then::Gone;
     };
     let asked = inner.now();
+    if let Some(until) = inner.polls_wait_until(asked) {
+        return Then::at(until.min(held.last_chance(&inner).max(asked.plus(LEAST_WAIT))), held);
+    }
     held.note_asked(&inner, asked);
     let polled = inner.ports.provider.poll(&task).await;
     conclude(&inner, held, (task, polled), asked).await
@@ -45,14 +48,33 @@ pub(crate) async fn conclude(
         Reading::Fact(fact) => held.settle(inner, fact).await,
         Reading::NotReady => {
             held.not_ready = Some(asked);
+            held.faults = 0;
             held.poll_again(inner, Duration::ZERO).await
         }
-        Reading::NothingLearned { wait } => held.poll_again(inner, wait).await,
+        Reading::NothingLearned { wait } => {
+            // A question nobody understood was none: a paid task is not given up for an outage.
+            held.polls -= 1;
+            held.faults = held.faults.saturating_add(1);
+            let grown = LEAST_WAIT.saturating_mul(1 << held.faults.min(5));
+            held.poll_again(inner, wait.max(grown)).await
+        }
     }
 }
 
 /// A `Retry-After` or a ban puts a poll off by no more.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
+/// After a fault the wait doubles from here, to half a minute.
+const LEAST_WAIT: Duration = Duration::from_secs(1);
+/// Account codes that are about asking, not about submitting: every further question makes it worse.
+const STOP_ASKING: [&str; 7] = [
+    "ERROR: 1004",
+    "ERROR: 1005",
+    "ERROR_KEY_DOES_NOT_EXIST",
+    "ERROR_WRONG_USER_KEY",
+    "ERROR_IP_NOT_ALLOWED",
+    "ERROR_IP_BANNED",
+    "IP_BANNED",
+];
 
 enum Reading {
     Fact(Fact),
@@ -97,7 +119,7 @@ fn read_code(inner: &Inner, held: &Held, code: &Code) -> Reading {
         Class::Transient => Reading::NothingLearned { wait: rule.floor },
         Class::Account => {
             // The task still exists: keep its name and ask later.
-            inner.breakers.account.open(code.clone(), rule.floor, inner.now());
+            inner.breakers.account.open(code.clone(), rule.floor, inner.now(), inner.now());
             Reading::NothingLearned { wait: rule.floor.max(inner.config.probe_every) }
         }
         Class::Permanent | Class::TaskOver => Reading::Fact(over(inner, held, code.clone())),
@@ -111,10 +133,26 @@ fn over(inner: &Inner, held: &Held, code: Code) -> Fact {
         Some(true) => solve.price,
         None => None,
     };
-    Fact::TaskOver { verdict: inner.verdict(solve, &code, None), code, cost, polls: held.polls }
+    let verdict = inner.verdict(solve, &code, (inner.now(), None));
+    Fact::TaskOver { verdict, code, cost, polls: held.polls }
+}
+
+impl Inner {
+    /// Until when no task is asked for: the account is banned from asking. Spread a little, so that all tasks do not come
+    /// back at once.
+    pub(crate) fn polls_wait_until(&self, now: Timestamp) -> Option<Timestamp> {
+        let (code, until) = self.breakers.account.open_until(now)?;
+        let spread = Duration::from_millis(self.ports.chance.draw() % 5_000);
+        STOP_ASKING.contains(&code.as_str()).then(|| until.plus(spread))
+    }
 }
 
 impl Held {
+    /// The last moment the provider still has its result.
+    fn last_chance(&self, inner: &Inner) -> Timestamp {
+        self.sent_at().plus(inner.config.harvest)
+    }
+
     /// When to ask again; or the end, when the provider has forgotten the task or was asked often enough.
     async fn poll_again(self: Box<Self>, inner: &Inner, at_least: Duration) -> Then {
         let now = inner.now();
@@ -133,7 +171,7 @@ impl Held {
         let gap = if together { least } else { self.next_poll(inner) };
         // No answer of the provider can park a paid task until it is forgotten.
         let gap = gap.max(at_least.min(LONGEST_WAIT));
-        let last = sent.plus(inner.config.harvest);
+        let last = self.last_chance(inner);
         Then::at(now.plus(gap).min(last.max(now.plus(least))), self)
     }
 

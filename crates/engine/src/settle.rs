@@ -8,9 +8,10 @@ use domain::{
     ports::Settled,
     retry::{Class, Code, RetryMoment, Verdict, own},
     solve::{Fact, Solve, Solved},
+    time::Timestamp,
 };
 
-use crate::Inner;
+use crate::{Inner, submit::AS_GOOD_AS_AWAY};
 
 /// The task a fact names.
 fn task_of(fact: &Fact) -> Option<&TaskId> {
@@ -59,31 +60,27 @@ impl Inner {
         }
     }
 
-    /// What a code means for the solve; account codes open the breaker on the way.
+    /// What a code means for the solve; account codes open the breaker on the way. `answer` is when the question left and
+    /// what `Retry-After` came back.
     pub(crate) fn verdict(
         &self,
         solve: &Solve,
         code: &Code,
-        retry_after: Option<Duration>,
+        (sent_at, retry_after): (Timestamp, Option<Duration>),
     ) -> Verdict {
         let now = self.now();
         let rule = self.config.retry.rule(code);
         if rule.class == Class::Account {
-            self.breakers.account.open(
-                code.clone(),
-                rule.floor.max(retry_after.unwrap_or_default()),
-                now,
-            );
+            let floor = rule.floor.max(retry_after.unwrap_or_default());
+            self.breakers.account.open(code.clone(), floor, sent_at, now);
         }
         let at = RetryMoment { now, retry_after, chance: &*self.ports.chance };
-        match self.config.retry.verdict(code, &solve.failures, at) {
-            // A provider that is away is no fault of the solve that finds it so.
-            Verdict::Again { .. } | Verdict::GiveUp
-                if code.as_str() == own::NOT_SENT && self.breakers.provider.is_open() =>
-            {
-                Verdict::Again { due: now, counted: false }
-            }
-            verdict @ (Verdict::Again { .. } | Verdict::GiveUp) => verdict,
+        let verdict = self.config.retry.verdict(code, &solve.failures, at);
+        // A provider that is away is no fault of the solve that finds it so.
+        let away = code.as_str() == own::NOT_SENT || AS_GOOD_AS_AWAY.contains(&code.as_str());
+        if away && self.breakers.provider.is_open() {
+            return Verdict::Again { due: now, counted: false };
         }
+        verdict
     }
 }

@@ -33,8 +33,9 @@ struct State {
     pending: usize,
     /// Whether every task accepted at the limit makes room for one more.
     growing: bool,
-    /// Refusals since the last task was accepted.
+    /// Refusals since the last task was accepted; those of one burst are one.
     refusals: u32,
+    last_refusal: Timestamp,
     /// No submission before then.
     hold_until: Timestamp,
     /// Not one more than the limit before then.
@@ -71,6 +72,7 @@ impl Places {
             pending: 0,
             growing: true,
             refusals: 0,
+            last_refusal: Timestamp::default(),
             hold_until,
             raise_at: Timestamp::default(),
             raise_wait: RAISE_WAIT,
@@ -85,10 +87,8 @@ impl Places {
             Err(Some(state.hold_until))
         } else if state.used < state.limit || (may_raise && state.may_raise(now)) {
             Ok(())
-        } else if may_raise {
-            Err(Some(state.raise_at))
         } else {
-            Err(None)
+            Err(Some(state.raise_at).filter(|at| may_raise && now < *at))
         }
     }
 
@@ -126,14 +126,17 @@ impl Places {
         let mut state = self.lock();
         state.refusals = 0;
         state.hold_until = Timestamp::default();
+        // A refusal may have been read before the acceptances it came after.
+        let proven = state.used.saturating_sub(state.pending) + 1;
+        state.limit = state.limit.max(proven.min(state.most));
         if state.growing && state.used >= state.limit && state.limit < state.most {
             state.limit += 1;
             state.raise_wait = RAISE_WAIT;
         }
     }
 
-    /// The provider had no slot for a submission.
-    pub(crate) fn refused(&self, now: Timestamp) {
+    /// The provider had no slot for a submission that left then.
+    pub(crate) fn refused(&self, sent_at: Timestamp, now: Timestamp) {
         let mut state = self.lock();
         let accepted = state.used.saturating_sub(state.pending);
         if state.growing && state.raise_at > Timestamp::default() {
@@ -142,6 +145,11 @@ impl Places {
         state.growing = false;
         state.limit = accepted.clamp(1, state.limit.max(1));
         state.raise_at = now.plus(state.raise_wait);
+        if sent_at <= state.last_refusal {
+            // It left with others of its burst: no further news.
+            return;
+        }
+        state.last_refusal = now;
         let doublings = if accepted == 0 { state.refusals } else { state.refusals.max(1) - 1 };
         if accepted == 0 || state.refusals > 0 {
             let hold = FIRST_HOLD.saturating_mul(2u32.saturating_pow(doublings.min(10)));
@@ -157,15 +165,17 @@ impl Places {
         let working = usize::try_from(threads.working).unwrap_or(usize::MAX);
         let mut state = self.lock();
         let others = working.saturating_sub(state.used);
-        let limit = total.min(MOST).saturating_sub(others).max(1);
+        let limit = total.min(MOST).saturating_sub(others);
         if limit != state.limit {
             tracing::info!(total, working, limit, "the provider told its threads");
         }
         state.most = total.min(MOST);
         state.limit = limit;
         state.growing = false;
-        state.refusals = 0;
-        state.hold_until = Timestamp::default();
+        if limit > 0 {
+            state.refusals = 0;
+            state.hold_until = Timestamp::default();
+        }
         // What is told changes by the next telling, not by trying.
         state.raise_at = Timestamp::from_millis(u64::MAX);
     }
@@ -176,6 +186,8 @@ impl Places {
         if state.refusals == 0 {
             state.hold_until = Timestamp::default();
         }
+        // It told that others have everything, and tells no more: one is tried now and then.
+        state.limit = state.limit.max(state.most.min(1));
     }
 
     /// The estimate.
@@ -220,7 +232,7 @@ mod tests {
                 places.occupy();
                 *running += 1;
             } else {
-                places.refused(now);
+                places.refused(now, now);
                 places.submitted();
                 refused += 1;
             }
@@ -287,5 +299,50 @@ mod tests {
     #[test]
     fn nothing_is_submitted_with_no_slots() {
         assert_eq!(Places::new(Slots::Fixed(0), at(0)).is_free(at(0)), Err(None));
+    }
+
+    #[test]
+    fn one_burst_of_refusals_is_one_and_what_was_accepted_stands() {
+        let places = Places::new(Slots::Fixed(50), at(0));
+        for _ in 0..20 {
+            places.take(at(0));
+        }
+        // The replies come in any order.
+        for n in 0..20 {
+            if n % 4 == 3 {
+                places.accepted();
+                places.submitted();
+                places.occupy();
+            } else {
+                places.refused(at(0), Timestamp::from_millis(1_000_100 + n));
+                places.submitted();
+            }
+        }
+        assert_eq!(places.limit(), 5, "{places:?}");
+        places.give_back();
+        assert_eq!(places.is_free(at(8)), Ok(()), "{places:?}");
+    }
+
+    #[test]
+    fn nothing_is_looked_at_in_the_past() {
+        let places = Places::new(Slots::Auto, at(0));
+        places.not_told();
+        for _ in 0..5 {
+            places.occupy();
+        }
+        places.take(at(1));
+        places.refused(at(1), at(1));
+        places.submitted();
+        places.occupy();
+        assert_eq!(places.is_free(at(4000)), Err(None), "{places:?}");
+    }
+
+    #[test]
+    fn with_all_threads_told_to_be_others_nothing_is_tried() {
+        let places = Places::new(Slots::Auto, at(0));
+        places.told(Threads { total: 5, working: 5 });
+        assert!(places.is_free(at(1)).is_err());
+        places.told(Threads { total: 5, working: 4 });
+        assert_eq!(places.is_free(at(1)), Ok(()));
     }
 }

@@ -1,17 +1,22 @@
 //! Step 3 of a claim: intent, submission, lost reply. Money first: the intent is durable before the first byte leaves.
 //! Before: driver.rs. After: poll.rs.
 
-use std::sync::Arc;
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use domain::{
     id::{AttemptName, Nonce},
-    ports::{Submission, Threads},
-    retry::{Class, Code, own},
+    ports::Submission,
+    retry::{Class, Code, Verdict, own},
     solve::{AMBIGUOUS_WAIT, AmbiguousPolicy, Decision, Fact, Refused},
+    time::Timestamp,
 };
 
 use crate::{
-    Inner,
+    Inner, Slots,
+    breaker::Reach,
     held::{Held, Then},
 };
 
@@ -50,63 +55,85 @@ async fn send(inner: &Inner, held: &Held, nonce: Nonce) -> Fact {
         // The intent took so long to write that another holder may have the solve by now. Nothing has left.
         inner.breakers.hand_back(inner.now());
         let code = Code::from(own::NOT_SENT);
-        return Fact::NotAccepted { verdict: inner.verdict(solve, &code, None), code };
+        let verdict = Verdict::Again { due: inner.now(), counted: false };
+        return Fact::NotAccepted { verdict, code };
     }
     let sent_at = inner.now();
     let attempt = AttemptName { solve: solve.id, attempt: solve.attempt, nonce };
     match inner.ports.provider.submit(&held.lease.challenge, attempt).await {
         Submission::Accepted(task) => {
             let now = inner.now();
-            inner.breakers.reached(now);
-            inner.breakers.account.close(now);
+            inner.breakers.reached(sent_at, now);
+            inner.breakers.account.close(sent_at, now);
             inner.places.accepted();
+            inner.empty_in_a_row.store(0, Ordering::Relaxed);
             Fact::Accepted { task, sent_at }
         }
         Submission::Rejected { code, retry_after } => {
             let code = unmask(inner, code).await;
-            rejected(inner, &code);
-            Fact::NotAccepted { verdict: inner.verdict(solve, &code, retry_after), code }
+            rejected(inner, &code, (sent_at, retry_after));
+            let verdict = inner.verdict(solve, &code, (sent_at, retry_after));
+            Fact::NotAccepted { verdict, code }
         }
         Submission::NotSent(why) => {
             tracing::warn!(solve = %solve.id, why, "submission did not leave");
-            inner.breakers.missed(inner.now());
+            inner.breakers.missed(Reach::Unreached, sent_at, inner.now());
             let code = Code::from(own::NOT_SENT);
-            Fact::NotAccepted { verdict: inner.verdict(solve, &code, None), code }
+            Fact::NotAccepted { verdict: inner.verdict(solve, &code, (sent_at, None)), code }
         }
         Submission::Ambiguous(why) => {
             tracing::warn!(solve = %solve.id, attempt = solve.attempt, why, "reply to a submission was lost");
-            inner.breakers.missed(inner.now());
+            inner.breakers.missed(Reach::Lost, sent_at, inner.now());
             Fact::ReplyLost { why: Code::new(why), due: inner.now().plus(AMBIGUOUS_WAIT) }
         }
     }
 }
 
 /// What a refusal tells about provider, account and slots.
-fn rejected(inner: &Inner, code: &Code) {
+fn rejected(inner: &Inner, code: &Code, (sent_at, retry_after): (Timestamp, Option<Duration>)) {
     let now = inner.now();
-    match code.as_str() {
-        // It answers, and cannot do its work: as good as away.
-        "ERROR_SERVER_ERROR" | "ERROR_INTERNAL_SERVER_ERROR" => inner.breakers.missed(now),
-        _ => inner.breakers.reached(now),
+    let rule = inner.config.retry.rule(code);
+    if AS_GOOD_AS_AWAY.contains(&code.as_str()) {
+        inner.breakers.missed(Reach::Lost, sent_at, now);
+        return;
+    }
+    inner.breakers.reached(sent_at, now);
+    if TOO_FAST.contains(&code.as_str()) {
+        // It is said to one submission and meant for all.
+        inner.breakers.pause(rule.floor.max(retry_after.unwrap_or(LEAST_PAUSE)), now);
+        inner.breakers.account.learned_nothing(now);
+        return;
     }
     if code.as_str() == NO_SLOT {
-        inner.places.refused(now);
+        inner.places.refused(sent_at, now);
         inner.ask_threads.notify_one();
     }
-    if inner.config.retry.rule(code).class != Class::Account {
-        inner.breakers.account.close(now);
+    if rule.class != Class::Account {
+        inner.breakers.account.close(sent_at, now);
     }
 }
 
-/// CaptchaAI says "zero balance" when all threads are busy: ask which of the two it is.
+/// It answers, and cannot do its work.
+pub(crate) const AS_GOOD_AS_AWAY: [&str; 2] = ["ERROR_SERVER_ERROR", "ERROR_INTERNAL_SERVER_ERROR"];
+/// The provider's ways to ask for a slower pace.
+const TOO_FAST: [&str; 3] = [own::HTTP_429, "ERROR_TOO_MUCH_REQUESTS", "MAX_USER_TURN"];
+const LEAST_PAUSE: Duration = Duration::from_secs(1);
+
+/// CaptchaAI says "zero balance" when all threads are busy: ask which of the two it is. A thread may have come free since,
+/// so the first time the doubt is in the account's favour.
 async fn unmask(inner: &Inner, code: Code) -> Code {
     if code.as_str() != "ERROR_ZERO_BALANCE" {
         return code;
     }
-    match inner.ports.provider.threads().await {
-        Ok(Threads { total, working }) if total > 0 && working >= total => Code::from(NO_SLOT),
-        Ok(_) | Err(_) => code,
+    let Ok(threads) = inner.ports.provider.threads().await else { return code };
+    if threads.total == 0 {
+        return code;
     }
+    if inner.config.slots == Slots::Auto {
+        inner.places.told(threads);
+    }
+    let again = inner.empty_in_a_row.fetch_add(1, Ordering::Relaxed) > 0;
+    if threads.working >= threads.total || !again { Code::from(NO_SLOT) } else { code }
 }
 
 /// `Ambiguous → Queued` by an AUTHORISE, or the end. The store refuses to authorise for nobody, twice, or beyond the

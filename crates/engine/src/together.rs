@@ -64,6 +64,9 @@ impl Together {
 /// Asks for a lot in one call; where that brings nothing, for each by itself.
 pub(crate) async fn poll_together(inner: Arc<Inner>, lot: Vec<Box<Held>>) -> Vec<Then> {
     let asked = inner.now();
+    if let Some(until) = inner.polls_wait_until(asked) {
+        return lot.into_iter().map(|held| Then::at(until, held)).collect();
+    }
     let tasks: Vec<TaskId> = lot.iter().filter_map(|held| held.lease.solve.task.clone()).collect();
     if lot.len() == 1 || tasks.len() != lot.len() {
         return join_all(lot.into_iter().map(|held| poll::poll(Arc::clone(&inner), held))).await;
