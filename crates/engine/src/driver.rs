@@ -78,6 +78,9 @@ struct Driver {
 /// Without a hint, the store is asked for due work this often.
 const LEASE_EVERY: Duration = Duration::from_secs(1);
 const LEASE_LIMIT: usize = 1000;
+/// What we asked for and do not have any more is remembered for so long, and not much of it.
+const REMEMBERED: Duration = Duration::from_secs(5);
+const MOST_GONE: usize = 100;
 const MOST_STEPS: usize = 2048;
 
 /// Runs until drained; then gives up the process's lease.
@@ -350,7 +353,7 @@ impl Driver {
         if !goes_on {
             self.end_turn(step.turn);
             if step.epoch == self.epoch {
-                self.inner.sent().remove(&step.solve);
+                self.let_go(step.solve);
             }
         }
     }
@@ -419,6 +422,19 @@ impl Driver {
             || self.inner.queue().has(id)
     }
 
+    /// We do not have it any more; should it come back in a moment, we know when we asked for it last.
+    fn let_go(&self, id: SolveId) {
+        let now = self.inner.now();
+        let mut sent = self.inner.sent();
+        if let Some(gone) = sent.get_mut(&id) {
+            gone.next = None;
+        }
+        let recent = |one: &Sent| one.polled.is_some_and(|(at, _)| now.since(at) < REMEMBERED);
+        if sent.len() > 2 * self.agenda.len() + MOST_GONE {
+            sent.retain(|_, one| one.next.is_some() || recent(one));
+        }
+    }
+
     /// The slot is free again: the worker's turn took as long as it took.
     fn end_turn(&self, turn: Option<Turn>) {
         let Some(turn) = turn else { return };
@@ -436,10 +452,10 @@ impl Driver {
         let out = matches!(solve.stage, Stage::Submitted | Stage::Overdue);
         held.slot = out;
         if out {
+            if !self.is_newest(at, &held) {
+                return false;
+            }
             self.inner.places.occupy();
-            let sent_at = solve.accepted_at.unwrap_or(solve.opened_at);
-            let sent = Sent { at: sent_at, polled: None, next: None };
-            self.inner.sent().entry(solve.id).or_insert(sent).next = Some(at);
         } else {
             held.turn = None;
         }
@@ -451,6 +467,30 @@ impl Driver {
             self.agenda.insert((at, held.lease.solve.id), held);
         }
         out
+    }
+
+    /// A task is in one hand only, also when its lease was lost and taken again: the newer lease stays, and what the
+    /// older one kept is dropped.
+    fn is_newest(&mut self, at: Timestamp, held: &Held) -> bool {
+        let (solve, fence) = (&held.lease.solve, held.lease.fence);
+        let sent_at = solve.accepted_at.unwrap_or(solve.opened_at);
+        let mut all = self.inner.sent();
+        let first = Sent { at: sent_at, polled: None, next: None, fence };
+        let sent = all.entry(solve.id).or_insert(first);
+        if sent.fence > fence {
+            return false;
+        }
+        let older = sent.next.filter(|_| sent.fence < fence);
+        *sent = Sent { at: sent_at, next: Some(at), fence, ..*sent };
+        drop(all);
+        let stale = older.and_then(|at| {
+            self.agenda.remove(&(at, solve.id)).or_else(|| self.afloat.remove(solve.id))
+        });
+        if let Some(stale) = stale {
+            self.inner.places.give_back();
+            self.end_turn(stale.turn);
+        }
+        true
     }
 
     fn next_look(&mut self) -> Timestamp {

@@ -13,7 +13,9 @@ impl Inner {
     /// When the claim's answer can be expected, from now.
     pub(crate) fn eta(&self, claim: &Claim, now: Timestamp) -> Duration {
         let usual = self.health.usual_solve(&claim.kind);
-        let sent = claim.solve.and_then(|solve| self.sent().get(&solve).map(|sent| sent.at));
+        let sent = claim.solve.and_then(|solve| {
+            self.sent().get(&solve).filter(|sent| sent.next.is_some()).map(|sent| sent.at)
+        });
         if let Some(sent_at) = sent {
             return usual.saturating_sub(now.since(sent_at)).max(LEAST);
         }

@@ -2,7 +2,11 @@
 
 use std::time::Duration;
 
-use domain::{lease::Lease, solve::Fact, time::Timestamp};
+use domain::{
+    lease::{Fence, Lease},
+    solve::Fact,
+    time::Timestamp,
+};
 
 use crate::{Inner, fair::LaneName};
 
@@ -35,6 +39,8 @@ pub(crate) struct Sent {
     pub(crate) polled: Option<(Timestamp, u32)>,
     /// When it is looked at next.
     pub(crate) next: Option<Timestamp>,
+    /// The newest lease we had of it.
+    pub(crate) fence: Fence,
 }
 
 /// A worker's turn: it is charged with slot time, and settled when the slot is free again.

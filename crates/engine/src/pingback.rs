@@ -18,7 +18,8 @@ impl Engine {
     /// Takes a call of the provider about an attempt.
     pub async fn pingback(&self, name: AttemptName, task: TaskId) {
         let inner = &*self.0;
-        if inner.sent().contains_key(&name.solve) {
+        let held = inner.sent().get(&name.solve).is_some_and(|sent| sent.next.is_some());
+        if held {
             inner.nudge(name.solve);
             return;
         }

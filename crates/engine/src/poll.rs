@@ -55,15 +55,16 @@ pub(crate) async fn conclude(
             // A question nobody understood was none: a paid task is not given up for an outage.
             held.polls -= 1;
             held.faults = held.faults.saturating_add(1);
-            let grown = LEAST_WAIT.saturating_mul(1 << held.faults.min(5));
-            held.poll_again(inner, wait.max(grown)).await
+            let away = inner.breakers.provider.is_open();
+            let doublings = if away { 5 } else { held.faults.min(3) };
+            held.poll_again(inner, wait.max(LEAST_WAIT.saturating_mul(1 << doublings))).await
         }
     }
 }
 
 /// A `Retry-After` or a ban puts a poll off by no more.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
-/// After a fault the wait doubles from here, to half a minute.
+/// After a fault the wait doubles from here to eight seconds; while the provider is away it is half a minute.
 const LEAST_WAIT: Duration = Duration::from_secs(1);
 /// Account codes that are about asking, not about submitting: every further question makes it worse.
 const STOP_ASKING: [&str; 7] = [

@@ -80,6 +80,20 @@ async fn the_account_answers_in_both_styles() {
 }
 
 #[tokio::test]
+async fn several_ids_are_one_question_where_they_are_known() {
+    let bench = Bench::new().await;
+    let (one, two) = (bench.task(TURNSTILE).await, bench.task(V2).await);
+    let asked = format!("action=get&ids={one},{two}");
+    assert_eq!(bench.fetch(&asked).await, "CAPCHA_NOT_READY|CAPCHA_NOT_READY");
+    let ledger = bench.sim.account().ledger();
+    assert_eq!((ledger.poll_calls, ledger.polls), (1, 2));
+    let bench = Bench::with(BehaviourConfig { batch: false, ..BehaviourConfig::new(1) }).await;
+    assert_eq!(bench.fetch(&asked).await, "ERROR_WRONG_ID_FORMAT");
+    let json = json_of(&bench.fetch(&format!("{asked}&json=1")).await);
+    assert_eq!(json, json!({"status": 0, "request": "ERROR_WRONG_ID_FORMAT"}));
+}
+
+#[tokio::test]
 async fn captchaais_ways_are_spoken_when_asked_for() {
     let config = BehaviourConfig { captchaai: true, threads: Some(1), ..BehaviourConfig::new(1) };
     let bench = Bench::with(config).await;

@@ -13,12 +13,14 @@ use async_trait::async_trait;
 use domain::{
     callback::{Callback, Notice},
     claim::{Admission, Claim, Delivery, KeyRule, NewClaim},
+    fingerprint::Fingerprint,
     id::{ClaimId, HolderId, SolveId, TaskId, WorkerName},
     lease::{Holder, Lease},
+    pool::{Expectation, Pool, StandingOrder},
     ports::{
         AddressRefused, BatchRefused, Chance, Clock, Courier, Fault, Feedback, LeaseAsk, NotTold,
-        Note, Parcel, Poll, Polled, Provider, Revival, Revive, Settled, Store, StoreError,
-        Submission, SweepAsk, Swept, Threads, Withdrawal,
+        Note, Parcel, Poll, Polled, Provider, Refill, Refilled, Revival, Revive, Settled, Store,
+        StoreError, Submission, SweepAsk, Swept, Threads, Withdrawal,
     },
     retry::{Verdict, own},
     solve::{Decision, Fact, Refused, Solve, Solved, Stage},
@@ -169,6 +171,10 @@ impl Store for FarStore {
         self.call(self.store.find_claim(id)).await
     }
 
+    async fn find_solve(&self, id: SolveId) -> Result<Option<Solve>, StoreError> {
+        self.call(self.store.find_solve(id)).await
+    }
+
     async fn deliver(&self, id: ClaimId, now: Timestamp) -> Result<Option<Delivery>, StoreError> {
         self.call(self.store.deliver(id, now)).await
     }
@@ -230,7 +236,7 @@ impl Store for FarStore {
         self.call(self.store.settle(solve, attempt, if forget { lost } else { fact }, now)).await
     }
 
-    async fn note(&self, note: Note, now: Timestamp) -> Result<(), StoreError> {
+    async fn note(&self, note: Note, now: Timestamp) -> Result<bool, StoreError> {
         self.call(self.store.note(note, now)).await
     }
 
@@ -260,6 +266,36 @@ impl Store for FarStore {
 
     async fn called_back(&self, callback: &Callback, now: Timestamp) -> Result<(), StoreError> {
         self.call(self.store.called_back(callback, now)).await
+    }
+
+    async fn set_pool(
+        &self,
+        fingerprint: Fingerprint,
+        order: Option<StandingOrder>,
+        now: Timestamp,
+    ) -> Result<Option<Pool>, StoreError> {
+        self.call(self.store.set_pool(fingerprint, order, now)).await
+    }
+
+    async fn expect(
+        &self,
+        pool: Fingerprint,
+        expectation: Expectation,
+        now: Timestamp,
+    ) -> Result<Option<Pool>, StoreError> {
+        self.call(self.store.expect(pool, expectation, now)).await
+    }
+
+    async fn refill(&self, ask: Refill, now: Timestamp) -> Result<Refilled, StoreError> {
+        self.call(self.store.refill(ask, now)).await
+    }
+
+    async fn set_memo(&self, name: &str, value: Vec<u8>) -> Result<(), StoreError> {
+        self.call(self.store.set_memo(name, value)).await
+    }
+
+    async fn memos(&self, prefix: &str) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
+        self.call(self.store.memos(prefix)).await
     }
 
     async fn sweep(&self, ask: SweepAsk, now: Timestamp) -> Result<Swept, StoreError> {

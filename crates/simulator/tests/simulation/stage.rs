@@ -125,12 +125,8 @@ impl Stage {
         let second = seconds(1);
         let config = EngineConfig {
             sites: Arc::new(Sites::new(vec![site], None)),
-            polling: Arc::new(FixedPolling {
-                first: second,
-                interval: second,
-                min_gap: second,
-                most: 20,
-            }),
+            polling: FixedPolling { first: second, interval: second, min_gap: second, most: 20 }
+                .into(),
             ..EngineConfig::default()
         };
         Self {

@@ -324,12 +324,8 @@ impl World {
         let second = Duration::from_secs(1);
         EngineConfig {
             sites: Arc::new(Sites::new(vec![site], Some("simulated pictures".into()))),
-            polling: Arc::new(FixedPolling {
-                first: second,
-                interval: second,
-                min_gap: second,
-                most: 20,
-            }),
+            polling: FixedPolling { first: second, interval: second, min_gap: second, most: 20 }
+                .into(),
             slots: if self.plan.auto { Slots::Auto } else { SLOTS },
             prices: BTreeMap::from([(Kind::Turnstile, Money::from_micros(1000))]),
             ..EngineConfig::default()
