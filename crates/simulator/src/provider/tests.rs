@@ -10,6 +10,8 @@ use tokio::sync::watch;
 use super::*;
 use crate::{BehaviourConfig, answers::task_of, faults::FaultPlan};
 
+mod batch;
+
 /// Time passes only when a test says so.
 #[derive(Debug)]
 struct HandClock(watch::Sender<Timestamp>);
