@@ -68,3 +68,76 @@ fn bench_inflight_reports_memory_of_solves_and_of_held_requests() {
     assert!(figure(&report, "20 held requests: memory each")["median"].is_number());
     figure(&report, "20 held requests: memory / bare");
 }
+
+/// A figure's median.
+fn median(report: &Value, what: &str) -> f64 {
+    figure(report, what)["median"].as_f64().unwrap()
+}
+
+#[test]
+fn bench_slots_reports_idle_slots_shares_and_refusals() {
+    let report = report(&["slots"]);
+    for run in [
+        "5 threads, told",
+        "5 threads, told, real times",
+        "5-2-8 threads, learned",
+        "5-2-8 threads, learned, real times",
+    ] {
+        is_judged(&report, &format!("{run}: slots idle"));
+        is_judged(&report, &format!("{run}: furthest from a fair share"));
+        let shares =
+            ["greedy", "a", "b", "c"].map(|w| median(&report, &format!("{run}: share of {w}")));
+        assert!((shares.iter().sum::<f64>() - 100.0).abs() < 0.01, "{shares:?}");
+        // A task is done before we know: the service's threads are idle for longer than our slots.
+        let ours = median(&report, &format!("{run}: slots idle"));
+        assert!(ours < median(&report, &format!("{run}: the service's threads idle")), "{run}");
+    }
+    for run in ["5 threads, told", "5 threads, told, real times"] {
+        let counted = |what: &str| &figure(&report, &format!("{run}: {what}"))["median"];
+        assert_eq!(counted("claims served"), 500.0);
+        assert_eq!(counted("with 5 threads: believed at the end"), 5.0);
+        assert_eq!(counted("most tasks at once"), 5.0);
+        is_judged(&report, &format!("{run}: refusals"));
+    }
+    for threads in [5, 2, 8] {
+        let run = format!("5-2-8 threads, learned: with {threads} threads");
+        figure(&report, &format!("{run}: slots idle"));
+        figure(&report, &format!("{run}: believed at the end"));
+    }
+    is_judged(&report, "5-2-8 threads, learned: refusals in the worst minute");
+}
+
+#[test]
+fn bench_slots_gives_the_same_figures_every_time() {
+    assert_eq!(report(&["slots"])["figures"], report(&["slots"])["figures"]);
+}
+
+#[test]
+fn bench_letters_brings_every_letter_back_once() {
+    let report = report(&["letters", "--count", "300", "--rate", "100"]);
+    for store in ["memory", "embedded"] {
+        for what in [
+            "list of the newest 50",
+            "filter by a rare code",
+            "filter by host and age",
+            "revive / admit",
+            "revive, per letter",
+            "admit, per claim",
+            "purge, per letter",
+            "revived at 100/s",
+        ] {
+            let figure = figure(&report, &format!("{store}: {what}"));
+            assert!(figure["median"].as_f64().is_some_and(|median| median > 0.0), "{figure}");
+        }
+        is_judged(&report, &format!("{store}: at 100/s, most in a second"));
+        let counted = |what: &str| &figure(&report, &format!("{store}: {what}"))["median"];
+        assert_eq!(counted("letters"), 300.0);
+        assert_eq!(counted("letters that differ"), 270.0, "every tenth equals another");
+        assert_eq!(counted("letters with the rare code"), 2.0);
+        assert_eq!(counted("letters brought back"), 300.0);
+        assert_eq!(counted("solves opened for them"), 270.0);
+        assert_eq!(counted("solves under way then"), 270.0, "each came back once");
+        assert_eq!(counted("letters purged"), 300.0);
+    }
+    figure(&report, "the disk alone: 4 KiB and an fdatasync");
+}

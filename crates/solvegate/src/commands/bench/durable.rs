@@ -22,7 +22,7 @@ use super::{
 use crate::exit::{Exit, Failure};
 
 /// The directory of the stores. Removed when dropped.
-struct Directory(PathBuf);
+pub(super) struct Directory(PathBuf);
 
 /// What is measured: how, with how many callers, and what came of it.
 struct Variant {
@@ -72,7 +72,8 @@ pub(super) async fn run(rounds: Rounds, data: Option<PathBuf>) -> Result<Report,
 // === impl Directory ===
 
 impl Directory {
-    fn make(parent: Option<PathBuf>) -> Result<Self, Failure> {
+    /// Makes one, here or in the directory given.
+    pub(super) fn make(parent: Option<PathBuf>) -> Result<Self, Failure> {
         let parent = parent.unwrap_or_default();
         let path = parent.join(format!("solvegate-bench-{}", std::process::id()));
         fs::create_dir_all(&path).map_err(|error| {
@@ -89,7 +90,7 @@ impl Directory {
     }
 
     /// How long the disk itself takes to keep a page, in milliseconds: no commit is faster.
-    fn floor(&self) -> Result<f64, Failure> {
+    pub(super) fn floor(&self) -> Result<f64, Failure> {
         const TIMES: u32 = 16;
         const PAGE: [u8; 4096] = [7; 4096];
         let file = File::create(self.path().join("floor"))?;
@@ -101,7 +102,7 @@ impl Directory {
         Ok(began.elapsed().as_secs_f64() * 1e3 / f64::from(TIMES))
     }
 
-    fn path(&self) -> &FilePath {
+    pub(super) fn path(&self) -> &FilePath {
         &self.0
     }
 }

@@ -2,19 +2,27 @@
 //! shared machine is no judge. Loopback only, bounded in time.
 //!
 //! - `hit`, `durable`, `inflight`: one file per bench, in this process, which makes the load
+//! - `slots`: in virtual time, on a `virtual_world`, read from its ledgers by `turns`
+//! - `letters`: on stores in this process, full of what `graves` made
 //! - `server`: what is measured, each a process of its own; `child`: this side of it; `vitals`: what it tells
-//! - `load`: callers in a closed loop; `requests`: what they send; `sample`: one
-//!   path in one round; `report`: figures, bars, and how they are shown
+//! - `load`: callers in a closed loop; `requests`: what they send; `sample`: one path in one round
+//! - `challenges`: what is asked for; `report`: figures, bars, and how they are shown
 
+mod challenges;
 mod child;
 mod durable;
+mod graves;
 mod hit;
 mod inflight;
+mod letters;
 mod load;
 mod report;
 mod requests;
 mod sample;
 mod server;
+mod slots;
+mod turns;
+mod virtual_world;
 mod vitals;
 
 use std::{path::PathBuf, time::Duration};
@@ -22,6 +30,7 @@ use std::{path::PathBuf, time::Duration};
 use clap::{Args, Subcommand};
 
 use crate::exit::Failure;
+pub use letters::LettersArgs;
 use report::Report;
 use server::ServerArgs;
 
@@ -59,6 +68,10 @@ pub enum Bench {
         #[arg(long, value_name = "N", default_value_t = 2_000)]
         held: usize,
     },
+    /// Idle slots, shares and refusals while claims wait, in virtual time
+    Slots(Rounds),
+    /// Many dead letters: lists, filters, revival and purge on both stores, against new claims
+    Letters(LettersArgs),
     /// A server that is measured; told what to do on stdin, ends with it
     #[command(hide = true)]
     Server(ServerArgs),
@@ -70,7 +83,7 @@ pub struct Rounds {
     /// Rounds; medians are of these
     #[arg(long, default_value_t = 7)]
     pub rounds: u32,
-    /// Seconds of load (or of waiting, for `inflight`) per path and round
+    /// Seconds of load (or of waiting, for `inflight`) per path and round; `slots` and `letters` have none
     #[arg(long, default_value_t = 1.0, value_parser = seconds)]
     pub seconds: f64,
     /// Print JSON
@@ -86,6 +99,8 @@ pub async fn run(bench: Bench) -> Result<(), Failure> {
         Bench::Inflight { rounds, solves, held } => {
             (rounds, inflight::run(rounds, &solves, held).await?)
         }
+        Bench::Slots(rounds) => (rounds, slots::run(rounds).await?),
+        Bench::Letters(args) => (args.rounds, letters::run(args).await?),
         Bench::Server(args) => return server::run(args).await,
     };
     Report::print(&report, rounds.json)

@@ -13,7 +13,9 @@ pub(super) struct Report {
     /// Figures of another build than `release` say nothing.
     build: &'static str,
     rounds: u32,
-    seconds: f64,
+    /// Of load, a round; `None` where nothing is loaded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seconds: Option<f64>,
     machine: Machine,
     figures: Vec<Figure>,
     notes: Vec<String>,
@@ -86,11 +88,17 @@ impl Report {
             bench,
             build: if cfg!(debug_assertions) { "debug" } else { "release" },
             rounds: rounds.rounds,
-            seconds: rounds.seconds,
+            seconds: Some(rounds.seconds),
             machine: Machine { cores, load_before: load, load_after: load },
             figures: Vec::new(),
             notes: Vec::new(),
         }
+    }
+
+    /// Rounds are as long as what is done in them.
+    pub(super) fn without_load(mut self) -> Self {
+        self.seconds = None;
+        self
     }
 
     /// Adds a figure.
@@ -118,9 +126,10 @@ impl Report {
             return output::json(self);
         }
         let Machine { cores, load_before, load_after } = self.machine;
+        let length = self.seconds.map_or_else(String::new, |seconds| format!(" of {seconds} s"));
         output::line(format_args!(
-            "bench {}, {} build, {} rounds of {} s; {cores} cores, load {load_before:.2} before and {load_after:.2} after",
-            self.bench, self.build, self.rounds, self.seconds
+            "bench {}, {} build, {} rounds{length}; {cores} cores, load {load_before:.2} before and {load_after:.2} after",
+            self.bench, self.build, self.rounds
         ))?;
         output::line(format_args!("{}", self.table()))?;
         for note in &self.notes {

@@ -3,12 +3,10 @@
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
 use domain::{
-    challenge::{Challenge, Draft, Kind},
+    challenge::Kind,
     claim::{Allowance, Door},
     id::{Project, WorkerName},
     ports::{Chance, Clock, Doorbell, NoCourier, Provider, Records, Store},
-    site::{PageUrl, Site, Sites},
-    solve::AmbiguousPolicy,
 };
 use doors::{Doors, DoorsConfig, KeyDigest, Limits, ServeConfig, Worker, Workers};
 use engine::{Ask, Engine, EngineConfig, FixedPolling, Ports, Slots};
@@ -18,7 +16,8 @@ use tokio::net::TcpListener;
 
 use super::{
     super::{
-        requests::{Asked, HOST},
+        challenges::{challenge, declared},
+        requests::HOST,
         vitals::StoreCounts,
     },
     Behind, GatewayArgs, Hello, Measured, obey,
@@ -114,18 +113,10 @@ fn engine_config(behind: Behind) -> Result<EngineConfig, Failure> {
         Behind::Fast => (100_000, Duration::from_millis(1)),
         Behind::Parked => (1_000_000, DEADLINE),
     };
-    let site = Site {
-        rule: HOST.parse().map_err(Failure::of(Exit::Failed))?,
-        basis: "own shop, bench".into(),
-        expires: None,
-        reuse: None,
-        ambiguous: AmbiguousPolicy::default(),
-        key_ignores_proxy: false,
-    };
     let polling =
         FixedPolling { first: poll_every, interval: poll_every, min_gap: poll_every, most: 20 };
     Ok(EngineConfig {
-        sites: Arc::new(Sites::new(vec![site], None)),
+        sites: declared(&[HOST])?,
         polling: Arc::new(polling),
         slots: Slots::Fixed(slots),
         submits_per_second: 1_000_000,
@@ -157,14 +148,6 @@ pub(super) fn worker_name() -> Result<WorkerName, Failure> {
 /// What every bench is charged to.
 pub(super) fn project() -> Result<Project, Failure> {
     Project::new(WORKER).map_err(Failure::of(Exit::Failed))
-}
-
-/// The challenge of every bench.
-pub(super) fn challenge() -> Result<Challenge, Failure> {
-    let Asked { sitekey, pageurl } = Asked::new();
-    let pageurl = PageUrl::parse(&pageurl).map_err(Failure::of(Exit::Failed))?;
-    let draft = Draft { sitekey: Some(sitekey), pageurl: Some(pageurl), ..Draft::default() };
-    Challenge::new(Kind::Turnstile, draft).map_err(Failure::of(Exit::Failed))
 }
 
 // === impl Gateway ===

@@ -15,7 +15,10 @@ use domain::{
     token::{Answer, ShelfLife},
 };
 
-use super::gateway::{challenge, project, worker_name};
+use super::{
+    super::challenges::challenge,
+    gateway::{project, worker_name},
+};
 use crate::exit::{Exit, Failure};
 
 /// Who fills, and when: one moment for all of it, so that no lease ends on the way.
