@@ -1,19 +1,32 @@
 //! How many tokens an `auto` pool should have ready: what was asked for lately, and what that calls for.
+//!
+//! Demand comes in bursts: runs of arrivals with silence between them; steady demand is one long burst. Within a burst
+//! the rate is a gamma posterior whose oldest arrivals fade; past bursts are its prior, so that the first claim after a
+//! silence already orders for a burst like the last ones. The level is where one more token would cost more, by dying
+//! unused, than it saves in waiting. See `level.rs` for the sums and `burst.rs` for what is remembered of bursts.
+
+mod burst;
+mod level;
+#[cfg(test)]
+mod tests;
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use self::{
+    burst::{Past, Run},
+    level::{Ahead, best_level},
+};
 use crate::time::Timestamp;
-
-/// Arrivals the rate is taken from.
-const REMEMBERED: usize = 12;
 
 /// What is known about the demand for one pool; small, updated at every arrival.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Demand {
-    /// The last arrivals, oldest first.
-    last: Vec<u64>,
+    /// The burst that is on, or the last one.
+    run: Run,
+    /// The bursts before it.
+    past: Past,
 }
 
 /// How long solves of the pool's kind take.
@@ -67,32 +80,70 @@ pub enum Why {
     Most,
     /// A burst has begun; as many as the last bursts needed.
     Burst,
+    /// Bursts come at regular times and the next is due.
+    Due,
+    /// The burst is expected to end before more could be used.
+    Ending,
 }
+
+/// Silence this unlikely stops ordering; less than this is no silence.
+const QUIET: f64 = 0.002;
+const SHORTEST_QUIET: f64 = 10.0;
+/// A burst this young is judged by those before it.
+const YOUNG: u32 = 8;
+/// A rate needs this much evidence: a single claim says nothing.
+const EVIDENCE: f64 = 1.5;
 
 // === impl Demand ===
 
 impl Demand {
     /// Notes that a claim asked for a token.
     pub fn arrive(&mut self, at: Timestamp) {
-        if self.last.len() == REMEMBERED {
-            self.last.remove(0);
+        if self.run.is_over(at) {
+            self.past.remember(&self.run);
+            self.run = Run::begin(at, self.past.prior());
+        } else {
+            self.run.arrive(at);
         }
-        self.last.push(at.millis());
     }
 
     /// Arrivals per second, falling while nothing arrives.
     pub fn rate(&self, now: Timestamp) -> f64 {
-        let Some(&first) = self.last.first().filter(|_| self.last.len() >= 3) else { return 0.0 };
-        let span = now.since(Timestamp::from_millis(first)).as_secs_f64();
-        (self.last.len() - 1) as f64 / span.max(0.001)
+        self.run.rate(now)
     }
 
     /// How many tokens to have ready, and why.
     pub fn target(&self, ask: &DemandAsk) -> Target {
-        let mean = self.rate(ask.now) * ask.timing.mean.as_secs_f64();
-        let level = ((mean + 2.3 * mean.sqrt()).ceil() as u32).min(ask.most);
-        let why = if level == 0 { Why::NoDemand } else { Why::HitTarget };
-        Target { level, why }
+        let silence = self.run.silence(ask.now);
+        let useless = silence > (ask.life + ask.timing.mean).as_secs_f64();
+        if useless || silence >= SHORTEST_QUIET && self.run.odds_of(silence) < QUIET {
+            return self.due(ask);
+        }
+        if self.run.weight() < EVIDENCE {
+            return Target { level: 0, why: Why::NoDemand };
+        }
+        let ahead = Ahead {
+            rate: self.rate(ask.now),
+            weight: self.run.weight(),
+            size: self.past.usual_size().max(f64::from(self.run.count())),
+            left: self.past.left_of(&self.run, ask.now),
+        };
+        let target = best_level(&ahead, ask);
+        if target.why == Why::HitTarget && self.run.count() < YOUNG && self.past.has_bursts() {
+            return Target { why: Why::Burst, ..target };
+        }
+        target
+    }
+
+    /// What to hold in silence: nothing, unless the next burst is due.
+    fn due(&self, ask: &DemandAsk) -> Target {
+        let ahead = self.past.next_burst(&self.run).filter(|next| {
+            let lead = ask.timing.q99.min(ask.timing.mean + ask.life / 2);
+            (next.from.minus(lead)..next.until).contains(&ask.now)
+        });
+        let Some(next) = ahead else { return Target { level: 0, why: Why::NoDemand } };
+        let level = best_level(&next.ahead, ask).level;
+        Target { level, why: Why::Due }
     }
 }
 
@@ -109,6 +160,8 @@ impl Why {
             Self::WasteLimit => "more would expire unused",
             Self::Most => "the pool's maximum",
             Self::Burst => "a burst has begun",
+            Self::Due => "the next burst is due",
+            Self::Ending => "the burst is about to end",
         }
     }
 }
