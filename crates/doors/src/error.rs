@@ -13,7 +13,7 @@ use domain::{
     retry::{Class, Code, RetryTable},
     time::Timestamp,
 };
-use engine::{ClaimRefusal, FetchRefusal};
+use engine::{ClaimRefusal, FetchRefusal, PoolRefusal};
 use serde_json::{Map, Value, json};
 use wire::{code, submit::BadPart};
 
@@ -77,6 +77,10 @@ pub(crate) enum Refusal {
     NotFound,
     #[error("this worker's rate is used up; slow down")]
     Rate(Duration),
+    #[error("too many pingbacks came from this address")]
+    TooManyPingbacks(Duration),
+    #[error(transparent)]
+    Pool(#[from] PoolRefusal),
     #[error(transparent)]
     Claim(#[from] ClaimRefusal),
     #[error(transparent)]
@@ -138,12 +142,17 @@ impl Refusal {
             Self::AdminOnly | Self::OthersRecords => (StatusCode::FORBIDDEN, "admin_only"),
             Self::WorkersOnly => (StatusCode::FORBIDDEN, "workers_only"),
             Self::DeclaredInConfiguration => (StatusCode::BAD_REQUEST, "declared_in_configuration"),
-            Self::NotFound | Self::Fetch(FetchRefusal::NotFound(_)) => {
-                (StatusCode::NOT_FOUND, "not_found")
-            }
+            Self::NotFound
+            | Self::Fetch(FetchRefusal::NotFound(_))
+            | Self::Pool(PoolRefusal::Unknown(_)) => (StatusCode::NOT_FOUND, "not_found"),
+            Self::Pool(PoolRefusal::Site(_)) => (StatusCode::FORBIDDEN, "site_not_declared"),
+            Self::Pool(PoolRefusal::Kind(_)) => (StatusCode::BAD_REQUEST, "not_pooled"),
+            Self::TooManyPingbacks(_) => (StatusCode::TOO_MANY_REQUESTS, "rate_exceeded"),
             Self::Rate(_) => (StatusCode::TOO_MANY_REQUESTS, "rate_exceeded"),
             Self::Claim(refusal) => told_of_claim(refusal),
-            Self::Fetch(FetchRefusal::Store(_)) | Self::Store(_) => STORE_AWAY,
+            Self::Fetch(FetchRefusal::Store(_))
+            | Self::Pool(PoolRefusal::Store(_))
+            | Self::Store(_) => STORE_AWAY,
             Self::Provider(_) => (StatusCode::SERVICE_UNAVAILABLE, "provider_unavailable"),
             Self::Failed(_) => (StatusCode::BAD_GATEWAY, "solve_failed"),
             Self::Lapsed(_) => (StatusCode::GATEWAY_TIMEOUT, "deadline_passed"),
@@ -170,7 +179,8 @@ impl Refusal {
 
     /// When to come again.
     fn retry_after(&self, now: Option<Timestamp>) -> Option<Duration> {
-        if let Self::TooManyWrongKeys(wait) | Self::Rate(wait) = self {
+        if let Self::TooManyWrongKeys(wait) | Self::Rate(wait) | Self::TooManyPingbacks(wait) = self
+        {
             return Some(*wait);
         }
         if let Self::Claim(ClaimRefusal::OverBudget { until, .. }) = self {
@@ -203,6 +213,7 @@ impl Refusal {
             self,
             Self::Store(_)
                 | Self::Fetch(FetchRefusal::Store(_))
+                | Self::Pool(PoolRefusal::Store(_))
                 | Self::Claim(ClaimRefusal::Store(_))
         );
         let detail = if away { STORE_DETAIL.to_owned() } else { self.to_string() };

@@ -4,7 +4,8 @@
 //! - [`serve`]: accept loop, caps, TLS, drain (`accept`, `tls`); `guard` reads along for smuggling and slowness
 //! - `threshold`: the one layer around every route: HTTP rules, panics, headers, the log line
 //! - `caller`, [`Workers`]: who is calling; `body`: how a body is read
-//! - `compat`: `in.php` and `res.php`; `v1`: the JSON API; `health`, `status`: for operators and people
+//! - `compat`: `in.php` and `res.php`; `v1`: the JSON API; `pingback`: the provider's calls; `health`, `status`: for
+//!   operators and people
 //! - `error`: the only place where an error becomes a status
 
 mod accept;
@@ -16,6 +17,8 @@ mod guard;
 mod health;
 mod limits;
 mod peer;
+mod pingback;
+mod pool_size;
 mod status;
 mod threshold;
 mod tls;
@@ -34,11 +37,12 @@ use axum::{
     Router, middleware,
     routing::{any, get},
 };
-use domain::{claim::Claim, id::ClaimId, ports::Scope, time::Timestamp};
+use domain::{claim::Claim, id::ClaimId, ports::Scope, secret::Secret, time::Timestamp};
 use engine::{Engine, FetchRefusal, Outcome};
 
 pub use accept::{ServeConfig, serve};
 pub use limits::Limits;
+pub use pool_size::{BadPoolSize, PoolSize};
 pub use tls::{BadTls, SelfSigned, TlsMaterial};
 pub use worker::{BadKey, BadRate, BadWorkers, KeyDigest, Rate, Worker, Workers};
 
@@ -58,6 +62,8 @@ pub struct DoorsConfig {
     pub limits: Limits,
     /// Host names we answer to, besides `localhost` and IP addresses: lower case, without port.
     pub allowed_hosts: Vec<String>,
+    /// What the addresses of pingbacks are proved with; without it there is no such path.
+    pub pingback: Option<Secret>,
 }
 
 /// The doors. Cloning shares them.
@@ -69,6 +75,8 @@ struct Inner {
     engine: Engine,
     config: DoorsConfig,
     failures: Failures,
+    /// The provider's calls, by address.
+    pingbacks: Failures,
     panics: AtomicU64,
 }
 
@@ -82,6 +90,7 @@ impl Default for DoorsConfig {
             hold: Duration::from_secs(4),
             limits: Limits::default(),
             allowed_hosts: Vec::new(),
+            pingback: None,
         }
     }
 }
@@ -92,7 +101,9 @@ impl Doors {
     /// Opens the doors in front of an engine.
     pub fn new(engine: Engine, config: DoorsConfig) -> Self {
         let failures = Failures::new(config.limits.wrong_keys);
-        Self(Arc::new(Inner { engine, config, failures, panics: AtomicU64::new(0) }))
+        let pingbacks = Failures::new(config.limits.pingbacks);
+        let panics = AtomicU64::new(0);
+        Self(Arc::new(Inner { engine, config, failures, pingbacks, panics }))
     }
 
     /// Who may call; replaceable while running.
@@ -170,7 +181,7 @@ const LAST_WORDS: Duration = Duration::from_secs(3);
 
 /// All routes with the one layer around them.
 ///
-/// Everything but the health checks and the status page wants a key; a path we do not know wants one too, so that a
+/// Everything but the health checks, the status page and pingbacks wants a key; a path we do not know wants one too, so that a
 /// caller without one learns nothing about which paths exist.
 pub fn router(doors: &Doors) -> Router {
     let layer = middleware::from_fn_with_state(doors.clone(), threshold::cross);
@@ -178,6 +189,7 @@ pub fn router(doors: &Doors) -> Router {
         .route("/in.php", get(compat::submit).post(compat::submit))
         .route("/res.php", get(compat::fetch).post(compat::fetch))
         .merge(v1::routes())
+        .route("/-/pingback/{name}", get(pingback::take).post(pingback::take))
         .route("/healthz", get(health::alive))
         .route("/readyz", get(health::ready))
         .route("/", get(status::page))

@@ -37,6 +37,8 @@ pub struct Limits {
     pub wait: Duration,
     /// Wrong keys a minute from one address, before they are refused unseen.
     pub wrong_keys: u32,
+    /// Pingbacks a minute from one address, real or not.
+    pub pingbacks: u32,
 }
 
 /// hyper refuses longer request targets; images in a GET query work up to about 48 kB.
@@ -62,6 +64,7 @@ impl Default for Limits {
             streams: 100,
             wait: seconds(120),
             wrong_keys: 10,
+            pingbacks: 3000,
         }
     }
 }

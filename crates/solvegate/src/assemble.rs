@@ -4,15 +4,16 @@ use std::{collections::BTreeMap, os::unix::fs::DirBuilderExt, sync::Arc, time::D
 
 use domain::{
     challenge::Kind,
+    claim::Allowance,
     id::WorkerName,
     ports::{Chance, ClaimFilter, Clock, Courier, NoCourier, Provider, Scope},
     secret::Secret,
     time::Timestamp,
 };
-use engine::{Engine, EngineConfig, Ports, Slots};
-use simulator::{BehaviourConfig, Sim, SimConfig, SimHandle};
+use engine::{Engine, EngineConfig, Family, Polling, Ports, Seen, Slots};
+use simulator::{BehaviourConfig, Sim, SimConfig, SimHandle, pace::SolveTime};
 use stores::Backend;
-use upstream::{Hooks, HooksConfig, Upstream, UpstreamConfig};
+use upstream::{Hooks, HooksConfig, Pingback, Upstream, UpstreamConfig};
 
 use crate::{
     chance::SystemChance,
@@ -29,6 +30,8 @@ pub struct Assembled {
     pub engine: Engine,
     /// Where keys come from too.
     pub chance: Arc<SystemChance>,
+    /// What pingbacks are proved with, when the service calls back.
+    pub pingback: Option<Secret>,
     /// The simulator, when it is the upstream. Dropped, it stops.
     sim: Option<SimHandle>,
 }
@@ -56,7 +59,14 @@ impl Assembled {
         let backend = open_store(config)?;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::start_after(last_seen(&backend).await?));
         let chance = Arc::new(SystemChance::start().map_err(Failure::of(Exit::Failed))?);
-        let (provider, sim) = open_upstream(config, &clock, &chance).await?;
+        let pingback = keys::pingback_secret(config, &chance)?;
+        let (mut wanted, sim) = find_service(config, &clock, &chance).await?;
+        if let (Some(ours), Some(secret)) = (&config.upstream.pingback, pingback.clone()) {
+            wanted.pingback = Some(Pingback { base: ours.base(), secret });
+        }
+        let provider =
+            Upstream::new(wanted, Arc::clone(&clock)).map_err(Failure::of(Exit::Usage))?;
+        let provider: Arc<dyn Provider> = Arc::new(provider);
         let courier = open_courier(config, &clock, &chance)?;
         if let Some(alerts) = config.alerts.as_ref().filter(|_| purpose == Purpose::Solving) {
             check_alerts(&*courier, alerts).await;
@@ -77,7 +87,7 @@ impl Assembled {
         };
         let engine =
             Engine::start(ports, settings).await.map_err(Failure::of(Exit::Unreachable))?;
-        Ok(Self { engine, chance, sim })
+        Ok(Self { engine, chance, pingback, sim })
     }
 
     /// Drains the engine, then stops the simulator, whose tasks the engine may still have waited for.
@@ -119,24 +129,23 @@ async fn last_seen(backend: &Backend) -> Result<Timestamp, Failure> {
     Ok(moments.flatten().max().unwrap_or_default())
 }
 
-async fn open_upstream(
+/// The service, started here if it is the simulator.
+async fn find_service(
     config: &Config,
     clock: &Arc<dyn Clock>,
     chance: &SystemChance,
-) -> Result<(Arc<dyn Provider>, Option<SimHandle>), Failure> {
-    let (sim, wanted) = match &config.upstream.service {
-        Service::Elsewhere { url, key } => (None, UpstreamConfig::new(url, key.clone())),
+) -> Result<(UpstreamConfig, Option<SimHandle>), Failure> {
+    match &config.upstream.service {
+        Service::Elsewhere { url, key } => Ok((UpstreamConfig::new(url, key.clone()), None)),
         Service::Simulator => {
             let mut settings = SimConfig::new(BehaviourConfig::new(chance.draw()));
             settings.clock = Arc::clone(clock);
             let sim = Sim::start(settings).await.map_err(Failure::of(Exit::Unreachable))?;
             let mut wanted = UpstreamConfig::new(sim.url(), Secret::new(chance.key()));
             wanted.priced = true;
-            (Some(sim), wanted)
+            Ok((wanted, Some(sim)))
         }
-    };
-    let upstream = Upstream::new(wanted, Arc::clone(clock)).map_err(Failure::of(Exit::Usage))?;
-    Ok((Arc::new(upstream), sim))
+    }
 }
 
 /// Who tells callbacks and alerts; nobody, when there is no secret to sign them with.
@@ -172,7 +181,10 @@ fn engine_config(config: &Config) -> EngineConfig {
     EngineConfig {
         sites: config.declarations.sites(),
         retry: config.retry.clone(),
-        polling: Arc::new(config.polling),
+        polling: polling(config),
+        batches: config.polling.batches,
+        pools: config.pools.clone(),
+        pingback: config.upstream.pingback.is_some(),
         slots: config.upstream.slots,
         priorities: priorities(&config.workers),
         alerts: alerts(config),
@@ -187,18 +199,44 @@ fn engine_config(config: &Config) -> EngineConfig {
     }
 }
 
+/// The schedule. How long the simulator takes is known, as its prices are: a first try is as quick as a later one.
+fn polling(config: &Config) -> Arc<dyn Polling> {
+    let polling = config.polling.schedule.start();
+    match config.upstream.service {
+        Service::Elsewhere { .. } => {}
+        Service::Simulator => Kind::known().for_each(|kind| teach(&*polling, kind)),
+    }
+    polling
+}
+
+/// Fractions of the median at evenly spread chances, as the simulator's spread has them.
+const USUAL_TIMES: [f64; 8] = [0.63, 0.77, 0.86, 0.95, 1.05, 1.16, 1.3, 1.58];
+
+fn teach(polling: &dyn Polling, kind: Kind) {
+    let median = SolveTime::pleasant(&kind).median;
+    let family = Family { kind, proxied: false };
+    for fraction in USUAL_TIMES {
+        let by = median.mul_f64(fraction);
+        polling.learn(&family, Seen::Ready { after: by.mul_f64(0.9), by });
+    }
+}
+
 /// The workers' shares of the slots.
 pub fn priorities(workers: &[Worker]) -> BTreeMap<WorkerName, u32> {
     workers.iter().map(|worker| (worker.name.clone(), worker.priority)).collect()
 }
 
+/// The workers' budgets, for alerts.
+pub fn allowances(workers: &[Worker]) -> BTreeMap<WorkerName, Allowance> {
+    workers.iter().map(|worker| (worker.name.clone(), worker.allowance())).collect()
+}
+
 fn alerts(config: &Config) -> Option<engine::Alerts> {
     let alerts = config.alerts.as_ref()?;
-    let allowances = config.workers.iter().map(|worker| (worker.name.clone(), worker.allowance()));
     Some(engine::Alerts {
         url: alerts.url.clone(),
         dead_letters: alerts.dead_letters,
         cooldown: alerts.cooldown,
-        allowances: allowances.collect(),
+        allowances: allowances(&config.workers),
     })
 }

@@ -44,21 +44,42 @@ pub const ADMIN_FILE: &str = "admin.key.sha256";
 /// Where the made secret of callbacks is kept in the data directory.
 pub const CALLBACK_FILE: &str = "callback.secret";
 
+/// Where the made secret of pingbacks is kept in the data directory.
+pub const PINGBACK_FILE: &str = "pingback.secret";
+
+/// What the addresses of pingbacks are proved with, when the service is to call back: the configured secret, or one made
+/// at the first start. Without a directory to keep it in it lives as long as the process, as the solves do.
+pub fn pingback_secret(config: &Config, chance: &SystemChance) -> Result<Option<Secret>, Failure> {
+    let Some(pingback) = &config.upstream.pingback else { return Ok(None) };
+    match (&pingback.secret, &config.data) {
+        (Some(secret), _) => Ok(Some(secret.clone())),
+        (None, Some(data)) => kept(&data.join(PINGBACK_FILE), || drawn(chance)).map(Some),
+        (None, None) => Ok(Some(Secret::new(drawn(chance)))),
+    }
+}
+
+/// 256 bits.
+fn drawn(chance: &SystemChance) -> String {
+    STANDARD.encode([(); 4].map(|()| chance.draw().to_ne_bytes()).concat())
+}
+
+/// What an earlier start made, or what is made now.
+fn kept(path: &Path, make: impl FnOnce() -> String) -> Result<Secret, Failure> {
+    if !path.exists() {
+        write_private(path, &make())?;
+    }
+    let place = path.display().to_string();
+    Ok(Sources::default().secret(&place, &format!("file:{place}"))?)
+}
+
 /// What callbacks are signed with: the configured secret, or one made at the first start. Kept as it is, because
 /// signing needs it and receivers must be given it. `None` where there is no directory to keep it in.
 pub fn callback_secret(config: &Config, chance: &SystemChance) -> Result<Option<Secret>, Failure> {
     if let Some(secret) = &config.callbacks.secret {
         return Ok(Some(secret.clone()));
     }
-    let Some(path) = config.data.as_ref().map(|data| data.join(CALLBACK_FILE)) else {
-        return Ok(None);
-    };
-    if !path.exists() {
-        let bytes = [(); 4].map(|()| chance.draw().to_ne_bytes()).concat();
-        write_private(&path, &format!("whsec_{}", STANDARD.encode(bytes)))?;
-    }
-    let place = path.display().to_string();
-    Ok(Some(Sources::default().secret(&place, &format!("file:{place}"))?))
+    let Some(data) = &config.data else { return Ok(None) };
+    kept(&data.join(CALLBACK_FILE), || format!("whsec_{}", drawn(chance))).map(Some)
 }
 
 // === impl MadeKeys ===

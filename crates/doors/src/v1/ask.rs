@@ -35,7 +35,7 @@ pub(super) struct SolveBody {
 
 /// Parameters by the provider's names: texts, numbers and booleans, each name once.
 #[derive(Default)]
-struct Params(BTreeMap<String, String>);
+pub(super) struct Params(pub(super) BTreeMap<String, String>);
 
 const DEADLINE_MAX: u64 = 3600;
 const CALLBACK_URL_MAX: usize = 2048;

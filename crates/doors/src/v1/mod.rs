@@ -3,7 +3,8 @@
 //!
 //! # Layout
 //! - `solves`: claim, fetch, withdraw, report, explain; `ask`: body → claim; `answer`: outcome → response
-//! - `records`: history, active; `letters`: dead letters, with `wanted` for which of them; `totals`: statistics and the savings report; `account`: balance, declarations
+//! - `records`: history, active; `letters`: dead letters, with `wanted` for which of them; `pools`: standing orders; `totals`: statistics and the
+//!   savings report; `account`: balance, declarations
 //! - `query`: query strings, `object`: bodies, `shape`: how records look as JSON
 
 mod account;
@@ -11,6 +12,7 @@ mod answer;
 mod ask;
 mod letters;
 mod object;
+mod pools;
 mod query;
 mod records;
 mod shape;
@@ -20,7 +22,7 @@ mod wanted;
 
 use axum::{
     Router,
-    routing::{any, get, post},
+    routing::{any, delete, get, post},
 };
 
 use crate::{Doors, caller::AdminCaller, error::Refusal};
@@ -37,6 +39,9 @@ pub(crate) fn routes() -> Router<Doors> {
         .route("/v1/dead-letters", get(letters::list).delete(letters::purge))
         .route("/v1/dead-letters/revive", post(letters::revive))
         .route("/v1/dead-letters/{id}", get(letters::show).delete(letters::purge_one))
+        .route("/v1/pools", get(pools::list).put(pools::set))
+        .route("/v1/pools/{id}", delete(pools::close))
+        .route("/v1/pools/{id}/expect", post(pools::expect))
         .route("/v1/stats", get(totals::stats))
         .route("/v1/report", get(totals::savings_report))
         .route("/v1/balance", get(account::balance))

@@ -9,10 +9,13 @@ use async_trait::async_trait;
 use domain::{
     callback::Callback,
     claim::{Admission, Claim, Delivery, NewClaim},
+    fingerprint::Fingerprint,
     id::{ClaimId, HolderId, SolveId, WorkerName},
     lease::{Holder, Lease},
+    pool::{Expectation, Pool, StandingOrder},
     ports::{
-        LeaseAsk, Note, Revival, Revive, Settled, Store, StoreError, SweepAsk, Swept, Withdrawal,
+        LeaseAsk, Note, Refill, Refilled, Revival, Revive, Settled, Store, StoreError, SweepAsk,
+        Swept, Withdrawal,
     },
     solve::{Decision, Fact, Refused, Solve},
     time::Timestamp,
@@ -61,6 +64,11 @@ impl Store for FaultyStore {
         assert!(!self.panics.load(Ordering::SeqCst), "this store panics");
         self.check()?;
         self.inner.find_claim(id).await
+    }
+
+    async fn find_solve(&self, id: SolveId) -> Result<Option<Solve>, StoreError> {
+        self.check()?;
+        self.inner.find_solve(id).await
     }
 
     async fn deliver(&self, id: ClaimId, now: Timestamp) -> Result<Option<Delivery>, StoreError> {
@@ -113,7 +121,7 @@ impl Store for FaultyStore {
         self.inner.settle(solve, attempt, fact, now).await
     }
 
-    async fn note(&self, note: Note, now: Timestamp) -> Result<(), StoreError> {
+    async fn note(&self, note: Note, now: Timestamp) -> Result<bool, StoreError> {
         self.check()?;
         self.inner.note(note, now).await
     }
@@ -141,6 +149,41 @@ impl Store for FaultyStore {
     async fn called_back(&self, callback: &Callback, now: Timestamp) -> Result<(), StoreError> {
         self.check()?;
         self.inner.called_back(callback, now).await
+    }
+
+    async fn set_pool(
+        &self,
+        fingerprint: Fingerprint,
+        order: Option<StandingOrder>,
+        now: Timestamp,
+    ) -> Result<Option<Pool>, StoreError> {
+        self.check()?;
+        self.inner.set_pool(fingerprint, order, now).await
+    }
+
+    async fn expect(
+        &self,
+        pool: Fingerprint,
+        expectation: Expectation,
+        now: Timestamp,
+    ) -> Result<Option<Pool>, StoreError> {
+        self.check()?;
+        self.inner.expect(pool, expectation, now).await
+    }
+
+    async fn refill(&self, ask: Refill, now: Timestamp) -> Result<Refilled, StoreError> {
+        self.check()?;
+        self.inner.refill(ask, now).await
+    }
+
+    async fn set_memo(&self, name: &str, value: Vec<u8>) -> Result<(), StoreError> {
+        self.check()?;
+        self.inner.set_memo(name, value).await
+    }
+
+    async fn memos(&self, prefix: &str) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
+        self.check()?;
+        self.inner.memos(prefix).await
     }
 
     async fn sweep(&self, ask: SweepAsk, now: Timestamp) -> Result<Swept, StoreError> {

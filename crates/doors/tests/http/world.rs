@@ -31,6 +31,8 @@ use crate::{
 pub(crate) const WORKER: &str = "aWorkersKeyOf32Characters0000001";
 pub(crate) const OTHER: &str = "aWorkersKeyOf32Characters0000002";
 pub(crate) const NARROW: &str = "aWorkersKeyOf32Characters0000003";
+/// What pingbacks are proved with.
+pub(crate) const PINGBACK: &str = "a secret of the tests, kept well";
 pub(crate) const ADMIN: &str = "theAdminsKeyOf32Characters000001";
 
 /// How a world differs from the usual one.
@@ -49,6 +51,10 @@ pub(crate) struct Setting {
     pub(crate) deadline: Duration,
     /// Private hosts that may be called back; without any there are no callbacks at all.
     pub(crate) callback_hosts: Option<Vec<String>>,
+    /// Whether the provider may call us back.
+    pub(crate) pingback: bool,
+    /// When tasks are asked for, if nobody calls back.
+    pub(crate) poll_after: Duration,
 }
 
 /// A running gateway.
@@ -85,6 +91,8 @@ impl Default for Setting {
             slots: 50,
             deadline: Duration::from_secs(180),
             callback_hosts: None,
+            pingback: false,
+            poll_after: Duration::from_millis(20),
         }
     }
 }
@@ -123,6 +131,7 @@ impl World {
             hold: setting.hold,
             limits: setting.limits,
             allowed_hosts: vec!["gate.example".to_owned()],
+            pingback: setting.pingback.then(|| Secret::new(PINGBACK)),
         };
         let doors = Doors::new(engine.clone(), config);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -159,6 +168,11 @@ impl World {
         let mut all = vec!["Content-Type: application/json"];
         all.extend(headers);
         self.ask(&request("POST", path, key, &all, body)).await
+    }
+
+    pub(crate) async fn put(&self, path: &str, key: &str, body: &str) -> Answer {
+        let json = ["Content-Type: application/json"];
+        self.ask(&request("PUT", path, key, &json, body)).await
     }
 
     pub(crate) async fn delete(&self, path: &str, key: &str) -> Answer {
@@ -221,14 +235,14 @@ fn engine_config(setting: &Setting) -> EngineConfig {
         key_ignores_proxy: false,
     });
     let polling = FixedPolling {
-        first: Duration::from_millis(20),
+        first: setting.poll_after,
         interval: Duration::from_millis(20),
         min_gap: Duration::from_millis(10),
         most: 1000,
     };
     EngineConfig {
         sites: Arc::new(Sites::new(sites.into(), Some("tests of the doors".into()))),
-        polling: Arc::new(polling),
+        polling: polling.into(),
         slots: Slots::Fixed(setting.slots),
         deadline: setting.deadline,
         shelf_lives: setting
@@ -238,6 +252,7 @@ fn engine_config(setting: &Setting) -> EngineConfig {
             .collect(),
         submits_per_second: 1000,
         drain_grace: Duration::from_secs(1),
+        pingback: setting.pingback,
         ..EngineConfig::default()
     }
 }

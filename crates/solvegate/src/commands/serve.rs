@@ -11,7 +11,7 @@ use tokio::{net::TcpListener, sync::oneshot};
 
 use super::{Context, banner};
 use crate::{
-    assemble::{Assembled, Purpose, priorities},
+    assemble::{Assembled, Purpose, allowances, priorities},
     config::{self, Config, Sources, Tls},
     exit::{Exit, Failure},
     keys::{self, MadeKeys},
@@ -53,7 +53,8 @@ pub(super) async fn run(context: &Context) -> Result<(), Failure> {
             admin: admin(&config, &keys)?,
             hold: config.claims.hold,
             limits,
-            allowed_hosts: config.hosts.clone(),
+            allowed_hosts: allowed_hosts(&config),
+            pingback: assembled.pingback.clone(),
         },
     );
     let local = listener.local_addr()?;
@@ -107,6 +108,7 @@ impl Gateway<'_> {
         }
         self.assembled.engine.set_sites(new.declarations.sites());
         self.assembled.engine.set_priorities(priorities(&new.workers));
+        self.assembled.engine.set_allowances(allowances(&new.workers));
         let restart = self.config.needs_restart(&new).join(", ");
         tracing::info!(
             sites_changed = self.config.declarations != new.declarations,
@@ -119,6 +121,12 @@ impl Gateway<'_> {
         self.config.declarations = new.declarations;
         self.config.workers = new.workers;
     }
+}
+
+/// The names given, and the one the service calls us by.
+fn allowed_hosts(config: &Config) -> Vec<String> {
+    let pingback = config.upstream.pingback.as_ref().and_then(|pingback| pingback.url.host_str());
+    config.hosts.iter().cloned().chain(pingback.map(str::to_ascii_lowercase)).collect()
 }
 
 fn digest(key: &domain::secret::Secret) -> Result<KeyDigest, Failure> {

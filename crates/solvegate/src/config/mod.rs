@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 pub use environment::Environment;
 pub use error::ConfigError;
 pub use valid::{
-    Alerts, Budget, Callbacks, ClaimRules, Config, DEFAULT_LISTEN, Declarations, Service, Tls,
-    Upstream, Worker, read_duration,
+    Alerts, Budget, Callbacks, ClaimRules, Config, DEFAULT_LISTEN, Declarations, Pingback, Polling,
+    Schedule, Service, Tls, Upstream, Worker, read_duration,
 };
 
 use domain::secret::Secret;

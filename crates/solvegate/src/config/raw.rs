@@ -21,7 +21,7 @@ pub(super) struct Raw {
     pub(super) admin: RawAdmin,
     pub(super) worker: Vec<RawWorker>,
     pub(super) site: Vec<RawSite>,
-    pub(super) pool: Vec<toml::Table>,
+    pub(super) pool: Vec<RawPool>,
     pub(super) polling: RawPolling,
     pub(super) retry: RawRetry,
     pub(super) callbacks: RawCallbacks,
@@ -36,11 +36,13 @@ pub(super) struct Raw {
 pub(super) struct RawUpstream {
     pub(super) url: Option<String>,
     pub(super) key: Option<RawSecret>,
-    pub(super) slots: Option<RawSlots>,
+    pub(super) slots: Option<RawAutoOr>,
     pub(super) submits_per_second: Option<u32>,
     pub(super) polls_per_task: Option<u32>,
     pub(super) price_per_1000: BTreeMap<String, RawMoney>,
     pub(super) plan: Option<toml::Table>,
+    pub(super) pingback_url: Option<String>,
+    pub(super) pingback_secret: Option<RawSecret>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -88,11 +90,25 @@ pub(super) struct RawSite {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
+pub(super) struct RawPool {
+    pub(super) kind: Option<String>,
+    pub(super) sitekey: Option<String>,
+    pub(super) pageurl: Option<String>,
+    pub(super) params: BTreeMap<String, RawParam>,
+    pub(super) level: Option<RawAutoOr>,
+    pub(super) max: Option<u32>,
+    pub(super) waste: Option<f64>,
+    pub(super) project: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub(super) struct RawPolling {
     pub(super) mode: Option<String>,
     pub(super) first: Option<String>,
     pub(super) interval: Option<String>,
     pub(super) min_gap: Option<String>,
+    pub(super) batch: Option<bool>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -153,10 +169,13 @@ pub(super) struct RawTls {
 
 /// `"auto"` or a number.
 #[derive(Debug)]
-pub(super) enum RawSlots {
+pub(super) enum RawAutoOr {
     Word(String),
     Number(u32),
 }
+
+/// A parameter of a challenge: a text, a number or a boolean, as `in.php` has it. It may be a secret, such as a proxy.
+pub(super) struct RawParam(pub(super) String);
 
 /// A secret, or where it is to be found. A wrong type is refused without repeating the value.
 pub(super) struct RawSecret(pub(super) String);
@@ -201,23 +220,43 @@ impl Raw {
     }
 }
 
-// === impl RawSlots, RawSecret, RawMoney, RawDay ===
+// === impl RawAutoOr, RawParam, RawSecret, RawMoney, RawDay ===
 
-impl<'de> Deserialize<'de> for RawSlots {
+impl<'de> Deserialize<'de> for RawAutoOr {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         match toml::Value::deserialize(deserializer)? {
             toml::Value::String(word) => Ok(Self::Word(word)),
             toml::Value::Integer(number) => u32::try_from(number)
                 .map(Self::Number)
-                .map_err(|_| D::Error::custom("expected a number of slots, or \"auto\"")),
+                .map_err(|_| D::Error::custom("expected a whole number, or \"auto\"")),
             toml::Value::Float(_)
             | toml::Value::Boolean(_)
             | toml::Value::Datetime(_)
             | toml::Value::Array(_)
             | toml::Value::Table(_) => {
-                Err(D::Error::custom("expected a number of slots, or \"auto\""))
+                Err(D::Error::custom("expected a whole number, or \"auto\""))
             }
         }
+    }
+}
+
+impl<'de> Deserialize<'de> for RawParam {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match toml::Value::deserialize(deserializer)? {
+            toml::Value::String(text) => Ok(Self(text)),
+            toml::Value::Integer(number) => Ok(Self(number.to_string())),
+            toml::Value::Float(number) => Ok(Self(number.to_string())),
+            toml::Value::Boolean(flag) => Ok(Self(u8::from(flag).to_string())),
+            toml::Value::Datetime(_) | toml::Value::Array(_) | toml::Value::Table(_) => {
+                Err(D::Error::custom("expected a text, a number or a boolean"))
+            }
+        }
+    }
+}
+
+impl fmt::Debug for RawParam {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("…")
     }
 }
 

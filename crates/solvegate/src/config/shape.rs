@@ -48,7 +48,7 @@ pub(super) const ROOT: Keys = &[
     ("worker", Tables(WORKER)),
     ("site", Tables(SITE)),
     ("pool", Tables(POOL)),
-    ("polling", Table(&[("mode", Text), ("first", Text), ("interval", Text), ("min_gap", Text)])),
+    ("polling", Table(POLLING)),
     ("retry", Table(RETRY)),
     ("callbacks", Table(&[("secret", Text), ("hosts", Value)])),
     ("alerts", Table(&[("url", Text), ("dead_letters", Value), ("cooldown", Text)])),
@@ -65,7 +65,12 @@ const UPSTREAM: Keys = &[
     ("polls_per_task", Value),
     ("price_per_1000", ByKind(&Value)),
     ("plan", Table(&[("monthly", Value)])),
+    ("pingback_url", Text),
+    ("pingback_secret", Text),
 ];
+
+const POLLING: Keys =
+    &[("mode", Text), ("first", Text), ("interval", Text), ("min_gap", Text), ("batch", Value)];
 
 const WORKER: Keys = &[
     ("name", Text),
@@ -99,9 +104,11 @@ const POOL: Keys = &[
     ("kind", Text),
     ("sitekey", Text),
     ("pageurl", Text),
+    ("params", Value),
     ("level", Value),
     ("max", Value),
     ("waste", Value),
+    ("project", Text),
 ];
 
 /// The shape under a key.

@@ -11,6 +11,8 @@ use engine::Slots;
 
 use super::*;
 
+mod standing;
+
 const KEY: &str = "k2345678901234567890123456789012";
 const ADMIN: &str = "a2345678901234567890123456789012";
 const NOTHING: [(&str, &str); 0] = [];
@@ -40,7 +42,6 @@ fn with_nothing_given_there_is_a_gateway_with_a_simulator() {
     assert_eq!(config.listen, DEFAULT_LISTEN);
     assert_eq!(config.store, "embedded:./solvegate-data");
     assert_eq!(config.upstream.service, Service::Simulator);
-    assert_eq!(config.polling.interval, Duration::from_secs(1));
     let hosts: Vec<_> = config.declarations.sites.iter().map(|s| s.rule.to_string()).collect();
     assert!(hosts.contains(&"*.example.org".into()) && hosts.contains(&"localhost".into()));
     assert!(config.declarations.images.is_some());
@@ -53,7 +54,6 @@ fn with_a_real_upstream_nothing_is_declared() {
         matches!(&config.upstream.service, Service::Elsewhere { url, .. } if url == "https://ocr.captchaai.com")
     );
     assert_eq!(config.declarations, Declarations::default());
-    assert_eq!(config.polling.interval, Duration::from_secs(5));
 }
 
 /// Every key there is.
@@ -71,6 +71,8 @@ const EVERYTHING: &str = r#"
         submits_per_second = 5
         polls_per_task = 9
         price_per_1000 = { recaptcha_v2 = 1.0, image = 0.5 }
+        pingback_url = "https://gate.internal"
+        pingback_secret = "env:PINGBACK"
         [store]
         url = "memory:"
         [admin]
@@ -95,6 +97,16 @@ const EVERYTHING: &str = r#"
         first = "2s"
         interval = "3s"
         min_gap = "1s"
+        batch = false
+        [[pool]]
+        kind = "turnstile"
+        sitekey = "0x4AAA"
+        pageurl = "https://shop.example.com/login"
+        params = { action = "login" }
+        level = 5
+        max = 9
+        waste = 0.2
+        project = "checkout"
         [retry]
         profile = "aggressive"
         base = "2s"
@@ -130,6 +142,7 @@ fn every_key_of_the_contract_is_understood() {
         ("ADMIN", ADMIN),
         ("WORKER", KEY),
         ("HOOKS", "whsec_x"),
+        ("PINGBACK", "sixteen characters"),
         ("ALERTS", "https://hooks.example.com/abc"),
     ];
     let config = load(EVERYTHING, &secrets).unwrap();
@@ -209,8 +222,6 @@ fn what_is_unsafe_or_not_there_yet_is_refused_with_the_way_out() {
             format!("[admin]\nkey = \"{KEY}\"\n") + &worker(&format!("key = \"{KEY}\"")),
             "the key is used twice",
         ),
-        ("[[pool]]\nkind = \"turnstile\"".into(), "pools are not in this release"),
-        ("[polling]\nmode = \"learned\"".into(), "\"learned\" is not in this release"),
         ("[store]\nurl = \"redis://h\"".into(), "the Redis store is not in this release"),
         ("[store]\nurl = \"carrier-pigeon\"".into(), "expected memory: or embedded:DIR"),
         ("[upstream]\nurl = \"http://ocr.example.com\"\nkey = \"x\"".into(), "travel in the clear"),

@@ -3,6 +3,8 @@
 
 mod people;
 mod plain;
+mod polling;
+mod pools;
 mod retry;
 mod sites;
 mod told;
@@ -16,19 +18,20 @@ use std::{
 };
 
 use domain::{challenge::Kind, retry::RetryTable, secret::Secret, token::ShelfLife};
-use engine::FixedPolling;
+use engine::PoolWish;
 
 use super::{
     ConfigError,
-    raw::{Raw, RawPolling, RawStore, RawTls},
+    raw::{Raw, RawStore, RawTls},
     secret::Reader,
 };
 
 pub use people::{Budget, Worker};
 pub use plain::read_duration;
+pub use polling::{Polling, Schedule};
 pub use sites::Declarations;
 pub use told::{Alerts, Callbacks};
-pub use upstream::{Service, Upstream};
+pub use upstream::{Pingback, Service, Upstream};
 
 /// Where the gateway listens when nothing is said.
 pub const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8402);
@@ -59,7 +62,9 @@ pub struct Config {
     /// How claims are treated.
     pub claims: ClaimRules,
     /// When tasks are asked for.
-    pub polling: FixedPolling,
+    pub polling: Polling,
+    /// Standing orders.
+    pub pools: Vec<PoolWish>,
     /// What failures mean.
     pub retry: RetryTable,
     /// How callbacks are signed and where they may go.
@@ -111,6 +116,7 @@ impl Config {
             ("[upstream]", self.upstream != new.upstream),
             ("hold, deadline, reuse_window or ambiguity_budget", self.claims != new.claims),
             ("[polling]", self.polling != new.polling),
+            ("[[pool]]", self.pools != new.pools),
             ("[retry]", self.retry != new.retry),
             ("[callbacks]", self.callbacks != new.callbacks),
             ("[alerts]", self.alerts != new.alerts),
@@ -146,17 +152,19 @@ pub(super) fn check(
     let callbacks = told::check_callbacks(raw.callbacks, secrets)?;
     let alerts = told::check_alerts(raw.alerts, secrets)?;
     told::check_signed(alerts.as_ref(), &callbacks, data.is_some())?;
+    let declarations = sites::check(raw.site, raw.images, simulated)?;
     Ok(Config {
         listen: check_listen(raw.listen, tls.is_some())?,
         hosts: check_hosts(raw.hosts)?,
         tls,
         data,
         store,
-        declarations: sites::check(raw.site, raw.images, simulated)?,
+        pools: pools::check(raw.pool, &declarations)?,
+        declarations,
         workers,
         admin,
         claims,
-        polling: check_polling(raw.polling, upstream.polls_per_task, simulated)?,
+        polling: polling::check(raw.polling, upstream.polls_per_task, simulated)?,
         retry: retry::check(raw.retry)?,
         callbacks,
         alerts,
@@ -168,7 +176,6 @@ pub(super) fn check(
 /// Keys of the contract whose feature is not in this release: one clear sentence instead of silence.
 fn refuse_later_features(raw: &Raw) -> Result<(), ConfigError> {
     let refusals = [
-        (!raw.pool.is_empty(), "[[pool]]", "pools are not in this release; remove the section"),
         (
             raw.store.ledger.is_some(),
             "[store] ledger",
@@ -264,25 +271,4 @@ fn not_in_this_release(backend: &str) -> String {
         "the {backend} store is not in this release; to go on with the embedded one write \
          [store] url = \"embedded:{DEFAULT_DATA}\" or give --data DIR"
     )
-}
-
-fn check_polling(raw: RawPolling, most: u32, simulated: bool) -> Result<FixedPolling, ConfigError> {
-    match raw.mode.as_deref() {
-        None | Some("fixed") => {}
-        Some("learned") => {
-            return Err(ConfigError::at(
-                "[polling] mode",
-                "\"learned\" is not in this release; write \"fixed\" or remove the key",
-            ));
-        }
-        Some(_) => return Err(ConfigError::at("[polling] mode", "expected \"fixed\"")),
-    }
-    // The simulator solves in a second or two: a first try should be pleasant.
-    let usual = Duration::from_secs(if simulated { 1 } else { 5 });
-    Ok(FixedPolling {
-        first: plain::duration_or("[polling] first", raw.first, usual)?,
-        interval: plain::some_duration_or("[polling] interval", raw.interval, usual)?,
-        min_gap: plain::some_duration_or("[polling] min_gap", raw.min_gap, Duration::from_secs(1))?,
-        most,
-    })
 }

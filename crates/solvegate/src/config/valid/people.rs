@@ -59,6 +59,9 @@ impl Worker {
     }
 }
 
+/// Names under which the gateway itself writes into the ledger.
+const OUR_NAMES: [&str; 2] = ["pool", "admin"];
+
 /// Client libraries insist on this length.
 const KEY_LENGTH: usize = 32;
 
@@ -82,6 +85,9 @@ pub(super) fn check_workers(
     for (at, raw) in raw.into_iter().enumerate() {
         let worker = check_worker(at, raw, secrets)?;
         let refused = |what| Err(ConfigError::at(format!("[[worker]] {}", worker.name), what));
+        if OUR_NAMES.contains(&worker.name.as_str()) {
+            return refused("the gateway writes its own work down under this name; choose another");
+        }
         if !names.insert(worker.name.clone()) {
             return refused("the name is used twice; a worker is known by its name");
         }

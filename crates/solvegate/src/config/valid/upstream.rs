@@ -9,7 +9,7 @@ use url::{Host, Url};
 use super::plain;
 use crate::config::{
     ConfigError,
-    raw::{RawSecret, RawSlots, RawUpstream},
+    raw::{RawAutoOr, RawSecret, RawUpstream},
     secret::Reader,
 };
 
@@ -26,6 +26,17 @@ pub struct Upstream {
     pub polls_per_task: u32,
     /// Listed price of one solve.
     pub prices: BTreeMap<Kind, Money>,
+    /// Where it may call us back.
+    pub pingback: Option<Pingback>,
+}
+
+/// Where the service may call us back when a task is over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pingback {
+    /// Our own address, as the service sees it: `https://host[:port][/path]`, without a slash at the end.
+    pub url: Url,
+    /// What the addresses are proved with; `None`: one is made.
+    pub secret: Option<Secret>,
 }
 
 /// Which service.
@@ -55,6 +66,7 @@ pub(super) fn check(raw: RawUpstream, secrets: &Reader<'_>) -> Result<Upstream, 
         slots: check_slots(raw.slots)?,
         submits_per_second: at_least_one("[upstream] submits_per_second", raw.submits_per_second)?,
         polls_per_task: at_least_one("[upstream] polls_per_task", raw.polls_per_task)?,
+        pingback: check_pingback(raw.pingback_url, raw.pingback_secret, secrets)?,
         service: check_service(raw.url, raw.key, secrets)?,
     })
 }
@@ -93,29 +105,79 @@ fn check_url(written: String) -> Result<String, ConfigError> {
     if !url.username().is_empty() || url.password().is_some() {
         return refused("must not hold a user name or password; the key goes into `key`");
     }
-    let is_loopback = match url.host() {
-        Some(Host::Ipv4(ip)) => ip.is_loopback(),
-        Some(Host::Ipv6(ip)) => ip.is_loopback(),
-        Some(Host::Domain(name)) => name == "localhost",
-        None => false,
-    };
     match url.scheme() {
         "https" => Ok(written),
-        "http" if is_loopback => Ok(written),
+        "http" if is_loopback(&url) => Ok(written),
         "http" => refused("is not encrypted and the key would travel in the clear; use https://"),
         _ => refused("expected https://"),
     }
 }
 
-fn check_slots(raw: Option<RawSlots>) -> Result<Slots, ConfigError> {
+fn is_loopback(url: &Url) -> bool {
+    match url.host() {
+        Some(Host::Ipv4(ip)) => ip.is_loopback(),
+        Some(Host::Ipv6(ip)) => ip.is_loopback(),
+        Some(Host::Domain(name)) => name == "localhost",
+        None => false,
+    }
+}
+
+/// Shorter ones can be guessed.
+const PINGBACK_SECRET_LEAST: usize = 16;
+
+/// Tokens come in by it: only over TLS, or from this very machine.
+fn check_pingback(
+    url: Option<String>,
+    secret: Option<RawSecret>,
+    secrets: &Reader<'_>,
+) -> Result<Option<Pingback>, ConfigError> {
+    let place = "[upstream] pingback_url";
+    let refused = |what| Err(ConfigError::at(place, what));
+    let Some(url) = url else {
+        let what = "is missing; pingback_secret is of no use without it";
+        return if secret.is_some() { refused(what) } else { Ok(None) };
+    };
+    let Ok(url) = Url::parse(&url) else {
+        return refused("expected this gateway's own address, such as https://gateway.example.com");
+    };
+    match url.scheme() {
+        "https" => {}
+        "http" if is_loopback(&url) => {}
+        "http" => {
+            return refused("is not encrypted and tokens would travel in the clear; use https://");
+        }
+        _ => return refused("expected https://"),
+    }
+    let is_plain = url.username().is_empty() && url.password().is_none();
+    if !is_plain || url.query().is_some() || url.fragment().is_some() {
+        return refused("must not hold a user, a query or a fragment; leave that out");
+    }
+    let place = "[upstream] pingback_secret";
+    let secret = secret.map(|raw| secrets.read(place, &raw)).transpose()?;
+    if secret.as_ref().is_some_and(|secret| secret.expose().len() < PINGBACK_SECRET_LEAST) {
+        return Err(ConfigError::at(place, "is shorter than 16 characters; draw a longer one"));
+    }
+    Ok(Some(Pingback { url, secret }))
+}
+
+// === impl Pingback ===
+
+impl Pingback {
+    /// What the last part of an address is added to.
+    pub fn base(&self) -> String {
+        format!("{}/-/pingback/", self.url.as_str().trim_end_matches('/'))
+    }
+}
+
+fn check_slots(raw: Option<RawAutoOr>) -> Result<Slots, ConfigError> {
     let refused = Err(ConfigError::at("[upstream] slots", "expected \"auto\" or a number from 1"));
     match raw {
         None => Ok(Slots::Auto),
-        Some(RawSlots::Word(word)) if word == "auto" => Ok(Slots::Auto),
-        Some(RawSlots::Number(number)) if number > 0 => {
+        Some(RawAutoOr::Word(word)) if word == "auto" => Ok(Slots::Auto),
+        Some(RawAutoOr::Number(number)) if number > 0 => {
             usize::try_from(number).map_or(refused, |number| Ok(Slots::Fixed(number)))
         }
-        Some(RawSlots::Word(_) | RawSlots::Number(_)) => refused,
+        Some(RawAutoOr::Word(_) | RawAutoOr::Number(_)) => refused,
     }
 }
 

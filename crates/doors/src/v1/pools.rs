@@ -1,0 +1,299 @@
+//! Pools on v1, for the admin: what they have and what came of them; opening, closing, announcing demand.
+
+use std::time::Duration;
+
+use axum::{
+    Json,
+    extract::{Path, RawQuery, Request, State},
+    http::StatusCode,
+};
+use domain::{
+    challenge::Kind,
+    id::Project,
+    pool::{Expectation, Level, Pool, PoolId},
+    ports::{LearnedMargin, PoolState},
+    time::Timestamp,
+};
+use engine::PoolWish;
+use serde::{Deserialize, Deserializer, de::Error as _};
+use serde_json::{Value, json};
+use wire::submit::V1Parts;
+
+use super::{
+    ask::{self, Params},
+    query::Query,
+    shape,
+};
+use crate::{Doors, PoolSize, body, caller::AdminCaller, error::Refusal, pool_size::BadPoolSize};
+
+/// What `PUT /v1/pools` takes.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PoolBody {
+    kind: Kind,
+    sitekey: Option<String>,
+    pageurl: Option<String>,
+    #[serde(default)]
+    params: Params,
+    #[serde(default)]
+    level: Wanted,
+    max: Option<u32>,
+    waste: Option<f64>,
+    project: Option<String>,
+}
+
+/// `"auto"` or a number.
+struct Wanted(Level);
+
+/// What `POST /v1/pools/{id}/expect` takes.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ExpectBody {
+    count: u32,
+    at: Option<Timestamp>,
+    in_s: Option<u64>,
+}
+
+/// What refills are charged to when nothing is said.
+const PROJECT: &str = "pool";
+const COUNT_MAX: u32 = 1000;
+/// Demand is announced for the next week at most.
+const AHEAD: Duration = Duration::from_secs(7 * 86_400);
+/// The ages of so many tokens are shown.
+const SHOWN: usize = 50;
+
+/// `GET /v1/pools`.
+pub(super) async fn list(
+    State(doors): State<Doors>,
+    _admin: AdminCaller,
+    RawQuery(query): RawQuery,
+) -> Result<Json<Value>, Refusal> {
+    Query::read(query.as_deref(), &[])?;
+    let now = doors.now();
+    let pools = doors.engine().pools().await?;
+    let margins = doors.engine().margins().await?;
+    let items: Vec<_> = pools.iter().map(|state| shape_of(state, now)).collect();
+    let margins: Vec<_> = margins.iter().map(margin).collect();
+    Ok(Json(json!({ "items": items, "margins": margins })))
+}
+
+/// `PUT /v1/pools`: opens a pool, or changes the one for the same challenge.
+pub(super) async fn set(
+    State(doors): State<Doors>,
+    _admin: AdminCaller,
+    request: Request,
+) -> Result<Json<Value>, Refusal> {
+    let body: PoolBody = read(&doors, request).await?;
+    let pool = doors.engine().set_pool(body.wish()?).await?;
+    told(&doors, &pool).await
+}
+
+/// `DELETE /v1/pools/{id}`.
+pub(super) async fn close(
+    State(doors): State<Doors>,
+    _admin: AdminCaller,
+    Path(id): Path<String>,
+    RawQuery(query): RawQuery,
+) -> Result<StatusCode, Refusal> {
+    Query::read(query.as_deref(), &[])?;
+    doors.engine().close_pool(pool_id(&id)?).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// `POST /v1/pools/{id}/expect`: announces demand.
+pub(super) async fn expect(
+    State(doors): State<Doors>,
+    _admin: AdminCaller,
+    Path(id): Path<String>,
+    request: Request,
+) -> Result<Json<Value>, Refusal> {
+    let id = pool_id(&id)?;
+    let body: ExpectBody = read(&doors, request).await?;
+    let at = body.at(doors.now())?;
+    let pool = doors.engine().expect(id, body.count, at).await?;
+    told(&doors, &pool).await
+}
+
+async fn read<T: serde::de::DeserializeOwned>(
+    doors: &Doors,
+    request: Request,
+) -> Result<T, Refusal> {
+    let (parts, body) = request.into_parts();
+    Query::read(parts.uri.query(), &[])?;
+    let body = body::read(doors, &parts.headers, body, doors.limits().json_bytes).await?;
+    ask::json(&parts.headers, &body)
+}
+
+/// A text that is no id names no pool.
+fn pool_id(text: &str) -> Result<PoolId, Refusal> {
+    text.parse().map_err(|_| Refusal::NotFound)
+}
+
+fn bad<T>(field: &'static str, why: &'static str) -> Result<T, Refusal> {
+    Err(Refusal::BadField { field, why })
+}
+
+/// The pool as the list shows it; without stock when it is gone again already.
+async fn told(doors: &Doors, pool: &Pool) -> Result<Json<Value>, Refusal> {
+    let found = doors.engine().pools().await?.into_iter().find(|s| s.pool.id() == pool.id());
+    let gone = || PoolState { pool: pool.clone(), stock: Vec::new(), coming: 0, waiting: 0 };
+    Ok(Json(shape_of(&found.unwrap_or_else(gone), doors.now())))
+}
+
+// === impl PoolBody ===
+
+impl PoolBody {
+    fn wish(self) -> Result<PoolWish, Refusal> {
+        let size =
+            PoolSize::new(self.level.0, self.max, self.waste).or_else(
+                |bad_size| match bad_size {
+                    BadPoolSize::Level => {
+                        bad("level", "is not \"auto\" or a number from 1 to `max`")
+                    }
+                    BadPoolSize::Max => bad("max", "is not from 1 to 1000"),
+                    BadPoolSize::Waste => bad("waste", "is not from 0 to 1"),
+                },
+            )?;
+        let Ok(project) = Project::new(self.project.as_deref().unwrap_or(PROJECT)) else {
+            return bad("project", "is not 1-64 characters of A-Z a-z 0-9 . _ -");
+        };
+        let Params(params) = self.params;
+        let parts = V1Parts { sitekey: self.sitekey, pageurl: self.pageurl, params, image: None };
+        Ok(PoolWish {
+            challenge: wire::submit::challenge(self.kind, parts)?,
+            project,
+            level: size.level,
+            most: size.most,
+            waste: size.waste,
+        })
+    }
+}
+
+// === impl Wanted ===
+
+impl Default for Wanted {
+    fn default() -> Self {
+        Self(Level::Auto)
+    }
+}
+
+impl<'de> Deserialize<'de> for Wanted {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = Value::deserialize(deserializer)?;
+        let number = value.as_u64().and_then(|number| u32::try_from(number).ok());
+        match (value.as_str(), number) {
+            (Some("auto"), _) => Ok(Self(Level::Auto)),
+            (_, Some(number)) => Ok(Self(Level::Fixed(number))),
+            (_, None) => Err(D::Error::custom("`level` is not \"auto\" or a whole number")),
+        }
+    }
+}
+
+// === impl ExpectBody ===
+
+impl ExpectBody {
+    fn at(&self, now: Timestamp) -> Result<Timestamp, Refusal> {
+        if !(1..=COUNT_MAX).contains(&self.count) {
+            return bad("count", "is not from 1 to 1000");
+        }
+        let at = match (self.at, self.in_s) {
+            (Some(at), None) => at,
+            (None, Some(seconds)) => now.plus(Duration::from_secs(seconds)),
+            (Some(_), Some(_)) | (None, None) => {
+                return bad("at", "or `in_s`: give exactly one of both");
+            }
+        };
+        let is_near = at <= now.plus(AHEAD) && at.plus(Duration::from_secs(60)) >= now;
+        if is_near { Ok(at) } else { bad("at", "is not within the next seven days") }
+    }
+}
+
+// === shapes ===
+
+fn shape_of(state: &PoolState, now: Timestamp) -> Value {
+    let PoolState { pool, stock, coming, waiting } = state;
+    let mut shape = order(pool);
+    let left: Vec<u64> = stock.iter().take(SHOWN).map(|until| until.since(now).as_secs()).collect();
+    let more = json!({
+        "target": pool.target.level,
+        "why": pool.target.why.text(),
+        "stock": stock.len(),
+        "stock_by_age": left,
+        "coming": coming,
+        "waiting": waiting,
+        "arrived": pool.arrived,
+        "hits": pool.hits,
+        "hit_rate": share(pool.hits, pool.arrived),
+        "served": pool.served,
+        "ordered": pool.ordered,
+        "wasted": pool.wasted,
+        "waste_rate": share(pool.wasted, pool.served + pool.wasted),
+        "cost": shape::money(Some(pool.cost)),
+        "cost_unknown": pool.cost_unknown,
+        "cost_per_served": cost_per_served(pool),
+        "rate_per_s": rounded(pool.demand.rate(now)),
+        "expected": pool.expected.iter().map(expected).collect::<Vec<_>>(),
+        "controller": pool.controller.map(|holder| holder.to_string()),
+        "since": pool.since,
+    });
+    if let (Some(shape), Value::Object(more)) = (shape.as_object_mut(), more) {
+        shape.extend(more);
+    }
+    shape
+}
+
+/// What was ordered. Parameters are left out: a proxy's password may be among them.
+fn order(pool: &Pool) -> Value {
+    let (order, challenge) = (&pool.order, &pool.order.challenge);
+    let level = match order.level {
+        Level::Auto => json!("auto"),
+        Level::Fixed(level) => json!(level),
+    };
+    json!({
+        "id": pool.id().to_string(),
+        "kind": challenge.kind().name(),
+        "sitekey": challenge.sitekey(),
+        "pageurl": challenge.pageurl().map(ToString::to_string),
+        "project": order.project.as_str(),
+        "basis": order.basis,
+        "declared": order.is_declared,
+        "level": level,
+        "max": order.most,
+        "waste": f64::from(order.waste) / 1000.0,
+    })
+}
+
+fn expected(one: &Expectation) -> Value {
+    json!({ "count": one.left, "at": one.at })
+}
+
+fn margin(learned: &LearnedMargin) -> Value {
+    json!({
+        "host": learned.host,
+        "kind": learned.kind.name(),
+        "extra_s": learned.extra.as_secs(),
+        "good": learned.good,
+        "bad": learned.bad,
+    })
+}
+
+/// `null` while there is nothing to take a share of.
+fn share(part: u64, whole: u64) -> Value {
+    #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
+    let share = part as f64 / whole as f64;
+    if whole == 0 { Value::Null } else { rounded(share) }
+}
+
+fn rounded(number: f64) -> Value {
+    json!((number * 1000.0).round() / 1000.0)
+}
+
+/// `null` as long as nobody was served, or some cost is unknown.
+fn cost_per_served(pool: &Pool) -> Value {
+    let served = i64::try_from(pool.served).unwrap_or(i64::MAX);
+    if served == 0 || pool.cost_unknown > 0 {
+        return Value::Null;
+    }
+    let each = pool.cost.micros() / served;
+    shape::money(Some(domain::money::Money::from_micros(each)))
+}
