@@ -103,13 +103,6 @@ pub trait Polling: fmt::Debug + Send + Sync + 'static {
 
     /// Its name for people.
     fn mode(&self) -> &'static str;
-
-    /// The gap after so many polls, for a driver that does not tell tasks apart yet.
-    fn gap(&self, polls: u32) -> Duration {
-        let family = Family { kind: Kind::Other(String::new()), proxied: false };
-        let age = if polls == 0 { Duration::ZERO } else { self.timing(&family).mean };
-        self.next(&PollAsk { family: &family, polls, age, waiting: 1, jitter: u64::MAX / 2 })
-    }
 }
 
 /// First poll after `first`, then every `interval`; later polls spread out, to twice and at last six times the interval,

@@ -29,8 +29,9 @@ pub struct BatchRule {
 
 /// Nobody waits longer for a call, whatever was learned.
 const LONGEST: Duration = Duration::from_secs(15);
-/// A call that asks for this many more costs as much again: its reply grows with them.
-const IDS_PER_COST: f64 = 64.0;
+/// With so many tokens a second a call may cost twice as much. The plain rule's calls grow with the root of the traffic; a
+/// provider counts calls, and what waits in a busy hour waits less anyway.
+const BUSY: f64 = 4.0;
 /// Of more tasks than this, some stand for all.
 const SAMPLE: usize = 512;
 const FIRST_STEP: f64 = 0.1;
@@ -67,14 +68,16 @@ impl BatchRule {
         let stands_for = as_float(tasks.len()) / as_float(sample.len().max(1));
         let undetected = |ahead: f64| {
             let each = sample.iter().map(|(i, task)| {
-                let age = task.age + Duration::from_secs_f64(ahead);
+                let age = task.age.saturating_add(Duration::from_secs_f64(ahead));
                 if age < task.from { 0.0 } else { task.weight * chance(*i, age) }
             });
             each.sum::<f64>() * stands_for
         };
         let past =
             sample.iter().map(|(i, task)| task.weight * piled_up(task, |age| chance(*i, age)));
-        let missing = self.cost_of(tasks) - past.sum::<f64>() * stands_for;
+        let rate = undetected(1.0) - undetected(0.0);
+        let cost = self.cost * (1.0 + rate / BUSY);
+        let missing = cost - past.sum::<f64>() * stands_for;
         least.max(when_reached(missing, undetected)).min(LONGEST)
     }
 
@@ -89,11 +92,6 @@ impl BatchRule {
             eligible.map(|(i, task)| (task.weight * chance(i, task.age), i)).collect();
         ranked.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
         ranked.into_iter().map(|(_, i)| i).take(self.most_ids).collect()
-    }
-
-    fn cost_of(&self, tasks: &[BatchTask]) -> f64 {
-        let ids = tasks.iter().filter(|task| task.is_eligible()).count().min(self.most_ids);
-        self.cost * (1.0 + as_float(ids) / IDS_PER_COST)
     }
 }
 
@@ -125,4 +123,70 @@ fn when_reached(missing: f64, undetected: impl Fn(f64) -> f64) -> Duration {
 #[expect(clippy::cast_precision_loss, reason = "tasks are counted in thousands")]
 fn as_float(count: usize) -> f64 {
     count as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    fn task(asked: u64, age: u64) -> BatchTask {
+        let seconds = Duration::from_secs;
+        BatchTask { asked: seconds(asked), age: seconds(age), weight: 1.0, from: seconds(5) }
+    }
+
+    /// Ready at any moment after the last poll, one in twenty a second.
+    fn steady(tasks: &[BatchTask]) -> impl Fn(usize, Duration) -> f64 {
+        |i, age| 1.0 - (-0.05 * age.saturating_sub(tasks[i].asked).as_secs_f64()).exp()
+    }
+
+    #[test]
+    fn a_lone_task_is_asked_for_when_its_expected_lag_is_worth_a_call() {
+        let (rule, tasks) = (BatchRule::default(), [task(10, 10)]);
+        let wait = rule.next_call(&tasks, Duration::ZERO, steady(&tasks)).as_secs_f64();
+        // wait − (1 − e^(−wait/20))·20 = cost: about √(2·cost·20), and a little more.
+        let lag = wait - 20.0 * (1.0 - (-0.05 * wait).exp());
+        assert!((lag - 0.5 * (1.0 + 0.05 / 4.0)).abs() < 0.01, "{wait} s, {lag} s");
+    }
+
+    #[test]
+    fn more_tasks_are_asked_for_sooner_but_never_sooner_than_calls_may_follow() {
+        let rule = BatchRule::default();
+        let wait = |count| {
+            let tasks = vec![task(10, 10); count];
+            rule.next_call(&tasks, Duration::ZERO, steady(&tasks))
+        };
+        assert!(wait(1) > wait(4) && wait(4) > wait(16));
+        assert_eq!(wait(5000), rule.min_gap);
+        assert_eq!(wait(0), LONGEST);
+    }
+
+    #[test]
+    fn lag_that_has_piled_up_is_asked_for_at_once() {
+        let tasks = [task(0, 60)];
+        let wait = BatchRule::default().next_call(&tasks, Duration::MAX, steady(&tasks));
+        assert_eq!(wait, Duration::ZERO);
+    }
+
+    #[test]
+    fn a_call_asks_for_the_likeliest_and_for_none_too_young() {
+        let mut tasks: Vec<BatchTask> = (0..300).map(|i| task(10, 11 + i)).collect();
+        tasks.push(task(0, 4));
+        let chosen = BatchRule::default().choose(&tasks, steady(&tasks));
+        assert_eq!(chosen, (200..300).rev().collect::<Vec<_>>());
+        assert_eq!(BatchRule::default().choose(&[task(0, 4)], |_, _| 1.0), Vec::<usize>::new());
+    }
+
+    #[test]
+    fn ten_thousand_tasks_take_no_more_thought_than_some_of_them() {
+        let tasks = vec![task(0, 5); 10_000];
+        let asked = Cell::new(0);
+        let never = |_, _| {
+            asked.set(asked.get() + 1);
+            0.0
+        };
+        assert_eq!(BatchRule::default().next_call(&tasks, Duration::MAX, never), LONGEST);
+        assert!(asked.get() < 20_000, "{}", asked.get());
+    }
 }

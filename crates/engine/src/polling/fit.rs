@@ -46,6 +46,11 @@ const ROUNDS: usize = 20;
 /// The lognormal's share beside the cells, in tasks.
 const SHAPE_WORTH: f64 = 100.0;
 const CELL_ROUNDS: usize = 2;
+const CELL_ROUNDS_OF_NO_BELL: usize = 5;
+/// Cells explain what was seen better than the bell by so much even if it is one.
+const SLACK: f64 = 9.0;
+/// By so much more, and the bell is worth half.
+const DOUBT: f64 = 5.0;
 /// What a lognormal cannot be told from: less is a cell of its own.
 const LEAST_CHANCE: f64 = 1e-9;
 
@@ -134,19 +139,43 @@ impl Shape {
     fn into_fit(self, seen: &[Interval]) -> Fit {
         let bell = self.bell();
         let base = self.add_tail(&bell);
-        let count = as_float(seen.len());
-        let reach = 0.5 * self.sigma * count.max(1.0).powf(-0.2) / WIDTH;
-        let mut cells = base.clone();
-        for _ in 0..CELL_ROUNDS {
-            let found = smooth(&spread(seen, &cells), reach);
-            let mix = |(found, base): (&f64, &f64)| found + SHAPE_WORTH * base;
-            cells = found.iter().zip(&base).map(mix).map(|w| w / (count + SHAPE_WORTH)).collect();
+        let mut cells = self.cells(seen, &base, SHAPE_WORTH);
+        // What the cells explain better than chance can is no bell: then they count for more.
+        let better = likelihood(seen, &cells) - likelihood(seen, &base) - SLACK;
+        if better > 0.0 {
+            cells = self.cells(seen, &base, SHAPE_WORTH / (1.0 + better / DOUBT));
         }
-        // A cell's usual part is what the bell has of it.
-        let parts = cells.iter().zip(bell.iter().zip(&base));
-        let usual: Vec<f64> = parts.map(|(cell, (bell, base))| cell * bell / base).collect();
+        // A cell's usual part is what the bell has of it. Far below a narrow bell there is nothing of nothing.
+        let part = |(cell, (bell, base)): (&f64, (&f64, &f64))| {
+            if *base > 0.0 { cell * bell / base } else { 0.0 }
+        };
+        let usual: Vec<f64> = cells.iter().zip(bell.iter().zip(&base)).map(part).collect();
         Fit { curve: Curve::new(&cells), usual: Curve::new(&usual), shape: self }
     }
+
+    /// The cells as they were seen, beside a shape that is worth so many tasks.
+    fn cells(&self, seen: &[Interval], base: &[f64], worth: f64) -> Vec<f64> {
+        let count = as_float(seen.len());
+        let trust = worth / SHAPE_WORTH;
+        let reach = (0.2 + 0.3 * trust) * self.sigma * count.max(1.0).powf(-0.2) / WIDTH;
+        let rounds = if trust < 1.0 { CELL_ROUNDS_OF_NO_BELL } else { CELL_ROUNDS };
+        let mut cells = base.to_vec();
+        for _ in 0..rounds {
+            let found = smooth(&spread(seen, &cells), reach);
+            let mix = |(found, base): (&f64, &f64)| (found + worth * base) / (count + worth);
+            cells = found.iter().zip(base).map(mix).collect();
+        }
+        cells
+    }
+}
+
+/// The logarithm of the chance that the tasks show just this.
+fn likelihood(seen: &[Interval], cells: &[f64]) -> f64 {
+    let whole = sums(cells.iter().copied());
+    let all = whole[CELLS];
+    let chance =
+        |(from, to): &Interval| (whole[usize::from(*to)] - whole[usize::from(*from)]) / all;
+    seen.iter().map(|interval| chance(interval).max(LEAST_CHANCE).ln()).sum()
 }
 
 /// The sum of all before, for each and for the end.

@@ -74,10 +74,10 @@ impl LearnedPolling {
             if plans.len() >= PLANS && !plans.contains_key(&key) {
                 plans.clear();
             }
-            let make = || self.make(learned, key.1);
-            let made = plans.entry(key.clone()).or_insert_with(make);
+            let fresh = || self.make(learned, key.1);
+            let made = plans.entry(key.clone()).or_insert_with(fresh);
             if made.version != learned.version() {
-                *made = make();
+                *made = fresh();
             }
             made.next_age(ask, left)
         })
@@ -107,6 +107,12 @@ fn weight(waiting: usize) -> u32 {
     }
 }
 
+fn seconds(seconds: f64) -> Duration {
+    Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or_default()
+}
+
+// === impl Made ===
+
 impl Made {
     fn next_age(&self, ask: &PollAsk<'_>, left: u32) -> f64 {
         if ask.polls == 0 {
@@ -129,13 +135,18 @@ impl Made {
 impl Polling for LearnedPolling {
     fn next(&self, ask: &PollAsk<'_>) -> Duration {
         let age = ask.age.as_secs_f64();
-        let gap = (self.next_age(ask) - if ask.polls == 0 { 0.0 } else { age }).max(0.0);
-        #[expect(clippy::cast_precision_loss, reason = "the low bits of a random number")]
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "the high bits of a random number are enough"
+        )]
         let chance = ask.jitter as f64 / u64::MAX as f64;
-        let gap = gap * (1.0 - JITTER + 2.0 * JITTER * chance);
-        let gap = gap.max(self.config.min_gap.as_secs_f64());
-        let wait = if ask.polls == 0 { gap - age } else { gap.min((END - age).max(gap.min(1.0))) };
-        Duration::from_secs_f64(wait.max(0.0))
+        let jitter = 1.0 - JITTER + 2.0 * JITTER * chance;
+        if ask.polls == 0 {
+            let first = seconds(self.next_age(ask) * jitter).max(self.config.min_gap);
+            return first.saturating_sub(ask.age);
+        }
+        let gap = (self.next_age(ask) - age) * jitter;
+        seconds(gap.min(END - age)).max(self.config.min_gap)
     }
 
     fn most(&self) -> u32 {
@@ -168,5 +179,103 @@ impl Polling for LearnedPolling {
 
     fn mode(&self) -> &'static str {
         "learned"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use domain::challenge::Kind;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn family() -> Family {
+        Family { kind: Kind::Hcaptcha, proxied: true }
+    }
+
+    /// The ages at which a task that never becomes ready is polled.
+    fn ages(
+        polling: &LearnedPolling,
+        waiting: usize,
+        mut jitter: impl FnMut() -> u64,
+    ) -> Vec<Duration> {
+        let family = family();
+        let mut age = Duration::ZERO;
+        let polls = 0..polling.most();
+        let next = |polls| {
+            let ask = PollAsk { family: &family, polls, age, waiting, jitter: jitter() };
+            age += polling.next(&ask);
+            age
+        };
+        polls.map(next).collect()
+    }
+
+    fn seen() -> impl Strategy<Value = Seen> {
+        let ready = (0..700_000_u64, 0..200_000_u64).prop_map(|(after, more)| Seen::Ready {
+            after: Duration::from_millis(after),
+            by: Duration::from_millis(after + more),
+        });
+        let not = (0..700_000_u64).prop_map(|age| Seen::NotWithin(Duration::from_millis(age)));
+        prop_oneof![8 => ready, 1 => not]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(96))]
+
+        #[test]
+        fn whatever_was_seen_no_gap_is_too_short_and_the_last_polls_reach_the_end(
+            seen in proptest::collection::vec(seen(), 0..120),
+            min_gap in 10..8_000_u64,
+            most in 2..40_u32,
+            waiting in 0..40_usize,
+            jitters in proptest::collection::vec(any::<u64>(), 40),
+        ) {
+            let min_gap = Duration::from_millis(min_gap);
+            let polling = LearnedPolling::new(LearnedConfig { min_gap, most, cost: 0.5 });
+            for seen in seen {
+                polling.learn(&family(), seen);
+            }
+            let mut jitters = jitters.into_iter();
+            let ages = ages(&polling, waiting, || jitters.next().unwrap_or(0));
+            prop_assert!(ages[0] >= min_gap);
+            prop_assert!(ages.windows(2).all(|pair| pair[1] >= pair[0] + min_gap), "{ages:?}");
+            let late = ages.iter().filter(|age| **age > Duration::from_secs(400));
+            prop_assert!(late.count() > 0, "nobody asks near the end: {ages:?}");
+            let timing = polling.timing(&family());
+            prop_assert!(timing.q01 <= timing.mean && timing.q01 <= timing.q99, "{timing:?}");
+            let chance = polling.chance_ready(&family(), timing.q01, timing.q99);
+            prop_assert!((0.0..=1.0).contains(&chance));
+        }
+    }
+
+    #[test]
+    fn the_more_claims_wait_the_sooner_a_task_is_asked_for() {
+        let polling = LearnedPolling::new(LearnedConfig::default());
+        let ages = |waiting| ages(&polling, waiting, || u64::MAX / 2);
+        let (stock, one, many) = (ages(0), ages(1), ages(16));
+        assert!(stock[0] > one[0] && one[0] > many[0], "{stock:?} {one:?} {many:?}");
+        assert!(stock[1] + one[0] > one[1] + stock[0], "{stock:?} {one:?}");
+    }
+
+    #[test]
+    fn jitter_moves_a_poll_by_a_twentieth_at_most() {
+        let polling = LearnedPolling::new(LearnedConfig::default());
+        let first = |jitter| ages(&polling, 1, || jitter)[0].as_secs_f64();
+        let (early, late, middle) = (first(0), first(u64::MAX), first(u64::MAX / 2));
+        assert!((early / middle - 0.95).abs() < 1e-6 && (late / middle - 1.05).abs() < 1e-6);
+    }
+
+    #[test]
+    fn a_task_found_late_is_asked_for_at_once_and_one_that_is_late_every_five_or_ten_seconds() {
+        let polling = LearnedPolling::new(LearnedConfig::default());
+        let ask = |polls, age| {
+            let age = Duration::from_secs(age);
+            let family = family();
+            polling.next(&PollAsk { family: &family, polls, age, waiting: 1, jitter: u64::MAX / 2 })
+        };
+        assert_eq!(ask(0, 300), Duration::ZERO);
+        let q99 = polling.timing(&family()).q99.as_secs();
+        assert!(ask(5, q99 + 5) <= Duration::from_secs(5));
+        assert!(ask(5, 2 * q99) <= Duration::from_secs(10));
     }
 }

@@ -160,7 +160,7 @@ impl Learned {
 
     /// Drops what was seen before the provider became slower or faster.
     fn forget_the_old_speed(&mut self) {
-        let lately: Vec<f64> = self.lately.iter().map(middle).collect();
+        let lately: Vec<f64> = self.lately.iter().copied().map(middle).collect();
         if let Some(keep) = change(&lately) {
             self.lately.drain(..self.lately.len() - keep);
         }
@@ -194,9 +194,9 @@ impl Learned {
 }
 
 /// About where in the interval it was, in logarithms. What was there at the first poll was seldom much earlier.
-fn middle((from, to): &Interval) -> f64 {
-    let last = logs()[usize::from(*to) - 1];
-    let first = logs()[usize::from(*from)].max(last - 0.7);
+fn middle((from, to): Interval) -> f64 {
+    let last = logs()[usize::from(to) - 1];
+    let first = logs()[usize::from(from)].max(last - 0.7);
     f64::midpoint(first, last)
 }
 
@@ -222,4 +222,101 @@ fn moments(values: &[f64]) -> (f64, f64) {
     let count = as_float(values.len().max(1));
     let mean = values.iter().sum::<f64>() / count;
     (mean, values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / count)
+}
+
+#[cfg(test)]
+mod tests {
+    use domain::challenge::Kind;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn learned(kind: Kind, tasks: u64) -> (Memory, Family) {
+        let (memory, family) = (Memory::default(), Family { kind, proxied: true });
+        for i in 0..tasks {
+            let after = Duration::from_millis(3000 + i % 7 * 500);
+            memory.learn(&family, Seen::Ready { after, by: after + Duration::from_secs(1) });
+        }
+        (memory, family)
+    }
+
+    #[test]
+    fn what_was_learned_is_there_again_after_a_restart() {
+        let (memory, family) = learned(Kind::Turnstile, 300);
+        let saved = memory.save();
+        assert_eq!(saved[0].0, "turnstile+proxied");
+        assert!(saved[0].1.len() <= 2048, "{} bytes", saved[0].1.len());
+        let again = Memory::default();
+        again.load(&saved[0].0, &saved[0].1);
+        assert_eq!(again.save(), saved);
+        let (before, after) = (memory.timing(&family), again.timing(&family));
+        assert_eq!((before.seen, after.seen), (300, 300));
+        let apart = (before.mean.as_secs_f64() - after.mean.as_secs_f64()).abs();
+        assert!(apart < 0.1, "{before:?} {after:?}");
+    }
+
+    #[test]
+    fn what_was_saved_does_not_replace_what_was_learned_since() {
+        let (memory, family) = learned(Kind::Turnstile, 50);
+        let (_, old) = learned(Kind::Turnstile, 20).0.save().remove(0);
+        memory.load("turnstile+proxied", &old);
+        assert_eq!(memory.timing(&family).seen, 50);
+    }
+
+    #[test]
+    fn no_more_families_are_kept_than_fit() {
+        let (memory, _) = learned(Kind::Turnstile, 1);
+        for i in 0..1000 {
+            let family = Family { kind: Kind::Other(format!("kind_{i}")), proxied: false };
+            memory.learn(&family, Seen::NotWithin(Duration::from_secs(1)));
+            memory.load(&format!("saved_{i}"), &[FORMAT, 0, 0, 0, 0, 0, 0, 0, 0]);
+        }
+        assert_eq!(memory.save().len(), FAMILIES);
+    }
+
+    #[test]
+    fn a_change_of_speed_is_told_from_chance() {
+        let noise = |i: usize| as_float(i * 7919 % 101) / 101.0 - 0.5;
+        let steady: Vec<f64> = (0..256).map(|i| 3.0 + noise(i)).collect();
+        assert_eq!(change(&steady), None);
+        let slower: Vec<f64> =
+            (0..256).map(|i| noise(i) + if i < 226 { 3.0 } else { 3.4 }).collect();
+        assert!(change(&slower).is_some_and(|keep| (18..=40).contains(&keep)));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(256))]
+
+        #[test]
+        fn bytes_from_elsewhere_do_no_harm(
+            name in "[a-z_+]{0,12}|turnstile",
+            mut bytes in proptest::collection::vec(any::<u8>(), 0..64),
+            is_ours in any::<bool>(),
+        ) {
+            if is_ours && !bytes.is_empty() {
+                bytes[0] = FORMAT;
+            }
+            let memory = Memory::default();
+            memory.load(&name, &bytes);
+            let family = Family { kind: Kind::Turnstile, proxied: false };
+            memory.learn(&family, Seen::NotWithin(Duration::MAX));
+            memory.learn(&family, Seen::Ready { after: Duration::MAX, by: Duration::MAX });
+            memory.learn(&family, Seen::Ready { after: Duration::ZERO, by: Duration::ZERO });
+            let timing = memory.timing(&family);
+            prop_assert!(timing.q01 <= timing.q99 && timing.q99 <= Duration::from_secs(601));
+        }
+
+        #[test]
+        fn a_cut_or_damaged_save_is_refused_or_read_as_valid(at in 0..800_usize, bit in 0..8_u32, cut in any::<bool>()) {
+            let (memory, _) = learned(Kind::Image, 200);
+            let (name, mut bytes) = memory.save().remove(0);
+            let at = at.min(bytes.len() - 1);
+            if cut { bytes.truncate(at) } else { bytes[at] ^= 1 << bit }
+            let again = Memory::default();
+            again.load(&name, &bytes);
+            for (_, saved) in again.save() {
+                prop_assert_eq!(&saved, &bytes);
+            }
+        }
+    }
 }

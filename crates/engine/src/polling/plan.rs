@@ -33,8 +33,10 @@ pub(super) const END: f64 = 590.0;
 const LAYERS: usize = 24;
 
 struct Layer<'a> {
+    ages: &'a [f64],
+    /// The chance that a task is ready by then.
     by: &'a [f64],
-    /// For each edge: what is lost from a poll in vain there on, with one poll less; and the time undetected up to it.
+    /// For each edge: what is lost from a poll in vain there on, with one poll less, and the time undetected up to it.
     after: Vec<f64>,
     least: Vec<usize>,
     best: Vec<usize>,
@@ -53,7 +55,8 @@ impl Plan {
         let mut lost = vec![0.0; end + 1];
         for left in 1..=terms.most.clamp(1, LAYERS) {
             let after = lost.iter().zip(&undetected).map(|(lost, time)| lost + time).collect();
-            let mut layer = Layer { by, after, least: least.clone(), best: vec![end; end + 1] };
+            let mut layer =
+                Layer { ages: edges(), by, after, least: least.clone(), best: vec![end; end + 1] };
             if left > 1 {
                 layer.solve((0, end), (0, end));
             }
@@ -89,15 +92,21 @@ fn undetected(by: &[f64]) -> Vec<f64> {
 impl Layer<'_> {
     /// What asking at `edge` and then at `next` loses, but for what does not depend on `next`.
     fn value(&self, edge: usize, next: usize) -> f64 {
-        self.after[next] - self.by[edge] * edges()[next]
+        self.after[next] - self.by[edge] * self.ages[next]
     }
 
     /// Finds the best next poll for the edges `from..=to`, known to lie in `low..=high`.
     fn solve(&mut self, (from, to): (usize, usize), (low, high): (usize, usize)) {
         let middle = usize::midpoint(from, to);
-        let first = low.max(self.least[middle]);
-        let nexts = (first..=high).map(|next| (next, self.value(middle, next)));
-        let best = nexts.min_by(|a, b| a.1.total_cmp(&b.1)).map_or(high, |(next, _)| next);
+        let first = low.max(self.least[middle]).min(high);
+        let (by, mut best, mut least) = (self.by[middle], first, f64::INFINITY);
+        let nexts = self.after[first..=high].iter().zip(&self.ages[first..=high]);
+        for (next, (after, age)) in (first..).zip(nexts) {
+            let value = after - by * age;
+            if value < least {
+                (best, least) = (next, value);
+            }
+        }
         self.best[middle] = best;
         if from < middle {
             self.solve((from, middle - 1), (low, best));
@@ -112,7 +121,7 @@ impl Layer<'_> {
         if edge == end {
             return 0.0;
         }
-        let passed = undetected[edge] - self.by[edge] * edges()[edge];
+        let passed = undetected[edge] - self.by[edge] * self.ages[edge];
         cost * (1.0 - self.by[edge]) + self.value(edge, self.best[edge]) - passed
     }
 
@@ -122,9 +131,9 @@ impl Layer<'_> {
         let best = self.best[edge];
         let end = self.best.len() - 1;
         if best <= self.least[edge] || best >= end {
-            return edges()[best] as f32;
+            return self.ages[best] as f32;
         }
-        let [a, b, c] = [edges()[best - 1], edges()[best], edges()[best + 1]];
+        let [a, b, c] = [self.ages[best - 1], self.ages[best], self.ages[best + 1]];
         let down = (self.value(edge, best - 1) - self.value(edge, best)) / (b - a);
         let up = (self.value(edge, best + 1) - self.value(edge, best)) / (c - b);
         let bend = (down + up).max(f64::MIN_POSITIVE);

@@ -117,7 +117,7 @@ fn engine_config(behind: Behind) -> Result<EngineConfig, Failure> {
         FixedPolling { first: poll_every, interval: poll_every, min_gap: poll_every, most: 20 };
     Ok(EngineConfig {
         sites: declared(&[HOST])?,
-        polling: Arc::new(polling),
+        polling: polling.into(),
         slots: Slots::Fixed(slots),
         submits_per_second: 1_000_000,
         prices: BTreeMap::from([(Kind::Turnstile, simulator::pace::price(&Kind::Turnstile))]),
