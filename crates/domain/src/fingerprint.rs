@@ -117,6 +117,11 @@ impl KeyHash {
         Self::over(b'd', worker, fingerprint.as_bytes())
     }
 
+    /// The key by which equal dead letters that are brought back know each other. No live claim has it.
+    pub fn revived(worker: &WorkerName, fingerprint: &Fingerprint) -> Self {
+        Self::over(b'r', worker, fingerprint.as_bytes())
+    }
+
     fn over(tag: u8, worker: &WorkerName, key: &[u8]) -> Self {
         let mut form = Canonical::new(VERSION);
         form.field(tag, &[worker.as_str().as_bytes(), key]);

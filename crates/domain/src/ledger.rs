@@ -220,6 +220,11 @@ pub enum Event {
         /// What the pool aims at.
         target: u32,
     },
+    /// The dead letter was closed as revived, in vain: it is open again.
+    DeadLetterReopened {
+        /// Why.
+        code: Code,
+    },
 }
 
 /// Sums over one day, one worker, one project and one kind.

@@ -27,7 +27,7 @@ pub struct Bulk {
     pub rate: u32,
     /// Only say what would be done.
     pub dry_run: bool,
-    /// What the letters' workers may open a day.
+    /// What the workers there are may open a day; a letter of others does not come back.
     pub allowances: BTreeMap<WorkerName, Allowance>,
 }
 
@@ -178,7 +178,8 @@ impl Inner {
             Err(refusal) => return self.refuse_letter(bulk, letter, &refusal).await,
         };
         if bulk.dry_run {
-            return Ok(Revived::Would);
+            let known = bulk.allowances.contains_key(&letter.worker);
+            return Ok(if known { Revived::Would } else { Revived::disowned() });
         }
         let revival = loop {
             let chance = &*self.ports.chance;
@@ -190,16 +191,16 @@ impl Inner {
                 solve: SolveId::draw_beside(chance, like),
                 basis: Arc::clone(&basis),
                 deadline: self.now().plus(REVIVED_DEADLINE),
-                window: self.config.reuse_window,
                 price: self.config.prices.get(&letter.kind).copied(),
-                allowance: bulk.allowances.get(&letter.worker).copied().unwrap_or_default(),
+                allowances: bulk.allowances.clone(),
                 policy: Policy { ambiguous, ambiguity_budget: self.config.ambiguity_budget },
             };
             match self.ports.store.revive(ask, self.now()).await? {
                 Revival::Back(Admission::NameTaken) => {}
-                revival @ (Revival::Back(_) | Revival::Closed(_) | Revival::Unknown) => {
-                    break revival;
-                }
+                revival @ (Revival::Back(_)
+                | Revival::Disowned
+                | Revival::Closed(_)
+                | Revival::Unknown) => break revival,
             }
         };
         self.wake.notify_one();
@@ -255,6 +256,10 @@ impl Inner {
 // === impl Revived ===
 
 impl Revived {
+    fn disowned() -> Self {
+        Self::Refused("its worker is not configured any more; purge it, or add the worker".into())
+    }
+
     fn of(revival: Revival) -> Self {
         match revival {
             Revival::Back(Admission::Opened(claim)) => Self::Opened(claim.id),
@@ -267,6 +272,7 @@ impl Revived {
             Revival::Back(Admission::Mismatch(_) | Admission::TooLate | Admission::NameTaken) => {
                 Self::Refused("its key stands for something else by now".into())
             }
+            Revival::Disowned => Self::disowned(),
             Revival::Closed(closed) => Self::Closed(closed.how),
             Revival::Unknown => Self::Unknown,
         }

@@ -1,7 +1,7 @@
 //! The contract of every store. One method is one atomic decision; its ledger entries are written in the same step;
 //! `now` always comes from the caller. docs/adr/0001-store-contract.md walks each method through every backend.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 
@@ -180,12 +180,10 @@ pub struct Revive {
     pub basis: Arc<str>,
     /// When the claims lapse.
     pub deadline: Timestamp,
-    /// How long the answer of a claim without a key of its own is given again.
-    pub window: Duration,
     /// The listed price of a solve of its kind.
     pub price: Option<Money>,
-    /// What the letter's worker may still open today.
-    pub allowance: Allowance,
+    /// What the workers there are may still open today. Claims of others do not come back.
+    pub allowances: BTreeMap<WorkerName, Allowance>,
     /// How its solve is to be treated.
     pub policy: Policy,
 }
@@ -194,8 +192,10 @@ pub struct Revive {
 #[derive(Clone, Debug)]
 #[expect(clippy::large_enum_variant, reason = "there is one at a time")]
 pub enum Revival {
-    /// Its first claim came in again.
+    /// What became of the first of its claims that came in again; or, when none did, of the first.
     Back(Admission),
+    /// None of its workers is there any more. Nothing changed.
+    Disowned,
     /// It is closed already. Nothing changed.
     Closed(Closed),
     /// There is no such letter. Nothing changed.

@@ -29,6 +29,8 @@ pub mod own {
     pub const NOT_NEEDED: &str = "NOT_NEEDED";
     /// The provider gave an answer that another solve already has.
     pub const DUPLICATE_TASK: &str = "DUPLICATE_TASK";
+    /// The claim was brought back and nobody can ask for it: its token is for whoever wants one like it.
+    pub const PASSED_ON: &str = "PASSED_ON";
 }
 
 // === impl Code ===

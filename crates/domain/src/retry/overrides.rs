@@ -33,13 +33,14 @@ pub struct OverrideRefused {
 }
 
 /// Words of ours that no retry depends on.
-const NOT_IN_THE_TABLE: [&str; 6] = [
+const NOT_IN_THE_TABLE: [&str; 7] = [
     own::DEADLINE,
     own::NEVER_READY,
     own::POISON,
     own::WITHDRAWN,
     own::NOT_NEEDED,
     own::DUPLICATE_TASK,
+    own::PASSED_ON,
 ];
 
 /// A solve is never tried more often, whatever is written.

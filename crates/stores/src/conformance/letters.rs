@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use domain::{
-    claim::{Admission, Allowance, ClaimState},
+    claim::{Admission, Allowance, Claim, ClaimState},
     dead_letter::Closing,
     id::{Project, WorkerName},
     ledger::Event,
-    ports::{DeadLetterFilter, Revival, Scope},
+    ports::{DeadLetterFilter, Revival, Scope, SweepAsk},
     retry::{Verdict, own},
     site::PageUrl,
     solve::{Decision, Refused, Stage},
@@ -15,7 +15,7 @@ use domain::{
 
 use super::{
     crowd::all_at_once,
-    world::{World, derived, named, over, token_of},
+    world::{World, derived, named, over, token_of, worker},
 };
 
 const UNSOLVABLE: &str = "ERROR_CAPTCHA_UNSOLVABLE";
@@ -33,8 +33,8 @@ pub async fn a_revived_letter_comes_in_again_under_its_own_key(world: World) {
     let Admission::Replayed(again) = world.admit(new).await else { panic!("not replayed") };
     assert_eq!(again.id, back.id);
     assert_eq!(world.find(&failed).await.state, ClaimState::Failed);
-    world.submit(&back, "t1").await;
-    world.tell(back.solve.unwrap(), 1, world.solved("t1")).await;
+    world.submit(&again, "t1").await;
+    world.tell(again.solve.unwrap(), 1, world.solved("t1")).await;
     let served = world.find(&back).await;
     assert_eq!(token_of(&served), Some("token-t1"));
     assert_eq!(served.cost, Some(super::PRICE), "the revived claim bears the cost");
@@ -91,7 +91,9 @@ pub async fn letters_of_different_keys_come_back_each(world: World) {
 }
 
 pub async fn a_paid_task_is_waited_for_rather_than_paid_again(world: World) {
-    let lapsed = world.open(world.turnstile("a")).await;
+    let mut new = world.turnstile("a");
+    new.key = named(&new, "order-17");
+    let lapsed = world.open(new).await;
     world.submit(&lapsed, "t1").await;
     world.pass(120);
     world.sweep().await;
@@ -106,12 +108,19 @@ pub async fn a_paid_task_is_waited_for_rather_than_paid_again(world: World) {
 }
 
 pub async fn a_revived_letter_is_served_from_stock(world: World) {
-    let failed = world.fail(world.turnstile("a"), UNSOLVABLE).await;
+    let mut new = world.turnstile("a");
+    new.key = named(&new, "order-17");
+    let failed =
+        [world.fail(world.turnstile("a"), UNSOLVABLE).await, world.fail(new, UNSOLVABLE).await];
     world.stock(world.turnstile("a"), "t1").await;
-    let Revival::Back(Admission::Stocked(back)) = world.bring_back(&failed).await else {
-        panic!("there was a token")
-    };
-    assert_eq!(token_of(&back), Some("token-t1"));
+    let mut tokens = Vec::new();
+    for claim in &failed {
+        let Revival::Back(Admission::Stocked(back)) = world.bring_back(claim).await else {
+            panic!("there was a token")
+        };
+        tokens.push(token_of(&world.find(&back).await).map(str::to_owned));
+    }
+    assert_eq!(tokens, [None, Some("token-t1".into())], "nobody would come for the first");
 }
 
 pub async fn a_revived_letter_that_fails_again_keeps_its_history(world: World) {
@@ -135,16 +144,28 @@ pub async fn a_waited_for_task_that_fails_opens_its_letter_again(world: World) {
     world.submit(&lapsed, "t1").await;
     world.pass(120);
     world.sweep().await;
-    world.bring_back(&lapsed).await;
+    let Revival::Back(Admission::Joined(back)) = world.bring_back(&lapsed).await else {
+        panic!("its task is still out")
+    };
+    world.pass(30);
     world.tell(lapsed.solve.unwrap(), 1, over(UNSOLVABLE, Verdict::GiveUp)).await;
     let letter = world.letter(&lapsed).await;
-    assert_eq!((letter.generation, letter.claims.len(), letter.closed), (2, 2, None));
+    assert_eq!(
+        (letter.generation, letter.claims.as_slice(), letter.closed),
+        (2, &[back.id][..], None)
+    );
+    assert_eq!((letter.code.as_str(), letter.died_at), (UNSOLVABLE, world.now()), "it died anew");
+    let since =
+        DeadLetterFilter { since: Some(world.now()), ..DeadLetterFilter::open(Scope::All, 9) };
+    assert_eq!(world.records.dead_letters(since).await.unwrap().items.len(), 1, "and is listed so");
+    assert_eq!(world.count(|event| matches!(event, Event::DeadLettered { .. })).await, 1);
+    assert_eq!(world.count(|event| matches!(event, Event::DeadLetterReopened { .. })).await, 1);
 }
 
 pub async fn all_claims_of_a_shared_letter_come_back(world: World) {
     let first = world.open(world.image(b"picture")).await;
     let mut other = world.image(b"picture");
-    other.worker = WorkerName::new("bob").unwrap();
+    other.worker = worker("bob");
     let Admission::Joined(second) = world.admit(other).await else { panic!("not joined") };
     world.fail_solve(&first, UNSOLVABLE).await;
     let back = world.reopen(&first).await;
@@ -157,12 +178,79 @@ pub async fn all_claims_of_a_shared_letter_come_back(world: World) {
 pub async fn a_revival_keeps_to_the_budget(world: World) {
     let failed = world.fail(world.turnstile("a"), UNSOLVABLE).await;
     let mut ask = world.revive(&failed);
-    ask.allowance = Allowance { solves_per_day: Some(1), cost_per_day: None };
+    let used_up = Allowance { solves_per_day: Some(1), cost_per_day: None };
+    ask.allowances.insert(worker("ann"), used_up);
     let before = world.entries().await.len();
     let refused = world.store.revive(ask, world.now()).await.unwrap();
     assert!(matches!(refused, Revival::Back(Admission::OverBudget { .. })), "{refused:?}");
     assert_eq!(world.entries().await.len(), before);
     assert!(world.letter(&failed).await.closed.is_none(), "it can be tried tomorrow");
+}
+
+/// The letter of a picture that two workers wanted.
+async fn letter_of_two(world: &World) -> Claim {
+    let first = world.open(world.image(b"picture")).await;
+    let mut other = world.image(b"picture");
+    other.worker = worker("bob");
+    world.admit(other).await;
+    world.fail_solve(&first, UNSOLVABLE).await;
+    first
+}
+
+pub async fn a_letter_comes_back_with_whoever_may_open(world: World) {
+    let failed = letter_of_two(&world).await;
+    let mut ask = world.revive(&failed);
+    let used_up = Allowance { solves_per_day: Some(1), cost_per_day: None };
+    ask.allowances.insert(worker("ann"), used_up);
+    let Revival::Back(Admission::Opened(back)) =
+        world.store.revive(ask, world.now()).await.unwrap()
+    else {
+        panic!("bob may")
+    };
+    assert_eq!(back.worker, worker("bob"));
+    assert_eq!(world.letter(&failed).await.closed.unwrap().claim, Some(back.id));
+    let active = world.records.active(Scope::All, 9).await.unwrap();
+    assert_eq!((active.len(), active[0].claims.len()), (1, 2), "ann's waits for it, at no cost");
+}
+
+pub async fn claims_of_workers_that_are_gone_stay_dead(world: World) {
+    let failed = letter_of_two(&world).await;
+    let before = world.entries().await.len();
+    let mut ask = world.revive(&failed);
+    ask.allowances.clear();
+    let revival = world.store.revive(ask.clone(), world.now()).await.unwrap();
+    assert!(matches!(revival, Revival::Disowned), "{revival:?}");
+    assert_eq!(world.entries().await.len(), before);
+    assert!(world.letter(&failed).await.closed.is_none());
+    ask.allowances.insert(worker("bob"), Allowance::default());
+    let revival = world.store.revive(ask, world.now()).await.unwrap();
+    let Revival::Back(Admission::Opened(back)) = revival else { panic!("{revival:?}") };
+    let active = world.records.active(Scope::All, 9).await.unwrap();
+    assert_eq!((active[0].claims.as_slice(), back.worker), (&[back.id][..], worker("bob")));
+}
+
+pub async fn a_letter_whose_revival_meets_account_trouble_is_open_again(world: World) {
+    let trouble = || Some("ERROR_ZERO_BALANCE".into());
+    let failed = world.fail(world.turnstile("a"), UNSOLVABLE).await;
+    let letter = world.letter(&failed).await;
+    for is_swept in [false, true] {
+        world.pass(1);
+        let back = world.reopen(&failed).await;
+        if is_swept {
+            world.pass(120);
+            let ask = SweepAsk { limit: 9, trouble: trouble() };
+            world.store.sweep(ask, world.now()).await.unwrap();
+        } else {
+            let lease = world.lease_of(&back).await;
+            let soonest = back.deadline.plus(Duration::from_secs(1));
+            world.decide(&lease, Decision::Lapse { soonest, trouble: trouble() }).await.unwrap();
+        }
+        assert_eq!(world.find(&back).await.state, ClaimState::Lapsed);
+        assert_eq!(world.letter(&failed).await, letter, "as it was");
+        assert!(world.records.dead_letter(back.solve.unwrap()).await.unwrap().is_none());
+    }
+    let reopened = world.count(|event| matches!(event, Event::DeadLetterReopened { .. })).await;
+    assert_eq!(reopened, 2);
 }
 
 pub async fn a_key_that_went_on_is_not_taken_back(world: World) {

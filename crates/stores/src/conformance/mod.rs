@@ -11,6 +11,7 @@
 pub mod admit;
 pub mod advance;
 pub mod crowd;
+pub mod hurry;
 pub mod keys;
 pub mod lease;
 pub mod letters;
@@ -197,6 +198,9 @@ macro_rules! conformance {
             a_waited_for_task_that_fails_opens_its_letter_again,
             all_claims_of_a_shared_letter_come_back,
             a_revival_keeps_to_the_budget,
+            a_letter_comes_back_with_whoever_may_open,
+            claims_of_workers_that_are_gone_stay_dead,
+            a_letter_whose_revival_meets_account_trouble_is_open_again,
             a_key_that_went_on_is_not_taken_back,
             a_purged_letter_is_gone_and_told,
             letters_are_filtered,
@@ -204,6 +208,17 @@ macro_rules! conformance {
             a_solve_somebody_waits_longer_for_is_kept,
             account_trouble_lets_go_without_a_letter,
             a_claim_that_no_solve_can_serve_in_time_is_refused,
+        ]);
+        $crate::conformance!(@ $open, hurry, [
+            a_live_claim_takes_the_place_of_one_that_waits_for_nobody,
+            a_live_claim_waits_for_a_revived_task_that_is_paid,
+            a_token_that_came_for_nobody_serves_the_next,
+            a_token_that_came_for_nobody_serves_who_waits,
+            a_token_given_back_goes_to_who_waits_for_it,
+            a_live_claim_without_a_chance_leaves_the_revived_one_alone,
+            a_revived_claim_asked_for_by_its_key_is_wanted_now,
+            a_revived_claim_with_a_callback_keeps_its_own_solve,
+            a_revived_picture_is_hurried_by_who_joins_it,
         ]);
         $crate::conformance!(@ $open, pools, [
             a_standing_order_is_kept_and_changed,

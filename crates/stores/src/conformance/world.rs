@@ -104,7 +104,7 @@ impl World {
         NewClaim {
             id: ClaimId::from_number(100_000_000_000_000 + n),
             solve: SolveId::from_number(200_000_000_000_000 + n),
-            worker: WorkerName::new("ann").unwrap(),
+            worker: worker("ann"),
             project: Project::new("shop").unwrap(),
             door: Door::V1,
             fingerprint: Fingerprint::of(&challenge, Identity::default()),
@@ -297,9 +297,8 @@ impl World {
             solve: SolveId::from_number(400_000_000_000_000 + a),
             basis: "own shop, second try".into(),
             deadline: self.now().plus(Duration::from_secs(120)),
-            window: Duration::from_secs(60),
             price: Some(PRICE),
-            allowance: Allowance::default(),
+            allowances: ["ann", "bob"].map(|name| (worker(name), Allowance::default())).into(),
             policy: Policy::default(),
         }
     }
@@ -333,6 +332,11 @@ impl World {
     pub async fn count(&self, says: fn(&Event) -> bool) -> usize {
         self.entries().await.iter().filter(|entry| says(&entry.event)).count()
     }
+}
+
+/// The worker with this name.
+pub(super) fn worker(name: &str) -> WorkerName {
+    WorkerName::new(name).unwrap()
 }
 
 /// The task with this name.

@@ -23,6 +23,7 @@ use crate::{
 use super::{
     deliver::{hand_out, tell_delivered},
     garbage::KEY_KEPT,
+    hurry::{hurry, take_over, wanted_now},
     keep,
     place::allotted,
     pools,
@@ -41,7 +42,10 @@ pub(crate) fn admit<S: ShelfMut>(
     let mut step = Step::new(shelf, now);
     let admission = match recognise(&step, new)? {
         Recognised::Another(id) => return Ok(Admission::Mismatch(id)),
-        Recognised::Same(claim) => Admission::Replayed(replay(&mut step, new, *claim)?),
+        Recognised::Same(claim) => {
+            let claim = hurry(&mut step, *claim, new)?;
+            Admission::Replayed(replay(&mut step, new, claim)?)
+        }
         Recognised::Unknown => decide_new(&mut step, new)?,
     };
     step.finish()?;
@@ -58,7 +62,12 @@ pub(super) fn decide_new<S: ShelfMut>(
         pools::arrived(step, new.fingerprint, true)?;
         return Ok(Admission::Stocked(serve(step, new, stocked.token)?));
     }
+    let is_live = new.revives.is_none();
+    if is_live && let Some(claim) = take_over(step, new)? {
+        return Ok(Admission::Joined(claim));
+    }
     if let Some(solve) = find_joinable(step, new)? {
+        let solve = if is_live { wanted_now(step, &solve, new.solve)? } else { solve };
         return Ok(Admission::Joined(join(step, new, &solve)?));
     }
     if new.deadline < new.soonest {
@@ -99,7 +108,7 @@ fn recognise<S: ShelfMut>(step: &Step<'_, S>, new: &NewClaim) -> Result<Recognis
     Ok(Recognised::Same(Box::new(claim)))
 }
 
-fn key_of(new: &NewClaim) -> Option<KeyHash> {
+pub(super) fn key_of(new: &NewClaim) -> Option<KeyHash> {
     match new.key {
         KeyRule::Named(hash) | KeyRule::Derived { hash, .. } => Some(hash),
         KeyRule::Own => None,
@@ -252,7 +261,7 @@ fn open<S: ShelfMut>(
 }
 
 /// Writes the new claim and its key.
-fn remember<S: ShelfMut>(
+pub(super) fn remember<S: ShelfMut>(
     step: &mut Step<'_, S>,
     new: &NewClaim,
     claim: &Claim,
@@ -264,7 +273,8 @@ fn remember<S: ShelfMut>(
     keep::new_claim(step.shelf, claim)
 }
 
-fn claim_of(new: &NewClaim, now: Timestamp) -> Claim {
+/// The claim as it comes in.
+pub(super) fn claim_of(new: &NewClaim, now: Timestamp) -> Claim {
     Claim {
         id: new.id,
         worker: new.worker.clone(),

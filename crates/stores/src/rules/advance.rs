@@ -73,7 +73,14 @@ fn end<S: ShelfMut>(
 ) -> Result<(), StoreError> {
     match decision {
         // Nothing is wrong with claims that waited for an account in trouble: no letter for them.
-        Decision::Lapse { trouble: Some(code), .. } => bury::lapse(step, solve, claims, code),
+        Decision::Lapse { trouble: Some(code), .. } => {
+            bury::lapse(step, solve, claims, code)?;
+            for id in claims {
+                let claim = keep::named_claim(step.shelf, *id)?;
+                bury::put_back(step, &claim, code)?;
+            }
+            Ok(())
+        }
         Decision::Lapse { trouble: None, .. } => {
             let code = Code::from(own::DEADLINE);
             bury::lapse(step, solve, claims, &code)?;

@@ -2,6 +2,7 @@
 //! one letter per solve, and none when nobody waited.
 
 use domain::{
+    challenge::Sharing,
     claim::{Claim, ClaimState},
     dead_letter::{Closed, Closing, DeadLetter},
     id::{ClaimId, SolveId},
@@ -9,7 +10,7 @@ use domain::{
     money::Money,
     ports::StoreError,
     retry::Code,
-    solve::{Origin, Solve},
+    solve::Solve,
 };
 
 use crate::{
@@ -56,6 +57,23 @@ pub(super) fn lapse<S: ShelfMut>(
     Ok(())
 }
 
+/// Opens the letter again that the claim was to bring back: it lapsed through no fault of its own, and has none itself.
+pub(super) fn put_back<S: ShelfMut>(
+    step: &mut Step<'_, S>,
+    claim: &Claim,
+    trouble: &Code,
+) -> Result<(), StoreError> {
+    let Some(id) = claim.revives else { return Ok(()) };
+    let Some(mut letter) = step.shelf.get::<DeadLetters>(&id)? else { return Ok(()) };
+    match letter.closed.take() {
+        Some(Closed { how: Closing::Revived, .. }) => {
+            step.tell(&letter, Event::DeadLetterReopened { code: trouble.clone() });
+            step.shelf.put::<DeadLetters>(id, letter)
+        }
+        Some(Closed { how: Closing::LateAnswer, .. }) | None => Ok(()),
+    }
+}
+
 /// Ends a waiting claim without a token.
 pub(super) fn end<S: ShelfMut>(
     step: &mut Step<'_, S>,
@@ -86,14 +104,14 @@ pub(super) fn write_letter<S: ShelfMut>(
     claims: &[ClaimId],
     code: &Code,
 ) -> Result<(), StoreError> {
-    if let Some(mut letter) = step.shelf.get::<DeadLetters>(&solve.id)? {
-        letter.claims.extend_from_slice(claims);
-        reopen(&mut letter);
-        learn(&mut letter, solve);
-        return step.shelf.put::<DeadLetters>(solve.id, letter);
+    if let Some(letter) = step.shelf.get::<DeadLetters>(&solve.id)? {
+        return die_again(step, letter, solve, claims, code);
     }
     let witness = keep::named_claim(step.shelf, witness)?;
-    let before = earlier(step, solve)?;
+    let before = match &witness.revives {
+        Some(earlier) => step.shelf.get::<DeadLetters>(earlier)?,
+        None => None,
+    };
     let letter = DeadLetter {
         generation: before.as_ref().map_or(1, |before| before.generation + 1),
         revives: before.as_ref().map(|before| before.id),
@@ -115,6 +133,31 @@ pub(super) fn write_letter<S: ShelfMut>(
     step.tell(solve, Event::DeadLettered { code: code.clone() });
     step.shelf.put::<Died>((step.now, solve.id), ())?;
     step.shelf.put::<DeadLetters>(solve.id, letter)
+}
+
+/// More claims wanted the solve after it had its letter, in vain.
+fn die_again<S: ShelfMut>(
+    step: &mut Step<'_, S>,
+    mut letter: DeadLetter,
+    solve: &Solve,
+    claims: &[ClaimId],
+    code: &Code,
+) -> Result<(), StoreError> {
+    step.shelf.take::<Died>(&(letter.died_at, letter.id))?;
+    step.shelf.put::<Died>((step.now, letter.id), ())?;
+    letter.died_at = step.now;
+    letter.code = code.clone();
+    match solve.sharing() {
+        // It has one claim at a time, which stands for those before it.
+        Sharing::Exclusive => letter.claims = claims.to_vec(),
+        Sharing::Bound | Sharing::Shared => letter.claims.extend_from_slice(claims),
+    }
+    learn(&mut letter, solve);
+    if letter.closed.take().is_some() {
+        letter.generation += 1;
+        step.tell(&letter, Event::DeadLetterReopened { code: code.clone() });
+    }
+    step.shelf.put::<DeadLetters>(letter.id, letter)
 }
 
 /// A solve whose claims lapsed earlier has its letter already; what happened since belongs into it.
@@ -147,24 +190,6 @@ pub(super) fn close_letter<S: ShelfMut>(
     about.solve = Some(id);
     step.tell(about, Event::DeadLetterClosed);
     step.shelf.put::<DeadLetters>(id, letter)
-}
-
-/// The letter this solve was to bring back.
-fn earlier<S: ShelfMut>(
-    step: &Step<'_, S>,
-    solve: &Solve,
-) -> Result<Option<DeadLetter>, StoreError> {
-    match solve.origin {
-        Origin::Revived { letter, .. } => step.shelf.get::<DeadLetters>(&letter),
-        Origin::Claim(_) | Origin::Orphan(_) | Origin::Refill => Ok(None),
-    }
-}
-
-/// A letter whose own solve was waited for once more, in vain.
-fn reopen(letter: &mut DeadLetter) {
-    if letter.closed.take().is_some() {
-        letter.generation += 1;
-    }
 }
 
 fn learn(letter: &mut DeadLetter, solve: &Solve) {

@@ -20,7 +20,7 @@ use crate::{
     },
 };
 
-use super::{garbage::CHALLENGE_KEPT, missing, outbox};
+use super::{garbage::CHALLENGE_KEPT, hurry::is_for_nobody, missing, outbox};
 
 // === claims ===
 
@@ -43,7 +43,7 @@ pub(super) fn claim<S: ShelfMut>(
     before: &Claim,
     after: &Claim,
 ) -> Result<(), StoreError> {
-    if before.state == ClaimState::Waiting {
+    if is_waited_for(before) {
         shelf.take::<Waiting>(&(before.fingerprint, before.opened_at, before.id))?;
     }
     if let Some(at) = watch_at(before) {
@@ -57,13 +57,18 @@ pub(super) fn claim<S: ShelfMut>(
 }
 
 fn index_claim<S: ShelfMut>(shelf: &mut S, claim: &Claim) -> Result<(), StoreError> {
-    if claim.state == ClaimState::Waiting {
+    if is_waited_for(claim) {
         shelf.put::<Waiting>((claim.fingerprint, claim.opened_at, claim.id), ())?;
     }
     match watch_at(claim) {
         Some(at) => shelf.put::<Watched>((at, claim.id), ()),
         None => Ok(()),
     }
+}
+
+/// Whether somebody would be glad of a token that another gave back.
+fn is_waited_for(claim: &Claim) -> bool {
+    claim.state == ClaimState::Waiting && !is_for_nobody(claim)
 }
 
 /// When the sweep has to look at the claim: at its deadline, or when a token it alone has and never fetched dies.

@@ -6,14 +6,15 @@
 //! - [`revive`], [`purge`]: what people do with dead letters; [`callbacks`]: the outbox
 //! - [`refill`], [`set_pool`], [`expect`]: standing orders; `margin`: what reports teach; [`memos`]: what the engine learned
 //! - [`sweep`]: what time does; [`note`]: entries without a state change
-//! - `place`: who gets a token; `bury`: what becomes of a failed solve; `keep`: records and their indexes;
-//!   `step`: the ledger
+//! - `place`: who gets a token; `bury`: what becomes of a failed solve; `hurry`: what becomes of revived work when a live
+//!   claim wants it; `keep`: records and their indexes; `step`: the ledger
 
 mod admit;
 mod advance;
 mod bury;
 mod deliver;
 mod garbage;
+mod hurry;
 mod keep;
 mod lease;
 mod margin;

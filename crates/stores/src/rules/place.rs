@@ -23,6 +23,7 @@ use crate::{
 };
 
 use super::{
+    hurry::{self, is_for_nobody},
     keep, pools,
     step::{About, Step},
 };
@@ -53,7 +54,7 @@ pub(super) fn harvest<S: ShelfMut>(
     match solve.sharing() {
         Sharing::Exclusive => {
             let heir = match first {
-                Some(id) => waiting_claim(step, id)?,
+                Some(id) => heir(step, id, &effort)?,
                 None => None,
             };
             place(step, solve.fingerprint, stocked, heir, &effort)
@@ -180,12 +181,21 @@ pub(super) fn waste<S: ShelfMut>(step: &mut Step<'_, S>, about: impl Into<About>
     step.tell(about, Event::Wasted { task: token.task.clone() });
 }
 
-fn waiting_claim<S: ShelfMut>(
-    step: &Step<'_, S>,
+/// The claim it was solved for, if it still waits. One that waits for nobody has done its work and leaves the token.
+fn heir<S: ShelfMut>(
+    step: &mut Step<'_, S>,
     id: ClaimId,
+    effort: &Effort,
 ) -> Result<Option<Claim>, StoreError> {
     let claim = keep::named_claim(step.shelf, id)?;
-    Ok((claim.state == ClaimState::Waiting).then_some(claim))
+    if claim.state != ClaimState::Waiting {
+        return Ok(None);
+    }
+    if is_for_nobody(&claim) {
+        hurry::pass_on(step, &claim, effort)?;
+        return Ok(None);
+    }
+    Ok(Some(claim))
 }
 
 fn oldest_waiting<S: ShelfMut>(

@@ -2,16 +2,18 @@
 //! the same key, the same rules of uniqueness, so ten equal letters make one attempt. What is still being harvested is
 //! waited for rather than paid again.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use domain::{
     challenge::Challenge,
-    claim::{Admission, Claim, ClaimState, KeyRule, NewClaim},
+    claim::{Admission, Allowance, Claim, ClaimState, KeyRule, NewClaim},
     dead_letter::{Closed, Closing, DeadLetter},
     fingerprint::KeyHash,
     id::{ClaimId, SolveId, WorkerName},
     ledger::Event,
+    money::Money,
     ports::{Revival, Revive, StoreError},
+    retry::{Code, own},
     solve::Solve,
     time::Timestamp,
 };
@@ -22,7 +24,9 @@ use crate::{
 };
 
 use super::{
-    admit::{decide_new, join},
+    admit::{claim_of, decide_new, join, key_of, remember},
+    hurry::is_for_nobody,
+    pools,
     step::Step,
 };
 
@@ -47,14 +51,7 @@ pub(crate) fn revive<S: ShelfMut>(
         return Ok(Revival::Back(Admission::NameTaken));
     }
     let mut step = Step::new(shelf, now);
-    let mut first = None;
-    for (old, fresh) in grave.letter.claims.iter().zip(&ask.claims) {
-        let Some(old) = step.shelf.get::<Claims>(old)? else { continue };
-        let new = next_generation(&step, ask, &grave, (&old, *fresh))?;
-        let admission = come_back(&mut step, &grave, &new)?;
-        first = first.or(Some(admission));
-    }
-    let Some(first) = first else { return Ok(Revival::Unknown) };
+    let Some(first) = all_come_back(&mut step, ask, &grave)? else { return Ok(Revival::Disowned) };
     if let Some(claim) = came_back_as(&first) {
         grave.letter.closed = Some(Closed { at: now, how: Closing::Revived, claim: Some(claim) });
         step.tell(&grave.letter, Event::Revived { by: ask.by.clone(), claim });
@@ -96,6 +93,33 @@ fn is_name_taken<S: ShelfMut>(shelf: &S, ask: &Revive) -> Result<bool, StoreErro
     Ok(taken)
 }
 
+/// Brings back the claims whose workers are there. The result is what became of the first that came back, else of the
+/// first at all.
+fn all_come_back<S: ShelfMut>(
+    step: &mut Step<'_, S>,
+    ask: &Revive,
+    grave: &Grave,
+) -> Result<Option<Admission>, StoreError> {
+    let (mut back, mut refused) = (None, None);
+    let mut left: Vec<_> = grave.letter.claims.iter().zip(&ask.claims).collect();
+    // Twice: a claim whose worker may open nothing today can wait for what another's has opened.
+    for _ in 0..2 {
+        for (old, fresh) in std::mem::take(&mut left) {
+            let Some(claim) = step.shelf.get::<Claims>(old)? else { continue };
+            let Some(allowance) = ask.allowances.get(&claim.worker) else { continue };
+            let new = next_generation(step, (ask, *allowance), grave, (&claim, *fresh))?;
+            let admission = come_back(step, grave, &new)?;
+            if came_back_as(&admission).is_some() {
+                back.get_or_insert(admission);
+            } else {
+                refused.get_or_insert(admission);
+                left.push((old, fresh));
+            }
+        }
+    }
+    Ok(back.or(refused))
+}
+
 fn came_back_as(admission: &Admission) -> Option<ClaimId> {
     match admission {
         Admission::Replayed(claim)
@@ -114,7 +138,9 @@ fn come_back<S: ShelfMut>(
     grave: &Grave,
     new: &NewClaim,
 ) -> Result<Admission, StoreError> {
-    if let Some(claim) = holder_of_key(step, &new.key)?.filter(|claim| is_good(claim, step.now)) {
+    let idle = claim_of(new, step.now);
+    let idle = is_for_nobody(&idle).then_some(idle);
+    if let Some(claim) = one_like_it(step, new, idle.is_some())? {
         return Ok(Admission::Replayed(claim));
     }
     if !grave.solve.stage.is_final() {
@@ -122,7 +148,43 @@ fn come_back<S: ShelfMut>(
         let solve = super::keep::named_solve(step.shelf, grave.solve.id)?;
         return Ok(Admission::Joined(join(step, new, &solve)?));
     }
-    decide_new(step, new)
+    match idle {
+        Some(idle) if !pools::usable(step.shelf, new.fingerprint, step.now)?.is_empty() => {
+            Ok(Admission::Stocked(leave_in_stock(step, new, idle)?))
+        }
+        Some(_) | None => decide_new(step, new),
+    }
+}
+
+/// There is a token for whoever comes: one more would be for nobody.
+fn leave_in_stock<S: ShelfMut>(
+    step: &mut Step<'_, S>,
+    new: &NewClaim,
+    mut claim: Claim,
+) -> Result<Claim, StoreError> {
+    (claim.state, claim.ended_at) = (ClaimState::Withdrawn, Some(step.now));
+    (claim.code, claim.cost) = (Some(Code::from(own::PASSED_ON)), Some(Money::ZERO));
+    let ended = Event::Ended { state: claim.state, code: claim.code.clone() };
+    step.tell(&claim, ended);
+    remember(step, new, &claim)?;
+    Ok(claim)
+}
+
+/// The claim that makes bringing this one back needless: under its key, or, when nobody waits for it, a live one.
+fn one_like_it<S: ShelfMut>(
+    step: &Step<'_, S>,
+    new: &NewClaim,
+    is_idle: bool,
+) -> Result<Option<Claim>, StoreError> {
+    let live = KeyHash::derived(&new.worker, &new.fingerprint);
+    let keys = key_of(new).into_iter().chain(is_idle.then_some(live));
+    for key in keys {
+        let holder = holder_of_key(step, &key)?;
+        if let Some(claim) = holder.filter(|claim| is_good(claim, step.now)) {
+            return Ok(Some(claim));
+        }
+    }
+    Ok(None)
 }
 
 /// Whether a claim under the same key makes bringing another one back needless.
@@ -136,27 +198,27 @@ fn is_good(claim: &Claim, now: Timestamp) -> bool {
 
 fn holder_of_key<S: ShelfMut>(
     step: &Step<'_, S>,
-    key: &KeyRule,
+    key: &KeyHash,
 ) -> Result<Option<Claim>, StoreError> {
-    let (KeyRule::Named(hash) | KeyRule::Derived { hash, .. }) = key else { return Ok(None) };
-    match step.shelf.get::<Keys>(&KeyBytes::from(hash))? {
+    match step.shelf.get::<Keys>(&KeyBytes::from(key))? {
         Some(row) => step.shelf.get::<Claims>(&row.claim),
         None => Ok(None),
     }
 }
 
-/// The claim once more. It takes over its own key; one that had none, or lost it, is known by its challenge, so that
-/// equal letters come back as one.
+/// The claim once more. It takes over its own key; one that had none, or lost it, is known to other letters by its
+/// challenge, so that equal ones come back as one.
 fn next_generation<S: ShelfMut>(
     step: &Step<'_, S>,
-    ask: &Revive,
+    (ask, allowance): (&Revive, Allowance),
     grave: &Grave,
     (old, fresh): (&Claim, ClaimId),
 ) -> Result<NewClaim, StoreError> {
     let derived = KeyHash::derived(&old.worker, &old.fingerprint);
-    let key = match old.key.filter(|key| *key != derived) {
+    let hash = KeyHash::revived(&old.worker, &old.fingerprint);
+    let key = match old.key.filter(|key| ![derived, hash].contains(key)) {
         Some(key) if is_still_its_own(step, &key, old)? => KeyRule::Named(key),
-        Some(_) | None => KeyRule::Derived { hash: derived, window: ask.window },
+        Some(_) | None => KeyRule::Derived { hash, window: Duration::ZERO },
     };
     Ok(NewClaim {
         id: fresh,
@@ -170,7 +232,7 @@ fn next_generation<S: ShelfMut>(
         key,
         deadline: ask.deadline,
         price: ask.price,
-        allowance: ask.allowance,
+        allowance,
         policy: ask.policy,
         collect: false,
         callback_url: old.callback_url.clone(),

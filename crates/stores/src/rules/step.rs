@@ -196,6 +196,7 @@ fn counted(event: &Event) -> Counts {
         | Event::Delivered { .. }
         | Event::DeadLettered { .. }
         | Event::DeadLetterClosed
+        | Event::DeadLetterReopened { .. }
         | Event::Reported { .. }
         | Event::Revived { .. }
         | Event::Purged { .. }

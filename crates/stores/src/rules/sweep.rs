@@ -83,6 +83,9 @@ fn lapse_waiting<S: ShelfMut>(
     let trouble = trouble.filter(|_| solve.stage == Stage::Queued);
     let code = trouble.cloned().unwrap_or(deadline);
     bury::end(step, before, ClaimState::Lapsed, Some(code.clone()), &Effort::so_far(&solve))?;
+    if trouble.is_some() {
+        bury::put_back(step, before, &code)?;
+    }
     match place::leave(step, before.id, id, code.as_str())? {
         Some(solve) if solve.stage != Stage::Ready && trouble.is_none() => {
             bury::write_letter(step, &solve, before.id, &[before.id], &code)
