@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize, Serializer};
+use url::Url;
 
 use crate::{
     challenge::Kind,
@@ -112,6 +113,12 @@ impl Callback {
         format!("msg_{}_{}", self.claim, self.state.name())
     }
 
+    /// Who is told: scheme, host and port of the address. What is behind them fails together.
+    pub fn receiver(&self) -> String {
+        let text = self.url.expose();
+        Url::parse(text).map_or_else(|_| text.to_owned(), |url| url.origin().ascii_serialization())
+    }
+
     /// Whether it is given up rather than tried once more.
     pub fn is_over(&self, now: Timestamp) -> bool {
         self.since.plus(KEPT) <= now
@@ -185,6 +192,16 @@ mod tests {
         for (wait, most) in waits.iter().zip(most) {
             assert!(*wait <= most && *wait >= most * 0.9, "{waits:?}");
         }
+    }
+
+    #[test]
+    fn a_receiver_is_the_same_in_every_notation_and_on_every_path() {
+        let receiver = |url| Callback { url: Secret::new(url), ..callback() }.receiver();
+        for same in ["https://HOOKS.example.com:443/a?b=c", "https://hooks.example.com"] {
+            assert_eq!(receiver(same), "https://hooks.example.com");
+        }
+        assert_eq!(receiver("http://hooks.example.com:8080/"), "http://hooks.example.com:8080");
+        assert_eq!(receiver("no address"), "no address");
     }
 
     #[test]

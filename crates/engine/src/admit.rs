@@ -126,6 +126,7 @@ impl Engine {
             Ok(ground) => ground,
             Err(refusal) => return Err(inner.refuse(&ask, refusal).await),
         };
+        // Before its key is recognised: only what is known to be bad is refused, so that no replay fails on a resolver.
         if let Some(url) = &ask.callback_url {
             inner.ports.courier.check(url.expose()).await?;
         }

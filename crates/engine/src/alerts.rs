@@ -12,7 +12,7 @@ use domain::{
     time::Timestamp,
 };
 
-use crate::Inner;
+use crate::{EngineConfig, Inner};
 
 /// Whom to tell, and about what.
 #[derive(Clone, Debug)]
@@ -23,7 +23,7 @@ pub struct Alerts {
     pub dead_letters: u64,
     /// The same trouble is told again after this.
     pub cooldown: Duration,
-    /// Budgets to watch.
+    /// Budgets to watch, until [`Engine::set_allowances`](crate::Engine::set_allowances) names others.
     pub allowances: BTreeMap<WorkerName, Allowance>,
 }
 
@@ -46,12 +46,22 @@ const AGAIN: Duration = Duration::from_secs(30);
 /// Parts of a budget that are told, in percent.
 const PARTS: [u64; 2] = [100, 80];
 
-/// When what was told last.
-type TellAgain = BTreeMap<(&'static str, Option<String>), Timestamp>;
+/// Which trouble: its sort, and what it is about.
+type Trouble = (&'static str, Option<String>);
+
+/// Troubles that were seen and are not to be told anew yet.
+type Troubles = BTreeMap<Trouble, Seen>;
+
+/// A trouble since it was first seen. Until it is told it keeps its notice and with it its id, so that a receiver that
+/// took it and could not say so recognises it.
+struct Seen {
+    untold: Option<Parcel>,
+    next: Timestamp,
+}
 
 /// Runs until the driver is done.
 pub(crate) async fn run(inner: Arc<Inner>, alerts: Alerts) {
-    let mut again = TellAgain::new();
+    let mut troubles = Troubles::new();
     let mut look = 0;
     while inner.pause(LOOK_EVERY).await {
         let mut alarms = breakers(&inner);
@@ -62,37 +72,67 @@ pub(crate) async fn run(inner: Arc<Inner>, alerts: Alerts) {
             }
         }
         look = (look + 1) % READ_EVERY;
-        again.retain(|_, at| *at > inner.now());
+        let now = inner.now();
+        troubles.retain(|_, seen| seen.untold.is_some() || seen.next > now);
         for alarm in alarms {
-            tell(&inner, &alerts, &mut again, alarm).await;
+            let trouble = (alarm.what, alarm.about.clone());
+            troubles.entry(trouble).or_insert_with(|| Seen::new(alarm, &alerts, now));
+        }
+        tell(&inner, &alerts, &mut troubles).await;
+    }
+}
+
+/// The budgets to watch from the start on.
+pub(crate) fn allowances(config: &EngineConfig) -> BTreeMap<WorkerName, Allowance> {
+    config.alerts.as_ref().map(|alerts| alerts.allowances.clone()).unwrap_or_default()
+}
+
+async fn tell(inner: &Inner, alerts: &Alerts, troubles: &mut Troubles) {
+    for ((what, _), seen) in troubles {
+        let Some(parcel) = seen.untold.as_ref().filter(|_| seen.next <= inner.now()) else {
+            continue;
+        };
+        match inner.ports.courier.tell(parcel).await {
+            Ok(()) => *seen = Seen { untold: None, next: inner.now().plus(alerts.cooldown) },
+            Err(why) => {
+                tracing::warn!(alert = what, %why, "an alert was not taken");
+                seen.next = inner.now().plus(AGAIN);
+                // It is one receiver for all: the next look goes on with the others.
+                return;
+            }
         }
     }
 }
 
-async fn tell(inner: &Inner, alerts: &Alerts, again: &mut TellAgain, alarm: Alarm) {
-    let key = (alarm.what, alarm.about.clone());
-    if again.contains_key(&key) {
-        return;
-    }
-    let now = inner.now();
-    let Alarm { what, about, message, value, threshold } = alarm;
-    let parcel = Parcel {
-        id: format!("alert_{what}_{}", now.millis()),
-        url: alerts.url.expose().to_owned(),
-        notice: Notice {
+// === impl Seen ===
+
+impl Seen {
+    fn new(alarm: Alarm, alerts: &Alerts, now: Timestamp) -> Self {
+        let id = alarm.message_id(now);
+        let Alarm { what, about, message, value, threshold } = alarm;
+        let notice = Notice {
             what: format!("alert.{what}"),
             timestamp: now,
             data: Told::Alert { about, message, value, threshold },
-        },
-    };
-    let wait = match inner.ports.courier.tell(&parcel).await {
-        Ok(()) => alerts.cooldown,
-        Err(why) => {
-            tracing::warn!(alert = what, %why, "an alert was not taken");
-            AGAIN
-        }
-    };
-    again.insert(key, now.plus(wait));
+        };
+        let url = alerts.url.expose().to_owned();
+        Self { untold: Some(Parcel { id, url, notice }), next: now }
+    }
+}
+
+// === impl Alarm ===
+
+impl Alarm {
+    /// Which trouble it is, and since when. What it is about goes into a header: other characters than those of names and
+    /// codes are written as their numbers.
+    fn message_id(&self, seen: Timestamp) -> String {
+        let plain = |c: char| match c {
+            'A'..='Z' | 'a'..='z' | '0'..='9' | '_' | '-' => c.to_string(),
+            other => format!("%{:x};", u32::from(other)),
+        };
+        let about = self.about.iter().flat_map(|about| about.chars().map(plain));
+        format!("alert_{}_{}_{}", self.what, about.collect::<String>(), seen.millis())
+    }
 }
 
 fn breakers(inner: &Inner) -> Vec<Alarm> {
@@ -109,7 +149,8 @@ async fn records(inner: &Inner, alerts: &Alerts) -> Result<Vec<Alarm>, StoreErro
     let mut alarms = Vec::new();
     alarms.extend(dead_letters(inner, alerts.dead_letters).await?);
     let spending = inner.ports.records.spending(inner.now().day()).await?;
-    for (worker, allowance) in &alerts.allowances {
+    let allowances = inner.allowances.read().expect("no holder of this lock can panic").clone();
+    for (worker, allowance) in &allowances {
         let spent = spending.workers.iter().find(|(name, _)| name == worker);
         alarms.extend(spent.and_then(|(_, spent)| budget(worker, allowance, *spent)));
     }
@@ -168,6 +209,20 @@ fn percent(used: u64, most: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn alarm(about: Option<&str>) -> Alarm {
+        let about = about.map(ToOwned::to_owned);
+        Alarm { what: "account", about, message: String::new(), value: None, threshold: None }
+    }
+
+    #[test]
+    fn troubles_of_one_sort_and_moment_have_ids_of_their_own_that_fit_into_a_header() {
+        let at = Timestamp::from_millis(7);
+        let id = |about| alarm(about).message_id(at);
+        assert_eq!(id(None), "alert_account__7");
+        assert_eq!(id(Some("ERROR_ZERO_BALANCE")), "alert_account_ERROR_ZERO_BALANCE_7");
+        assert_eq!(id(Some("HTTP 429: é")), "alert_account_HTTP%20;429%3a;%20;%e9;_7");
+    }
 
     #[test]
     fn a_budget_is_told_at_eighty_and_at_a_hundred_percent() {

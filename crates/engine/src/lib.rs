@@ -48,6 +48,7 @@ use std::{
 };
 
 use domain::{
+    claim::Allowance,
     fingerprint::Fingerprint,
     id::{HolderId, SolveId, WorkerName},
     ports::{Chance, Clock, Courier, Doorbell, Provider, Records, Store, StoreError},
@@ -120,6 +121,8 @@ struct Inner {
     together: together::Together,
     /// Shares of the slots can change while running.
     priorities: RwLock<BTreeMap<WorkerName, u32>>,
+    /// Budgets that alerts watch can change while running.
+    allowances: RwLock<BTreeMap<WorkerName, Allowance>>,
     /// Challenges that have a pool, as far as this process knows.
     pooled: RwLock<BTreeSet<Fingerprint>>,
     /// A claim for a pool came in.
@@ -156,6 +159,7 @@ impl Engine {
             nudges: Mutex::default(),
             together: together::Together::default(),
             priorities: RwLock::new(config.priorities.clone()),
+            allowances: RwLock::new(alerts::allowances(&config)),
             pooled: RwLock::default(),
             pool_hint: tokio::sync::Notify::new(),
             empty_in_a_row: AtomicU32::new(0),
@@ -222,6 +226,11 @@ impl Engine {
     /// Puts other shares of the slots in force; what waits already keeps its place.
     pub fn set_priorities(&self, priorities: BTreeMap<WorkerName, u32>) {
         *self.0.priorities.write().expect("no holder of this lock can panic") = priorities;
+    }
+
+    /// Lets alerts watch other budgets; claims bring their own.
+    pub fn set_allowances(&self, allowances: BTreeMap<WorkerName, Allowance>) {
+        *self.0.allowances.write().expect("no holder of this lock can panic") = allowances;
     }
 
     /// Stops admitting and submitting, lets paid tasks finish for up to the configured grace, then gives up the

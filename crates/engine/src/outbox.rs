@@ -1,5 +1,12 @@
 //! Tells the ends of claims to their workers' own addresses: at least once, signed, again and again for a day. What is
-//! under way when the process dies is tried again by the next.
+//! under way or waits in memory when the process dies is tried again by the next.
+//!
+//! The store hands callbacks out in the order they are due, whoever they are for, and puts each off to its next try. So
+//! that one dead receiver does not stand before all others, everything due is taken at once and waits here in the line of
+//! its own receiver. Ten thousand callbacks that nobody takes hold up the others for two seconds: as long as taking them
+//! out of the store's order lasts.
+
+mod receivers;
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -13,39 +20,52 @@ use domain::{
 };
 use futures_util::{StreamExt as _, stream::FuturesUnordered};
 
+use self::receivers::{End, Receivers};
 use crate::Inner;
 
-/// So many are told at once: slow receivers hold up nobody but each other.
-const MOST: usize = 32;
+/// So many are taken from the store in one step.
+const LOT: usize = 500;
+/// So many within one [`EVERY`]: each costs the store a write.
+const MOST_TAKEN: usize = 10 * LOT;
 /// Without a hint, the outbox is looked into this often.
 const EVERY: Duration = Duration::from_secs(1);
 
 /// Runs until the driver is done.
 pub(crate) async fn run(inner: Arc<Inner>) {
+    let mut receivers = Receivers::default();
     let mut telling = FuturesUnordered::new();
-    let mut look = true;
+    let (mut look, mut taken, mut began) = (true, 0, inner.now());
     loop {
-        let room = MOST - telling.len();
-        if look && room > 0 {
-            let due = take(&inner, room).await;
-            // A full lot says that there may be more.
-            look = due.len() == room;
-            telling.extend(due.into_iter().map(|callback| tell(&inner, callback)));
-            if look && telling.len() < MOST {
-                continue;
-            }
+        let now = inner.now();
+        if now.since(began) >= EVERY {
+            (look, taken, began) = (true, 0, now);
+            receivers.forget(now.plus(EVERY));
         }
+        if look && taken < MOST_TAKEN {
+            let due = take(&inner, LOT).await;
+            // A full lot says that there may be more.
+            look = due.len() == LOT;
+            taken += due.len();
+            keep(&mut receivers, due);
+        }
+        while let Some((receiver, callback)) = receivers.next() {
+            telling.push(tell(&inner, receiver, callback));
+        }
+        let wait = if look && taken < MOST_TAKEN { Duration::ZERO } else { EVERY };
         tokio::select! {
             biased;
-            Some(()) = telling.next(), if !telling.is_empty() => {}
+            Some((receiver, end)) = telling.next() => receivers.ended(&receiver, end),
             () = inner.outbox.notified() => look = true,
-            more = inner.pause(EVERY) => {
-                if !more {
-                    return;
-                }
-                look = true;
-            }
+            more = inner.pause(began.plus(wait).since(inner.now())) => if !more { return },
         }
+    }
+}
+
+fn keep(receivers: &mut Receivers, due: Vec<Callback>) {
+    let put_off =
+        due.into_iter().map(|callback| receivers.put(callback)).filter(|kept| !kept).count();
+    if put_off > 0 {
+        tracing::warn!(put_off, "more callbacks wait than are kept; these come at their next try");
     }
 }
 
@@ -66,14 +86,19 @@ async fn take(inner: &Inner, limit: usize) -> Vec<Callback> {
     }
 }
 
-async fn tell(inner: &Inner, callback: Callback) {
-    let claim = match find(inner, &callback).await {
+async fn tell(inner: &Inner, receiver: String, callback: Callback) -> (String, End) {
+    let end = tell_once(inner, &callback).await;
+    (receiver, end)
+}
+
+async fn tell_once(inner: &Inner, callback: &Callback) -> End {
+    let claim = match find(inner, callback).await {
         Ok(Some(claim)) if claim.state == callback.state => claim,
         // Another end took its place, and is told instead.
-        Ok(Some(_) | None) => return,
+        Ok(Some(_) | None) => return End::Nothing,
         Err(error) => {
             tracing::error!(claim = %callback.claim, %error, "a callback could not be made");
-            return;
+            return End::Nothing;
         }
     };
     let parcel = Parcel {
@@ -84,11 +109,12 @@ async fn tell(inner: &Inner, callback: Callback) {
     if let Err(why) = inner.ports.courier.tell(&parcel).await {
         let tries = callback.tries;
         tracing::warn!(claim = %callback.claim, tries, %why, next = %callback.due, "a callback was not taken");
-        return;
+        return End::NotTaken;
     }
-    if let Err(error) = inner.ports.store.called_back(&callback, inner.now()).await {
+    if let Err(error) = inner.ports.store.called_back(callback, inner.now()).await {
         tracing::error!(claim = %callback.claim, %error, "a callback was taken and will be told again");
     }
+    End::Taken
 }
 
 /// The claim, with its token counted as handed out.

@@ -38,6 +38,9 @@ use self::{
 /// So many of a name's addresses are tried at most; all of them are checked.
 const TRIED: usize = 4;
 
+/// Whoever gives us an address waits for its check no longer.
+const PATIENCE: Duration = Duration::from_secs(1);
+
 /// The longest text about a failure.
 const LONGEST_WHY: usize = 200;
 
@@ -57,7 +60,7 @@ pub struct Hooks {
 impl Hooks {
     /// Checks the configuration; connects to nobody yet.
     pub fn new(config: HooksConfig, clock: Arc<dyn Clock>) -> Result<Self, BadHooks> {
-        Self::with_resolver(config, clock, Arc::new(System))
+        Self::with_resolver(config, clock, Arc::new(System::new()))
     }
 
     fn with_resolver(
@@ -81,13 +84,13 @@ impl Hooks {
         Place::parse(url, &self.trusted)
     }
 
-    /// The addresses behind a place, resolved once. One that is not public spoils them all: which of them a connection
-    /// would go to is the name's owner's choice, not ours.
+    /// The addresses behind a place; none when its name does not resolve now. One that is not public spoils them all:
+    /// which of them a connection would go to is the name's owner's choice, not ours.
     async fn addresses(&self, place: &Place) -> Result<Vec<SocketAddr>, AddressRefused> {
         let addresses = match place.host() {
             Host::Ipv4(ip) => vec![(*ip, place.port()).into()],
             Host::Ipv6(ip) => vec![(*ip, place.port()).into()],
-            Host::Domain(name) => self.resolve(name, place.port()).await?,
+            Host::Domain(name) => self.resolver.resolve(name, place.port()).await,
         };
         if !place.is_trusted() {
             let bad = addresses.iter().find_map(|address| public::why_not(address.ip()));
@@ -98,17 +101,12 @@ impl Hooks {
         Ok(addresses)
     }
 
-    async fn resolve(&self, name: &str, port: u16) -> Result<Vec<SocketAddr>, AddressRefused> {
-        let resolved = self.resolver.resolve(name, port).await.unwrap_or_default();
-        if resolved.is_empty() {
-            return Err(place::refused("its host has no address now; check the name"));
-        }
-        Ok(resolved)
-    }
-
     /// Opens a line to an address that was just checked; the name is not resolved again.
     async fn open(&self, place: &Place) -> Result<Line, NotTold> {
         let mut addresses = self.addresses(place).await.map_err(|refused| NotTold(refused.0))?;
+        if addresses.is_empty() {
+            return Err(NotTold("the host of the address has no address now".to_owned()));
+        }
         addresses.truncate(TRIED);
         let tls = place.is_tls().then(|| Tls { connector: self.tls.clone(), name: place.name() });
         let stream =
@@ -143,10 +141,10 @@ impl Courier for Hooks {
         if place.is_trusted() {
             return Ok(());
         }
-        let checked = timeout(self.timeout, self.addresses(&place)).await;
-        checked
-            .map_err(|_| place::refused("its host was not resolved in time; try again"))?
-            .map(drop)
+        // A name that does not resolve now is known to be neither good nor bad; it is checked again when it is told.
+        timeout(self.timeout.min(PATIENCE), self.addresses(&place))
+            .await
+            .map_or(Ok(()), |found| found.map(drop))
     }
 
     async fn tell(&self, parcel: &Parcel) -> Result<(), NotTold> {

@@ -9,7 +9,8 @@ use crate::callback::Notice;
 /// Tells notices to addresses. Signs them, and refuses addresses that are not to be told anything.
 #[async_trait]
 pub trait Courier: fmt::Debug + Send + Sync + 'static {
-    /// Whether the address may be told anything: its form, and what its name resolves to now.
+    /// Whether the address may be told anything: its form, and what its name resolves to. A name that does not resolve
+    /// now is no reason to refuse: telling checks again.
     async fn check(&self, url: &str) -> Result<(), AddressRefused>;
 
     /// Tells once. The address is checked again: what a name resolves to changes.
