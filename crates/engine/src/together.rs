@@ -36,6 +36,9 @@ struct Known {
 /// A provider that did not know how is tried again after this.
 const REMEMBERED: Duration = Duration::from_secs(24 * 3600);
 const MOST_ALONE: usize = 256;
+/// Parameters whose answers have other members beside the token.
+const MORE_THAN_A_TEXT: [&str; 6] =
+    ["data", "pagedata", "cookies", "enterprise", "userAgent", "useragent"];
 const MEMO: &str = "together/refused_until";
 
 impl Together {
@@ -86,7 +89,23 @@ pub(crate) async fn poll_together(inner: Arc<Inner>, lot: Vec<Box<Held>>) -> Vec
             vec![nothing; lot.len()]
         }
     };
+    let polled = whole_answers(&inner, &lot, &tasks, polled).await;
     conclude(&inner, lot, tasks, polled, asked).await
+}
+
+/// An answer that came with others has neither its price nor its other members (a user agent, cookies): where one of them
+/// matters, the task is asked for once more by itself.
+async fn whole_answers(
+    inner: &Inner,
+    lot: &[Box<Held>],
+    tasks: &[TaskId],
+    polled: Vec<Polled>,
+) -> Vec<Polled> {
+    let each = lot.iter().zip(tasks).zip(polled).map(async |((held, task), polled)| {
+        let solved = matches!(polled.poll, Poll::Solved(_));
+        if solved && !held.is_plain() { inner.ports.provider.poll(task).await } else { polled }
+    });
+    join_all(each).await
 }
 
 async fn one_by_one(
@@ -115,6 +134,19 @@ async fn conclude(
     let each = lot.into_iter().zip(tasks).zip(polled);
     join_all(each.map(|((held, task), polled)| poll::conclude(inner, held, (task, polled), asked)))
         .await
+}
+
+impl Held {
+    /// Whether its answer is one text of a known price.
+    fn is_plain(&self) -> bool {
+        let plain = matches!(
+            self.lease.solve.kind,
+            Kind::RecaptchaV2 | Kind::RecaptchaV3 | Kind::Turnstile | Kind::Image
+        );
+        let params = self.lease.challenge.params();
+        let more = MORE_THAN_A_TEXT.iter().any(|name| params.contains_key(*name));
+        plain && !more && self.lease.solve.price.is_some()
+    }
 }
 
 impl Inner {

@@ -1,18 +1,22 @@
 //! What happens to the gateways of a world: crashes, pauses, cuts from the store, jumps of the wall clock.
 
 use std::{
-    collections::BTreeMap,
     sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
 use domain::{
+    claim::Allowance,
     id::WorkerName,
     ports::{DeadLetterFilter, Scope},
 };
 use engine::{Bulk, Which};
 
 use crate::world::World;
+
+fn team(number: usize) -> (WorkerName, Allowance) {
+    (WorkerName::new(format!("team-{number}")).unwrap(), Allowance::default())
+}
 
 impl World {
     pub(crate) async fn nemesis(self: Arc<Self>) {
@@ -47,7 +51,7 @@ impl World {
                 by: WorkerName::new("admin").unwrap(),
                 rate: 100,
                 dry_run: false,
-                allowances: BTreeMap::new(),
+                allowances: (0..3).map(team).collect(),
             };
             // The store may be away, the gateway may die: the operator tries again later.
             tokio::select! {

@@ -225,3 +225,100 @@ fn a_ban_is_waited_out() {
         });
     }
 }
+
+/// A reply that was on its way when the ban came proves nothing about it.
+#[test]
+fn a_ban_is_not_lifted_by_a_reply_to_what_left_before() {
+    story(async |mut stage| {
+        stage.config.deadline = seconds(3600);
+        let engine = stage.gateway(1).await;
+        stage.fault(Call::Submit, Fault::code("ERROR: 1001"), 1);
+        for n in 0..20 {
+            open(&engine, &format!("k{n}")).await;
+        }
+        stage.pass(seconds(5)).await;
+        assert!(engine.account_trouble().is_some());
+        let before = stage.provider.submits.lock().unwrap().len();
+        stage.pass(seconds(590)).await;
+        assert_eq!(stage.provider.submits.lock().unwrap().len(), before, "a ban of ten minutes");
+        stage.pass(seconds(60)).await;
+        assert_eq!((stage.paid(), stage.dead_letters().await), (20, 0));
+    });
+}
+
+/// Paid tasks survive an outage that hits questions too.
+#[test]
+fn an_outage_of_polls_loses_no_paid_task() {
+    story(async |stage| {
+        let engine = stage.gateway(1).await;
+        let mut ids = Vec::new();
+        for n in 0..10 {
+            let ask = engine::Ask {
+                deadline: Some(seconds(1200)),
+                ..crate::stage::ask(&format!("k{n}"))
+            };
+            ids.push(crate::stage::open_with(&engine, ask).await);
+        }
+        stage.pass(seconds(2)).await;
+        assert_eq!(stage.paid(), 10);
+        stage.account.plan(Planned::next(Call::Poll, Fault::Status(502)).at_rate(1.0));
+        stage.pass(seconds(330)).await;
+        stage.account.faults(simulator::FaultPlan::clear);
+        stage.pass(seconds(60)).await;
+        assert_eq!(stage.paid(), 10, "nothing was bought again");
+        // Their tokens are as old as the outage was long; what matters is that they were asked for to the end.
+        let entries = stage.entries().await;
+        let found =
+            entries.iter().filter(|entry| matches!(entry.event, Event::Ready { .. })).count();
+        assert_eq!(found, 10);
+    });
+}
+
+/// A provider that asks for a slower pace means everybody.
+#[test]
+fn too_fast_is_said_to_one_and_heard_by_all() {
+    story(async |stage| {
+        let engine = stage.gateway(1).await;
+        stage.fault(Call::Submit, Fault::code("MAX_USER_TURN"), 1);
+        open(&engine, "first").await;
+        stage.pass(seconds(1)).await;
+        for n in 0..10 {
+            open(&engine, &format!("k{n}")).await;
+        }
+        stage.pass(seconds(8)).await;
+        assert_eq!(stage.provider.submits.lock().unwrap().len(), 1, "ten seconds for all");
+        stage.pass(seconds(30)).await;
+        assert_eq!(stage.paid(), 11);
+    });
+}
+
+/// A lone claim waits for a provider that cannot be reached, rather than die after three tries.
+#[test]
+fn a_lone_claim_outlives_an_unreachable_provider() {
+    story(async |stage| {
+        let engine = stage.gateway(1).await;
+        stage.account.plan(Planned::next(Call::Submit, Fault::Unreachable).at_rate(1.0));
+        let id = open(&engine, "a").await;
+        stage.pass(seconds(60)).await;
+        stage.account.faults(simulator::FaultPlan::clear);
+        served(&engine, id, seconds(100)).await;
+    });
+}
+
+/// A ban from asking stops all asking.
+#[test]
+fn a_ban_from_asking_is_kept() {
+    story(async |stage| {
+        let engine = stage.gateway(1).await;
+        for n in 0..20 {
+            open(&engine, &format!("k{n}")).await;
+        }
+        stage.pass(seconds(4)).await;
+        stage.fault(Call::Poll, Fault::code("ERROR: 1005"), 1);
+        stage.pass(seconds(5)).await;
+        let before = stage.provider.polls.lock().unwrap().len();
+        stage.pass(seconds(290)).await;
+        let during = stage.provider.polls.lock().unwrap().len() - before;
+        assert!(during <= 2, "{during} questions into the ban");
+    });
+}

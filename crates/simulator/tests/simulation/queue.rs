@@ -371,3 +371,63 @@ fn turns_by_nonce(entries: &[Entry]) -> usize {
     };
     entries.iter().filter_map(intent).collect::<std::collections::BTreeSet<Nonce>>().len()
 }
+
+/// One burst of refusals is one piece of news.
+#[test]
+fn a_burst_of_refusals_does_not_stop_everything() {
+    story(async |_| {
+        let mut behaviour = BehaviourConfig::new(3).solving_in(seconds(8));
+        behaviour.threads = Some(5);
+        let mut stage = Stage::with(behaviour);
+        stage.config.slots = Slots::Fixed(50);
+        stage.config.deadline = seconds(3600);
+        let engine = stage.gateway(1).await;
+        for n in 0..100 {
+            open(&engine, &format!("k{n}")).await;
+        }
+        stage.pass(seconds(60)).await;
+        assert!(stage.paid() >= 20, "{} tasks in a minute with five threads", stage.paid());
+    });
+}
+
+/// After a restart the slots that are taken are known before anything is submitted.
+#[test]
+fn a_restart_with_a_long_queue_is_not_refused() {
+    story(async |_| {
+        let mut behaviour = BehaviourConfig::new(3).solving_in(seconds(60));
+        behaviour.threads = Some(5);
+        behaviour.captchaai = true;
+        let mut stage = Stage::with(behaviour);
+        stage.config.slots = Slots::Auto;
+        stage.config.deadline = seconds(3600);
+        stage.config.drain_grace = Duration::ZERO;
+        let engine = stage.gateway(1).await;
+        for n in 0..1500 {
+            open(&engine, &format!("k{n}")).await;
+        }
+        stage.pass(seconds(10)).await;
+        engine.drain().await;
+        let _second = stage.gateway(2).await;
+        stage.pass(seconds(40)).await;
+        assert_eq!(refusals(&stage.entries().await), []);
+    });
+}
+
+/// A claim behind a long queue of quick ones is not refused for what slow ones take.
+#[test]
+fn a_slow_kind_behind_quick_ones_is_not_too_late() {
+    story(async |mut stage| {
+        stage.config.slots = Slots::Fixed(1);
+        stage.config.deadline = seconds(3600);
+        let engine = stage.gateway(1).await;
+        for n in 0..25 {
+            let id = open(&engine, &format!("warm-{n}")).await;
+            served(&engine, id, seconds(100)).await;
+        }
+        for n in 0..30 {
+            open(&engine, &format!("k{n}")).await;
+        }
+        let patient = engine::Ask { deadline: Some(seconds(400)), ..ask("patient") };
+        assert!(engine.claim(patient).await.is_ok());
+    });
+}

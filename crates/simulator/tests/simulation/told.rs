@@ -8,7 +8,7 @@ use std::{
 
 use domain::{
     callback::Told,
-    claim::{Allowance, ClaimState},
+    claim::{Allowance, Claim, ClaimState},
     id::{SolveId, WorkerName},
     ledger::Event,
     money::Money,
@@ -30,7 +30,7 @@ fn bulk(which: Which) -> Bulk {
         by: WorkerName::new("admin").unwrap(),
         rate: 10,
         dry_run: false,
-        allowances: BTreeMap::new(),
+        allowances: BTreeMap::from([(WorkerName::new("w").unwrap(), Allowance::default())]),
     }
 }
 
@@ -117,22 +117,19 @@ fn letters_come_back_in_bulk_at_their_rate_and_once() {
         let would = engine.revive(&dry).await.unwrap();
         assert!(would.items.iter().all(|(_, revived)| *revived == Revived::Would));
         assert_eq!((would.items.len(), letters(&stage).await.len()), (30, 30));
-        let start = stage.clock.now();
         let all = bulk(Which::Matching(open));
         let (first, second) = tokio::join!(engine.revive(&all), engine.revive(&all));
-        let took = stage.clock.now().since(start);
-        assert!(took >= Duration::from_millis(1500), "30 letters, twice, at 10 a second: {took:?}");
         let items = first.unwrap().items.into_iter().chain(second.unwrap().items);
         let opened = items.filter(|(_, revived)| matches!(revived, Revived::Opened(_))).count();
         assert_eq!(opened, 21, "twenty keys, and one for the ten equal ones");
         stage.pass(seconds(60)).await;
         assert_eq!((stage.paid(), letters(&stage).await.len()), (21, 0));
-        let revived = |entry: &&domain::ledger::Entry| matches!(entry.event, Event::Revived { .. });
-        assert_eq!(
-            stage.entries().await.iter().filter(revived).count(),
-            30,
-            "each is audited once"
-        );
+        let entries = stage.entries().await;
+        let revived = entries.iter().filter(|entry| matches!(entry.event, Event::Revived { .. }));
+        let moments: Vec<_> = revived.map(|entry| entry.at).collect();
+        assert_eq!(moments.len(), 30, "each is audited once");
+        let gaps = moments.windows(11).map(|eleven| eleven[10].since(eleven[0]));
+        assert!(gaps.min() >= Some(seconds(1)), "more than 10 within a second: {moments:?}");
         // The worker that asks again under its key gets the answer.
         served(&engine, open_again(&engine, "k3").await, Duration::ZERO).await;
     });
@@ -145,6 +142,108 @@ async fn open_again(engine: &engine::Engine, key: &str) -> domain::id::ClaimId {
         engine::Outcome::Served { claim, .. } => claim.id,
         other => panic!("{other:?}"),
     }
+}
+
+fn keyless() -> Ask {
+    Ask { key: None, ..ask("") }
+}
+
+async fn claimed(engine: &engine::Engine, ask: Ask) -> Claim {
+    match engine.claim(ask).await.unwrap().outcome {
+        engine::Outcome::Waiting { claim, .. } | engine::Outcome::Served { claim, .. } => claim,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Forty revived letters wait for one slot, five minutes' work; who comes now is served now.
+#[test]
+fn live_claims_do_not_wait_behind_equal_letters() {
+    story(async |mut stage| {
+        stage.config.slots = Slots::Fixed(1);
+        let engine = stage.gateway(1).await;
+        stage.fault(Call::Submit, Fault::code("ERROR_PAGEURL"), 41);
+        open_with(&engine, keyless()).await;
+        stage.pass(seconds(1)).await;
+        for n in 0..40 {
+            open(&engine, &format!("k{n}")).await;
+        }
+        stage.pass(seconds(120)).await;
+        assert_eq!(letters(&stage).await.len(), 41);
+        let all = Which::Matching(DeadLetterFilter::open(Scope::All, 100));
+        let done = engine.revive(&Bulk { rate: 1000, ..bulk(all) }).await.unwrap();
+        assert_eq!(done.items.len(), 41);
+        stage.pass(seconds(30)).await;
+        // Newest first: these two are the last in the queue.
+        for asked in [keyless(), ask("k0")] {
+            let claim = claimed(&engine, asked).await;
+            assert!(claim.deadline <= stage.clock.now().plus(stage.config.deadline), "{claim:?}");
+            served(&engine, claim.id, seconds(40)).await;
+        }
+        stage.pass(seconds(600)).await;
+        let active = stage.backend.records.active(Scope::All, 99).await.unwrap();
+        assert_eq!((stage.paid(), active.len()), (41, 0), "one attempt for each, all the same");
+    });
+}
+
+/// Nobody comes for a letter without key and callback: its token is whoever's who wants one like it.
+#[test]
+fn what_was_revived_for_nobody_is_paid_once_and_not_wasted() {
+    // Before it is sent, while it is at the provider, when its token is there.
+    for after in [0, 3, 40] {
+        story(async |stage| {
+            let engine = stage.gateway(1).await;
+            stage.fault(Call::Submit, Fault::code("ERROR_PAGEURL"), 1);
+            open_with(&engine, keyless()).await;
+            stage.pass(seconds(5)).await;
+            let all = Bulk { rate: 1000, ..bulk(Which::Ids(letters(&stage).await)) };
+            let done = engine.revive(&all).await.unwrap();
+            assert!(matches!(done.items[0].1, Revived::Opened(_)), "{done:?}");
+            stage.pass(seconds(after)).await;
+            let claim = claimed(&engine, ask("another")).await;
+            served(&engine, claim.id, seconds(30)).await;
+            stage.pass(seconds(600)).await;
+            let wasted =
+                |entry: &domain::ledger::Entry| matches!(entry.event, Event::Wasted { .. });
+            assert_eq!((stage.paid(), stage.entries().await.iter().any(wasted)), (1, false));
+        });
+    }
+}
+
+/// A worker that is not configured any more gets nothing, and the answer says so.
+#[test]
+fn a_letter_of_a_worker_that_is_gone_stays_dead() {
+    story(async |stage| {
+        let engine = stage.gateway(1).await;
+        stage.fault(Call::Submit, Fault::code("ERROR_PAGEURL"), 1);
+        open(&engine, "a").await;
+        stage.pass(seconds(5)).await;
+        let ids = letters(&stage).await;
+        for dry_run in [true, false] {
+            let gone =
+                Bulk { allowances: BTreeMap::new(), dry_run, ..bulk(Which::Ids(ids.clone())) };
+            let done = engine.revive(&gone).await.unwrap();
+            let Revived::Refused(why) = &done.items[0].1 else { panic!("{done:?}") };
+            assert!(why.contains("not configured"), "{why}");
+        }
+        assert_eq!((letters(&stage).await, stage.paid()), (ids, 0));
+    });
+}
+
+/// Account trouble for longer than a revived letter waits: it is back on the list.
+#[test]
+fn a_letter_revived_into_an_empty_account_is_not_lost() {
+    story(async |stage| {
+        let engine = stage.gateway(1).await;
+        stage.fault(Call::Submit, Fault::code("ERROR_PAGEURL"), 1);
+        open_with(&engine, keyless()).await;
+        stage.pass(seconds(5)).await;
+        let ids = letters(&stage).await;
+        stage.account.with(|behaviour| behaviour.set_balance(Money::ZERO));
+        engine.revive(&bulk(Which::Ids(ids.clone()))).await.unwrap();
+        assert_eq!(letters(&stage).await, []);
+        stage.pass(seconds(25 * 3600)).await;
+        assert_eq!((letters(&stage).await, stage.paid()), (ids, 0));
+    });
 }
 
 /// A page that is not declared any more does not come back.
