@@ -2,6 +2,7 @@
 #![expect(clippy::doc_markdown, reason = "the comments of fields are help texts on a terminal")]
 
 mod dead_letters;
+mod pools;
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
@@ -10,6 +11,7 @@ use clap::{Args, Parser, Subcommand, ValueHint};
 use crate::config::{Environment, Flags, Sources, read_duration};
 
 pub use dead_letters::{DeadLettersAction, DeadLettersArgs, LetterFilter, PurgeArgs, ReviveArgs};
+pub use pools::{PoolSetArgs, PoolsAction, PoolsArgs};
 
 /// The exit codes, as every help text ends with them.
 const EXIT_CODES: &str = "\
@@ -63,6 +65,9 @@ pub enum Command {
     Report(ReportArgs),
     /// List, show, revive and purge what was given up on
     DeadLetters(DeadLettersArgs),
+    /// Show, open and close pools, and announce demand
+    #[command(after_help = pools::LIST_EXAMPLES)]
+    Pools(PoolsArgs),
     /// Tell the whole story of a claim, in order
     #[command(after_help = "Example:\n  solvegate explain 482915037264815")]
     Explain(ExplainArgs),
@@ -355,6 +360,7 @@ impl Cli {
             Command::Stats(args) => args.whom.wiring.apply(&mut flags),
             Command::Report(args) => args.whom.wiring.apply(&mut flags),
             Command::DeadLetters(args) => args.whom().wiring.apply(&mut flags),
+            Command::Pools(args) => args.whom().wiring.apply(&mut flags),
             Command::Explain(args) => args.whom.wiring.apply(&mut flags),
             Command::Balance(args) => args.whom.wiring.apply(&mut flags),
             Command::Sim(_)

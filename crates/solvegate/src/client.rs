@@ -69,6 +69,11 @@ impl Call {
         Self { method: Method::POST, body: Some(body), ..Self::get(path) }
     }
 
+    /// Puts something in its place.
+    pub fn put(path: impl Into<String>, body: Value) -> Self {
+        Self { method: Method::PUT, ..Self::post(path, body) }
+    }
+
     /// Takes something back.
     pub fn delete(path: impl Into<String>) -> Self {
         Self { method: Method::DELETE, ..Self::get(path) }

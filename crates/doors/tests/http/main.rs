@@ -15,6 +15,8 @@ mod golden;
 mod http2;
 mod letters;
 mod pages;
+mod pingback;
+mod pools;
 mod queue;
 mod roles;
 mod secrets;

@@ -3,7 +3,7 @@
 use crate::world::{ADMIN, WORKER, World, request, turnstile};
 
 /// Method, path, then the status for nobody, a worker, the admin.
-const MATRIX: [(&str, &str, [u16; 3]); 29] = [
+const MATRIX: [(&str, &str, [u16; 3]); 34] = [
     ("GET", "/", [200, 200, 200]),
     ("GET", "/style.css", [200, 200, 200]),
     ("GET", "/healthz", [200, 200, 200]),
@@ -24,6 +24,11 @@ const MATRIX: [(&str, &str, [u16; 3]); 29] = [
     ("DELETE", "/v1/dead-letters", [401, 403, 400]),
     ("DELETE", "/v1/dead-letters/s123456789012345", [401, 403, 404]),
     ("POST", "/v1/dead-letters/revive", [401, 403, 400]),
+    ("GET", "/v1/pools", [401, 403, 200]),
+    ("PUT", "/v1/pools", [401, 403, 400]),
+    ("DELETE", "/v1/pools/0123456789ab", [401, 403, 404]),
+    ("POST", "/v1/pools/0123456789ab/expect", [401, 403, 400]),
+    ("POST", "/-/pingback/0", [404, 404, 404]),
     ("GET", "/v1/stats", [401, 200, 200]),
     ("GET", "/v1/report", [401, 200, 200]),
     ("GET", "/v1/balance", [401, 200, 200]),

@@ -4,6 +4,7 @@ mod banner;
 pub mod bench;
 mod dead_letters;
 pub mod gateway;
+mod pools;
 mod readings;
 mod retry_table;
 mod serve;
@@ -63,6 +64,7 @@ async fn dispatch(context: &Context, command: Command) -> Result<(), Failure> {
         Command::Stats(args) => readings::stats(args.date.as_ref()).ask(context, &args.whom).await,
         Command::Report(args) => readings::report(&args).ask(context, &args.whom).await,
         Command::DeadLetters(args) => Box::pin(dead_letters::run(context, &args.action)).await,
+        Command::Pools(args) => Box::pin(pools::run(context, &args)).await,
         Command::Explain(args) => readings::explain(&args.id)?.ask(context, &args.whom).await,
         Command::Balance(args) => readings::balance().ask(context, &args.whom).await,
         Command::RetryTable(args) => retry_table::run(context, args.json),

@@ -1,4 +1,4 @@
-//! The commands that read: history, active, stats, report, dead letters, explain, balance. Each is one question to
+//! The commands that read: history, active, stats, report, dead letters, pools, explain, balance. Each is one question to
 //! the v1 door; `--json` prints its answer as it is, otherwise it becomes a table.
 
 use serde_json::Value;
@@ -92,6 +92,11 @@ pub(super) fn dead_letters(
 /// `dead-letters show`.
 pub(super) fn dead_letter(id: &str) -> Result<Question, Failure> {
     Ok(Question::new(&format!("/v1/dead-letters/{}", plain(id)?), tables::dead_letter))
+}
+
+/// `pools`.
+pub(super) fn pools() -> Question {
+    Question::new("/v1/pools", tables::pools)
 }
 
 /// `explain`.

@@ -84,6 +84,40 @@ pub(super) fn revived(results: &[&Value]) -> Result<(), Failure> {
     output::line(format_args!("{}", table.trim_fmt()))
 }
 
+/// Pools, then what was learned about margins.
+pub(super) fn pools(answer: &Value) -> Result<(), Failure> {
+    if members(&answer["items"]).next().is_none() {
+        return output::line(format_args!("none"));
+    }
+    let mut table = output::table([
+        "id", "kind", "site", "level", "target", "stock", "coming", "hit %", "waste %", "each",
+    ]);
+    for pool in members(&answer["items"]) {
+        table.add_row([
+            text(&pool["id"]),
+            text(&pool["kind"]),
+            text(&pool["pageurl"]),
+            text(&pool["level"]),
+            format!("{} ({})", text(&pool["target"]), text(&pool["why"])),
+            text(&pool["stock"]),
+            text(&pool["coming"]),
+            percent(&pool["hit_rate"]),
+            percent(&pool["waste_rate"]),
+            text(&pool["cost_per_served"]),
+        ]);
+    }
+    output::line(format_args!("{}", table.trim_fmt()))?;
+    if members(&answer["margins"]).next().is_none() {
+        return Ok(());
+    }
+    output::line(format_args!("\nlearned margins:"))?;
+    rows(&answer["margins"], ["host", "kind", "extra_s", "good", "bad"])
+}
+
+fn percent(share: &Value) -> String {
+    share.as_f64().map_or_else(|| "-".into(), |share| format!("{:.1}", share * 100.0))
+}
+
 pub(super) fn stats(answer: &Value) -> Result<(), Failure> {
     output::line(format_args!("{}", text(&answer["date"])))?;
     let names = [

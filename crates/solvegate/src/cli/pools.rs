@@ -1,0 +1,115 @@
+//! `pools`: what can be typed about standing orders.
+
+use std::time::Duration;
+
+use clap::{ArgGroup, Args, Subcommand, ValueHint};
+
+use super::{Whom, duration, name_and_value};
+
+/// `pools`.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct PoolsArgs {
+    /// What to do with them; without a word they are listed
+    #[command(subcommand)]
+    pub action: Option<PoolsAction>,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "flattened: its own fields carry the help")]
+    pub whom: Whom,
+}
+
+/// What to do with pools.
+#[derive(Debug, Subcommand)]
+pub enum PoolsAction {
+    /// Announce demand, so that tokens are ready in time
+    #[command(after_help = EXPECT_EXAMPLES, group = ArgGroup::new("when").required(true))]
+    Expect {
+        /// The pool's id
+        id: String,
+        /// How many tokens will be wanted, 1 to 1000
+        #[arg(long, value_name = "N")]
+        count: u32,
+        /// From when on
+        #[arg(long = "in", value_name = "DURATION", value_parser = duration, group = "when")]
+        wait: Option<Duration>,
+        /// The same as a time, e.g. 2026-11-15T20:00:00Z
+        #[arg(long, value_name = "TIME", group = "when")]
+        at: Option<String>,
+        #[command(flatten)]
+        #[expect(missing_docs, reason = "flattened: its own fields carry the help")]
+        whom: Whom,
+    },
+    /// Open a pool, or change the one for the same challenge
+    #[command(after_help = SET_EXAMPLES)]
+    Set(PoolSetArgs),
+    /// Close a pool; what it has in stock serves whoever comes
+    Close {
+        /// The pool's id
+        id: String,
+        #[command(flatten)]
+        #[expect(missing_docs, reason = "flattened: its own fields carry the help")]
+        whom: Whom,
+    },
+}
+
+/// `pools set`.
+#[derive(Debug, Args)]
+pub struct PoolSetArgs {
+    /// Family of the challenge: turnstile, recaptcha_v2 …
+    #[arg(long)]
+    pub kind: String,
+    /// The site's public key
+    #[arg(long)]
+    pub sitekey: Option<String>,
+    /// The page the challenge is on
+    #[arg(long, value_name = "URL", value_hint = ValueHint::Url)]
+    pub pageurl: Option<String>,
+    /// Another parameter of the kind; may be repeated
+    #[arg(long = "param", value_name = "NAME=VALUE", value_parser = name_and_value)]
+    pub params: Vec<(String, String)>,
+    /// How many tokens are kept ready: a number, or `auto` for as many as the demand calls for
+    #[arg(long, default_value = "auto")]
+    pub level: String,
+    /// Never more than this
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub max: u32,
+    /// With `auto`, tokens that may die unused for each one served, 0 to 1
+    #[arg(long, value_name = "SHARE", default_value_t = 0.10)]
+    pub waste: f64,
+    /// What the cost is charged to
+    #[arg(long, default_value = "pool")]
+    pub project: String,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "flattened: its own fields carry the help")]
+    pub whom: Whom,
+}
+
+pub(super) const LIST_EXAMPLES: &str = "\
+Pools are declared in solvegate.toml; those opened with `set` stay until they are closed:
+  [[pool]]
+  kind = \"turnstile\"
+  sitekey = \"0x4AAA\"
+  pageurl = \"https://shop.example.com/login\"
+  level = \"auto\"            # or a number; also: max, waste, params, project";
+
+const EXPECT_EXAMPLES: &str = "\
+Examples:
+  solvegate pools expect 3f2a90c41b7d --count 50 --in 10m
+  solvegate pools expect 3f2a90c41b7d --count 50 --at 2026-11-15T20:00:00Z";
+
+const SET_EXAMPLES: &str = "\
+Example:
+  solvegate pools set --kind turnstile --sitekey 0x4AAA --pageurl https://shop.example.com/login --level 5";
+
+// === impl PoolsArgs ===
+
+impl PoolsArgs {
+    /// Whom the command asks.
+    pub fn whom(&self) -> &Whom {
+        match &self.action {
+            None => &self.whom,
+            Some(PoolsAction::Expect { whom, .. } | PoolsAction::Close { whom, .. }) => whom,
+            Some(PoolsAction::Set(args)) => &args.whom,
+        }
+    }
+}
