@@ -93,6 +93,8 @@ const SHORTEST_QUIET: f64 = 10.0;
 const YOUNG: u32 = 8;
 /// A rate needs this much evidence: a single claim says nothing.
 const EVIDENCE: f64 = 1.5;
+/// A burst that was due and does not come costs no more than this.
+const MOST_DUE: u32 = 20;
 
 // === impl Demand ===
 
@@ -138,11 +140,12 @@ impl Demand {
     /// What to hold in silence: nothing, unless the next burst is due.
     fn due(&self, ask: &DemandAsk) -> Target {
         let ahead = self.past.next_burst(&self.run).filter(|next| {
-            let lead = ask.timing.q99.min(ask.timing.mean + ask.life / 2);
+            // Late enough that no token dies, and is ordered again, before the burst has had its time to come.
+            let lead = ask.timing.q99.min(ask.timing.mean + ask.life / 4);
             (next.from.minus(lead)..next.until).contains(&ask.now)
         });
         let Some(next) = ahead else { return Target { level: 0, why: Why::NoDemand } };
-        let level = best_level(&next.ahead, ask).level;
+        let level = best_level(&next.ahead, ask).level.min(MOST_DUE);
         Target { level, why: Why::Due }
     }
 }

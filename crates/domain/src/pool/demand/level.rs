@@ -20,6 +20,7 @@ pub(super) struct Ahead {
 
 /// How many arrive in a given time, when the rate is itself uncertain: terms and sums of a negative binomial.
 struct Arrivals {
+    mean: f64,
     weight: f64,
     step: f64,
     term: f64,
@@ -31,7 +32,7 @@ const PRICE: f64 = 0.5;
 /// No level is above this: it bounds the work.
 const HIGHEST: u32 = 250;
 /// More tokens cannot make a difference once so few claims have to wait.
-const NO_MISS: f64 = 1e-5;
+const NO_WAIT: f64 = 1e-5;
 
 /// The level with the least cost: claims that wait, and tokens that die of age or at the end of the demand.
 pub(super) fn best_level(ahead: &Ahead, ask: &DemandAsk) -> Target {
@@ -39,9 +40,12 @@ pub(super) fn best_level(ahead: &Ahead, ask: &DemandAsk) -> Target {
     let mut under_way = Arrivals::within(solving, ahead);
     let mut in_time = Arrivals::within(solving + ask.life.as_secs_f64(), ahead);
     let most = ask.most.min(HIGHEST);
-    let (mut best, mut least, mut why) = (0, 1.0, Why::HitTarget);
+    // Of all claims those that wait, and how long they do as a share of a solve; both are 1 without any stock.
+    let mut wait = 1.0;
+    let (mut best, mut least, mut why) = (0, 2.0, Why::HitTarget);
     for level in 1..=most {
         let (waits, dies) = (1.0 - under_way.sum, in_time.sum);
+        wait -= waits / under_way.mean;
         if dies > ask.waste {
             why = if best + 1 == level { Why::WasteLimit } else { why };
             break;
@@ -50,11 +54,12 @@ pub(super) fn best_level(ahead: &Ahead, ask: &DemandAsk) -> Target {
             why = if best + 1 == level { Why::Ending } else { why };
             break;
         }
-        let cost = waits + PRICE * (dies + f64::from(level) / ahead.size);
+        let lost = PRICE * (dies + f64::from(level) / ahead.size);
+        let cost = waits + wait + lost;
         if cost < least {
             (best, least) = (level, cost);
         }
-        if waits < NO_MISS {
+        if lost >= least || waits < NO_WAIT {
             break;
         }
         under_way.next(level);
@@ -72,7 +77,7 @@ impl Arrivals {
     fn within(seconds: f64, ahead: &Ahead) -> Self {
         let mean = ahead.rate * seconds;
         let term = (-ahead.weight * (mean / ahead.weight).ln_1p()).exp();
-        Self { weight: ahead.weight, step: mean / (ahead.weight + mean), term, sum: term }
+        Self { mean, weight: ahead.weight, step: mean / (ahead.weight + mean), term, sum: term }
     }
 
     /// Adds the chance of exactly `count` arrivals.

@@ -57,11 +57,6 @@ fn diurnal() -> Workload {
     Workload { arrivals, end: DAY }
 }
 
-/// Claims that come alone, one in ten minutes.
-fn lone() -> Workload {
-    smooth(1.0 / 600.0, 7.0 * DAY)
-}
-
 fn setups(waste: f64) -> impl Iterator<Item = Setup> {
     let solves = [(8.0, 0.3), (15.0, 0.5), (35.0, 0.3), (35.0, 0.5)];
     let lives = [70.0, 100.0, 240.0];
@@ -74,37 +69,208 @@ fn auto(work: &Workload, setup: &Setup) -> Trial {
     Trial::run(work, setup, &mut Demand::default())
 }
 
-fn print(name: &str, policy: &str, setup: &Setup, trial: &Trial) {
+fn print(name: &str, policy: &str, trial: &Trial) {
+    let (hit, waste, cost, wait) = (trial.hit(), trial.waste(), trial.cost(), trial.wait());
     eprintln!(
-        "{name:<16} {policy:<10} solves {:>2.0} s ±{:.1}, life {:>3.0} s: {:>6.2} % hits, {:>5.2} % waste, {:.3} bought, {:>5.2} s wait",
-        setup.median,
-        setup.sigma,
-        setup.life,
-        trial.hit(),
-        trial.waste(),
-        trial.cost(),
-        trial.wait(),
+        "{name:<16} {policy:<11} {hit:>6.2} % hits {waste:>6.2} % waste {cost:.3} bought {wait:>6.2} s wait"
+    );
+}
+
+/// Asserts a bar on every setup, and prints the worst of them.
+fn check(name: &str, work: &Workload, setups: impl Iterator<Item = Setup>, bar: (f64, f64)) {
+    let (mut hit, mut waste) = (100.0_f64, 0.0_f64);
+    for setup in setups {
+        let trial = auto(work, &setup);
+        let (median, life) = (setup.median, setup.life);
+        let found = (trial.hit(), trial.waste());
+        assert!(found.0 >= bar.0, "{name}, {median} s, life {life} s: {found:?}, bar {bar:?}");
+        assert!(found.1 <= bar.1, "{name}, {median} s, life {life} s: {found:?}, bar {bar:?}");
+        (hit, waste) = (hit.min(found.0), waste.max(found.1));
+    }
+    eprintln!("{name:<32} worst {hit:.2} % hits, {waste:.2} % waste; bar {bar:?}");
+}
+
+fn at(second: f64) -> Timestamp {
+    Timestamp::default().plus(Duration::from_secs_f64(second))
+}
+
+fn usual() -> Setup {
+    Setup { median: 15.0, sigma: 0.5, life: 100.0, waste: 0.1 }
+}
+
+#[test]
+fn smooth_demand_is_answered_at_once_and_hardly_anything_dies() {
+    // Slow solves, short lives and a low rate together allow no policy both: the best fixed level has 93 % at 1 %.
+    let is_possible = |one: &Setup| one.median < 35.0 || one.life > 70.0;
+    check("0.2/s", &smooth(0.2, DAY), setups(0.1).filter(is_possible), (99.25, 0.8));
+    check("0.2/s, slow and short", &smooth(0.2, DAY), setups(0.1), (97.5, 2.5));
+    // So many claims use up every token: its life makes no difference.
+    let short = |one: &Setup| one.life < 100.0;
+    check("1/s", &smooth(1.0, DAY / 2.0), setups(0.1).filter(short), (99.25, 0.05));
+    check("2/s", &smooth(2.0, DAY / 2.0), setups(0.1).filter(short), (99.1, 0.05));
+    check("diurnal", &diurnal(), setups(0.1).filter(short), (99.0, 0.3));
+}
+
+#[test]
+fn one_claim_in_twenty_seconds_is_answered_as_well_as_the_waste_allows() {
+    let work = smooth(0.05, DAY);
+    let long = |one: &Setup| one.life > 200.0;
+    check("1 per 20 s, life 240 s", &work, setups(0.1).filter(long), (99.0, 1.0));
+    check("1 per 20 s", &work, setups(0.1), (50.0, 6.0));
+    check("1 per 20 s, waste 0.2", &work, setups(0.2), (69.0, 10.0));
+}
+
+#[test]
+fn one_a_second_costs_what_it_serves() {
+    let work = smooth(1.0, 6.0 * HOUR);
+    for setup in setups(0.1).filter(|one| one.life < 100.0) {
+        assert!(auto(&work, &setup).cost() <= 1.005);
+    }
+}
+
+#[test]
+fn regular_bursts_are_met_before_they_begin_and_let_go_before_they_end() {
+    let quick = |one: &Setup| one.median < 35.0;
+    check("regular bursts", &periodic(), setups(0.2), (97.0, 4.0));
+    check("regular bursts, waste 0.1", &periodic(), setups(0.1).filter(quick), (98.5, 2.0));
+    check("regular bursts, slow, waste 0.1", &periodic(), setups(0.1), (87.0, 4.0));
+}
+
+#[test]
+fn random_bursts_are_mostly_answered_at_once() {
+    let quick = |one: &Setup| one.median < 35.0;
+    for seed in [17, 19] {
+        let work = random(20.0, 2.0, seed);
+        check("random bursts", &work, setups(0.2), (90.0, 12.0));
+        check("random bursts, waste 0.1", &work, setups(0.1).filter(quick), (90.0, 8.0));
+    }
+    let work = random(5.0, 3.0, 18);
+    check("short random bursts", &work, setups(0.2).filter(quick), (70.0, 18.0));
+}
+
+#[test]
+fn what_dies_is_bounded_at_every_moment_whatever_comes() {
+    // `Trial::run` asserts the bound after every event; these are made to break it.
+    for seed in 0..10 {
+        let (mut arrivals, mut dice, mut from) = (Vec::new(), Dice(seed), 0.0);
+        while from < DAY / 2.0 {
+            let (length, rate) = (dice.between(1.0, 90.0), dice.between(0.2, 8.0));
+            burst(&mut arrivals, &mut dice, from, length, rate);
+            from += length + dice.between(50.0, 1_000.0);
+        }
+        let work = Workload { arrivals, end: DAY / 2.0 };
+        assert!(auto(&work, &Setup { waste: 0.05, ..usual() }).wasted > 10, "the bound was tried");
+    }
+}
+
+#[test]
+fn a_silent_day_costs_next_to_nothing() {
+    let nothing = Workload { arrivals: Vec::new(), end: DAY };
+    assert_eq!(auto(&nothing, &usual()).bought, 0);
+    for setup in setups(0.2) {
+        // Cut off after the last burst and before the next is due, which then does not come.
+        let before = auto(&Workload { end: 23.5 * HOUR, ..periodic() }, &setup);
+        let after = auto(&Workload { end: 2.0 * DAY, ..periodic() }, &setup);
+        let idle = after.bought - before.bought;
+        assert!(idle <= 23, "1 % of what a pool of fixed size burns: {idle}");
+    }
+}
+
+#[test]
+fn claims_that_come_alone_order_next_to_nothing() {
+    check("lone claims", &smooth(1.0 / 600.0, 7.0 * DAY), setups(0.2), (0.0, 2.0));
+}
+
+#[test]
+fn without_arrivals_nothing_is_wanted_and_after_silence_nothing_again() {
+    let mut demand = Demand::default();
+    assert_eq!(demand.target(&usual().ask(at(0.0))), Target { level: 0, why: Why::NoDemand });
+    demand.arrive(at(1.0));
+    assert_eq!(demand.target(&usual().ask(at(1.0))).level, 0, "one claim is no demand");
+    for second in 2..100 {
+        demand.arrive(at(f64::from(second)));
+    }
+    let level = |second| demand.target(&usual().ask(at(second))).level;
+    let during = level(99.0);
+    assert!((20..60).contains(&during), "{during}");
+    let mut before = during;
+    for second in 100..400 {
+        let now = level(f64::from(second));
+        assert!(now <= before, "silence never raises the level");
+        before = now;
+    }
+    assert_eq!(before, 0);
+    assert_eq!(level(130.0), 0, "half a minute of silence is the end at one a second");
+    assert!(demand.rate(at(200.0)) < demand.rate(at(100.0)));
+}
+
+#[test]
+fn the_pool_s_maximum_and_its_waste_are_kept_and_named() {
+    let mut demand = Demand::default();
+    (0..400).for_each(|second| demand.arrive(at(f64::from(second))));
+    let ask = DemandAsk { most: 7, ..usual().ask(at(399.0)) };
+    assert_eq!(demand.target(&ask), Target { level: 7, why: Why::Most });
+    assert_eq!(demand.target(&DemandAsk { most: 0, ..ask }).level, 0);
+    let mut rare = Demand::default();
+    (0..400).for_each(|turn| rare.arrive(at(f64::from(turn) * 40.0)));
+    let target = rare.target(&usual().ask(at(399.0 * 40.0)));
+    assert_eq!(target, Target { level: 1, why: Why::WasteLimit });
+}
+
+#[test]
+fn claims_that_come_all_at_once_do_not_run_away() {
+    let mut demand = Demand::default();
+    for batch in 0..200 {
+        for _ in 0..10 {
+            demand.arrive(at(f64::from(batch) * 20.0));
+        }
+        let level = demand.target(&usual().ask(at(f64::from(batch) * 20.0))).level;
+        assert!(level <= 40, "{level} after batch {batch}");
+    }
+    let backwards = demand.clone();
+    demand.arrive(at(1.0));
+    assert_eq!(
+        demand.target(&usual().ask(at(0.0))).why,
+        backwards.target(&usual().ask(at(0.0))).why
     );
 }
 
 #[test]
-fn explore() {
-    let works: Vec<(&str, Workload)> = vec![
-        ("1 per 20 s", smooth(0.05, 2.0 * DAY)),
+fn what_is_remembered_is_small_and_survives_writing() {
+    let mut demand = Demand::default();
+    let work = random(20.0, 3.0, 5);
+    work.arrivals.iter().for_each(|second| demand.arrive(at(*second)));
+    let text = serde_json::to_string(&demand).unwrap();
+    assert!(text.len() < 500, "{} bytes: {text}", text.len());
+    assert_eq!(serde_json::from_str::<Demand>(&text).unwrap(), demand);
+    assert!(!text.contains("null"), "every number is finite");
+}
+
+#[test]
+fn auto_is_printed_beside_what_else_could_be_done() {
+    let works = [
+        ("1 per 20 s", smooth(0.05, DAY)),
         ("0.2/s", smooth(0.2, DAY)),
         ("1/s", smooth(1.0, DAY / 2.0)),
-        ("2/s", smooth(2.0, DAY / 2.0)),
+        ("2/s", smooth(2.0, DAY / 4.0)),
         ("diurnal", diurnal()),
-        ("periodic", periodic()),
-        ("random 1-20", random(20.0, 7.0, 17)),
-        ("random 1-5", random(5.0, 7.0, 18)),
-        ("lone", lone()),
+        ("regular bursts", periodic()),
+        ("random bursts", random(20.0, 3.0, 17)),
     ];
-    for w in [0.1, 0.2] {
-        for (name, work) in &works {
-            for setup in setups(w) {
-                print(name, &format!("auto {w}"), &setup, &auto(work, &setup));
-            }
+    for (name, work) in &works {
+        let policies: [(&str, Box<dyn Policy>); 4] = [
+            ("on demand", Box::new(Fixed(0))),
+            ("fixed 5", Box::new(Fixed(5))),
+            ("reference", Box::new(Reference::default())),
+            ("auto", Box::new(Demand::default())),
+        ];
+        let mut hits = Vec::new();
+        for (policy, mut decide) in policies {
+            let trial = Trial::run(work, &usual(), decide.as_mut());
+            print(name, policy, &trial);
+            hits.push(trial.hit());
         }
+        eprintln!("{name:<16} clairvoyant 100.00 % hits   0.00 % waste 1.000 bought   0.00 s wait");
+        assert!(hits[3] > hits[2], "{name}: better than the reference");
     }
 }

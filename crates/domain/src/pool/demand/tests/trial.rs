@@ -171,7 +171,7 @@ impl Policy for Reference {
 // === impl Trial ===
 
 impl Trial {
-    /// Lets a policy serve a workload. The policy is asked at every event and every second.
+    /// Lets a policy serve a workload. The policy is asked at every event and every five seconds.
     pub(super) fn run(work: &Workload, setup: &Setup, policy: &mut dyn Policy) -> Self {
         let mut trial = Self::default();
         let mut dice = Dice(7);
@@ -196,7 +196,7 @@ impl Trial {
                 policy.arrive(Timestamp::from_millis(now));
                 trial.claim(now);
             } else {
-                tick += 1000;
+                tick += 5000;
             }
             trial.order(now, setup, policy, &mut dice);
             let allowed = FREE_WASTE + setup.waste * f64::from(trial.served);
