@@ -7,7 +7,7 @@ use domain::{id::SolveId, lease::Lease, time::Timestamp};
 
 use crate::{
     Inner,
-    held::Held,
+    held::{Held, Lot},
     polling::{
         Family,
         batch::{BatchRule, BatchTask},
@@ -62,7 +62,7 @@ impl Afloat {
     }
 
     /// Takes out what is to be asked for now, one lot per call.
-    pub(crate) fn due(&mut self, inner: &Inner, now: Timestamp) -> Vec<Vec<Box<Held>>> {
+    pub(crate) fn due(&mut self, inner: &Inner, now: Timestamp) -> Vec<Lot> {
         if self.next_call(inner, now).is_none_or(|at| now < at) {
             return Vec::new();
         }

@@ -324,7 +324,9 @@ impl Driver {
             Ok(Done::Leased { result, afresh }) => self.take_leases(result, afresh),
             Ok(Done::Stepped { then, step }) => self.take_step(then, step),
             Ok(Done::Together(all)) => {
-                all.into_iter().for_each(|(then, step)| self.take_step(then, step));
+                for (then, step) in all {
+                    self.take_step(then, step);
+                }
             }
             Err(error) => {
                 tracing::error!(%error, "due work could not be leased");

@@ -30,6 +30,9 @@ pub(crate) struct Held {
     pub(crate) worth_asking_from: Duration,
 }
 
+/// Tasks that are asked for in one call.
+pub(crate) type Lot = Vec<Box<Held>>;
+
 /// A task at the provider: what this process remembers of it even when it has to ask the store what it holds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sent {

@@ -168,12 +168,12 @@ impl Held {
                 Fact::TaskOver { code, verdict: Verdict::GiveUp, cost: None, polls: self.polls };
             return self.settle(inner, fact).await;
         }
-        let least = inner.config.polling.min_gap();
-        let gap = if together { least } else { self.next_poll(inner) };
+        let min_gap = inner.config.polling.min_gap();
+        let gap = if together { min_gap } else { self.next_poll(inner) };
         // No answer of the provider can park a paid task until it is forgotten.
         let gap = gap.max(at_least.min(LONGEST_WAIT));
         let last = self.last_chance(inner);
-        Then::at(now.plus(gap).min(last.max(now.plus(least))), self)
+        Then::at(now.plus(gap).min(last.max(now.plus(min_gap))), self)
     }
 
     /// How long from now until the task is asked for by itself. Where the provider calls back, one question late is

@@ -17,7 +17,7 @@ use futures_util::future::join_all;
 
 use crate::{
     Inner,
-    held::{Held, Then},
+    held::{Held, Lot, Then},
     poll,
 };
 
@@ -65,7 +65,7 @@ impl Together {
 }
 
 /// Asks for a lot in one call; where that brings nothing, for each by itself.
-pub(crate) async fn poll_together(inner: Arc<Inner>, lot: Vec<Box<Held>>) -> Vec<Then> {
+pub(crate) async fn poll_together(inner: Arc<Inner>, lot: Lot) -> Vec<Then> {
     let asked = inner.now();
     if let Some(until) = inner.polls_wait_until(asked) {
         return lot.into_iter().map(|held| Then::at(until, held)).collect();
@@ -110,7 +110,7 @@ async fn whole_answers(
 
 async fn one_by_one(
     inner: &Arc<Inner>,
-    lot: Vec<Box<Held>>,
+    lot: Lot,
     tasks: Vec<TaskId>,
     asked: Timestamp,
 ) -> Vec<Then> {
@@ -126,7 +126,7 @@ async fn one_by_one(
 
 async fn conclude(
     inner: &Arc<Inner>,
-    lot: Vec<Box<Held>>,
+    lot: Lot,
     tasks: Vec<TaskId>,
     polled: Vec<Polled>,
     asked: Timestamp,
