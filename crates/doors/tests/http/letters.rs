@@ -167,7 +167,7 @@ async fn revived_twice_at_once_is_revived_once() {
         one["results"].as_array().unwrap().iter().chain(two["results"].as_array().unwrap())
     {
         if result["result"] == "opened" {
-            assert_eq!(wait_for(&world, &result["claim"]).await["state"], "served");
+            assert_eq!(wait_for(&world, &result["claim"]).await["state"], "withdrawn");
         }
     }
     assert_eq!(world.paid(), 6);
@@ -188,8 +188,11 @@ async fn ten_equal_letters_make_one_attempt() {
     assert_eq!((words(&revived).len(), count(&revived, "opened")), (10, 1), "{revived}");
     let results = revived["results"].as_array().unwrap();
     for result in results {
-        assert_eq!(wait_for(&world, &result["claim"]).await["state"], "served", "{result}");
+        assert_eq!(wait_for(&world, &result["claim"]).await["state"], "withdrawn", "{result}");
     }
+    // Nobody can come for it: it is there for the next who asks.
+    let next = world.claim("0x4A", &[]).await;
+    assert_eq!((next.status, next.text("source").as_str()), (200, "stock"), "{next:?}");
     assert_eq!(world.paid(), 1);
     assert_eq!(names(&world, "").await, Vec::<String>::new());
 }

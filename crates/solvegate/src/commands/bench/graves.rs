@@ -51,7 +51,7 @@ pub(super) const RARE: &str = "ERROR_BAD_PARAMETERS";
 /// A letter of this code was paid for; the others were refused.
 const UNSOLVABLE: &str = "ERROR_CAPTCHA_UNSOLVABLE";
 const CODES: [&str; 3] = [UNSOLVABLE, "ERROR_PAGEURL", "ERROR_BAD_TOKEN_OR_PAGEURL"];
-const WORKERS: [&str; 4] = ["ann", "bob", "cem", "dee"];
+pub(super) const WORKERS: [&str; 4] = ["ann", "bob", "cem", "dee"];
 const PRICE: Money = Money::from_micros(1_450);
 /// Letters that die at the same moment.
 pub(super) const LOT: usize = 100;

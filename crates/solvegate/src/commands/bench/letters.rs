@@ -1,10 +1,11 @@
 //! `bench letters`: many dead letters, on the memory store and on the embedded one. Reading them, bringing all of them
 //! back through the engine, beside as many new claims on the same store, and throwing them away. Nothing is submitted.
 
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use clap::Args;
 use domain::{
+    claim::Allowance,
     id::{HolderId, WorkerName},
     ledger::Event,
     ports::{Chance, Clock, Cursor, DeadLetterFilter, Doorbell, NoCourier, Records, Scope, Store},
@@ -19,7 +20,7 @@ use super::{
     Rounds,
     challenges::{challenge, declared},
     durable::Directory,
-    graves::{Digger, HOSTS, LOT, Plot, RARE, admit, new_claim},
+    graves::{Digger, HOSTS, LOT, Plot, RARE, WORKERS, admit, new_claim},
     load::as_f64,
     report::{Bar, Figure, Report},
     turns::most_within,
@@ -315,12 +316,16 @@ fn bulk(plot: &Plot, rate: u32) -> Result<Bulk, Failure> {
         closed: true,
         ..DeadLetterFilter::open(Scope::All, PAGE)
     };
+    let known = WORKERS.map(|name| WorkerName::new(name).map(|name| (name, Allowance::default())));
     Ok(Bulk {
         which: Which::Matching(filter),
         by: WorkerName::new("bench").map_err(Failure::of(Exit::Failed))?,
         rate,
         dry_run: false,
-        allowances: BTreeMap::new(),
+        allowances: known
+            .into_iter()
+            .collect::<Result<_, _>>()
+            .map_err(Failure::of(Exit::Failed))?,
     })
 }
 
