@@ -8,13 +8,13 @@ use axum::{
     http::StatusCode,
 };
 use domain::{
-    challenge::Kind,
+    challenge::{Kind, Sharing},
     id::Project,
     pool::{Expectation, Level, Pool, PoolId},
     ports::{LearnedMargin, PoolState},
     time::Timestamp,
 };
-use engine::PoolWish;
+use engine::{PoolRefusal, PoolWish};
 use serde::{Deserialize, Deserializer, de::Error as _};
 use serde_json::{Value, json};
 use wire::submit::V1Parts;
@@ -144,6 +144,9 @@ async fn told(doors: &Doors, pool: &Pool) -> Result<Json<Value>, Refusal> {
 
 impl PoolBody {
     fn wish(self) -> Result<PoolWish, Refusal> {
+        if self.kind.sharing() != Sharing::Exclusive {
+            return Err(PoolRefusal::Kind(self.kind.name().to_owned()).into());
+        }
         let size =
             PoolSize::new(self.level.0, self.max, self.waste).or_else(
                 |bad_size| match bad_size {

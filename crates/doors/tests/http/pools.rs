@@ -22,7 +22,7 @@ async fn pools(world: &World) -> Value {
 /// Waits until the only pool is as wanted.
 async fn until(world: &World, wanted: impl Fn(&Value) -> bool) -> Value {
     for _ in 0..500 {
-        let pool = pools(world).await["items"][0].take();
+        let pool = pools(world).await["items"][0].clone();
         if wanted(&pool) {
             return pool;
         }
@@ -121,6 +121,7 @@ async fn what_cannot_be_a_pool_is_refused_by_name() {
             400,
             "not_pooled",
         ),
+        (json!({ "kind": "image" }), 400, "not_pooled"),
         (json!({ "pageurl": "https://other.example/" }), 403, "site_not_declared"),
         (json!({ "pageurl": "ftp://shop.example.com/" }), 400, "invalid_pageurl"),
         (json!({ "sitekey": null }), 400, "invalid_challenge"),

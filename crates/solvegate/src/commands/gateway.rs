@@ -5,7 +5,10 @@ use domain::secret::Secret;
 use doors::{Doors, DoorsConfig, KeyDigest, Workers};
 use tower::ServiceExt as _;
 
-use super::{Context, serve::local_worker};
+use super::{
+    Context,
+    serve::{self, local_worker},
+};
 use crate::{
     assemble::{Assembled, Purpose},
     cli::Whom,
@@ -82,7 +85,12 @@ impl Local {
         let (worker, admin) =
             (Secret::new(assembled.chance.key()), Secret::new(assembled.chance.key()));
         let digest = |key: &Secret| KeyDigest::of(key.expose()).map_err(Failure::of(Exit::Failed));
-        let workers = Workers::new(vec![local_worker(digest(&worker)?)?]);
+        let local = local_worker(digest(&worker)?)?;
+        // The others are known too, so that their letters can be brought back; nobody calls with their keys in here.
+        let others = config.workers.iter().filter(|other| other.name != local.name);
+        let mut all = others.map(serve::worker).collect::<Result<Vec<_>, _>>()?;
+        all.push(local);
+        let workers = Workers::new(all);
         let settings = DoorsConfig {
             workers: workers.map_err(Failure::of(Exit::Failed))?,
             admin: Some(digest(&admin)?),

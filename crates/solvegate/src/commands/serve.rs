@@ -160,7 +160,8 @@ pub(super) fn local_worker(key: KeyDigest) -> Result<doors::Worker, Failure> {
     })
 }
 
-fn worker(worker: &config::Worker) -> Result<doors::Worker, Failure> {
+/// A configured worker as the doors know it.
+pub(super) fn worker(worker: &config::Worker) -> Result<doors::Worker, Failure> {
     Ok(doors::Worker {
         name: worker.name.clone(),
         key: digest(&worker.key)?,

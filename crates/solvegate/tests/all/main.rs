@@ -12,6 +12,7 @@ mod dead_letters;
 mod drain;
 mod end_to_end;
 mod faults;
+mod pools;
 mod readme;
 mod retry_table;
 mod secrets;

@@ -56,7 +56,7 @@ fn a_pool_that_cannot_be_kept_is_refused_with_the_reason() {
             ),
             "not kept ready",
         ),
-        (of_kind("text_question", "params = { textcaptcha = \"1 + 1?\" }"), "not kept ready"),
+        (of_kind("image", ""), "not kept ready"),
         (format!("{SHOP}{}", pool("levle = 3")), "did you mean `level`?"),
     ];
     for (text, says) in cases {

@@ -44,10 +44,13 @@ pub(super) fn check(
 fn check_pool(place: &str, raw: RawPool) -> Result<PoolWish, ConfigError> {
     let refused = |what: String| ConfigError::at(place, what);
     let kind = raw.kind.ok_or_else(|| refused("kind is missing".into()))?;
+    let kind = plain::kind(place, &kind)?;
+    if kind.sharing() != Sharing::Exclusive {
+        return Err(refused(engine::PoolRefusal::Kind(kind.name().to_owned()).to_string()));
+    }
     let params = raw.params.into_iter().map(|(name, RawParam(value))| (name, value)).collect();
     let parts = V1Parts { sitekey: raw.sitekey, pageurl: raw.pageurl, params, image: None };
-    let challenge = wire::submit::challenge(plain::kind(place, &kind)?, parts)
-        .map_err(|bad| refused(bad.to_string()))?;
+    let challenge = wire::submit::challenge(kind, parts).map_err(|bad| refused(bad.to_string()))?;
     let size = PoolSize::new(check_level(place, raw.level)?, raw.max, raw.waste)
         .map_err(|bad| refused(bad.to_string()))?;
     let project = raw.project.as_deref().unwrap_or(PROJECT);
@@ -77,12 +80,8 @@ fn check_page(
     challenge: &Challenge,
     declared: &Declarations,
 ) -> Result<Identity, ConfigError> {
-    let kind = challenge.kind();
-    let Some(page) = challenge.pageurl().filter(|_| kind.sharing() == Sharing::Exclusive) else {
-        let what = format!(
-            "tokens of kind {kind} are not kept ready: only those that any claim can use once are"
-        );
-        return Err(ConfigError::at(place, what));
+    let Some(page) = challenge.pageurl() else {
+        return Err(ConfigError::at(place, "pageurl is missing"));
     };
     let sites = declared.sites();
     let site = sites

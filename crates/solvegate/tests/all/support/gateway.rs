@@ -23,6 +23,10 @@ const PROVIDER: &str = "canary-provider-8901234567890123";
 /// How a gateway is set up.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
+    /// Where it listens.
+    pub(crate) listen: String,
+    /// More of `[upstream]`.
+    pub(crate) upstream: String,
     /// At the top of the file.
     pub(crate) top: String,
     /// At the end of the file: sections of their own.
@@ -46,7 +50,15 @@ pub(crate) struct Gateway {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { top: String::new(), more: String::new(), slots: "1000", poll_ms: 200, log: "info" }
+        Self {
+            listen: "127.0.0.1:0".into(),
+            upstream: String::new(),
+            top: String::new(),
+            more: String::new(),
+            slots: "1000",
+            poll_ms: 200,
+            log: "info",
+        }
     }
 }
 
@@ -54,17 +66,18 @@ impl Default for Settings {
 
 impl Settings {
     fn file(&self, sim: &Sim) -> String {
-        let Self { top, more, slots, poll_ms, .. } = self;
+        let Self { listen, upstream, top, more, slots, poll_ms, .. } = self;
         let url = &sim.url;
         format!(
             r#"
-            listen = "127.0.0.1:0"
+            listen = "{listen}"
             {top}
             [upstream]
             url = "{url}"
             key = "{PROVIDER}"
             slots = {slots}
             submits_per_second = 1000
+            {upstream}
             [store]
             url = "embedded:data"
             [admin]

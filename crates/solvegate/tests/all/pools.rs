@@ -1,0 +1,147 @@
+//! Pools and pingbacks, by the real binary against the simulator as a process of its own.
+
+use std::{
+    net::TcpListener,
+    time::{Duration, Instant},
+};
+
+use http::StatusCode;
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use solvegate::client::Call;
+
+use crate::support::{ADMIN, Gateway, Settings, Sim, WORKER, eventually, run};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn body() -> Value {
+    json!({ "kind": "turnstile", "sitekey": "0x4A", "pageurl": "https://shop.example.com/login" })
+}
+
+/// `[[pool]]` for it.
+const POOL: &str = "[[pool]]\nkind = \"turnstile\"\nsitekey = \"0x4A\"\n\
+                    pageurl = \"https://shop.example.com/login\"\nlevel = 3\nproject = \"qa\"\n";
+
+async fn the_pool(gateway: &Gateway) -> Value {
+    let reply = gateway.ask_as_admin(&Call::get("/v1/pools")).await;
+    assert_eq!(reply.status, StatusCode::OK, "{}", reply.body);
+    reply.body["items"][0].clone()
+}
+
+fn kill(gateway: &mut Gateway) {
+    gateway.process.signal(Signal::KILL);
+    gateway.process.wait(PATIENCE);
+}
+
+async fn until_stock(gateway: &Gateway, stock: u64, ordered: u64) -> Value {
+    eventually("the pool is full", PATIENCE, async || {
+        let pool = the_pool(gateway).await;
+        (pool["stock"] == stock && pool["ordered"] == ordered).then_some(pool)
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_declared_pool_fills_up_serves_at_once_and_ends_with_its_declaration() {
+    let dir = tempfile::tempdir().unwrap();
+    let sim = Sim::start(dir.path(), &["--solve-time", "300ms"]);
+    let settings = Settings { more: POOL.into(), ..Settings::default() };
+    let mut gateway = Gateway::with(dir.path(), &sim, &settings);
+    let pool = until_stock(&gateway, 3, 3).await;
+    assert_eq!((&pool["why"], &pool["declared"]), (&json!("the level is fixed"), &json!(true)));
+    assert_eq!(sim.charges().await, 3, "as many as were ordered");
+
+    let asked = Instant::now();
+    let served = gateway.solve(body(), Some("first")).await;
+    assert_eq!((served.status, &served.body["source"]), (StatusCode::OK, &json!("stock")));
+    assert!(asked.elapsed() < Duration::from_millis(250), "{:?}", asked.elapsed());
+    let pool = until_stock(&gateway, 3, 4).await;
+    assert_eq!((&pool["hits"], &pool["served"]), (&json!(1), &json!(1)));
+    assert_eq!(sim.charges().await, 4, "as many as were ordered");
+
+    kill(&mut gateway);
+    gateway = Gateway::with(dir.path(), &sim, &settings);
+    let again = gateway.solve(body(), Some("first")).await;
+    assert_eq!(again.body["token"], served.body["token"], "the retry gets the same token");
+    let second = gateway.solve(body(), Some("second")).await;
+    assert_eq!(second.body["source"], "stock", "stock and pool outlive the process");
+    assert_ne!(second.body["token"], served.body["token"]);
+    until_stock(&gateway, 3, 5).await;
+
+    kill(&mut gateway);
+    gateway = Gateway::with(dir.path(), &sim, &Settings::default());
+    eventually("the pool is closed", PATIENCE, async || {
+        the_pool(&gateway).await.is_null().then_some(())
+    })
+    .await;
+    assert_eq!(sim.charges().await, 5);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pools_are_opened_shown_announced_to_and_closed_from_the_command_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let sim = Sim::start(dir.path(), &["--solve-time", "200ms"]);
+    let gateway = Gateway::start(dir.path(), &sim);
+    let pools = |args: &str| {
+        let whom = format!("--server {} --key {ADMIN}", gateway.base);
+        let all = format!("pools {args} {whom}");
+        let args: Vec<_> = all.split_whitespace().collect();
+        let output = run(dir.path(), &args, &[]);
+        (output.code, output.stdout + &output.stderr)
+    };
+    assert_eq!(pools(""), (Some(0), "none\n".into()));
+    let challenge = "--kind turnstile --sitekey 0x4A --pageurl https://shop.example.com/login";
+    let (code, shown) = pools(&format!("set {challenge} --level auto --max 8"));
+    assert!(code == Some(0) && shown.contains("nothing is asked for"), "{shown}");
+    let id = the_pool(&gateway).await["id"].as_str().unwrap().to_owned();
+    let (code, shown) = pools(&format!("expect {id} --count 4 --in 1s --json"));
+    let told: Value = serde_json::from_str(&shown).unwrap_or_else(|_| panic!("{shown}"));
+    assert_eq!((code, &told["expected"][0]["count"]), (Some(0), &json!(4)));
+    until_stock(&gateway, 4, 4).await;
+    let (_, shown) = pools("");
+    assert!(shown.contains(&id) && shown.contains("4 (demand was announced)"), "{shown}");
+    assert_eq!(pools(&format!("close {id}")), (Some(0), format!("closed: {id}\n")));
+    assert_eq!(pools(&format!("close {id}")).0, Some(1));
+    assert_eq!(pools(&format!("expect {id} --count 4")).0, Some(2), "when?");
+    assert_eq!(pools(&format!("set {challenge} --level 9 --max 8")).0, Some(2));
+    assert_eq!(
+        pools("set --kind turnstile --sitekey x --pageurl https://evil.example/").0,
+        Some(4)
+    );
+    let args = ["pools", "--server", &gateway.base, "--key", WORKER];
+    let worker = run(dir.path(), &args, &[]);
+    assert_eq!(worker.code, Some(4), "{}", worker.stderr);
+    let stocked = gateway.solve(body(), None).await;
+    assert_eq!(stocked.body["source"], "stock", "a closed pool's tokens serve whoever comes");
+}
+
+/// A port nobody else is likely to take before we do.
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_service_calls_back_and_no_poll_is_needed() {
+    let dir = tempfile::tempdir().unwrap();
+    let sim = Sim::start(dir.path(), &["--solve-time", "500ms"]);
+    let port = free_port();
+    let settings = Settings {
+        listen: format!("127.0.0.1:{port}"),
+        upstream: format!("pingback_url = \"http://127.0.0.1:{port}\""),
+        poll_ms: 20_000,
+        ..Settings::default()
+    };
+    let gateway = Gateway::with(dir.path(), &sim, &settings);
+    let asked = Instant::now();
+    let served = gateway.solve(body(), None).await;
+    assert_eq!(served.status, StatusCode::OK, "{}", served.body);
+    assert!(asked.elapsed() < Duration::from_secs(10), "{:?}", asked.elapsed());
+    let ledger = sim.ledger().await;
+    assert_eq!((ledger.accepted.len(), ledger.polls), (1, 1), "one question, to confirm");
+    eventually("the call was taken", PATIENCE, async || {
+        (sim.ledger().await.pingbacks.len() == 1).then_some(())
+    })
+    .await;
+    assert!(dir.path().join("data/pingback.secret").exists());
+    assert!(!gateway.process.stderr().contains("/-/pingback/s"), "addresses are not logged");
+}
