@@ -162,9 +162,9 @@ fn a_slow_receiver_is_told_four_at_a_time_and_everything_once() {
     });
 }
 
-fn alerts(allowances: BTreeMap<WorkerName, Allowance>) -> Option<Alerts> {
+fn alerts(allowances: BTreeMap<WorkerName, Allowance>) -> Alerts {
     let url = Secret::new("https://dead/alerts");
-    Some(Alerts { url, dead_letters: 10, cooldown: seconds(900), allowances })
+    Alerts { url, dead_letters: 10, cooldown: seconds(900), allowances }
 }
 
 /// Two workers use up their budgets in the same look, and the receiver is away: two ids, the same at every try, also when
@@ -174,7 +174,7 @@ fn an_alert_keeps_its_id_until_it_is_taken() {
     story(async |mut stage| {
         let budget = |most| Allowance { solves_per_day: Some(most), cost_per_day: None };
         let workers = ["w", "x"].map(|name| WorkerName::new(name).unwrap());
-        stage.config.alerts = alerts(BTreeMap::new());
+        stage.config.alerts = Some(alerts(BTreeMap::new()));
         let hosts = Hosts::new(&stage);
         let engine = hosts.gateway(&stage).await;
         for worker in &workers {
@@ -203,7 +203,7 @@ fn trouble_that_lasts_is_told_under_a_new_id_after_the_cooldown() {
     story(async |mut stage| {
         let worker = WorkerName::new("w").unwrap();
         let allowance = Allowance { solves_per_day: Some(1), cost_per_day: None };
-        stage.config.alerts = alerts(BTreeMap::from([(worker, allowance)]));
+        stage.config.alerts = Some(alerts(BTreeMap::from([(worker, allowance)])));
         let hosts = Hosts::new(&stage);
         hosts.is_dead.store(false, Ordering::SeqCst);
         let engine = hosts.gateway(&stage).await;
