@@ -147,8 +147,9 @@ impl Refusal {
             | Self::Pool(PoolRefusal::Unknown(_)) => (StatusCode::NOT_FOUND, "not_found"),
             Self::Pool(PoolRefusal::Site(_)) => (StatusCode::FORBIDDEN, "site_not_declared"),
             Self::Pool(PoolRefusal::Kind(_)) => (StatusCode::BAD_REQUEST, "not_pooled"),
-            Self::TooManyPingbacks(_) => (StatusCode::TOO_MANY_REQUESTS, "rate_exceeded"),
-            Self::Rate(_) => (StatusCode::TOO_MANY_REQUESTS, "rate_exceeded"),
+            Self::TooManyPingbacks(_) | Self::Rate(_) => {
+                (StatusCode::TOO_MANY_REQUESTS, "rate_exceeded")
+            }
             Self::Claim(refusal) => told_of_claim(refusal),
             Self::Fetch(FetchRefusal::Store(_))
             | Self::Pool(PoolRefusal::Store(_))

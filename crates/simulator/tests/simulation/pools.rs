@@ -214,6 +214,8 @@ fn asked_together_tasks_are_found_quickly_with_few_calls() {
         behaviour.realistic = true;
         let mut stage = Stage::with(behaviour);
         stage.config.slots = Slots::Fixed(100);
+        let price = Money::from_micros(1000);
+        stage.config.prices = BTreeMap::from([(domain::challenge::Kind::Turnstile, price)]);
         learned(&mut stage);
         let engine = stage.gateway(1).await;
         for n in 0..600 {
