@@ -2,13 +2,15 @@
 //! One loop owns all solves of this process; steps run beside it and hand their solve back. Before: admit.rs.
 //! After: submit.rs, poll.rs.
 
+mod turns;
+
 use std::{collections::BTreeMap, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use domain::{
     id::SolveId,
     lease::Lease,
     ports::{LeaseAsk, StoreError},
-    solve::{AMBIGUOUS_WAIT, Fact, Origin, Solve, Stage},
+    solve::{AMBIGUOUS_WAIT, Fact, Stage},
     time::Timestamp,
 };
 use futures_util::FutureExt;
@@ -19,7 +21,6 @@ use crate::{
     afloat::Afloat,
     breaker::Reach,
     budget::RetryBudget,
-    fair::{LaneName, Sort, Waiting},
     held::{Held, Sent, Then, Turn},
     keeper,
     pace::Pace,
@@ -176,22 +177,6 @@ impl Driver {
         });
     }
 
-    /// What waits for a slot and cannot be answered in time any more is told so now, and nothing is paid for it.
-    fn let_go_of_hopeless(&mut self, now: Timestamp) {
-        let inner = Arc::clone(&self.inner);
-        let mut soonest = BTreeMap::new();
-        let mut is_hopeless = |held: &Held| {
-            let solve = &held.lease.solve;
-            let kind = solve.kind.clone();
-            let soonest = soonest.entry(kind).or_insert_with_key(|kind| inner.soonest(kind, now));
-            solve.wanted_until < *soonest
-        };
-        let hopeless = self.inner.queue().remove_where(|held| is_hopeless(held));
-        for held in hopeless {
-            self.step(held, false, submit::lapse);
-        }
-    }
-
     /// Looks at every solve whose time has come.
     fn start_due(&mut self, now: Timestamp) {
         while self.steps.len() < MOST_STEPS {
@@ -236,70 +221,6 @@ impl Driver {
                 Done::Together(thens.into_iter().zip(steps).collect())
             });
         }
-    }
-
-    fn enqueue(&mut self, held: Box<Held>) {
-        let solve = &held.lease.solve;
-        let usual = self.inner.health.usual_solve(&solve.kind);
-        let waiting = Waiting {
-            lane: LaneName::of(solve),
-            opened_at: solve.opened_at,
-            solve: solve.id,
-            sort: sort_of(solve),
-            charge: u64::try_from(usual.as_millis()).unwrap_or(u64::MAX),
-            item: held,
-        };
-        let priority = match &waiting.lane {
-            LaneName::Worker(worker) => self.inner.priority(worker),
-            LaneName::Revived => 1,
-        };
-        self.inner.queue().push(waiting, priority);
-    }
-
-    /// Submits, worker after worker, while there are slots, nothing is in trouble and the pace allows it. The result is
-    /// when time alone will help what is left.
-    fn start_submits(&mut self, now: Timestamp) -> Option<Timestamp> {
-        loop {
-            if self.inner.queue().len() == 0 || self.inner.is_draining() || !self.knows_all {
-                return None;
-            }
-            if self.steps.len() >= MOST_STEPS {
-                return None;
-            }
-            if let Err(again) = self.inner.places.is_free(now) {
-                return again;
-            }
-            let retry_at = self.retries.allows(now).err();
-            if let Some(at) = retry_at
-                && self.inner.queue().has_only_retries()
-            {
-                return Some(at);
-            }
-            if let Err(at) = self.inner.breakers.pass(now) {
-                return Some(at);
-            }
-            if let Err(at) = self.pace.pass(now, self.inner.breakers.closed_at()) {
-                self.inner.breakers.hand_back(now);
-                return Some(at);
-            }
-            let next = self.inner.queue().pop(retry_at.is_none());
-            match next {
-                Some(next) => self.start_submit(next, now),
-                None => self.inner.breakers.hand_back(now),
-            }
-        }
-    }
-
-    fn start_submit(&mut self, next: Waiting<Box<Held>>, now: Timestamp) {
-        match next.sort {
-            Sort::Retry => self.retries.retried(),
-            Sort::Fresh | Sort::Refill => self.retries.fresh(),
-        }
-        let mut held = next.item;
-        held.slot = true;
-        held.turn = Some(Turn { lane: next.lane, charge: next.charge, since: now });
-        self.inner.places.take(now);
-        self.step(held, true, submit::submit);
     }
 
     fn step<F>(&mut self, held: Box<Held>, is_submit: bool, step: fn(Arc<Inner>, Box<Held>) -> F)
@@ -437,14 +358,6 @@ impl Driver {
         }
     }
 
-    /// The slot is free again: the worker's turn took as long as it took.
-    fn end_turn(&self, turn: Option<Turn>) {
-        let Some(turn) = turn else { return };
-        let took = self.inner.now().since(turn.since).as_millis();
-        let took = u64::try_from(took).unwrap_or(u64::MAX);
-        self.inner.queue().settle(&turn.lane, turn.charge, took);
-    }
-
     /// Looks at it again at that time; `true` when it occupies a slot until then.
     fn keep(&mut self, at: Timestamp, mut held: Box<Held>) -> bool {
         let solve = &held.lease.solve;
@@ -529,32 +442,10 @@ impl Driver {
     }
 }
 
-impl LaneName {
-    fn of(solve: &Solve) -> Self {
-        match solve.origin {
-            Origin::Revived { .. } => Self::Revived,
-            Origin::Claim(_) | Origin::Orphan(_) | Origin::Refill => {
-                Self::Worker(solve.worker.clone())
-            }
-        }
-    }
-}
-
 impl Step {
     fn of(held: &Held, epoch: u64) -> Self {
         let solve = &held.lease.solve;
         let (had_slot, turn) = (held.slot, held.turn.clone());
         Self { solve: solve.id, attempt: solve.attempt, had_slot, turn, is_submit: false, epoch }
-    }
-}
-
-/// What sort of work a queued solve is.
-fn sort_of(solve: &Solve) -> Sort {
-    if solve.origin == Origin::Refill && solve.claims.is_empty() {
-        Sort::Refill
-    } else if solve.attempt > 0 {
-        Sort::Retry
-    } else {
-        Sort::Fresh
     }
 }

@@ -12,6 +12,9 @@ fn geetest() -> Challenge {
     Challenge::new(Kind::Geetest, draft).unwrap()
 }
 
+/// What was called back, and when.
+type Heard = Arc<Mutex<Vec<(AttemptName, TaskId, Timestamp)>>>;
+
 impl Bench {
     async fn poll_many(&self, tasks: &[TaskId]) -> Result<Vec<Polled>, BatchRefused> {
         self.run(self.provider.poll_many(tasks)).await
@@ -32,7 +35,7 @@ impl Bench {
     }
 
     /// Calls back into the list that is returned.
-    fn listened_to(mut self) -> (Self, Arc<Mutex<Vec<(AttemptName, TaskId, Timestamp)>>>) {
+    fn listened_to(mut self) -> (Self, Heard) {
         let heard = Arc::new(Mutex::new(Vec::new()));
         let (list, clock) = (Arc::clone(&heard), Arc::clone(&self.clock));
         let hook: PingbackHook = Arc::new(move |attempt, task| {
