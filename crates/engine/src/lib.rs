@@ -4,7 +4,7 @@
 //! - [`admit`](Engine::claim): 1 a claim arrives
 //! - `driver`: 2 lease what is due, step each, bounded concurrency
 //! - `submit`: 3 intent, submission, lost reply
-//! - `poll`: 4 when to ask, what the answer means; [`polling`]: the schedules; `afloat`, `together`: many in one call;
+//! - `poll`: 4 when to ask, what the answer means; `polling`: the schedules; `afloat`, `together`: many in one call;
 //!   `pingback`: the provider says when
 //! - `settle`: 5 hand the fact to the store, wake the waiting
 //! - [`fetch`](Engine::fetch): 6 the worker asks for the answer
