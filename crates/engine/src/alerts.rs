@@ -7,7 +7,7 @@ use domain::{
     claim::Allowance,
     id::WorkerName,
     money::Money,
-    ports::{DeadLetterFilter, Parcel, Scope, Spent, StoreError},
+    ports::{DeadLetterFilter, Parcel, PoolState, Scope, Spent, StoreError},
     secret::Secret,
     time::Timestamp,
 };
@@ -166,7 +166,27 @@ async fn records(inner: &Inner, alerts: &Alerts) -> Result<Vec<Alarm>, StoreErro
             threshold: Some(most),
         });
     }
+    let pools = inner.ports.records.pools(inner.now()).await?;
+    alarms.extend(pools.iter().filter_map(starving));
     Ok(alarms)
+}
+
+/// A pool that should have tokens, has none, and lets claims wait.
+fn starving(state: &PoolState) -> Option<Alarm> {
+    let target = u64::from(state.pool.target.level);
+    if target == 0 || !state.stock.is_empty() || state.waiting == 0 {
+        return None;
+    }
+    let (id, waiting, coming) = (state.pool.id(), state.waiting, state.coming);
+    Some(Alarm {
+        what: "pool_starving",
+        about: Some(id.to_string()),
+        message: format!(
+            "pool {id} is empty while {waiting} claims wait; it aims at {target}, {coming} are coming"
+        ),
+        value: Some(0),
+        threshold: Some(target),
+    })
 }
 
 async fn dead_letters(inner: &Inner, most: u64) -> Result<Option<Alarm>, StoreError> {

@@ -158,6 +158,32 @@ fn account_trouble_stops_the_buying() {
     });
 }
 
+/// Nobody has to watch a pool that cannot keep up.
+#[test]
+fn a_starving_pool_is_told() {
+    story(async |mut stage| {
+        stage.config.pools = vec![wish(Level::Fixed(3))];
+        stage.config.slots = Slots::Fixed(1);
+        stage.config.deadline = seconds(600);
+        stage.config.alerts = Some(engine::Alerts {
+            url: domain::secret::Secret::new("https://ops.example.com/"),
+            dead_letters: 10,
+            cooldown: seconds(900),
+            allowances: BTreeMap::new(),
+        });
+        let engine = stage.gateway(1).await;
+        stage.pass(seconds(60)).await;
+        assert!(stage.receiver.got.lock().unwrap().is_empty(), "a full pool is no trouble");
+        for n in 0..40 {
+            engine.claim(ask(&format!("k{n}"))).await.unwrap();
+        }
+        stage.pass(seconds(60)).await;
+        let told = stage.receiver.got.lock().unwrap();
+        let what: Vec<_> = told.iter().map(|(_, notice)| notice.what.as_str()).collect();
+        assert_eq!(what, ["alert.pool_starving"]);
+    });
+}
+
 /// Four processes, one pool; its controller dies.
 #[test]
 fn four_gateways_order_as_one_and_a_dead_controller_is_replaced() {
