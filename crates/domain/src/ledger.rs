@@ -285,10 +285,35 @@ pub struct Counts {
     pub saved: Money,
 }
 
+impl Entry {
+    /// Whether another tells of the same, wherever it is.
+    pub fn says_the_same(&self, other: &Self) -> bool {
+        *self == Self { seq: self.seq, ..other.clone() }
+    }
+}
+
 impl Counts {
     /// Adds another sum.
     pub fn add(&mut self, other: &Self) {
-        let fields: [(&mut u64, u64); 17] = [
+        for (sum, more) in self.beside(other) {
+            *sum = sum.saturating_add(more);
+        }
+        self.cost = self.cost + other.cost;
+        self.saved = self.saved + other.saved;
+    }
+
+    /// Takes the larger of each: of two copies of one sum, nothing that either has counted is lost.
+    pub fn raise(&mut self, other: &Self) {
+        for (sum, theirs) in self.beside(other) {
+            *sum = theirs.max(*sum);
+        }
+        self.cost = self.cost.max(other.cost);
+        self.saved = self.saved.max(other.saved);
+    }
+
+    /// Every count beside another's.
+    fn beside(&mut self, other: &Self) -> [(&mut u64, u64); 17] {
+        [
             (&mut self.claims, other.claims),
             (&mut self.ordered, other.ordered),
             (&mut self.opened, other.opened),
@@ -306,12 +331,7 @@ impl Counts {
             (&mut self.polls, other.polls),
             (&mut self.solve_ms, other.solve_ms),
             (&mut self.cost_unknown, other.cost_unknown),
-        ];
-        for (sum, more) in fields {
-            *sum = sum.saturating_add(more);
-        }
-        self.cost = self.cost + other.cost;
-        self.saved = self.saved + other.saved;
+        ]
     }
 
     /// Claims served without a new attempt.

@@ -78,7 +78,7 @@ pub struct Pool {
     pub target: Target,
     /// Announced demand, soonest first.
     pub expected: Vec<Expectation>,
-    /// Tokens announced so far, in all.
+    /// Tokens announced so far, without those that were fetched from stock: only the others can still die.
     pub announced: u64,
     /// Since when there is the pool.
     pub since: Timestamp,
@@ -195,6 +195,7 @@ impl Pool {
         self.hits += u64::from(hit);
         if let Some(next) = self.expected.iter_mut().find(|one| one.left > 0 && one.at <= now) {
             next.left -= 1;
+            self.announced = self.announced.saturating_sub(u64::from(hit));
         }
         self.forget(now);
     }
@@ -218,7 +219,7 @@ impl Pool {
         let expected = self.expected_by(ask);
         let target = match self.order.level {
             Level::Fixed(level) => Target { level, why: Why::Fixed },
-            Level::Auto => self.demand.target(ask),
+            Level::Auto => self.demand.target(ask, self.room()),
         };
         if expected > target.level {
             return Target { level: expected.min(self.order.most), why: Why::Expected };
@@ -241,10 +242,19 @@ impl Pool {
         if let Level::Fixed(_) = self.order.level {
             return true;
         }
+        u32::try_from(spare).is_ok_and(|spare| spare < self.room())
+    }
+
+    /// So many may die unused.
+    pub fn allowed_waste(&self) -> u64 {
         let earned = self.served.saturating_mul(u64::from(self.order.waste)) / 1000;
-        let allowed = FREE_WASTE + self.announced + earned;
-        let spare = u64::try_from(spare).unwrap_or(u64::MAX);
-        self.wasted.saturating_add(spare) < allowed
+        FREE_WASTE.saturating_add(self.announced).saturating_add(earned)
+    }
+
+    /// So many spare tokens the waste allowed covers.
+    fn room(&self) -> u32 {
+        let room = self.allowed_waste().saturating_sub(self.wasted);
+        u32::try_from(room).unwrap_or(u32::MAX)
     }
 }
 
@@ -311,9 +321,13 @@ mod tests {
             pool.arrive(true, Timestamp::from_millis(second * 1000));
         }
         assert_eq!(pool.expected[0].left, 3);
+        assert!(
+            pool.may_order(12) && !pool.may_order(13),
+            "five were fetched, three may still die"
+        );
         pool.arrive(true, Timestamp::from_millis(1_000_000));
         assert!(pool.expected.is_empty(), "forgotten");
-        assert!(pool.may_order(17), "what was announced may be bought");
+        assert!(pool.may_order(11) && !pool.may_order(12), "what was announced may be bought once");
     }
 
     #[test]

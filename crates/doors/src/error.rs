@@ -261,7 +261,7 @@ impl Refusal {
 }
 
 const STORE_AWAY: (StatusCode, &str) = (StatusCode::SERVICE_UNAVAILABLE, "store_unavailable");
-const STORE_DETAIL: &str = "the store is away; nothing was spent, come again in a moment";
+const STORE_DETAIL: &str = "the store is away; ask again in a moment, with the same idempotency key: nothing is paid twice";
 
 fn told_of_claim(refusal: &ClaimRefusal) -> (StatusCode, &'static str) {
     match refusal {

@@ -7,7 +7,7 @@ use std::{
 
 use domain::{
     challenge::Challenge,
-    claim::{Admission, Allowance, Claim, Door, KeyRule, NewClaim, Source},
+    claim::{Admission, Allowance, Claim, ClaimState, Door, KeyRule, NewClaim, Source},
     fingerprint::{BadKey, Fingerprint, Identity, KeyHash},
     id::{ClaimId, Project, SolveId, WorkerName},
     ledger::Event,
@@ -199,11 +199,15 @@ impl Inner {
         loop {
             let now = self.now();
             match self.ports.store.admit(new.clone(), now).await? {
-                Admission::Replayed(claim) => return Ok((claim, true)),
-                Admission::Stocked(claim) | Admission::Joined(claim) => {
-                    return Ok((claim, false));
+                Admission::Replayed(claim) => {
+                    // Work that was brought back is wanted now: it is live work under another name.
+                    if claim.revives.is_some() && claim.state == ClaimState::Waiting {
+                        self.wake.notify_one();
+                    }
+                    return Ok((claim, true));
                 }
-                Admission::Opened(claim) => {
+                Admission::Stocked(claim) => return Ok((claim, false)),
+                Admission::Opened(claim) | Admission::Joined(claim) => {
                     self.wake.notify_one();
                     return Ok((claim, false));
                 }

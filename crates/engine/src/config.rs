@@ -6,6 +6,7 @@ use domain::{
     challenge::Kind,
     id::WorkerName,
     money::Money,
+    ports::Archive,
     retry::{Profile, RetryTable},
     site::Sites,
     token::ShelfLife,
@@ -46,6 +47,8 @@ pub struct EngineConfig {
     pub drain_grace: Duration,
     /// With so many solves waiting for a slot, new claims are refused rather than queued.
     pub most_queued: usize,
+    /// Whether pools are kept at all: a process that is there for one claim leaves them as they are.
+    pub keeps_pools: bool,
     /// Standing orders.
     pub pools: Vec<PoolWish>,
     /// Whether several tasks are asked for in one call, where the provider knows how.
@@ -54,6 +57,8 @@ pub struct EngineConfig {
     pub pingback: bool,
     /// Whom to tell about trouble.
     pub alerts: Option<Alerts>,
+    /// Where history is kept; `None`: in the store.
+    pub archive: Option<Arc<dyn Archive>>,
 }
 
 impl Default for EngineConfig {
@@ -74,10 +79,12 @@ impl Default for EngineConfig {
             probe_every: Duration::from_secs(60),
             drain_grace: Duration::from_secs(20),
             most_queued: 10_000,
+            keeps_pools: true,
             pools: Vec::new(),
             batches: true,
             pingback: false,
             alerts: None,
+            archive: None,
         }
     }
 }

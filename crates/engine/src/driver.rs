@@ -4,7 +4,12 @@
 
 mod turns;
 
-use std::{collections::BTreeMap, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    panic::AssertUnwindSafe,
+    sync::Arc,
+    time::Duration,
+};
 
 use domain::{
     id::SolveId,
@@ -65,6 +70,8 @@ struct Driver {
     lease_at: Timestamp,
     /// A reply of the store was lost: everything is given back and leased afresh.
     unsure: bool,
+    /// Submissions that ended while everything is given back: the store did not give them back.
+    meanwhile: Option<BTreeSet<SolveId>>,
     /// All there was to lease is leased: only then it is known which slots are taken.
     knows_all: bool,
     /// When what waits is looked through for what has no chance any more.
@@ -91,12 +98,13 @@ pub(crate) async fn run(inner: Arc<Inner>) {
         afloat: Afloat::default(),
         agenda: BTreeMap::new(),
         steps: JoinSet::new(),
-        pace: Pace::new(inner.config.submits_per_second, now),
+        pace: Pace::new(inner.config.submits_per_second),
         retries: RetryBudget::new(now),
         submits_running: 0,
         leasing: false,
         lease_at: now,
         unsure: false,
+        meanwhile: None,
         knows_all: false,
         hopeless_at: now,
         epoch: 0,
@@ -169,6 +177,7 @@ impl Driver {
         self.leasing = true;
         self.lease_at = now.plus(LEASE_EVERY);
         let afresh = std::mem::take(&mut self.unsure);
+        self.meanwhile = afresh.then(BTreeSet::new);
         let inner = Arc::clone(&self.inner);
         self.steps.spawn(async move {
             let result = lease(&inner, afresh).await;
@@ -193,14 +202,23 @@ impl Driver {
         }
     }
 
-    /// The provider has called back about these: they are looked at now.
+    /// The provider has called back about these: they are looked at now, or as soon as they may be. Calls that are
+    /// repeated again and again do not use up a task's polls.
     fn start_nudged(&mut self, now: Timestamp) {
+        let polling = Arc::clone(&self.inner.config.polling);
         for id in self.inner.take_nudges() {
-            let at = self.inner.sent().get(&id).and_then(|sent| sent.next);
-            let held = at.and_then(|at| self.agenda.remove(&(at, id)));
-            if let Some(held) = held.or_else(|| self.afloat.remove(id)) {
-                self.agenda.insert((now, id), held);
+            let Some(sent) = self.inner.sent().get(&id).copied() else { continue };
+            let found = sent.next.and_then(|at| self.agenda.remove(&(at, id)));
+            let Some(mut held) = found.or_else(|| self.afloat.remove(id)) else { continue };
+            let soonest = sent.polled.map_or(now, |(at, _)| now.max(at.plus(polling.min_gap())));
+            if held.polls < polling.most() / 2 {
+                held.not_before = held.not_before.min(soonest);
             }
+            let at = held.not_before;
+            if let Some(sent) = self.inner.sent().get_mut(&id) {
+                sent.next = Some(at);
+            }
+            self.agenda.insert((at, id), held);
         }
     }
 
@@ -266,7 +284,12 @@ impl Driver {
         let mut goes_on = false;
         match then {
             // A submission under way is never given back; anything else may be leased afresh already.
-            Then::At(at, held) if step.epoch == self.epoch => goes_on = self.keep(at, held),
+            Then::At(at, held) if step.epoch == self.epoch => {
+                if let Some(meanwhile) = self.meanwhile.as_mut().filter(|_| step.is_submit) {
+                    meanwhile.insert(step.solve);
+                }
+                goes_on = self.keep(at, held);
+            }
             Then::At(at, held) if step.is_submit && !self.holds(step.solve) => {
                 goes_on = self.keep(at, held);
             }
@@ -283,6 +306,7 @@ impl Driver {
 
     fn take_leases(&mut self, result: Result<Vec<Lease>, StoreError>, afresh: bool) {
         self.leasing = false;
+        let mut meanwhile = self.meanwhile.take().unwrap_or_default();
         let leases = match result {
             Ok(leases) => leases,
             Err(error) => {
@@ -292,7 +316,8 @@ impl Driver {
             }
         };
         if afresh {
-            self.forget();
+            meanwhile.retain(|id| leases.iter().all(|lease| lease.solve.id != *id));
+            self.forget(&meanwhile);
         }
         let knew_all = std::mem::replace(&mut self.knows_all, leases.len() < LEASE_LIMIT);
         if self.knows_all && !knew_all {
@@ -302,7 +327,9 @@ impl Driver {
         if leases.len() == LEASE_LIMIT {
             self.lease_at = self.inner.now();
         } else if afresh {
-            let ours = |id: &SolveId| leases.iter().any(|lease| lease.solve.id == *id);
+            let ours = |id: &SolveId| {
+                meanwhile.contains(id) || leases.iter().any(|lease| lease.solve.id == *id)
+            };
             self.inner.sent().retain(|id, _| ours(id));
         }
         for lease in leases {
@@ -318,19 +345,30 @@ impl Driver {
         if solve.task.is_none() {
             return (solve.due, 0);
         }
-        match self.inner.sent().get(&solve.id).and_then(|sent| sent.polled) {
-            Some((at, polls)) => (now.max(at.plus(self.inner.config.polling.min_gap())), polls),
-            None => (now, Held::polls_until_now(&self.inner, lease)),
+        let polling = &self.inner.config.polling;
+        let polled = self.inner.sent().get(&solve.id).and_then(|sent| sent.polled);
+        if let Some((at, polls)) = polled {
+            return (now.max(at.plus(polling.min_gap())), polls);
         }
+        let polls = Held::polls_until_now(&self.inner, lease);
+        self.inner.quota.earn(polling.most().saturating_sub(polls));
+        (now, polls)
     }
 
-    /// Everything was given back and what is still ours has just been leased afresh.
-    fn forget(&mut self) {
+    /// Everything was given back and what is still ours has just been leased afresh; all but what was being submitted.
+    fn forget(&mut self, kept: &BTreeSet<SolveId>) {
         self.epoch += 1;
-        self.inner.queue().remove_where(|_| true);
-        let agenda = std::mem::take(&mut self.agenda).into_values();
-        let all: Vec<_> = agenda.chain(self.afloat.take_all()).collect();
-        for held in all {
+        let is_gone = |held: &Held| !kept.contains(&held.lease.solve.id);
+        self.inner.queue().remove_where(|held| is_gone(held));
+        let agenda = std::mem::take(&mut self.agenda);
+        let (gone, stays) = agenda.into_iter().partition(|(_, held)| is_gone(held));
+        self.agenda = stays;
+        let (afloat, stays): (Vec<_>, Vec<_>) =
+            self.afloat.take_all().partition(|held| is_gone(held));
+        for held in stays {
+            self.afloat.insert(&self.inner, held);
+        }
+        for held in BTreeMap::into_values(gone).chain(afloat) {
             if held.slot {
                 self.inner.places.give_back();
             }
@@ -376,8 +414,8 @@ impl Driver {
         }
         held.not_before = at;
         if out && self.inner.asks_together(&held.lease.solve.kind, self.inner.now()) {
-            held.worth_asking_from = self.inner.config.polling.timing(&held.family()).q01;
-            self.afloat.insert(held);
+            held.worth_asking_from = self.inner.config.polling.timing(&held.family).q01;
+            self.afloat.insert(&self.inner, held);
         } else {
             self.agenda.insert((at, held.lease.solve.id), held);
         }

@@ -19,11 +19,8 @@ impl Inner {
         if let Some(sent_at) = sent {
             return usual.saturating_sub(now.since(sent_at)).max(LEAST);
         }
-        let lane = match claim.revives {
-            Some(_) => LaneName::Revived,
-            None => LaneName::Worker(claim.worker.clone()),
-        };
-        let (ahead, share) = self.queue().ahead(&lane, claim.opened_at);
+        let (lane, opened_at) = self.place(claim, now);
+        let (ahead, share) = self.queue().ahead(&lane, opened_at);
         let limit = u64::try_from(self.places.limit().max(1)).unwrap_or(1);
         // Solves before it, each taking its time, on the worker's share of the slots.
         let rounds = u64::try_from(ahead).unwrap_or(u64::MAX).saturating_mul(1000);
@@ -31,6 +28,17 @@ impl Inner {
         let queued = usual.saturating_mul(u32::try_from(rounds).unwrap_or(u32::MAX));
         let most = claim.deadline.since(now).max(LEAST);
         usual.saturating_add(queued).clamp(LEAST, most)
+    }
+
+    /// In which lane it waits, and since when. What was brought back is in a lane of its own until somebody wants it now:
+    /// then it waits anew in its worker's.
+    fn place(&self, claim: &Claim, now: Timestamp) -> (LaneName, Timestamp) {
+        let own = LaneName::Worker(claim.worker.clone());
+        if claim.revives.is_none() {
+            return (own, claim.opened_at);
+        }
+        let found = claim.solve.and_then(|solve| self.queue().place(solve));
+        found.unwrap_or((own, now))
     }
 
     /// The earliest moment a solve of the kind submitted now has ever been answered lately. While the account is in

@@ -159,8 +159,16 @@ impl<T> Fair<T> {
 
     /// Whether it waits.
     pub(crate) fn has(&self, id: SolveId) -> bool {
-        let mut lines = self.lanes.values().flat_map(|lane| lane.waiting.values());
-        lines.any(|line| line.keys().any(|(_, waiting)| *waiting == id))
+        self.place(id).is_some()
+    }
+
+    /// In which lane it waits, and since when.
+    pub(crate) fn place(&self, id: SolveId) -> Option<(LaneName, Timestamp)> {
+        let within = |lane: &Lane<T>| {
+            let mut keys = lane.waiting.values().flat_map(BTreeMap::keys);
+            keys.find(|(_, waiting)| *waiting == id).map(|(since, _)| *since)
+        };
+        self.lanes.iter().find_map(|(name, lane)| Some((name.clone(), within(lane)?)))
     }
 
     /// How many wait.

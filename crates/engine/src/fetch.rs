@@ -91,7 +91,7 @@ impl Engine {
 
     /// Reads a claim as it stands and hands nothing out: for whoever watches rather than works.
     pub async fn look(&self, scope: &Scope, id: ClaimId) -> Result<Claim, FetchRefusal> {
-        self.0.find(scope, id).await
+        self.0.find_anywhere(scope, id).await
     }
 
     /// Takes a claim back. What was paid for is banked for the next claim.
@@ -135,7 +135,7 @@ impl Engine {
 
     /// The whole story of a claim.
     pub async fn explain(&self, scope: &Scope, id: ClaimId) -> Result<Explained, FetchRefusal> {
-        let claim = self.0.find(scope, id).await?;
+        let claim = self.0.find_anywhere(scope, id).await?;
         let entries = self.0.ports.records.explain(id).await?;
         Ok(Explained { claim, entries })
     }
@@ -155,12 +155,16 @@ impl Engine {
 
 impl Inner {
     async fn find(&self, scope: &Scope, id: ClaimId) -> Result<Claim, FetchRefusal> {
-        let found = self.ports.store.find_claim(id).await?;
-        let visible = found.filter(|claim| match scope {
-            Scope::All => true,
-            Scope::Worker(name) => claim.worker == *name,
-        });
-        visible.ok_or(FetchRefusal::NotFound(id))
+        seen(scope, id, self.ports.store.find_claim(id).await?)
+    }
+
+    /// Also in the archive: for people, since no claim on its way waits for that.
+    async fn find_anywhere(&self, scope: &Scope, id: ClaimId) -> Result<Claim, FetchRefusal> {
+        let found = match (self.ports.store.find_claim(id).await?, &self.config.archive) {
+            (None, Some(archive)) => archive.archived_claim(id).await?,
+            (found, _) => found,
+        };
+        seen(scope, id, found)
     }
 
     async fn deliver(&self, claim: Claim) -> Result<Outcome, FetchRefusal> {
@@ -194,4 +198,13 @@ impl Inner {
             }
         }
     }
+}
+
+/// The claim, if whoever asks may see it.
+fn seen(scope: &Scope, id: ClaimId, found: Option<Claim>) -> Result<Claim, FetchRefusal> {
+    let visible = found.filter(|claim| match scope {
+        Scope::All => true,
+        Scope::Worker(name) => claim.worker == *name,
+    });
+    visible.ok_or(FetchRefusal::NotFound(id))
 }

@@ -8,14 +8,18 @@ use domain::{
     time::Timestamp,
 };
 
-use crate::{Inner, fair::LaneName};
+use crate::{Inner, fair::LaneName, polling::Family};
 
 /// A solve this process moves, and what it knows about it that the store need not know.
 #[derive(Debug)]
 pub(crate) struct Held {
     pub(crate) lease: Lease,
-    /// Polls of the current task.
+    /// What its task is learned with.
+    pub(crate) family: Family,
+    /// How often the current task was asked for, alone or with others.
     pub(crate) polls: u32,
+    /// Calls it took, in hundredths: a call that asks for many is shared by them.
+    pub(crate) calls: u32,
     /// Polls in a row that told nothing.
     pub(crate) faults: u32,
     /// When the last question left that was answered "not ready".
@@ -64,13 +68,18 @@ pub(crate) enum Then {
     Unsure,
 }
 
+/// One call, in hundredths: it never asks for more than a hundred.
+pub(crate) const ONE_CALL: u32 = 100;
+
 // === impl Held ===
 
 impl Held {
     pub(crate) fn new(lease: Lease, polls: u32) -> Self {
         Self {
+            family: Family::of(&lease),
             lease,
             polls,
+            calls: polls.saturating_mul(ONE_CALL),
             faults: 0,
             not_ready: None,
             slot: false,
@@ -96,10 +105,23 @@ impl Held {
             return Then::at(self.lease.solve.due, self);
         }
         self.polls = 0;
+        self.calls = 0;
         self.faults = 0;
         self.not_ready = None;
-        let first = self.next_poll(inner);
+        inner.quota.earn(inner.config.polling.most());
+        let together = inner.asks_together(&self.lease.solve.kind, inner.now());
+        let first = if together { inner.config.polling.min_gap() } else { self.next_poll(inner) };
         Then::at(inner.now().plus(first), self)
+    }
+}
+
+// === impl Family ===
+
+impl Family {
+    /// What a solve's task is learned with.
+    pub(crate) fn of(lease: &Lease) -> Self {
+        let proxied = lease.challenge.params().contains_key("proxy");
+        Self { kind: lease.solve.kind.clone(), proxied }
     }
 }
 

@@ -110,7 +110,8 @@ pub(crate) async fn ask_threads(inner: Arc<Inner>) {
 /// Ends what passed its deadline or expired, again and again.
 pub(crate) async fn sweep(inner: Arc<Inner>) {
     while inner.pause(SWEEP_EVERY).await {
-        let ask = SweepAsk { limit: SWEEP_LIMIT, trouble: inner.breakers.account.code() };
+        let trouble = inner.breakers.account.code();
+        let ask = SweepAsk { limit: SWEEP_LIMIT, trouble, history: inner.history() };
         let result = inner.ports.store.sweep(ask, inner.now()).await;
         inner.noted(&result);
         match result {

@@ -8,13 +8,15 @@
 //!   `pingback`: the provider says when
 //! - `settle`: 5 hand the fact to the store, wake the waiting
 //! - [`fetch`](Engine::fetch): 6 the worker asks for the answer
-//! - `slots`, `fair`: how many at once, and whose turn it is; `budget`, `breaker`, `pace`: what holds submissions back
+//! - `slots`, `fair`: how many at once, and whose turn it is; `budget`, `breaker`, `pace`: what holds submissions back;
+//!   `quota`: what holds polls back
 //! - `pools`: standing orders; [`letters`](Engine::revive): dead letters brought back; `outbox`, `alerts`: what others are told
-//! - `keeper`: lease upkeep and sweeping; `tasks`: the only `spawn`
+//! - `archive`: history that is kept elsewhere; `keeper`: lease upkeep and sweeping; `tasks`: the only `spawn`
 
 mod admit;
 mod afloat;
 mod alerts;
+mod archive;
 mod breaker;
 mod budget;
 mod config;
@@ -32,6 +34,7 @@ mod pingback;
 mod poll;
 mod polling;
 mod pools;
+mod quota;
 mod settle;
 mod slots;
 mod submit;
@@ -51,6 +54,7 @@ use domain::{
     claim::Allowance,
     fingerprint::Fingerprint,
     id::{HolderId, SolveId, WorkerName},
+    ledger::Entry,
     ports::{Chance, Clock, Courier, Doorbell, Provider, Records, Store, StoreError},
     site::Sites,
     time::Timestamp,
@@ -117,6 +121,10 @@ struct Inner {
     sent: Mutex<BTreeMap<SolveId, held::Sent>>,
     /// Tasks the provider has called back about.
     nudges: Mutex<BTreeSet<SolveId>>,
+    /// Solves whose lost tasks the provider's calls have named.
+    confirmed: Mutex<pingback::Confirmed>,
+    /// How often the account may ask for tasks.
+    quota: quota::Quota,
     /// Whether several tasks can be asked for in one call.
     together: together::Together,
     /// Shares of the slots can change while running.
@@ -135,6 +143,8 @@ struct Inner {
     outbox: tokio::sync::Notify,
     /// Somebody uses callbacks: ends are hints for the outbox.
     has_callbacks: AtomicBool,
+    /// The last entry of the ledger that is in the archive, as far as this process knows.
+    archived: Mutex<Option<Entry>>,
     health: health::Vitals,
     tasks: Tasks,
     /// The driver has ended: upkeep may end too.
@@ -143,7 +153,11 @@ struct Inner {
 
 impl Engine {
     /// Takes the process's lease and starts the driver, the keeper and the sweeper.
-    pub async fn start(ports: Ports, config: EngineConfig) -> Result<Self, StoreError> {
+    pub async fn start(mut ports: Ports, config: EngineConfig) -> Result<Self, StoreError> {
+        let source = Arc::clone(&ports.records);
+        if let Some(archive) = config.archive.clone() {
+            ports.records = Arc::new(archive::WithArchive { store: ports.records, archive });
+        }
         let holder = HolderId::draw(&*ports.chance);
         let sites = RwLock::new(Arc::clone(&config.sites));
         let inner = Arc::new(Inner {
@@ -157,6 +171,8 @@ impl Engine {
             queue: Mutex::new(fair::Fair::new()),
             sent: Mutex::default(),
             nudges: Mutex::default(),
+            confirmed: Mutex::default(),
+            quota: quota::Quota::default(),
             together: together::Together::default(),
             priorities: RwLock::new(config.priorities.clone()),
             allowances: RwLock::new(alerts::allowances(&config)),
@@ -166,6 +182,7 @@ impl Engine {
             ask_threads: tokio::sync::Notify::new(),
             outbox: tokio::sync::Notify::new(),
             has_callbacks: AtomicBool::new(false),
+            archived: Mutex::default(),
             health: health::Vitals::default(),
             tasks: Tasks::default(),
             done: tokio::sync::watch::Sender::new(false),
@@ -175,26 +192,7 @@ impl Engine {
         keeper::renew(&inner).await?;
         inner.remember_together().await;
         keeper::recall(&inner).await;
-        inner.tasks.spawn(watch(Arc::clone(&inner), "keeper", keeper::keep(Arc::clone(&inner))));
-        inner.tasks.spawn(watch(Arc::clone(&inner), "sweeper", keeper::sweep(Arc::clone(&inner))));
-        inner.tasks.spawn(watch(Arc::clone(&inner), "driver", driver::run(Arc::clone(&inner))));
-        inner.tasks.spawn(watch(
-            Arc::clone(&inner),
-            "memory",
-            keeper::memorise(Arc::clone(&inner)),
-        ));
-        inner.tasks.spawn(watch(Arc::clone(&inner), "outbox", outbox::run(Arc::clone(&inner))));
-        if inner.config.slots != Slots::Fixed(0) {
-            inner.tasks.spawn(watch(Arc::clone(&inner), "pools", pools::run(Arc::clone(&inner))));
-        }
-        if inner.config.slots == Slots::Auto {
-            let asker = keeper::ask_threads(Arc::clone(&inner));
-            inner.tasks.spawn(watch(Arc::clone(&inner), "slots", asker));
-        }
-        if let Some(alerts) = inner.config.alerts.clone() {
-            let watcher = alerts::run(Arc::clone(&inner), alerts);
-            inner.tasks.spawn(watch(Arc::clone(&inner), "alerts", watcher));
-        }
+        start_parts(&inner, source);
         Ok(Self(inner))
     }
 
@@ -244,6 +242,30 @@ impl Engine {
     /// Ends at once, as a crash would, for tests of exactly that.
     pub fn crash(&self) {
         self.0.tasks.abort();
+    }
+}
+
+/// Everything that runs beside the claims. The store's own readings are `source`.
+fn start_parts(inner: &Arc<Inner>, source: Arc<dyn Records>) {
+    inner.tasks.spawn(watch(Arc::clone(inner), "keeper", keeper::keep(Arc::clone(inner))));
+    inner.tasks.spawn(watch(Arc::clone(inner), "sweeper", keeper::sweep(Arc::clone(inner))));
+    inner.tasks.spawn(watch(Arc::clone(inner), "driver", driver::run(Arc::clone(inner))));
+    inner.tasks.spawn(watch(Arc::clone(inner), "memory", keeper::memorise(Arc::clone(inner))));
+    inner.tasks.spawn(watch(Arc::clone(inner), "outbox", outbox::run(Arc::clone(inner))));
+    if inner.config.slots != Slots::Fixed(0) {
+        inner.tasks.spawn(watch(Arc::clone(inner), "pools", pools::run(Arc::clone(inner))));
+    }
+    if inner.config.slots == Slots::Auto {
+        let asker = keeper::ask_threads(Arc::clone(inner));
+        inner.tasks.spawn(watch(Arc::clone(inner), "slots", asker));
+    }
+    if let Some(archive) = inner.config.archive.clone() {
+        let teller = archive::run(Arc::clone(inner), source, archive);
+        inner.tasks.spawn(watch(Arc::clone(inner), "archive", teller));
+    }
+    if let Some(alerts) = inner.config.alerts.clone() {
+        let watcher = alerts::run(Arc::clone(inner), alerts);
+        inner.tasks.spawn(watch(Arc::clone(inner), "alerts", watcher));
     }
 }
 

@@ -15,9 +15,8 @@ use domain::{
 
 use crate::{
     Inner,
-    afloat::family_of,
-    held::{Held, Then},
-    polling::{PollAsk, Seen},
+    held::{Held, ONE_CALL, Then},
+    polling::{Family, PollAsk, Seen},
 };
 
 /// Asks once.
@@ -27,12 +26,19 @@ pub(crate) async fn poll(inner: Arc<Inner>, held: Box<Held>) -> Then {
         return Then::Gone;
     };
     let asked = inner.now();
-    if let Some(until) = inner.polls_wait_until(asked) {
+    if let Err(until) = inner.may_poll(asked) {
         return Then::at(until.min(held.last_chance(&inner).max(asked.plus(LEAST_WAIT))), held);
     }
     held.note_asked(&inner, asked);
     let polled = inner.ports.provider.poll(&task).await;
-    conclude(&inner, held, (task, polled), asked).await
+    conclude(&inner, held, (task, polled), Question { asked, tasks: 1 }).await
+}
+
+/// When a question left, and how many tasks it was about.
+#[derive(Clone, Copy)]
+pub(crate) struct Question {
+    pub(crate) asked: Timestamp,
+    pub(crate) tasks: usize,
 }
 
 /// What an answer means. A "not ready" was true some time after the question left: from then on the token can have
@@ -41,31 +47,37 @@ pub(crate) async fn conclude(
     inner: &Inner,
     mut held: Box<Held>,
     (task, polled): (TaskId, Polled),
-    asked: Timestamp,
+    question: Question,
 ) -> Then {
+    let before = (held.polls, held.calls);
     held.polls += 1;
+    held.calls += question.share();
     match read(inner, &held, task, polled) {
         Reading::Fact(fact) => held.settle(inner, fact).await,
         Reading::NotReady => {
-            held.not_ready = Some(asked);
+            held.not_ready = Some(question.asked);
             held.faults = 0;
-            held.poll_again(inner, Duration::ZERO).await
+            held.poll_again(inner, question.asked, Duration::ZERO).await
         }
         Reading::NothingLearned { wait } => {
             // A question nobody understood was none: a paid task is not given up for an outage.
-            held.polls -= 1;
+            (held.polls, held.calls) = before;
             held.faults = held.faults.saturating_add(1);
-            let away = inner.breakers.provider.is_open();
+            let away = inner.breakers.provider.is_open() || held.faults > PATIENCE;
             let doublings = if away { 5 } else { held.faults.min(3) };
-            held.poll_again(inner, wait.max(LEAST_WAIT.saturating_mul(1 << doublings))).await
+            let wait = wait.max(LEAST_WAIT.saturating_mul(1 << doublings));
+            held.poll_again(inner, question.asked, wait).await
         }
     }
 }
 
 /// A `Retry-After` or a ban puts a poll off by no more.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
-/// After a fault the wait doubles from here to eight seconds; while the provider is away it is half a minute.
+/// After a fault the wait doubles from here to eight seconds; while the provider is away, or after many faults in a row, it
+/// is half a minute: what a provider counts includes the questions it answers with a fault.
 const LEAST_WAIT: Duration = Duration::from_secs(1);
+const PATIENCE: u32 = 8;
+const MOST_SHARE: u32 = 20;
 /// Account codes that are about asking, not about submitting: every further question makes it worse.
 const STOP_ASKING: [&str; 7] = [
     "ERROR: 1004",
@@ -97,7 +109,7 @@ fn read(inner: &Inner, held: &Held, task: TaskId, polled: Polled) -> Reading {
             let age = inner.now().since(accepted);
             inner.health.solved_in(&solve.kind, age);
             let after = held.not_ready.map_or(Duration::ZERO, |at| at.since(accepted));
-            inner.config.polling.learn(&held.family(), Seen::Ready { after, by: age });
+            inner.config.polling.learn(&held.family, Seen::Ready { after, by: age });
             let life = inner.config.shelf_life(&solve.kind);
             let cost = polled.price.or(solve.price);
             Reading::Fact(Fact::Solved(Solved {
@@ -138,13 +150,26 @@ fn over(inner: &Inner, held: &Held, code: Code) -> Fact {
     Fact::TaskOver { verdict, code, cost, polls: held.polls }
 }
 
+impl Question {
+    /// What it costs each of its tasks, in hundredths of a call. Not less than a twentieth: no task is named for ever.
+    fn share(self) -> u32 {
+        let tasks = u32::try_from(self.tasks).unwrap_or(MOST_SHARE).clamp(1, MOST_SHARE);
+        ONE_CALL.div_ceil(tasks)
+    }
+}
+
 impl Inner {
-    /// Until when no task is asked for: the account is banned from asking. Spread a little, so that all tasks do not come
-    /// back at once.
-    pub(crate) fn polls_wait_until(&self, now: Timestamp) -> Option<Timestamp> {
-        let (code, until) = self.breakers.account.open_until(now)?;
-        let spread = Duration::from_millis(self.ports.chance.draw() % 5_000);
-        STOP_ASKING.contains(&code.as_str()).then(|| until.plus(spread))
+    /// Leave to ask once, or when to try again: the account is banned from asking, or has asked as often as what it
+    /// submitted allows. Spread a little, so that all tasks do not come back at once.
+    pub(crate) fn may_poll(&self, now: Timestamp) -> Result<(), Timestamp> {
+        let banned = self.breakers.account.open_until(now);
+        let banned = banned.filter(|(code, _)| STOP_ASKING.contains(&code.as_str()));
+        let wait = match banned {
+            Some((_, until)) => Err(until),
+            None => self.quota.ask(now),
+        };
+        let spread = || Duration::from_millis(self.ports.chance.draw() % 5_000);
+        wait.map_err(|until| until.plus(spread()))
     }
 }
 
@@ -155,21 +180,31 @@ impl Held {
     }
 
     /// When to ask again; or the end, when the provider has forgotten the task or was asked often enough.
-    async fn poll_again(self: Box<Self>, inner: &Inner, at_least: Duration) -> Then {
+    async fn poll_again(
+        self: Box<Self>,
+        inner: &Inner,
+        asked: Timestamp,
+        at_least: Duration,
+    ) -> Then {
         let now = inner.now();
         let sent = self.sent_at();
         let together = inner.asks_together(&self.lease.solve.kind, now);
-        // A call that asks for many is no poll of each: what the provider counts is calls.
-        let often = !together && self.polls >= inner.config.polling.most();
+        let most = inner.config.polling.most().saturating_mul(ONE_CALL);
+        let often = self.calls >= most;
         if often || now.since(sent) >= inner.config.harvest {
             let code = Code::from(own::NEVER_READY);
-            inner.config.polling.learn(&self.family(), Seen::NotWithin(now.since(sent)));
+            inner.config.polling.learn(&self.family, Seen::NotWithin(now.since(sent)));
             let fact =
                 Fact::TaskOver { code, verdict: Verdict::GiveUp, cost: None, polls: self.polls };
             return self.settle(inner, fact).await;
         }
         let min_gap = inner.config.polling.min_gap();
-        let gap = if together { min_gap } else { self.next_poll(inner) };
+        // With others it is asked for as often as they are, as long as that is cheap and its answer likely.
+        let likely = || now.since(sent) < 2 * inner.config.polling.timing(&self.family).q99;
+        let with_others = together && self.calls < most / 2 && likely();
+        // The last question was at the provider about halfway between leaving and being answered.
+        let since = (now.since(asked) / 2).min(min_gap / 10);
+        let gap = if with_others { min_gap.saturating_sub(since) } else { self.next_poll(inner) };
         // No answer of the provider can park a paid task until it is forgotten.
         let gap = gap.max(at_least.min(LONGEST_WAIT));
         let last = self.last_chance(inner);
@@ -179,15 +214,14 @@ impl Held {
     /// How long from now until the task is asked for by itself. Where the provider calls back, one question late is
     /// the net below.
     pub(crate) fn next_poll(&self, inner: &Inner) -> Duration {
-        let family = self.family();
         let age = inner.now().since(self.sent_at());
         if inner.config.pingback && self.polls == 0 {
-            let net = inner.config.polling.timing(&family).q99;
+            let net = inner.config.polling.timing(&self.family).q99;
             return net.saturating_sub(age).max(inner.config.polling.min_gap());
         }
         let ask = PollAsk {
-            family: &family,
-            polls: self.polls,
+            family: &self.family,
+            polls: self.calls.div_ceil(ONE_CALL),
             age,
             waiting: self.lease.solve.claims.len(),
             jitter: inner.ports.chance.draw(),
@@ -211,7 +245,7 @@ impl Held {
         let solve = &lease.solve;
         let out = inner.now().since(solve.accepted_at.unwrap_or(solve.opened_at));
         let polling = &inner.config.polling;
-        let family = family_of(lease);
+        let family = Family::of(lease);
         let (mut age, mut polls) = (Duration::ZERO, 0);
         while polls < polling.most() {
             let ask = PollAsk { family: &family, polls, age, waiting: 1, jitter: u64::MAX / 2 };

@@ -21,7 +21,8 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use domain::challenge::Kind;
 
-pub use learned::{LearnedConfig, LearnedPolling};
+use learned::Learned;
+pub use learned::LearnedConfig;
 use memory::Memory;
 
 /// Tasks that take equally long: learned together.
@@ -120,11 +121,25 @@ pub struct FixedPolling {
     pub most: u32,
 }
 
-/// The fixed schedule; it remembers what tasks take only to tell others.
+/// A schedule, and the memory of what tasks took.
 #[derive(Debug)]
-pub struct Fixed {
-    plan: FixedPolling,
+pub struct Remembering<S> {
+    schedule: S,
     memory: Memory,
+}
+
+/// The fixed schedule; it remembers what tasks take only to tell others.
+pub type Fixed = Remembering<FixedPolling>;
+
+/// Learns how long tasks take, and polls so that the lag is least for the polls it costs.
+pub type LearnedPolling = Remembering<Learned>;
+
+/// When to ask, given what was learned so far.
+trait Schedule: fmt::Debug + Send + Sync + 'static {
+    fn next(&self, ask: &PollAsk<'_>, memory: &Memory) -> Duration;
+    fn most(&self) -> u32;
+    fn min_gap(&self) -> Duration;
+    fn mode(&self) -> &'static str;
 }
 
 const LONGEST_GAP: Duration = Duration::from_secs(30);
@@ -157,27 +172,52 @@ impl From<FixedPolling> for Arc<dyn Polling> {
     }
 }
 
-// === impl Fixed ===
-
-impl Fixed {
-    /// Nothing remembered yet.
-    pub fn new(plan: FixedPolling) -> Self {
-        Self { plan, memory: Memory::default() }
-    }
-}
-
-impl Polling for Fixed {
-    fn next(&self, ask: &PollAsk<'_>) -> Duration {
-        let gap = self.plan.gap(ask.polls);
+impl Schedule for FixedPolling {
+    fn next(&self, ask: &PollAsk<'_>, _: &Memory) -> Duration {
+        let gap = self.gap(ask.polls);
         if ask.polls == 0 { gap.saturating_sub(ask.age) } else { gap }
     }
 
     fn most(&self) -> u32 {
-        self.plan.most
+        self.most
     }
 
     fn min_gap(&self) -> Duration {
-        self.plan.min_gap
+        self.min_gap
+    }
+
+    fn mode(&self) -> &'static str {
+        "fixed"
+    }
+}
+
+// === impl Remembering ===
+
+impl Fixed {
+    /// Nothing remembered yet.
+    pub fn new(schedule: FixedPolling) -> Self {
+        Self { schedule, memory: Memory::default() }
+    }
+}
+
+impl LearnedPolling {
+    /// Nothing learned yet.
+    pub fn new(config: LearnedConfig) -> Self {
+        Self { schedule: Learned::new(config), memory: Memory::default() }
+    }
+}
+
+impl<S: Schedule> Polling for Remembering<S> {
+    fn next(&self, ask: &PollAsk<'_>) -> Duration {
+        self.schedule.next(ask, &self.memory)
+    }
+
+    fn most(&self) -> u32 {
+        self.schedule.most()
+    }
+
+    fn min_gap(&self) -> Duration {
+        self.schedule.min_gap()
     }
 
     fn learn(&self, family: &Family, seen: Seen) {
@@ -185,7 +225,7 @@ impl Polling for Fixed {
     }
 
     fn chance_ready(&self, family: &Family, asked: Duration, age: Duration) -> f64 {
-        self.memory.read(family, |learned| learned.fit().curve.chance(asked, age))
+        self.memory.read(family, |times| times.fit().curve.chance(asked, age))
     }
 
     fn timing(&self, family: &Family) -> Timing {
@@ -201,7 +241,7 @@ impl Polling for Fixed {
     }
 
     fn mode(&self) -> &'static str {
-        "fixed"
+        self.schedule.mode()
     }
 }
 

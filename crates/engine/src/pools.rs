@@ -7,7 +7,7 @@ use domain::{
     challenge::{Challenge, Sharing},
     fingerprint::{Fingerprint, Identity},
     id::{Project, SolveId, WorkerName},
-    pool::{DemandAsk, Expectation, Level, Pool, PoolId, StandingOrder, Target, Timing},
+    pool::{DemandAsk, Expectation, Level, Pool, PoolId, StandingOrder, Target, Timing, Why},
     ports::{LearnedMargin, PoolState, Refill, StoreError},
     site::SiteRefusal,
     time::Timestamp,
@@ -60,11 +60,18 @@ const MOST_ORDERS: usize = 50;
 
 /// Runs until the driver is done.
 pub(crate) async fn run(inner: Arc<Inner>) {
-    if let Err(error) = inner.declare_pools().await {
-        tracing::error!(%error, "the declared pools could not be opened; trying again at the next start");
+    if !inner.config.keeps_pools {
+        return;
     }
-    let mut every = EVERY;
+    let (mut every, mut declared) = (EVERY, false);
     loop {
+        if !declared {
+            let opened = inner.declare_pools().await;
+            declared = opened.is_ok();
+            if let Err(error) = opened {
+                tracing::warn!(%error, "the declared pools could not be opened; trying again");
+            }
+        }
         tokio::select! {
             biased;
             () = inner.pool_hint.notified() => {}
@@ -72,7 +79,7 @@ pub(crate) async fn run(inner: Arc<Inner>) {
         }
         match inner.ports.records.pools(inner.now()).await {
             Ok(pools) => {
-                every = if pools.is_empty() { SELDOM } else { EVERY };
+                every = if pools.is_empty() && declared { SELDOM } else { EVERY };
                 let known = pools.iter().map(|state| state.pool.fingerprint).collect();
                 *inner.pooled.write().expect("no holder of this lock can panic") = known;
                 for state in &pools {
@@ -211,6 +218,11 @@ impl Inner {
 
     fn aim(&self, pool: &Pool) -> Target {
         let challenge = &pool.order.challenge;
+        let sites = Arc::clone(&self.sites.read().expect("no holder of this lock can panic"));
+        let is_declared = |page| sites.check(page, self.now()).is_ok();
+        if !challenge.pageurl().is_some_and(is_declared) {
+            return Target { level: 0, why: Why::Undeclared };
+        }
         let family = Family {
             kind: challenge.kind().clone(),
             proxied: challenge.params().contains_key("proxy"),

@@ -10,7 +10,7 @@ use domain::{
     id::{AttemptName, Nonce},
     ports::Submission,
     retry::{Class, Code, Verdict, own},
-    solve::{AMBIGUOUS_WAIT, AmbiguousPolicy, Decision, Fact, Refused},
+    solve::{AMBIGUOUS_WAIT, AmbiguousPolicy, Decision, Fact, Origin, Refused},
     time::Timestamp,
 };
 
@@ -25,6 +25,13 @@ const NO_SLOT: &str = "ERROR_NO_SLOT_AVAILABLE";
 
 /// `Queued → Intent`, the submission, and the fact that came of it.
 pub(crate) async fn submit(inner: Arc<Inner>, mut held: Box<Held>) -> Then {
+    let solve = &held.lease.solve;
+    let is_refill = solve.origin == Origin::Refill && solve.claims.is_empty();
+    if is_refill && solve.wanted_until < inner.now() {
+        // The demand it was ordered for may be gone.
+        inner.breakers.hand_back(inner.now());
+        return lapse(inner, held).await;
+    }
     let nonce = Nonce::draw(&*inner.ports.chance);
     let then = match decide(&inner, &mut held, Decision::Intend { nonce }).await {
         Decided::Done => {
@@ -81,9 +88,13 @@ async fn send(inner: &Inner, held: &Held, nonce: Nonce) -> Fact {
             let code = Code::from(own::NOT_SENT);
             Fact::NotAccepted { verdict: inner.verdict(solve, &code, (sent_at, None)), code }
         }
-        Submission::Ambiguous(why) => {
+        Submission::Ambiguous { why, retry_after } => {
             tracing::warn!(solve = %solve.id, attempt = solve.attempt, why, "reply to a submission was lost");
             inner.breakers.missed(Reach::Lost, sent_at, inner.now());
+            if let Some(wait) = retry_after {
+                // It is meant for all, also for the attempt that may follow this one.
+                inner.breakers.pause(wait, inner.now());
+            }
             Fact::ReplyLost { why: Code::new(why), due: inner.now().plus(AMBIGUOUS_WAIT) }
         }
     }

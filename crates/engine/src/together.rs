@@ -18,7 +18,7 @@ use futures_util::future::join_all;
 use crate::{
     Inner,
     held::{Held, Lot, Then},
-    poll,
+    poll::{self, Question},
 };
 
 /// What is known about asking together.
@@ -67,12 +67,21 @@ impl Together {
 /// Asks for a lot in one call; where that brings nothing, for each by itself.
 pub(crate) async fn poll_together(inner: Arc<Inner>, lot: Lot) -> Vec<Then> {
     let asked = inner.now();
-    if let Some(until) = inner.polls_wait_until(asked) {
-        return lot.into_iter().map(|held| Then::at(until, held)).collect();
+    let together = |held: &Held| inner.asks_together(&held.lease.solve.kind, asked);
+    if !lot.iter().all(|held| together(held)) {
+        // Found out since they were put together: each goes on by itself.
+        let alone = |held: Box<Held>| {
+            let wait = if together(&held) { Duration::ZERO } else { held.next_poll(&inner) };
+            Then::at(asked.plus(wait), held)
+        };
+        return lot.into_iter().map(alone).collect();
     }
     let tasks: Vec<TaskId> = lot.iter().filter_map(|held| held.lease.solve.task.clone()).collect();
     if lot.len() == 1 || tasks.len() != lot.len() {
         return join_all(lot.into_iter().map(|held| poll::poll(Arc::clone(&inner), held))).await;
+    }
+    if let Err(until) = inner.may_poll(asked) {
+        return lot.into_iter().map(|held| Then::at(until, held)).collect();
     }
     for held in &lot {
         held.note_asked(&inner, asked);
@@ -90,7 +99,8 @@ pub(crate) async fn poll_together(inner: Arc<Inner>, lot: Lot) -> Vec<Then> {
         }
     };
     let polled = whole_answers(&inner, &lot, &tasks, polled).await;
-    conclude(&inner, lot, tasks, polled, asked).await
+    let question = Question { asked, tasks: tasks.len() };
+    conclude(&inner, lot, (tasks, polled), question).await
 }
 
 /// An answer that came with others has neither its price nor its other members (a user agent, cookies): where one of them
@@ -103,7 +113,11 @@ async fn whole_answers(
 ) -> Vec<Polled> {
     let each = lot.iter().zip(tasks).zip(polled).map(async |((held, task), polled)| {
         let solved = matches!(polled.poll, Poll::Solved(_));
-        if solved && !held.is_plain() { inner.ports.provider.poll(task).await } else { polled }
+        if !solved || held.is_plain() {
+            return polled;
+        }
+        inner.quota.spend(1);
+        inner.ports.provider.poll(task).await
     });
     join_all(each).await
 }
@@ -114,6 +128,7 @@ async fn one_by_one(
     tasks: Vec<TaskId>,
     asked: Timestamp,
 ) -> Vec<Then> {
+    inner.quota.spend(tasks.len());
     let polled = join_all(tasks.iter().map(|task| inner.ports.provider.poll(task))).await;
     for (held, polled) in lot.iter().zip(&polled) {
         let divided = |text: &str| text.contains('|');
@@ -121,19 +136,17 @@ async fn one_by_one(
             inner.together.leave_alone(held.lease.solve.kind.clone());
         }
     }
-    conclude(inner, lot, tasks, polled, asked).await
+    conclude(inner, lot, (tasks, polled), Question { asked, tasks: 1 }).await
 }
 
 async fn conclude(
     inner: &Arc<Inner>,
     lot: Lot,
-    tasks: Vec<TaskId>,
-    polled: Vec<Polled>,
-    asked: Timestamp,
+    (tasks, polled): (Vec<TaskId>, Vec<Polled>),
+    question: Question,
 ) -> Vec<Then> {
-    let each = lot.into_iter().zip(tasks).zip(polled);
-    join_all(each.map(|((held, task), polled)| poll::conclude(inner, held, (task, polled), asked)))
-        .await
+    let each = lot.into_iter().zip(tasks.into_iter().zip(polled));
+    join_all(each.map(|(held, answered)| poll::conclude(inner, held, answered, question))).await
 }
 
 impl Held {

@@ -205,7 +205,7 @@ impl Provider for SimProvider {
             Reply::TooMany(retry_after) => {
                 Submission::Rejected { code: own::HTTP_429.into(), retry_after }
             }
-            Reply::Lost(why) => Submission::Ambiguous(why.to_owned()),
+            Reply::Lost(why) => Submission::Ambiguous { why: why.to_owned(), retry_after: None },
             Reply::NotSent => Submission::NotSent(UNREACHABLE.to_owned()),
         }
     }

@@ -1,24 +1,24 @@
 //! Wires the ports: configuration in, running engine out. The only place that knows every crate.
 
-use std::{collections::BTreeMap, os::unix::fs::DirBuilderExt, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use domain::{
     challenge::Kind,
     claim::Allowance,
     id::WorkerName,
-    ports::{Chance, ClaimFilter, Clock, Courier, NoCourier, Provider, Scope},
+    ports::{Archive, Chance, ClaimFilter, Clock, Courier, NoCourier, Provider, Scope},
     secret::Secret,
     time::Timestamp,
 };
 use engine::{Engine, EngineConfig, Family, Polling, Ports, Seen, Slots};
 use simulator::{BehaviourConfig, Sim, SimConfig, SimHandle, pace::SolveTime};
-use stores::Backend;
+use stores::{Backend, Finding, Weight};
 use upstream::{Hooks, HooksConfig, Pingback, Upstream, UpstreamConfig};
 
 use crate::{
     chance::SystemChance,
     clock::SystemClock,
-    config::{Alerts, Config, Service, Worker},
+    config::{Alerts, Config, Service, StoreUrl, Worker},
     exit::{Exit, Failure},
     keys,
 };
@@ -39,7 +39,9 @@ pub struct Assembled {
 /// What an engine is started for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// To solve.
+    /// To serve whoever comes, and to keep pools for them.
+    Serving,
+    /// To solve for one caller.
     Solving,
     /// To read records: nothing is submitted.
     Reading,
@@ -56,7 +58,8 @@ const ASK_THE_OTHER: &str =
 impl Assembled {
     /// Opens the store, starts or finds the service, starts the engine.
     pub async fn start(config: &Config, purpose: Purpose) -> Result<Self, Failure> {
-        let backend = open_store(config)?;
+        let backend = open_store(config).await?;
+        let archive = open_ledger(config).await?;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::start_after(last_seen(&backend).await?));
         let chance = Arc::new(SystemChance::start().map_err(Failure::of(Exit::Failed))?);
         let pingback = keys::pingback_secret(config, &chance)?;
@@ -68,10 +71,12 @@ impl Assembled {
             Upstream::new(wanted, Arc::clone(&clock)).map_err(Failure::of(Exit::Usage))?;
         let provider: Arc<dyn Provider> = Arc::new(provider);
         let courier = open_courier(config, &clock, &chance)?;
-        if let Some(alerts) = config.alerts.as_ref().filter(|_| purpose == Purpose::Solving) {
+        if let Some(alerts) = config.alerts.as_ref().filter(|_| purpose != Purpose::Reading) {
             check_alerts(&*courier, alerts).await;
         }
         let mut settings = engine_config(config);
+        settings.archive = archive;
+        settings.keeps_pools = purpose == Purpose::Serving;
         if purpose == Purpose::Reading {
             settings.slots = Slots::Fixed(0);
             settings.drain_grace = Duration::ZERO;
@@ -99,38 +104,58 @@ impl Assembled {
     }
 }
 
-fn open_store(config: &Config) -> Result<Backend, Failure> {
-    if let Some(data) = &config.data {
-        // Tokens and keys lie in it: nobody else may look.
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(data).map_err(|error| {
-            Failure::new(Exit::Unreachable, format!("{} cannot be made: {error}", data.display()))
-        })?;
+async fn open_store(config: &Config) -> Result<Backend, Failure> {
+    // What lies on a server needs no directory; then it is made with the first file in it.
+    if let Some(data) = config.data.as_deref().filter(|_| !config.store.is_shared()) {
+        keys::make_private(data)?;
     }
-    stores::open(&config.store).map_err(|error| {
+    connect(&config.store).await
+}
+
+/// Where history is kept, if not in the store.
+async fn open_ledger(config: &Config) -> Result<Option<Arc<dyn Archive>>, Failure> {
+    match &config.ledger {
+        Some(ledger) => Ok(Some(connect(ledger).await?.archive)),
+        None => Ok(None),
+    }
+}
+
+async fn connect(url: &StoreUrl) -> Result<Backend, Failure> {
+    let backend = stores::connect(url.expose()).await.map_err(|error| {
         let is_in_use = matches!(error, stores::OpenError::InUse { .. });
         let way_out = if is_in_use { ASK_THE_OTHER } else { "" };
         Failure::new(Exit::Unreachable, format!("{error}{way_out}"))
-    })
+    })?;
+    tell(&backend.findings);
+    Ok(backend)
+}
+
+/// Says what was seen of the store's server.
+fn tell(findings: &[Finding]) {
+    for Finding { weight, what, remedy } in findings {
+        let remedy = remedy.as_deref().unwrap_or_default();
+        match weight {
+            Weight::Good => {}
+            Weight::Risky | Weight::Bad => tracing::warn!(remedy, "store: {what}"),
+        }
+    }
+    let good = findings.iter().filter(|finding| finding.weight == Weight::Good);
+    let good: Vec<_> = good.map(|finding| &*finding.what).collect();
+    if !good.is_empty() {
+        tracing::info!("store: {}", good.join("; "));
+    }
 }
 
 /// The latest moment the store knows of.
 async fn last_seen(backend: &Backend) -> Result<Timestamp, Failure> {
-    let newest = ClaimFilter {
-        scope: Scope::All,
-        sitekey: None,
-        kind: None,
-        state: None,
-        project: None,
-        from: None,
-        limit: 1,
-    };
+    let newest = ClaimFilter::all(Scope::All, 1);
     let page = backend.records.history(newest).await.map_err(Failure::of(Exit::Unreachable))?;
     let moments = page.items.iter().flat_map(|c| [Some(c.opened_at), c.ended_at, c.delivered_at]);
     Ok(moments.flatten().max().unwrap_or_default())
 }
 
 /// The service, started here if it is the simulator.
-async fn find_service(
+pub async fn find_service(
     config: &Config,
     clock: &Arc<dyn Clock>,
     chance: &SystemChance,

@@ -2,6 +2,7 @@
 #![expect(clippy::doc_markdown, reason = "the comments of fields are help texts on a terminal")]
 
 mod dead_letters;
+mod doctor;
 mod pools;
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
@@ -11,6 +12,7 @@ use clap::{Args, Parser, Subcommand, ValueHint};
 use crate::config::{Environment, Flags, Sources, read_duration};
 
 pub use dead_letters::{DeadLettersAction, DeadLettersArgs, LetterFilter, PurgeArgs, ReviveArgs};
+pub use doctor::DoctorArgs;
 pub use pools::{PoolSetArgs, PoolsAction, PoolsArgs};
 
 /// The exit codes, as every help text ends with them.
@@ -78,6 +80,9 @@ pub enum Command {
     Sites(SitesArgs),
     /// Show the account's balance at the service
     Balance(BalanceArgs),
+    /// Check configuration, service, clock, store, port and sites, and say what to do
+    #[command(after_help = doctor::NOTES)]
+    Doctor(DoctorArgs),
     /// Print a completion script for a shell
     #[command(
         after_help = "Example:\n  solvegate completions bash > ~/.local/share/bash-completion/completions/solvegate"
@@ -94,6 +99,7 @@ const SERVE_EXAMPLES: &str = "\
 Examples:
   solvegate serve                                  simulator, embedded store in ./solvegate-data
   CAPTCHAAI_API_KEY=… solvegate serve              the real service; declare your sites first
+  REDIS_URL=redis://… solvegate serve              one of several gateways on one Redis
   solvegate serve --listen 0.0.0.0:8402 --tls-self-signed
 Signals: SIGTERM and SIGINT drain and exit 0, SIGHUP reloads sites and workers.";
 
@@ -124,7 +130,7 @@ pub struct ServeArgs {
     #[command(flatten)]
     #[expect(missing_docs, reason = "flattened: its own fields carry the help")]
     pub wiring: Wiring,
-    /// Where to archive the ledger
+    /// Where to keep history, if not in the store: another store's URL
     #[arg(long, value_name = "URL")]
     pub ledger: Option<String>,
     /// Certificate chain, PEM
@@ -141,13 +147,13 @@ pub struct ServeArgs {
 /// What an engine in this process is wired to.
 #[derive(Clone, Debug, Default, Args)]
 pub struct Wiring {
-    /// Directory of the embedded store [default: ./solvegate-data]
+    /// Directory of the embedded store, and of the keys made at the first start [default: ./solvegate-data]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub data: Option<PathBuf>,
     /// The service's address, or `sim` [default: sim unless CAPTCHAAI_API_KEY is set]
     #[arg(long, value_name = "URL")]
     pub upstream: Option<String>,
-    /// The store: `memory:` or `embedded:DIR`
+    /// The store: `memory:`, `embedded:DIR`, `redis://HOST:PORT`, `rediss://…`, `redis+cluster://H1:P,H2:P`; or env:NAME, file:PATH
     #[arg(long, value_name = "URL")]
     pub store: Option<String>,
 }
@@ -363,6 +369,7 @@ impl Cli {
             Command::Pools(args) => args.whom().wiring.apply(&mut flags),
             Command::Explain(args) => args.whom.wiring.apply(&mut flags),
             Command::Balance(args) => args.whom.wiring.apply(&mut flags),
+            Command::Doctor(args) => args.apply(&mut flags),
             Command::Sim(_)
             | Command::Sites(_)
             | Command::RetryTable(_)

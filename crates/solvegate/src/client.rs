@@ -1,6 +1,6 @@
 //! A small HTTP client for `--server`: one request, one connection, JSON both ways.
 
-use std::{fmt, path::Path, sync::Arc, time::Duration};
+use std::{fmt, path::Path, time::Duration};
 
 use bytes::Bytes;
 use domain::secret::Secret;
@@ -8,26 +8,19 @@ use http::{HeaderMap, Method, Request, StatusCode, header};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use rustls::{
-    ClientConfig, RootCertStore,
-    pki_types::{CertificateDer, ServerName, pem::PemObject as _},
-};
 use serde_json::Value;
-use tokio::{
-    io::{AsyncRead, AsyncWrite},
-    net::TcpStream,
-    time::timeout,
-};
-use tokio_rustls::TlsConnector;
+use tokio::{net::TcpStream, time::timeout};
 use url::Url;
 
-use crate::exit::{Exit, Failure};
+use crate::{
+    exit::{Exit, Failure},
+    reach::{Reach, Stream},
+};
 
 /// A running gateway.
 pub struct Remote {
-    url: Url,
+    reach: Reach,
     key: Secret,
-    tls: TlsConnector,
 }
 
 /// What is asked of a gateway.
@@ -176,57 +169,46 @@ impl Remote {
         let url = url.filter(Url::has_host).ok_or_else(|| {
             usage(format!("--server: {server:?} is not an address such as http://127.0.0.1:8402"))
         })?;
-        let tls = tls(cacert).map_err(|what| usage(format!("--cacert: {what}")))?;
-        Ok(Self { url, key, tls })
+        let reach = Reach::new(url, cacert).map_err(|what| usage(format!("--cacert: {what}")))?;
+        Ok(Self { reach, key })
     }
 
     /// Asks once.
     pub async fn send(&self, call: &Call) -> Result<Reply, Failure> {
-        let request = call.request(self.authority(), &self.key)?;
+        let request = call.request(self.reach.authority(), &self.key)?;
         let stream = timeout(CONNECT, self.connect()).await;
         let stream =
             stream.map_err(|_| self.away("no answer in 5 s"))?.map_err(|e| self.away(e))?;
         let answer = async {
-            if self.url.scheme() == "http" {
-                return exchange(stream, request).await;
-            }
-            let name = self.url.host_str().unwrap_or_default().trim_matches(['[', ']']).to_owned();
-            let name = ServerName::try_from(name).map_err(|error| self.away(error))?;
-            let stream = self.tls.connect(name, stream).await.map_err(|error| self.away(error))?;
+            let stream = self.reach.secure(stream).await.map_err(|error| self.away(error))?;
             exchange(stream, request).await
         };
         timeout(call.patience, answer).await.map_err(|_| self.away("the answer took too long"))?
     }
 
-    fn authority(&self) -> &str {
-        let end = url::Position::BeforePath;
-        &self.url[url::Position::BeforeHost..end]
-    }
-
     async fn connect(&self) -> std::io::Result<TcpStream> {
-        let host = self.url.host_str().unwrap_or_default().trim_matches(['[', ']']);
-        TcpStream::connect((host, self.url.port_or_known_default().unwrap_or(80))).await
+        self.reach.connect(&self.reach.find().await?).await
     }
 
     fn away(&self, why: impl fmt::Display) -> Failure {
         Failure::new(
             Exit::Unreachable,
-            format!("{} cannot be reached: {why}; is the gateway running?", self.authority()),
+            format!("{} cannot be reached: {why}; is the gateway running?", self.reach.authority()),
         )
     }
 }
 
 impl fmt::Debug for Remote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Remote").field("authority", &self.authority()).finish_non_exhaustive()
+        f.debug_struct("Remote").field("authority", &self.reach.authority()).finish_non_exhaustive()
     }
 }
 
 /// Sends the request and drives the connection beside it.
-async fn exchange<S>(stream: S, request: Request<Full<Bytes>>) -> Result<Reply, Failure>
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
+pub async fn exchange(
+    stream: Box<dyn Stream>,
+    request: Request<Full<Bytes>>,
+) -> Result<Reply, Failure> {
     let (mut sender, connection) =
         http1::handshake(TokioIo::new(stream)).await.map_err(unreadable)?;
     let answer = async {
@@ -240,23 +222,4 @@ where
         // The connection may end in the same moment as the answer is complete.
         _ = &mut connection => answer.await,
     }
-}
-
-fn tls(cacert: Option<&Path>) -> Result<TlsConnector, String> {
-    let mut roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.into() };
-    if let Some(path) = cacert {
-        let pem = std::fs::read(path)
-            .map_err(|error| format!("{} cannot be read: {error}", path.display()))?;
-        for certificate in CertificateDer::pem_slice_iter(&pem) {
-            let certificate = certificate.map_err(|_| format!("{} is not PEM", path.display()))?;
-            roots.add(certificate).map_err(|error| error.to_string())?;
-        }
-    }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| error.to_string())?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    Ok(TlsConnector::from(Arc::new(config)))
 }

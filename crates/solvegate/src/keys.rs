@@ -3,9 +3,9 @@
 //! needed to sign, and it opens no door.
 
 use std::{
-    fs::{self, File, OpenOptions},
+    fs::{self, DirBuilder, File, OpenOptions},
     io::Write as _,
-    os::unix::fs::OpenOptionsExt as _,
+    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
     path::Path,
 };
 
@@ -51,7 +51,7 @@ pub const PINGBACK_FILE: &str = "pingback.secret";
 /// at the first start. Without a directory to keep it in it lives as long as the process, as the solves do.
 pub fn pingback_secret(config: &Config, chance: &SystemChance) -> Result<Option<Secret>, Failure> {
     let Some(pingback) = &config.upstream.pingback else { return Ok(None) };
-    match (&pingback.secret, &config.data) {
+    match (&pingback.secret, config.secrets_dir()) {
         (Some(secret), _) => Ok(Some(secret.clone())),
         (None, Some(data)) => kept(&data.join(PINGBACK_FILE), || drawn(chance)).map(Some),
         (None, None) => Ok(Some(Secret::new(drawn(chance)))),
@@ -73,12 +73,12 @@ fn kept(path: &Path, make: impl FnOnce() -> String) -> Result<Secret, Failure> {
 }
 
 /// What callbacks are signed with: the configured secret, or one made at the first start. Kept as it is, because
-/// signing needs it and receivers must be given it. `None` where there is no directory to keep it in.
+/// signing needs it and receivers must be given it. `None` where there is no place to keep it in.
 pub fn callback_secret(config: &Config, chance: &SystemChance) -> Result<Option<Secret>, Failure> {
     if let Some(secret) = &config.callbacks.secret {
         return Ok(Some(secret.clone()));
     }
-    let Some(data) = &config.data else { return Ok(None) };
+    let Some(data) = config.secrets_dir() else { return Ok(None) };
     kept(&data.join(CALLBACK_FILE), || format!("whsec_{}", drawn(chance))).map(Some)
 }
 
@@ -126,9 +126,18 @@ impl MadeKey {
     }
 }
 
+/// Makes a directory nobody else may look into: tokens and keys lie in it.
+pub fn make_private(dir: &Path) -> Result<(), Failure> {
+    DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(|error| {
+        Failure::new(Exit::Unreachable, format!("{} cannot be made: {error}", dir.display()))
+    })
+}
+
 /// Writes a file only its owner can read. It appears whole or not at all, also after a crash, and is on disk when
 /// this returns.
 pub fn write_private(path: &Path, text: &str) -> Result<(), Failure> {
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    make_private(dir)?;
     let mut unfinished = path.as_os_str().to_owned();
     unfinished.push(".new");
     let write = || {
@@ -141,7 +150,7 @@ pub fn write_private(path: &Path, text: &str) -> Result<(), Failure> {
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
         fs::rename(&unfinished, path)?;
-        File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()
+        File::open(dir)?.sync_all()
     };
     write().map_err(|error: std::io::Error| {
         Failure::new(Exit::Usage, format!("{} cannot be written: {error}", path.display()))

@@ -3,6 +3,7 @@
 //! # Layout
 //! - [`cli`]: what can be typed; [`commands`]: what it does
 //! - [`config`]: what the operator wants, in two stages
+//! - [`client`], [`reach`]: a running gateway, and the way to any server
 //! - [`clock`], [`chance`]: time and chance, as the engine wants them
 
 pub mod assemble;
@@ -16,4 +17,5 @@ pub mod exit;
 pub mod keys;
 pub mod logging;
 pub mod output;
+pub mod reach;
 pub mod shutdown;

@@ -1,40 +1,58 @@
 //! The shelves: one module per backend, one conformance suite for all.
 //!
 //! # Layout
-//! - [`open`] turns a store's URL into a [`Backend`]
-//! - `memory`, `embedded`: the backends; `doorbell`: hints within one process
+//! - [`connect`] turns a store's URL into a [`Backend`]; [`open`] does so without a server; `examine`: what was seen of one
+//! - `memory`, `embedded`, `redis`: the backends; `remote`: deciding on rows that lie on a server; `doorbell`: hints within
+//!   one process
+//! - `desk`: every method of the ports, once; `job`, `codec`: how a decision travels and how a row is written
 //! - `rules/`: every decision, written once on top of a `shelf`; `readings`: every reading; `tables`: what is kept
 //! - `conformance`: what every backend must do (feature `conformance`)
 
+mod codec;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+mod desk;
 mod doorbell;
 mod embedded;
+mod examine;
+mod job;
 mod memory;
 mod readings;
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the way to a server has timeouts of its own; what is decided gets its time from the caller"
+)]
+mod redis;
+mod remote;
 mod rules;
 mod shelf;
 mod tables;
 
 use std::{io, path::PathBuf, sync::Arc};
 
-use domain::ports::{Doorbell, Records, Store};
+use domain::ports::{Archive, Doorbell, Records, Store};
 
 pub use doorbell::LocalDoorbell;
 pub use embedded::EmbeddedStore;
+pub use examine::{Finding, Weight};
 pub use memory::MemoryStore;
+pub use redis::{RedisProbe, RedisStore, RedisUse};
 
-/// An open store in its three roles.
+/// An open store in its roles.
 #[derive(Clone, Debug)]
 pub struct Backend {
     /// The decisions.
     pub store: Arc<dyn Store>,
     /// The readings.
     pub records: Arc<dyn Records>,
+    /// The history of another store.
+    pub archive: Arc<dyn Archive>,
     /// The hints.
     pub doorbell: Arc<dyn Doorbell>,
     /// Its name in messages and metrics.
     pub name: &'static str,
+    /// What was seen of its server.
+    pub findings: Vec<Finding>,
 }
 
 /// Why a store could not be opened. Nothing was changed.
@@ -42,7 +60,7 @@ pub struct Backend {
 pub enum OpenError {
     /// The URL names no store of this release.
     #[error(
-        "{0:?} is no store of this release; use memory: or embedded:DIR (redis, postgres and dynamodb come in later releases)"
+        "{0:?} is no store of this release; use memory:, embedded:DIR, redis://, rediss:// or redis+cluster:// (postgres and dynamodb come in later releases)"
     )]
     Unknown(String),
     /// `embedded:` without a directory.
@@ -72,6 +90,40 @@ pub enum OpenError {
         /// What this release reads.
         known: u8,
     },
+    /// The address makes no sense.
+    #[error("the address of the Redis store cannot be read: {why}")]
+    Address {
+        /// Why, without the password it may hold.
+        why: String,
+    },
+    /// The server cannot be reached, or refuses.
+    #[error(
+        "Redis at {server} cannot be used: {why}; check that it is started and that address, user and password are right"
+    )]
+    Unreachable {
+        /// Where.
+        server: String,
+        /// What it or the network said.
+        why: String,
+    },
+    /// The server is set up in a way that costs money.
+    #[error("Redis is not safe like this: {what}; {remedy}")]
+    Unsafe {
+        /// What was seen.
+        what: String,
+        /// What to do.
+        remedy: String,
+    },
+    /// The data there was written by another release.
+    #[error(
+        "the data in Redis at {server} has format {found}, which this release does not read; start the release that wrote it, or add ?prefix=NAME to use keys of its own"
+    )]
+    Foreign {
+        /// Where.
+        server: String,
+        /// What it says it is.
+        found: String,
+    },
     /// Its data cannot be trusted.
     #[error("the store in {} is damaged: {why}; restore the directory from a backup, or move it away to start empty", dir.display())]
     Damaged {
@@ -82,7 +134,15 @@ pub enum OpenError {
     },
 }
 
-/// Opens the store a URL names: `memory:` or `embedded:DIR`.
+/// Opens the store a URL names, also one on a server.
+pub async fn connect(url: &str) -> Result<Backend, OpenError> {
+    match scheme_of(url).as_str() {
+        "redis" | "rediss" | "redis+cluster" | "rediss+cluster" => redis::connect(url).await,
+        _ => open(url),
+    }
+}
+
+/// Opens a store of this process alone: `memory:` or `embedded:DIR`.
 pub fn open(url: &str) -> Result<Backend, OpenError> {
     match url.split_once(':') {
         Some(("memory", "")) => Ok(backend(Arc::new(MemoryStore::new()), "memory")),
@@ -92,12 +152,14 @@ pub fn open(url: &str) -> Result<Backend, OpenError> {
     }
 }
 
-fn backend<S: Store + Records>(store: Arc<S>, name: &'static str) -> Backend {
+fn backend<S: Store + Archive>(store: Arc<S>, name: &'static str) -> Backend {
     Backend {
         records: Arc::clone(&store) as Arc<dyn Records>,
+        archive: Arc::clone(&store) as Arc<dyn Archive>,
         store,
         doorbell: Arc::new(LocalDoorbell::new()),
         name,
+        findings: Vec::new(),
     }
 }
 

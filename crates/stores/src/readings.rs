@@ -1,15 +1,18 @@
 //! Every reading of the `Records` port, written once on top of a shelf. Nothing here decides anything.
 
-use std::{collections::BTreeMap, ops::RangeInclusive};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::RangeInclusive,
+};
 
 use domain::{
     claim::Claim,
     dead_letter::DeadLetter,
     fingerprint::Fingerprint,
     id::{ClaimId, HolderId, SolveId, WorkerName},
-    ledger::{Entry, Total},
+    ledger::{Entry, Event, Total},
     ports::{
-        ActiveSolve, ClaimFilter, Cursor, DaySpending, DeadLetterFilter, LearnedMargin, Paged,
+        ActiveSolve, ClaimFilter, Cursor, DaySpending, DeadLetterFilter, LearnedMargin, Lot, Paged,
         PoolState, Scope, Spent, StockLevel, StoreError, TotalsAsk,
     },
     site::PageUrl,
@@ -258,6 +261,55 @@ pub(crate) fn entries<S: Shelf>(
     let pages = shelf.scan::<Pages>(from..=u64::MAX, Order::Rising, limit)?;
     let all = pages.into_iter().flat_map(|(_, page)| page);
     Ok(all.filter(|entry| entry.seq >= from).take(limit).collect())
+}
+
+/// The ledger after an entry, or from the beginning when it is not there, and what it is about.
+pub(crate) fn lot<S: Shelf>(
+    shelf: &S,
+    after: Option<&Entry>,
+    limit: usize,
+) -> Result<Lot, StoreError> {
+    let mut lot = Lot { after: after.cloned(), ..Lot::default() };
+    lot.entries = match after {
+        Some(last) => entries(shelf, last.seq, limit + 1)?,
+        None => entries(shelf, 0, limit)?,
+    };
+    if let Some(last) = after {
+        lot.is_anew = lot.entries.first() != Some(last);
+        if lot.is_anew {
+            lot.entries = entries(shelf, 0, limit)?;
+        } else {
+            lot.entries.remove(0);
+        }
+    }
+    let claims: BTreeSet<ClaimId> = lot.entries.iter().filter_map(|entry| entry.claim).collect();
+    for id in claims {
+        lot.claims.extend(shelf.get::<Claims>(&id)?);
+    }
+    for id in buried(&lot.entries) {
+        lot.letters.extend(shelf.get::<DeadLetters>(&id)?);
+    }
+    let days = lot.entries.iter().map(|entry| entry.at.day());
+    if let (Some(from), Some(to)) = (days.clone().min(), days.max()) {
+        lot.totals = totals(shelf, &TotalsAsk { scope: Scope::All, from, to })?;
+    }
+    Ok(lot)
+}
+
+/// Solves whose dead letters the entries may have changed.
+fn buried(entries: &[Entry]) -> BTreeSet<SolveId> {
+    let changes = |event: &Event| {
+        matches!(
+            event,
+            Event::Failed { .. }
+                | Event::Ended { .. }
+                | Event::DeadLettered { .. }
+                | Event::DeadLetterClosed
+                | Event::DeadLetterReopened { .. }
+                | Event::Revived { .. }
+        )
+    };
+    entries.iter().filter(|entry| changes(&entry.event)).filter_map(|entry| entry.solve).collect()
 }
 
 /// Pools and what they have.

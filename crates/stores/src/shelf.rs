@@ -83,8 +83,16 @@ pub(crate) trait ShelfMut: Shelf {
     /// Writes a row over whatever was there.
     fn put<T: Table>(&mut self, key: T::Key, value: T::Value) -> Result<(), StoreError>;
 
-    /// Takes a row out.
+    /// Takes a row out. Whether there was one is only said of rows that have a value.
     fn take<T: Table>(&mut self, key: &T::Key) -> Result<Option<T::Value>, StoreError>;
+
+    /// Money is about to be spent on what is written: it must not be lost with the server.
+    fn must_last(&mut self) {}
+
+    /// Whether the rows may be older than what was once answered: nothing is risked on them.
+    fn is_doubtful(&self) -> bool {
+        false
+    }
 }
 
 /// A text in a key; it holds no zero byte.

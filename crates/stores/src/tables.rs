@@ -49,6 +49,19 @@ macro_rules! tables {
             $( $field: BTreeMap<$key, Box<$value>>, )*
         }
 
+        impl Maps {
+            /// How many rows there are in all tables.
+            pub(crate) fn rows(&self) -> usize {
+                [$( self.$field.len(), )*].into_iter().sum()
+            }
+        }
+
+        /// The highest tag.
+        pub(crate) const LAST_TAG: u8 = {
+            let tags = [$( $tag, )*];
+            tags[tags.len() - 1]
+        };
+
         /// Every table's tag and name.
         #[cfg(test)]
         pub(crate) const NAMES: &[(u8, &str)] = &[$( ($tag, stringify!($field)), )*];
@@ -116,6 +129,8 @@ tables! {
     29 Margins in margins: (Text, Text) => LearnedMargin;
     /// Small things learned, by name.
     30 Memos in memos: Text => Vec<u8>;
+    /// In an archive: how far it was told the ledger of its store. There is one row.
+    31 Archived in archived: u8 => Progress;
 }
 
 /// Whose key it is and what it stands for.
@@ -140,6 +155,17 @@ pub(crate) struct Stocked {
     pub(crate) project: Project,
 }
 
+/// How far an archive was told.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Progress {
+    /// The last entry, as the store had it.
+    pub(crate) last: Entry,
+    /// No entry that was ever told is later than this.
+    pub(crate) newest: Timestamp,
+    /// Entries up to here may be told again, because the store's ledger was started over.
+    pub(crate) doubtful_until: Timestamp,
+}
+
 /// What a page of the ledger is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Subject {
@@ -147,6 +173,8 @@ pub(crate) enum Subject {
     Claim(ClaimId),
     /// A solve, apart from its claims.
     Solve(SolveId),
+    /// Neither: an archive finds it by its time.
+    Moment(Timestamp),
 }
 
 /// What is dropped when its time has come.
@@ -156,6 +184,8 @@ pub(crate) enum Junk {
     Challenge(SolveId),
     /// The ended solve itself.
     Solve(SolveId),
+    /// An ended claim that is in no list any more.
+    Claim(ClaimId),
 }
 
 impl Key for Subject {
@@ -163,6 +193,7 @@ impl Key for Subject {
         match self {
             Self::Claim(id) => (0_u8, *id).write(out),
             Self::Solve(id) => (1_u8, *id).write(out),
+            Self::Moment(at) => (2_u8, *at).write(out),
         }
     }
 
@@ -170,6 +201,7 @@ impl Key for Subject {
         match u8::read(input)? {
             0 => Some(Self::Claim(ClaimId::read(input)?)),
             1 => Some(Self::Solve(SolveId::read(input)?)),
+            2 => Some(Self::Moment(Timestamp::read(input)?)),
             _ => None,
         }
     }
@@ -180,6 +212,7 @@ impl Key for Junk {
         match self {
             Self::Challenge(id) => (0_u8, *id).write(out),
             Self::Solve(id) => (1_u8, *id).write(out),
+            Self::Claim(id) => (2_u8, *id).write(out),
         }
     }
 
@@ -187,6 +220,7 @@ impl Key for Junk {
         match u8::read(input)? {
             0 => Some(Self::Challenge(SolveId::read(input)?)),
             1 => Some(Self::Solve(SolveId::read(input)?)),
+            2 => Some(Self::Claim(ClaimId::read(input)?)),
             _ => None,
         }
     }

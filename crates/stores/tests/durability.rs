@@ -26,8 +26,10 @@ fn open(dir: &Path) -> (Arc<EmbeddedStore>, World) {
     let backend = Backend {
         store: store.clone(),
         records: store.clone(),
+        archive: store.clone(),
         doorbell: Arc::new(LocalDoorbell::new()),
         name: "embedded",
+        findings: Vec::new(),
     };
     (store, World::new(&backend))
 }

@@ -31,7 +31,9 @@ impl Upstream {
                 Submission::Rejected { code, retry_after }
             }
             Err(Fault { code: None, why, .. }) if sent.nothing() => Submission::NotSent(why),
-            Err(Fault { code: None, why, .. }) => Submission::Ambiguous(why),
+            Err(Fault { code: None, why, retry_after }) => {
+                Submission::Ambiguous { why, retry_after }
+            }
         }
     }
 
@@ -59,7 +61,7 @@ impl Upstream {
             Ok(Reply::Refused(code)) => {
                 Submission::Rejected { code: self.redact(&code), retry_after: None }
             }
-            Err(garbled) => Submission::Ambiguous(garbled.to_string()),
+            Err(garbled) => Submission::Ambiguous { why: garbled.to_string(), retry_after: None },
         }
     }
 }

@@ -70,12 +70,16 @@ pub enum Why {
     Fixed,
     /// Demand was announced.
     Expected,
+    /// The page is not declared, or not any more.
+    Undeclared,
     /// Nothing is asked for.
     NoDemand,
     /// Enough that nearly every claim finds a token.
     HitTarget,
     /// More would expire unused too often.
     WasteLimit,
+    /// The waste allowed covers no more.
+    Allowance,
     /// The pool's own maximum.
     Most,
     /// A burst has begun; as many as the last bursts needed.
@@ -114,12 +118,12 @@ impl Demand {
         self.run.rate(now)
     }
 
-    /// How many tokens to have ready, and why.
-    pub fn target(&self, ask: &DemandAsk) -> Target {
+    /// How many tokens to have ready, and why, when the waste allowed covers `room` spare ones.
+    pub fn target(&self, ask: &DemandAsk, room: u32) -> Target {
         let silence = self.run.silence(ask.now);
         let useless = silence > (ask.life + ask.timing.mean).as_secs_f64();
         if useless || silence >= SHORTEST_QUIET && self.run.odds_of(silence) < QUIET {
-            return self.due(ask);
+            return self.due(ask, room);
         }
         if self.run.weight() < EVIDENCE {
             return Target { level: 0, why: Why::NoDemand };
@@ -130,7 +134,7 @@ impl Demand {
             size: self.past.usual_size().max(f64::from(self.run.count())),
             left: self.past.left_of(&self.run, ask.now),
         };
-        let target = best_level(&ahead, ask);
+        let target = best_level(&ahead, ask, room);
         if target.why == Why::HitTarget && self.run.count() < YOUNG && self.past.has_bursts() {
             return Target { why: Why::Burst, ..target };
         }
@@ -138,14 +142,14 @@ impl Demand {
     }
 
     /// What to hold in silence: nothing, unless the next burst is due.
-    fn due(&self, ask: &DemandAsk) -> Target {
+    fn due(&self, ask: &DemandAsk, room: u32) -> Target {
         let ahead = self.past.next_burst(&self.run).filter(|next| {
             // Late enough that no token dies, and is ordered again, before the burst has had its time to come.
             let lead = ask.timing.q99.min(ask.timing.mean + ask.life / 4);
             (next.from.minus(lead)..next.until).contains(&ask.now)
         });
         let Some(next) = ahead else { return Target { level: 0, why: Why::NoDemand } };
-        let level = best_level(&next.ahead, ask).level.min(MOST_DUE);
+        let level = best_level(&next.ahead, ask, room).level.min(MOST_DUE);
         Target { level, why: Why::Due }
     }
 }
@@ -158,9 +162,11 @@ impl Why {
         match self {
             Self::Fixed => "the level is fixed",
             Self::Expected => "demand was announced",
+            Self::Undeclared => "the page is not declared",
             Self::NoDemand => "nothing is asked for",
             Self::HitTarget => "nearly every claim finds a token",
             Self::WasteLimit => "more would expire unused",
+            Self::Allowance => "the waste allowed covers no more",
             Self::Most => "the pool's maximum",
             Self::Burst => "a burst has begun",
             Self::Due => "the next burst is due",

@@ -1,5 +1,6 @@
 //! What the engine asks of the outside. Trait objects, no associated types: the backend is chosen by configuration.
 
+mod archive;
 mod chance;
 mod clock;
 mod courier;
@@ -8,6 +9,7 @@ mod provider;
 mod records;
 mod store;
 
+pub use archive::{Archive, History, Lot};
 pub use chance::Chance;
 pub use clock::Clock;
 pub use courier::{AddressRefused, Courier, NoCourier, NotTold, Parcel};

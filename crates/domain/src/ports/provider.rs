@@ -51,7 +51,12 @@ pub enum Submission {
     /// No byte left: no task exists.
     NotSent(String),
     /// Bytes left and no valid reply came: a task may exist.
-    Ambiguous(String),
+    Ambiguous {
+        /// What was seen instead.
+        why: String,
+        /// Its `Retry-After`.
+        retry_after: Option<Duration>,
+    },
 }
 
 /// A poll's answer. `price` as the provider told it, where it does.

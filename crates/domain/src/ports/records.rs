@@ -19,7 +19,7 @@ use crate::{
     time::{Day, Timestamp},
 };
 
-use super::store::StoreError;
+use super::{archive::Lot, store::StoreError};
 
 /// The readings. Lists are newest first and paged.
 #[async_trait]
@@ -45,6 +45,10 @@ pub trait Records: fmt::Debug + Send + Sync + 'static {
 
     /// The ledger from `from` on, in order: for checks, exports and archives.
     async fn entries(&self, from: u64, limit: usize) -> Result<Vec<Entry>, StoreError>;
+
+    /// At most `limit` entries of the ledger after `after`, for the archive; from the beginning when the ledger does not
+    /// have that entry.
+    async fn lot(&self, after: Option<Entry>, limit: usize) -> Result<Lot, StoreError>;
 
     /// What the day has used up of its budgets.
     async fn spending(&self, day: Day) -> Result<DaySpending, StoreError>;
@@ -223,6 +227,13 @@ pub struct StockLevel {
     pub usable: usize,
     /// When the next one dies.
     pub next_expiry: Option<Timestamp>,
+}
+
+impl ClaimFilter {
+    /// All of them, newest first.
+    pub fn all(scope: Scope, limit: usize) -> Self {
+        Self { scope, sitekey: None, kind: None, state: None, project: None, from: None, limit }
+    }
 }
 
 impl DeadLetterFilter {

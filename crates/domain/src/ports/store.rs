@@ -20,6 +20,8 @@ use crate::{
     time::Timestamp,
 };
 
+use super::archive::History;
+
 /// Any error of a library below.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -163,6 +165,8 @@ pub struct SweepAsk {
     /// The account's trouble, when it has any. Claims that lapse unsent because of it carry this code instead of
     /// "deadline", and make no dead letter: nothing is wrong with them.
     pub trouble: Option<Code>,
+    /// Where history is kept for long: what an archive has, the store drops a day after its end.
+    pub history: History,
 }
 
 /// Which dead letter is to be brought back, and on what terms.
@@ -284,6 +288,13 @@ pub enum StoreError {
         /// Why.
         source: BoxError,
     },
+}
+
+impl SweepAsk {
+    /// Of a store that keeps its own history, and whose account has no trouble.
+    pub fn plain(limit: usize) -> Self {
+        Self { limit, trouble: None, history: History::Here }
+    }
 }
 
 impl LeaseAsk {

@@ -120,9 +120,10 @@ impl LaneName {
 fn sort_of(solve: &Solve) -> Sort {
     if solve.origin == Origin::Refill && solve.claims.is_empty() {
         Sort::Refill
-    } else if solve.attempt > 0 {
-        Sort::Retry
-    } else {
+    } else if solve.failures.is_empty() && solve.authorised == 0 {
+        // An attempt that was never sent, because its intent was not safe, is no retry.
         Sort::Fresh
+    } else {
+        Sort::Retry
     }
 }

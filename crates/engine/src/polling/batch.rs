@@ -29,9 +29,10 @@ pub struct BatchRule {
 
 /// Nobody waits longer for a call, whatever was learned.
 const LONGEST: Duration = Duration::from_secs(15);
-/// With so many tokens a second a call may cost twice as much. The plain rule's calls grow with the root of the traffic; a
-/// provider counts calls, and what waits in a busy hour waits less anyway.
-const BUSY: f64 = 4.0;
+/// With so many tokens a second a call may cost twice as much, and at last four times. The plain rule's calls grow with the
+/// root of the traffic; a provider counts calls, and what waits in a busy hour waits less anyway.
+const BUSY: f64 = 2.15;
+const MOST_BUSY: f64 = 4.0;
 /// Of more tasks than this, some stand for all.
 const SAMPLE: usize = 512;
 const FIRST_STEP: f64 = 0.1;
@@ -49,7 +50,7 @@ impl BatchTask {
 
 impl Default for BatchRule {
     fn default() -> Self {
-        Self { cost: 0.5, min_gap: Duration::from_millis(500), most_ids: 100 }
+        Self { cost: 0.4, min_gap: Duration::from_millis(500), most_ids: 100 }
     }
 }
 
@@ -76,7 +77,7 @@ impl BatchRule {
         let past =
             sample.iter().map(|(i, task)| task.weight * piled_up(task, |age| chance(*i, age)));
         let rate = undetected(1.0) - undetected(0.0);
-        let cost = self.cost * (1.0 + rate / BUSY);
+        let cost = self.cost * (1.0 + (rate / BUSY).powi(2)).min(MOST_BUSY);
         let missing = cost - past.sum::<f64>() * stands_for;
         least.max(when_reached(missing, undetected)).min(LONGEST)
     }
@@ -147,7 +148,7 @@ mod tests {
         let wait = rule.next_call(&tasks, Duration::ZERO, steady(&tasks)).as_secs_f64();
         // wait − (1 − e^(−wait/20))·20 = cost: about √(2·cost·20), and a little more.
         let lag = wait - 20.0 * (1.0 - (-0.05 * wait).exp());
-        assert!((lag - 0.5 * (1.0 + 0.05 / 4.0)).abs() < 0.01, "{wait} s, {lag} s");
+        assert!((lag - 0.4).abs() < 0.01, "{wait} s, {lag} s");
     }
 
     #[test]

@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, sync::Mutex, time::Duration};
 
 use super::{
-    Family, PollAsk, Polling, Seen, Timing,
-    memory::{Learned, Memory},
+    Family, PollAsk, Schedule,
+    memory::{Memory, Times},
     plan::{END, Plan, Terms},
 };
 
@@ -19,11 +19,10 @@ pub struct LearnedConfig {
     pub cost: f64,
 }
 
-/// Learns how long tasks take, and polls so that the lag is least for the polls it costs.
+/// The plans that follow from what was learned, for each family and number of claims.
 #[derive(Debug)]
-pub struct LearnedPolling {
+pub struct Learned {
     config: LearnedConfig,
-    memory: Memory,
     plans: Mutex<BTreeMap<(Family, u32), Made>>,
 }
 
@@ -57,42 +56,41 @@ impl Default for LearnedConfig {
     }
 }
 
-// === impl LearnedPolling ===
+// === impl Learned ===
 
-impl LearnedPolling {
-    /// Nothing learned yet.
-    pub fn new(config: LearnedConfig) -> Self {
-        Self { config, memory: Memory::default(), plans: Mutex::default() }
+impl Learned {
+    pub(super) fn new(config: LearnedConfig) -> Self {
+        Self { config, plans: Mutex::default() }
     }
 
     /// The age at which to ask, before jitter.
-    fn next_age(&self, ask: &PollAsk<'_>) -> f64 {
+    fn next_age(&self, ask: &PollAsk<'_>, memory: &Memory) -> f64 {
         let left = self.config.most.saturating_sub(ask.polls);
-        self.memory.read(ask.family, |learned| {
+        memory.read(ask.family, |times| {
             let key = (ask.family.clone(), weight(ask.waiting));
             let mut plans = self.plans.lock().expect("no holder of this lock can panic");
             if plans.len() >= PLANS && !plans.contains_key(&key) {
                 plans.clear();
             }
-            let fresh = || self.make(learned, key.1);
+            let fresh = || self.make(times, key.1);
             let made = plans.entry(key.clone()).or_insert_with(fresh);
-            if made.version != learned.version() {
+            if made.version != times.version() {
                 *made = fresh();
             }
             made.next_age(ask, left)
         })
     }
 
-    fn make(&self, learned: &Learned, weight: u32) -> Made {
+    fn make(&self, times: &Times, weight: u32) -> Made {
         let claims = if weight == 0 { STOCK } else { f64::from(weight) };
         let terms = Terms {
             cost: self.config.cost / claims,
             min_gap: self.config.min_gap.as_secs_f64(),
             most: usize::try_from(self.config.most).unwrap_or(usize::MAX),
         };
-        let fit = learned.fit();
+        let fit = times.fit();
         Made {
-            version: learned.version(),
+            version: times.version(),
             plan: Plan::of(&fit.curve, terms),
             q99: fit.usual.quantile(0.99),
         }
@@ -132,8 +130,8 @@ impl Made {
     }
 }
 
-impl Polling for LearnedPolling {
-    fn next(&self, ask: &PollAsk<'_>) -> Duration {
+impl Schedule for Learned {
+    fn next(&self, ask: &PollAsk<'_>, memory: &Memory) -> Duration {
         let age = ask.age.as_secs_f64();
         #[expect(
             clippy::cast_precision_loss,
@@ -142,10 +140,10 @@ impl Polling for LearnedPolling {
         let chance = ask.jitter as f64 / u64::MAX as f64;
         let jitter = 1.0 - JITTER + 2.0 * JITTER * chance;
         if ask.polls == 0 {
-            let first = seconds(self.next_age(ask) * jitter).max(self.config.min_gap);
+            let first = seconds(self.next_age(ask, memory) * jitter).max(self.config.min_gap);
             return first.saturating_sub(ask.age);
         }
-        let gap = (self.next_age(ask) - age) * jitter;
+        let gap = (self.next_age(ask, memory) - age) * jitter;
         seconds(gap.min(END - age)).max(self.config.min_gap)
     }
 
@@ -155,26 +153,6 @@ impl Polling for LearnedPolling {
 
     fn min_gap(&self) -> Duration {
         self.config.min_gap
-    }
-
-    fn learn(&self, family: &Family, seen: Seen) {
-        self.memory.learn(family, seen);
-    }
-
-    fn chance_ready(&self, family: &Family, asked: Duration, age: Duration) -> f64 {
-        self.memory.read(family, |learned| learned.fit().curve.chance(asked, age))
-    }
-
-    fn timing(&self, family: &Family) -> Timing {
-        self.memory.timing(family)
-    }
-
-    fn save(&self) -> Vec<(String, Vec<u8>)> {
-        self.memory.save()
-    }
-
-    fn load(&self, name: &str, bytes: &[u8]) {
-        self.memory.load(name, bytes);
     }
 
     fn mode(&self) -> &'static str {
@@ -187,7 +165,10 @@ mod tests {
     use domain::challenge::Kind;
     use proptest::prelude::*;
 
-    use super::*;
+    use super::{
+        super::{LearnedPolling, Polling, Seen},
+        *,
+    };
 
     fn family() -> Family {
         Family { kind: Kind::Hcaptcha, proxied: true }

@@ -15,14 +15,14 @@ use super::{
 /// What was learned of all families.
 #[derive(Debug)]
 pub(super) struct Memory {
-    families: Mutex<BTreeMap<Family, Learned>>,
+    families: Mutex<BTreeMap<Family, Times>>,
     /// For families nothing was seen of.
-    unknown: Learned,
+    unknown: Times,
 }
 
 /// What was learned of one family.
 #[derive(Debug)]
-pub(super) struct Learned {
+pub(super) struct Times {
     /// Tasks seen, ever.
     seen: u64,
     /// What the last of them have shown.
@@ -46,7 +46,7 @@ const PROXIED: &str = "+proxied";
 
 impl Default for Memory {
     fn default() -> Self {
-        Self { families: Mutex::default(), unknown: Learned::new() }
+        Self { families: Mutex::default(), unknown: Times::new() }
     }
 }
 
@@ -57,10 +57,10 @@ impl Memory {
         if !families.contains_key(family) && families.len() >= FAMILIES {
             return;
         }
-        families.entry(family.clone()).or_insert_with(Learned::new).add(interval);
+        families.entry(family.clone()).or_insert_with(Times::new).add(interval);
     }
 
-    pub(super) fn read<T>(&self, family: &Family, read: impl FnOnce(&Learned) -> T) -> T {
+    pub(super) fn read<T>(&self, family: &Family, read: impl FnOnce(&Times) -> T) -> T {
         let families = self.families();
         read(families.get(family).unwrap_or(&self.unknown))
     }
@@ -84,7 +84,7 @@ impl Memory {
 
     pub(super) fn load(&self, name: &str, bytes: &[u8]) {
         let Some(family) = family(name) else { return };
-        let Some(mut learned) = Learned::from_bytes(bytes) else { return };
+        let Some(mut learned) = Times::from_bytes(bytes) else { return };
         let mut families = self.families();
         match families.get(&family) {
             Some(known) if known.seen >= learned.seen => return,
@@ -95,7 +95,7 @@ impl Memory {
         families.insert(family, learned);
     }
 
-    fn families(&self) -> MutexGuard<'_, BTreeMap<Family, Learned>> {
+    fn families(&self) -> MutexGuard<'_, BTreeMap<Family, Times>> {
         self.families.lock().expect("no holder of this lock can panic")
     }
 }
@@ -124,9 +124,9 @@ fn family(name: &str) -> Option<Family> {
     Some(Family { kind: kind.parse().ok()?, proxied })
 }
 
-// === impl Learned ===
+// === impl Times ===
 
-impl Learned {
+impl Times {
     fn new() -> Self {
         Self { seen: 0, lately: VecDeque::new(), fit: Fit::prior(), unfitted: 0, version: 0 }
     }

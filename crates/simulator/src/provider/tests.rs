@@ -91,7 +91,7 @@ fn turnstile() -> Challenge {
 fn accepted(submission: Submission) -> TaskId {
     match submission {
         Submission::Accepted(task) => task,
-        Submission::Rejected { .. } | Submission::NotSent(_) | Submission::Ambiguous(_) => {
+        Submission::Rejected { .. } | Submission::NotSent(_) | Submission::Ambiguous { .. } => {
             panic!("{submission:?}")
         }
     }
@@ -129,7 +129,7 @@ async fn every_way_to_lose_a_reply_is_ambiguous_whether_paid_or_not() {
             let bench = Bench::new();
             bench.plan(Call::Submit, fault.clone(), paid);
             let submission = bench.submit().await;
-            assert!(matches!(submission, Submission::Ambiguous(_)), "{fault:?} {submission:?}");
+            assert!(matches!(submission, Submission::Ambiguous { .. }), "{fault:?} {submission:?}");
             assert_eq!(bench.paid(), usize::from(paid), "{fault:?}");
             assert_eq!(bench.provider.account.received_submits(), 1);
         }
@@ -163,7 +163,7 @@ async fn a_slow_reply_arrives_unless_the_deadline_comes_first() {
     assert!(bench.clock.now().since(before) >= Duration::from_secs(20));
     bench.plan(Call::Submit, Fault::Trickle(60_000), true);
     let before = bench.clock.now();
-    assert!(matches!(bench.submit().await, Submission::Ambiguous(_)));
+    assert!(matches!(bench.submit().await, Submission::Ambiguous { .. }));
     assert_eq!(bench.clock.now().since(before), Latency::default().deadline);
     assert_eq!(bench.paid(), 2);
 }

@@ -1,5 +1,8 @@
 //! The judge: the ledger's own invariants, the provider's ledger, and what the workers got, held against each other.
 
+mod retries;
+mod standing;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::atomic::Ordering,
@@ -28,6 +31,7 @@ pub(crate) struct Verdict {
     pub(crate) paid: usize,
     pub(crate) served: usize,
     pub(crate) crashes: usize,
+    pub(crate) ordered: usize,
 }
 
 /// Sums the judge needs from the ledger.
@@ -57,6 +61,9 @@ pub(crate) fn judge(traces: &Traces) -> Verdict {
     violations.extend(still_active(traces));
     violations.extend(against_rules(traces, &entries));
     violations.extend(callbacks(traces));
+    violations.extend(standing::pools(traces, &entries));
+    let table = engine::EngineConfig::default().retry;
+    violations.extend(retries::retries(traces, &entries, &table));
     let mut history = Sha256::new();
     for entry in &entries {
         history.update(format!("{entry:?}\n"));
@@ -68,6 +75,7 @@ pub(crate) fn judge(traces: &Traces) -> Verdict {
         paid: traces.account.ledger().accepted.len(),
         served: traces.got.len(),
         crashes: traces.crashes,
+        ordered: entries.iter().filter(|e| matches!(e.event, Event::Ordered { .. })).count(),
     }
 }
 
@@ -111,8 +119,8 @@ fn against_rules(traces: &Traces, entries: &[Entry]) -> Vec<String> {
     }
     let calm = traces.plan.gateways == 1 && !traces.plan.crashes && !traces.plan.pauses;
     let most = most_in_flight(entries);
-    if calm && !traces.plan.auto && most > 10 {
-        broken.push(format!("I22: {most} tasks at once with 10 slots"));
+    if calm && !traces.plan.auto && most > traces.plan.slots {
+        broken.push(format!("I22: {most} tasks at once with {} slots", traces.plan.slots));
     }
     broken
 }
@@ -153,23 +161,19 @@ fn most_in_flight(entries: &[Entry]) -> usize {
 
 /// Every end that was to be told was told.
 fn callbacks(traces: &Traces) -> Vec<String> {
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    let all = ClaimFilter {
-        scope: Scope::All,
-        sitekey: None,
-        kind: None,
-        state: None,
-        project: None,
-        from: None,
-        limit: usize::MAX,
-    };
-    let claims = runtime.block_on(traces.backend.records.history(all)).unwrap().items;
+    let claims = all_claims(traces);
     let wanted = claims.iter().filter(|claim| claim.callback_url.is_some());
     let message = |claim: &Claim| format!("msg_{}_{}", claim.id, claim.state.name());
     let untold = wanted.filter(|claim| !traces.told.contains(&message(claim)));
     untold
         .map(|claim| format!("the end of {} was never told: {:?}", claim.id, claim.state))
         .collect()
+}
+
+fn all_claims(traces: &Traces) -> Vec<Claim> {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let all = ClaimFilter::all(Scope::All, usize::MAX);
+    runtime.block_on(traces.backend.records.history(all)).unwrap().items
 }
 
 impl Sums {
@@ -182,7 +186,7 @@ impl Sums {
     }
     fn add(&mut self, entry: &Entry) {
         match &entry.event {
-            Event::Opened { .. } => self.solves += 1,
+            Event::Opened { .. } | Event::Ordered { .. } => self.solves += 1,
             Event::Intent { nonce, .. } => *self.intents.entry(*nonce).or_default() += 1,
             Event::Accepted { task, attempt } => {
                 self.known.insert(task.clone());

@@ -3,10 +3,12 @@
 #![expect(clippy::unwrap_used, reason = "a test fails where it panics")]
 #![expect(clippy::wildcard_enum_match_arm, reason = "a test names the cases it is about")]
 
+mod archive;
 mod judge;
 mod model;
 mod nemesis;
 mod outages;
+mod polling;
 mod pools;
 mod ports;
 mod queue;

@@ -24,7 +24,7 @@ impl World {
         loop {
             self.sleep(Duration::from_millis(rng.u64(300..9_000))).await;
             let i = rng.usize(0..self.gateways.len());
-            match rng.u32(0..5) {
+            match rng.u32(0..if self.plan.pools { 6 } else { 5 }) {
                 0 if self.plan.crashes => self.crash(i, &mut rng).await,
                 1 if self.plan.pauses => self.pause(i, &mut rng),
                 2 if self.plan.cuts => self.cut(i, &mut rng).await,
@@ -35,6 +35,7 @@ impl World {
                     let down = self.receiver.is_down.load(Ordering::SeqCst);
                     self.receiver.is_down.store(!down, Ordering::SeqCst);
                 }
+                5 => self.go_broke(&mut rng).await,
                 _ => {}
             }
         }

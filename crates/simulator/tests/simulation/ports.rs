@@ -1,6 +1,7 @@
 //! Chance and a store that can be slow, away, or lose its replies: the outside of one simulated gateway.
 
 use std::{
+    collections::BTreeMap,
     fmt,
     sync::{
         Arc, Mutex,
@@ -22,7 +23,7 @@ use domain::{
         Note, Parcel, Poll, Polled, Provider, Refill, Refilled, Revival, Revive, Settled, Store,
         StoreError, Submission, SweepAsk, Swept, Threads, Withdrawal,
     },
-    retry::{Verdict, own},
+    retry::{Code, Verdict, own},
     solve::{Decision, Fact, Refused, Solve, Solved, Stage},
     time::Timestamp,
 };
@@ -92,12 +93,15 @@ pub(crate) enum Bug {
     RenewsTokens,
     /// A poll that failed counts as a task that ended.
     PollFaultEndsTask,
+    /// A retry goes out at once.
+    RetriesAtOnce,
     /// A callback leaves the outbox when it is tried, not when it is taken.
     TellsOnce,
 }
 
 /// The shared store as one gateway reaches it.
 pub(crate) struct FarStore {
+    pub(crate) life: Arc<Life>,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) gate: Arc<Gate>,
@@ -143,6 +147,23 @@ impl FarStore {
             return Err(away());
         }
         result
+    }
+
+    /// Writes down until when the engine wants to wait.
+    fn note_retry(&self, solve: SolveId, attempt: u32, fact: Fact, now: Timestamp) -> Fact {
+        let (Fact::NotAccepted { code, verdict } | Fact::TaskOver { code, verdict, .. }) = &fact
+        else {
+            return fact;
+        };
+        let &Verdict::Again { due, counted } = verdict else { return fact };
+        let retry = Retry { solve, attempt, code: code.clone(), at: now, due };
+        self.life.retries.lock().unwrap().push(retry);
+        match fact {
+            Fact::NotAccepted { code, .. } if self.bug == Some(Bug::RetriesAtOnce) => {
+                Fact::NotAccepted { code, verdict: Verdict::Again { due: now, counted } }
+            }
+            other => other,
+        }
     }
 
     /// A blind resubmission after a crash.
@@ -223,6 +244,7 @@ impl Store for FarStore {
         fact: Fact,
         now: Timestamp,
     ) -> Result<Settled, StoreError> {
+        let fact = self.note_retry(solve, attempt, fact, now);
         let forget = self.bug == Some(Bug::ForgetsTask)
             && matches!(fact, Fact::Accepted { .. })
             && self.strikes(100);
@@ -327,12 +349,25 @@ impl Courier for Receiver {
     }
 }
 
+/// A failure that is not the end, as the engine tells the store.
+#[derive(Clone, Debug)]
+pub(crate) struct Retry {
+    pub(crate) solve: SolveId,
+    pub(crate) attempt: u32,
+    pub(crate) code: Code,
+    pub(crate) at: Timestamp,
+    pub(crate) due: Timestamp,
+}
+
 /// One life of one gateway: the tasks it heard of and asked for, and whether it died of a crash.
 #[derive(Debug, Default)]
 pub(crate) struct Life {
     /// By its own clock.
     pub(crate) polls: Mutex<Vec<(TaskId, Timestamp)>>,
     pub(crate) heard: Mutex<Vec<TaskId>>,
+    pub(crate) retries: Mutex<Vec<Retry>>,
+    /// What `Retry-After` the provider asked for.
+    pub(crate) asked: Mutex<BTreeMap<(SolveId, u32), Duration>>,
     pub(crate) crashed: AtomicBool,
 }
 
@@ -356,11 +391,16 @@ impl Provider for FarProvider {
         self.gate.pass(&*self.clock).await;
         let submission = self.provider.submit(challenge, attempt).await;
         self.gate.pass(&*self.clock).await;
-        if let Submission::Accepted(task) = &submission {
-            self.life.heard.lock().unwrap().push(task.clone());
+        match &submission {
+            Submission::Accepted(task) => self.life.heard.lock().unwrap().push(task.clone()),
+            Submission::Rejected { retry_after: Some(wait), .. } => {
+                let name = (attempt.solve, attempt.attempt);
+                self.life.asked.lock().unwrap().insert(name, *wait);
+            }
+            _ => {}
         }
         match submission {
-            Submission::Ambiguous(why) if self.bug == Some(Bug::LostMeansNotSent) => {
+            Submission::Ambiguous { why, .. } if self.bug == Some(Bug::LostMeansNotSent) => {
                 Submission::NotSent(why)
             }
             other => other,

@@ -8,7 +8,7 @@ use crate::{
 
 /// Runs a span of seeds.
 fn run(seeds: std::ops::Range<u64>) {
-    let (mut paid, mut served, mut entries, mut crashes) = (0, 0, 0, 0);
+    let (mut paid, mut served, mut entries, mut crashes, mut ordered) = (0, 0, 0, 0, 0);
     for seed in seeds.clone() {
         let verdict = judge(&Plan::swarm(seed).run());
         assert!(verdict.violations.is_empty(), "DST_SEED={seed}: {:#?}", verdict.violations);
@@ -16,10 +16,14 @@ fn run(seeds: std::ops::Range<u64>) {
         served += verdict.served;
         entries += verdict.entries;
         crashes += verdict.crashes;
+        ordered += verdict.ordered;
     }
-    assert!(paid > 0 && served > 0 && crashes > 0, "the worlds of {seeds:?} were alive");
+    assert!(
+        paid > 0 && served > 0 && crashes > 0 && ordered > 0,
+        "the worlds of {seeds:?} were alive"
+    );
     eprintln!(
-        "seeds {seeds:?}: {paid} tasks paid, {served} tokens delivered, {crashes} crashes, {entries} entries"
+        "seeds {seeds:?}: {paid} tasks paid, {served} tokens delivered, {ordered} ordered by pools, {crashes} crashes, {entries} entries"
     );
 }
 
@@ -131,4 +135,9 @@ fn a_callback_that_is_tried_only_once_is_found() {
 #[test]
 fn a_poll_fault_that_ends_a_task_is_found() {
     finds(Bug::PollFaultEndsTask);
+}
+
+#[test]
+fn a_retry_without_its_wait_is_found() {
+    finds(Bug::RetriesAtOnce);
 }

@@ -45,13 +45,20 @@ pub(crate) struct Watched {
     clock: Arc<dyn Clock>,
     pub(crate) polls: Mutex<Vec<(TaskId, Timestamp)>>,
     pub(crate) submits: Mutex<Vec<Timestamp>>,
+    /// What a reply that cannot be understood says about trying again.
+    pub(crate) retry_after: Mutex<Option<Duration>>,
 }
 
 #[async_trait]
 impl Provider for Watched {
     async fn submit(&self, challenge: &Challenge, attempt: AttemptName) -> Submission {
         self.submits.lock().unwrap().push(self.clock.now());
-        self.provider.submit(challenge, attempt).await
+        match self.provider.submit(challenge, attempt).await {
+            Submission::Ambiguous { why, .. } => {
+                Submission::Ambiguous { why, retry_after: *self.retry_after.lock().unwrap() }
+            }
+            other => other,
+        }
     }
 
     async fn poll(&self, task: &TaskId) -> Polled {
@@ -135,6 +142,7 @@ impl Stage {
                 clock: Arc::clone(&clock),
                 polls: Mutex::default(),
                 submits: Mutex::default(),
+                retry_after: Mutex::default(),
             }),
             backend: stores::open("memory:").unwrap(),
             clock,

@@ -1,28 +1,43 @@
 //! Single stories in virtual time: the invariants that need a clock, a crash or a deaf doorbell to show.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use domain::{
     claim::ClaimState,
+    id::ClaimId,
     ledger::{Entry, Event},
     money::Money,
-    ports::Scope,
+    ports::{Doorbell, Ear, Scope},
 };
-use engine::{Outcome, Slots};
-use simulator::{Call, Fault, Planned};
+use engine::{FixedPolling, Outcome, Slots};
+use simulator::{BehaviourConfig, Call, Fault, Planned};
+use tokio::time::Instant;
 
-use crate::stage::{Deaf, ask, open, seconds, served, settled_at, story};
+use crate::stage::{Deaf, Stage, ask, open, seconds, served, settled_at, story};
 
-/// I14.
+/// I14. Callers come at any moment of the second between two readings.
 #[test]
 fn with_every_hint_lost_a_caller_is_answered_within_the_reread_bound() {
     story(async |mut stage| {
         stage.backend.doorbell = Arc::new(Deaf);
         let engine = stage.gateway(1).await;
-        let id = open(&engine, "a").await;
-        served(&engine, id, seconds(60)).await;
-        let late = stage.clock.now().since(settled_at(&stage.entries().await, id));
-        assert!(late <= Duration::from_millis(1_100), "{late:?}");
+        let mut ids = Vec::new();
+        for n in 0..40 {
+            ids.push(open(&engine, &format!("k{n}")).await);
+        }
+        let waiting = ids.into_iter().enumerate().map(async |(n, id)| {
+            stage.pass(Duration::from_millis(37 * u64::try_from(n).unwrap())).await;
+            served(&engine, id, seconds(60)).await;
+            stage.clock.now().since(settled_at(&stage.entries().await, id))
+        });
+        let late = futures_util::future::join_all(waiting).await;
+        let (least, most) = (late.iter().min().unwrap(), late.iter().max().unwrap());
+        assert!(*most <= seconds(1), "{late:?}");
+        assert!(*least < *most && *most > Duration::from_millis(500), "no hint came: {late:?}");
     });
 }
 
@@ -35,6 +50,50 @@ fn a_hint_wakes_the_caller_at_once() {
         served(&engine, id, seconds(60)).await;
         let late = stage.clock.now().since(settled_at(&stage.entries().await, id));
         assert!(late <= Duration::from_millis(2), "{late:?}");
+    });
+}
+
+/// Rings on, and remembers when.
+#[derive(Debug)]
+struct Chimes {
+    doorbell: Arc<dyn Doorbell>,
+    rung: Mutex<BTreeMap<ClaimId, Instant>>,
+}
+
+impl Doorbell for Chimes {
+    fn ring(&self, claim: ClaimId) {
+        self.rung.lock().unwrap().entry(claim).or_insert_with(Instant::now);
+        self.doorbell.ring(claim);
+    }
+
+    fn listen(&self, claim: ClaimId) -> Ear {
+        self.doorbell.listen(claim)
+    }
+}
+
+/// What must hold, 5, in real time: the median is printed (below 2 ms on any machine that is not overloaded), and the bound
+/// here is generous because tests do not measure.
+#[test]
+fn a_waiting_caller_wakes_within_moments_of_the_settle() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(async {
+        let ms = Duration::from_millis;
+        let mut stage = Stage::with(BehaviourConfig::new(3).solving_in(ms(40)));
+        let polling = FixedPolling { first: ms(60), interval: ms(20), min_gap: ms(10), most: 20 };
+        stage.config.polling = polling.into();
+        let doorbell = Arc::clone(&stage.backend.doorbell);
+        let chimes = Arc::new(Chimes { doorbell, rung: Mutex::default() });
+        stage.backend.doorbell = Arc::clone(&chimes) as Arc<dyn Doorbell>;
+        let engine = stage.gateway(1).await;
+        let mut lags = Vec::new();
+        for n in 0..40 {
+            let id = open(&engine, &format!("k{n}")).await;
+            served(&engine, id, seconds(10)).await;
+            lags.push(chimes.rung.lock().unwrap()[&id].elapsed());
+        }
+        lags.sort_unstable();
+        eprintln!("woken {:?} after the settle (median), {:?} at most", lags[20], lags[39]);
+        assert!(lags[20] < ms(100), "{lags:?}");
     });
 }
 
@@ -150,6 +209,21 @@ fn retry_after_is_a_floor() {
         let submits = stage.provider.submits.lock().unwrap().clone();
         assert_eq!(submits.len(), 2);
         assert!(submits[1].since(submits[0]) >= seconds(7));
+    });
+}
+
+/// I18, when it is not even known whether the submission was taken.
+#[test]
+fn retry_after_is_a_floor_after_a_lost_reply_too() {
+    story(async |stage| {
+        let engine = stage.gateway(1).await;
+        *stage.provider.retry_after.lock().unwrap() = Some(seconds(9));
+        stage.fault(Call::Submit, Fault::Status(503), 1);
+        let id = open(&engine, "a").await;
+        served(&engine, id, seconds(60)).await;
+        let submits = stage.provider.submits.lock().unwrap().clone();
+        assert_eq!(submits.len(), 2, "authorised once");
+        assert!(submits[1].since(submits[0]) >= seconds(9), "{submits:?}");
     });
 }
 

@@ -194,6 +194,49 @@ fn live_claims_do_not_wait_behind_equal_letters() {
     });
 }
 
+/// Revived letters that were not sent yet.
+async fn letters_waiting(stage: &Stage) -> usize {
+    let revived = revived_at(stage).await;
+    assert!(revived[20].since(revived[0]) >= seconds(1), "one after the other: {revived:?}");
+    let submits = stage.provider.submits.lock().unwrap();
+    revived.len() - submits.iter().filter(|at| **at >= revived[0]).count()
+}
+
+/// What was brought back and is wanted now does not wait for the driver's next look, nor is it told that it stands behind
+/// all letters.
+#[test]
+fn a_letter_wanted_now_is_sent_now() {
+    for asked in [keyless(), ask("k0")] {
+        story(async |mut stage| {
+            stage.config.slots = Slots::Fixed(2);
+            let engine = stage.gateway(1).await;
+            stage.fault(Call::Submit, Fault::code("ERROR_PAGEURL"), 21);
+            open_with(&engine, keyless()).await;
+            stage.pass(seconds(1)).await;
+            for n in 0..20 {
+                open(&engine, &format!("k{n}")).await;
+            }
+            stage.pass(seconds(120)).await;
+            let all = Which::Matching(DeadLetterFilter::open(Scope::All, 100));
+            engine.revive(&Bulk { rate: 10, ..bulk(all) }).await.unwrap();
+            stage.pass(Duration::from_millis(6_300)).await;
+            let before_it = letters_waiting(&stage).await;
+            assert!(before_it >= 16, "{before_it}");
+            let claimed_at = stage.clock.now();
+            let outcome = engine.claim(asked).await.unwrap().outcome;
+            let engine::Outcome::Waiting { claim, eta } = outcome else { panic!("{outcome:?}") };
+            assert!(
+                eta <= seconds(20),
+                "in two slots, behind all letters, it would be a minute: {eta:?}"
+            );
+            stage.pass(Duration::from_millis(20)).await;
+            let leased = stage.backend.store.find_solve(claim.solve.unwrap()).await.unwrap();
+            assert!(leased.unwrap().holder.is_some(), "{:?}", stage.clock.now().since(claimed_at));
+            served(&engine, claim.id, seconds(40)).await;
+        });
+    }
+}
+
 /// Nobody comes for a letter without key and callback: its token is whoever's who wants one like it.
 #[test]
 fn what_was_revived_for_nobody_is_paid_once_and_not_wasted() {

@@ -1,24 +1,27 @@
 //! A whole world from one seed: gateways, workers, a provider and a nemesis, in virtual time. It ends with a time of
 //! healing, after which everything must have ended.
 
+pub(crate) mod standing;
+mod workers;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
 use domain::{
-    challenge::{Challenge, Draft, Kind},
-    claim::{Allowance, Door},
-    id::{ClaimId, Project, WorkerName},
+    challenge::Kind,
     money::Money,
-    ports::{Clock, Courier, Provider, Scope},
-    secret::Secret,
-    site::{PageUrl, Site, Sites},
+    ports::{Clock, Courier, Provider},
+    site::{Site, Sites},
     solve::AmbiguousPolicy,
     time::Timestamp,
 };
-use engine::{Ask, Engine, EngineConfig, FixedPolling, Outcome, Ports, Slots};
+use engine::{Engine, EngineConfig, FixedPolling, Ports, Slots};
 use simulator::{Account, BehaviourConfig, Fault, FaultPlan, Latency, SimProvider, VirtualClock};
 use stores::Backend;
 use tokio::sync::watch;
@@ -47,6 +50,12 @@ pub(crate) struct Plan {
     pub(crate) weather: StoreWeather,
     pub(crate) bug: Option<Bug>,
     pub(crate) policy: AmbiguousPolicy,
+    /// There are standing orders, more claims, and account trouble.
+    pub(crate) pools: bool,
+    /// Somebody announces demand.
+    pub(crate) announces: bool,
+    /// How many there are, unless they are learned.
+    pub(crate) slots: usize,
 }
 
 /// A token as a worker got it.
@@ -68,6 +77,8 @@ pub(crate) struct Traces {
     pub(crate) account: Account,
     pub(crate) got: Vec<Got>,
     pub(crate) lives: Vec<Arc<Life>>,
+    /// Demand that was announced, heard or not.
+    pub(crate) announced: Vec<(Kind, u32)>,
     /// Messages the receiver took.
     pub(crate) told: BTreeSet<String>,
     pub(crate) plan: Plan,
@@ -95,12 +106,16 @@ pub(crate) struct World {
     pub(crate) got: Mutex<Vec<Got>>,
     pub(crate) lives: Mutex<Vec<Arc<Life>>>,
     pub(crate) crashes: Mutex<usize>,
+    pub(crate) announced: Mutex<Vec<(Kind, u32)>>,
+    /// Standing orders are declared no more.
+    pub(crate) is_closing: AtomicBool,
     /// How far the machine's wall clock is ahead; it may jump, a running process does not notice.
     pub(crate) wall: Mutex<Duration>,
 }
 
-const SLOTS: Slots = Slots::Fixed(10);
 const SETTLE: Duration = Duration::from_secs(20 * 60);
+/// In a long life a callback fails so often that it is tried again half an hour later.
+const TOLD: Duration = Duration::from_secs(60 * 60);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 impl Plan {
@@ -112,8 +127,11 @@ impl Plan {
             unreached: if rng.bool() { rng.u32(0..30) } else { 0 },
             reply_lost: if rng.bool() { rng.u32(0..30) } else { 0 },
         };
-        Self {
+        let plan = Self {
             seed,
+            pools: false,
+            announces: false,
+            slots: 10,
             gateways: rng.usize(1..=3),
             workers: rng.usize(2..=6),
             claims_each: rng.usize(2..=8),
@@ -132,6 +150,16 @@ impl Plan {
             } else {
                 AmbiguousPolicy::ResubmitOnce
             },
+        };
+        if rng.bool() {
+            return plan;
+        }
+        Self {
+            pools: true,
+            announces: rng.u32(0..3) == 0,
+            slots: rng.usize(2..=10),
+            claims_each: plan.claims_each * 2,
+            ..plan
         }
     }
 
@@ -182,6 +210,8 @@ impl World {
             got: Mutex::default(),
             lives: Mutex::default(),
             crashes: Mutex::default(),
+            announced: Mutex::default(),
+            is_closing: AtomicBool::new(false),
             wall: Mutex::default(),
             account,
             start,
@@ -202,6 +232,9 @@ impl World {
         if self.plan.operator {
             nemesis.spawn(Arc::clone(&self).operate());
         }
+        if self.plan.announces {
+            nemesis.spawn(Arc::clone(&self).announce());
+        }
         while everybody.join_next().await.is_some() {}
         nemesis.abort_all();
         self.heal().await;
@@ -211,6 +244,7 @@ impl World {
     /// All faults off; enough time for every lease, deadline and harvest to end.
     async fn heal(&self) {
         self.account.faults(FaultPlan::clear);
+        self.is_closing.store(true, Ordering::SeqCst);
         self.receiver.is_down.store(false, std::sync::atomic::Ordering::SeqCst);
         self.account.with(|behaviour| behaviour.set_balance(Money::from_micros(1_000_000_000)));
         for i in 0..self.gateways.len() {
@@ -218,7 +252,9 @@ impl World {
             gate.cut.store(false, std::sync::atomic::Ordering::SeqCst);
             self.boot(i).await;
         }
-        self.sleep(SETTLE).await;
+        self.close_pools().await;
+        let late = self.plan.pools && self.plan.callbacks;
+        self.sleep(if late { TOLD } else { SETTLE }).await;
         for gateway in &self.gateways {
             if let Some(engine) = gateway.lock().unwrap().engine.take() {
                 engine.crash();
@@ -235,6 +271,7 @@ impl World {
             account: self.account.clone(),
             got: self.got.lock().unwrap().clone(),
             lives: self.lives.lock().unwrap().clone(),
+            announced: self.announced.lock().unwrap().clone(),
             told: self.receiver.got.lock().unwrap().iter().map(|(id, _)| id.clone()).collect(),
             plan: self.plan,
             crashes: *self.crashes.lock().unwrap(),
@@ -281,6 +318,7 @@ impl World {
     ) -> Ports {
         let bug = self.plan.bug;
         let store = FarStore {
+            life: Arc::clone(life),
             store: Arc::clone(&self.backend.store),
             clock: Arc::clone(clock),
             gate: Arc::clone(gate),
@@ -322,11 +360,13 @@ impl World {
             key_ignores_proxy: false,
         };
         let second = Duration::from_secs(1);
+        let closing = self.is_closing.load(Ordering::SeqCst);
         EngineConfig {
             sites: Arc::new(Sites::new(vec![site], Some("simulated pictures".into()))),
             polling: FixedPolling { first: second, interval: second, min_gap: second, most: 20 }
                 .into(),
-            slots: if self.plan.auto { Slots::Auto } else { SLOTS },
+            slots: if self.plan.auto { Slots::Auto } else { Slots::Fixed(self.plan.slots) },
+            pools: if closing { Vec::new() } else { self.plan.standing() },
             prices: BTreeMap::from([(Kind::Turnstile, Money::from_micros(1000))]),
             ..EngineConfig::default()
         }
@@ -340,156 +380,5 @@ impl World {
         let gateway = self.gateways[rng.usize(0..self.gateways.len())].lock().unwrap();
         let life = gateway.life.subscribe();
         gateway.engine.clone().map(|engine| (engine, life))
-    }
-}
-
-// === the workers ===
-
-/// How a worker feels this time.
-#[derive(Clone, Copy)]
-struct Mood {
-    patience: Duration,
-    whim: u32,
-}
-
-/// One piece of work.
-struct Work {
-    name: String,
-    worker: WorkerName,
-    kind: Kind,
-    sitekey: u32,
-    key: Option<String>,
-}
-
-impl World {
-    async fn work(self: Arc<Self>, number: usize) {
-        let mut rng = fastrand::Rng::with_seed(self.plan.seed.wrapping_mul(7919) + number as u64);
-        for turn in 0..self.plan.claims_each {
-            self.sleep(Duration::from_millis(rng.u64(0..8_000))).await;
-            let work = Self::choose(number, turn, &mut rng);
-            self.pursue(&work, &mut rng).await;
-            if rng.u32(0..8) == 0 {
-                // A redelivered message: the same work again, perhaps after its token has died.
-                self.sleep(Duration::from_secs(rng.u64(30..200))).await;
-                self.pursue(&work, &mut rng).await;
-            }
-        }
-    }
-
-    /// Two workers at a time share a name, so that keys, joins and stock meet.
-    fn choose(number: usize, turn: usize, rng: &mut fastrand::Rng) -> Work {
-        let kind = [Kind::Turnstile, Kind::RecaptchaV2, Kind::Image][rng.usize(0..3)].clone();
-        let worker = WorkerName::new(format!("team-{}", number / 2)).unwrap();
-        let key = rng.bool().then(|| format!("job-{}-{}", number / 2, turn));
-        let sitekey = if key.is_some() { u32::try_from(turn).unwrap() % 3 } else { rng.u32(0..3) };
-        let keyed = [Kind::Turnstile, Kind::RecaptchaV2][turn % 2].clone();
-        let kind = if key.is_some() { keyed } else { kind };
-        let name =
-            key.clone().map_or_else(|| format!("{number}/{turn}"), |key| format!("{worker}/{key}"));
-        Work { name, worker, kind, sitekey, key }
-    }
-
-    /// Asks, waits, and asks again under the same key, as a worker behind a bad network would.
-    async fn pursue(&self, work: &Work, rng: &mut fastrand::Rng) {
-        for _ in 0..4 {
-            let patience = Duration::from_millis(rng.u64(500..40_000));
-            if let Some((engine, mut life)) = self.gateway(rng) {
-                let mood = Mood { patience, whim: rng.u32(0..20) };
-                tokio::select! {
-                    biased;
-                    done = self.ask(&engine, work, mood) => if done { return },
-                    _ = life.changed() => {}
-                }
-            }
-            self.sleep(Duration::from_millis(rng.u64(100..3_000))).await;
-        }
-    }
-
-    /// One try; `true` when nothing is left to do.
-    async fn ask(&self, engine: &Engine, work: &Work, mood: Mood) -> bool {
-        let mut ask = work.ask(mood.whim == 0);
-        if self.plan.callbacks && mood.whim % 2 == 1 {
-            ask.callback_url = Some(Secret::new("https://hooks.example.com/"));
-        }
-        let Ok(admitted) = engine.claim(ask).await else { return false };
-        let id = match admitted.outcome {
-            Outcome::Waiting { claim, .. } => claim.id,
-            Outcome::Served { claim, .. } => return self.take(work, claim),
-            Outcome::Failed(_)
-            | Outcome::Lapsed(_)
-            | Outcome::Withdrawn(_)
-            | Outcome::Expired(_) => return true,
-        };
-        self.wait(engine, work, id, mood).await
-    }
-
-    async fn wait(&self, engine: &Engine, work: &Work, id: ClaimId, mood: Mood) -> bool {
-        let scope = Scope::Worker(work.worker.clone());
-        if mood.whim == 1 {
-            // Withdrawing may race with the answer; both ends are fine.
-            drop(engine.withdraw(&scope, id).await);
-            return true;
-        }
-        if mood.whim == 2 {
-            return true; // never comes back for it
-        }
-        match engine.fetch(&scope, id, mood.patience).await {
-            Ok(Outcome::Served { claim, .. }) => self.take(work, claim),
-            Ok(Outcome::Waiting { .. }) | Err(_) => false,
-            Ok(
-                Outcome::Failed(_)
-                | Outcome::Lapsed(_)
-                | Outcome::Withdrawn(_)
-                | Outcome::Expired(_),
-            ) => true,
-        }
-    }
-
-    fn take(&self, work: &Work, claim: domain::claim::Claim) -> bool {
-        let token = claim.token.expect("a served claim has a token");
-        let exclusive = claim.kind != Kind::Image;
-        // Keyless claims with equal parameters are the same piece of work while its window lasts.
-        let name = if work.key.is_some() { work.name.clone() } else { format!("{}", claim.id) };
-        let (lifetime, margin) = claim.kind.lifetime_and_margin();
-        let got = Got {
-            work: name,
-            exclusive,
-            usable: lifetime.saturating_sub(margin),
-            token: token.answer.text.expose().to_owned(),
-            at: self.clock.now(),
-        };
-        self.got.lock().unwrap().push(got);
-        true
-    }
-}
-
-impl Work {
-    fn ask(&self, fresh: bool) -> Ask {
-        let draft = if self.kind == Kind::Image {
-            Draft {
-                files: BTreeMap::from([("body".to_owned(), vec![7; 100 + self.sitekey as usize])]),
-                ..Draft::default()
-            }
-        } else {
-            let pageurl = PageUrl::parse("https://shop.example.com/login").unwrap();
-            Draft {
-                sitekey: Some(format!("key-{}", self.sitekey)),
-                pageurl: Some(pageurl),
-                ..Draft::default()
-            }
-        };
-        Ask {
-            worker: self.worker.clone(),
-            project: Project::new("simulated").unwrap(),
-            door: Door::V1,
-            challenge: Challenge::new(self.kind.clone(), draft).unwrap(),
-            key: self.key.clone(),
-            fresh: fresh && self.key.is_none(),
-            deadline: None,
-            allowance: Allowance::default(),
-            narrowing: None,
-            collect: true,
-            callback_url: None,
-        }
     }
 }

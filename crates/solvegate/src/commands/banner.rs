@@ -22,7 +22,7 @@ pub(super) fn show(config: &Config, keys: &MadeKeys, local: SocketAddr) -> Resul
     output::line(format_args!("solvegate {version} is listening on {base}"))?;
     output::line(format_args!("upstream: {upstream}   store: {}", config.store))?;
     let key = show_keys(config, keys)?;
-    if let (None, Some(data)) = (&config.callbacks.secret, &config.data) {
+    if let (None, Some(data)) = (&config.callbacks.secret, config.secrets_dir()) {
         let file = data.join(keys::CALLBACK_FILE);
         output::line(format_args!(
             "callbacks:   receivers verify them with the secret in {}",

@@ -1,8 +1,6 @@
 //! `solvegate dead-letters`: reads, revives and purges what was given up on, by the v1 door. Long work is done in many
 //! calls, each bounded by the gateway; what is left is asked for again with its cursor.
 
-mod progress;
-
 use std::{collections::BTreeMap, time::Duration};
 
 use http::StatusCode;
@@ -11,6 +9,7 @@ use serde_json::{Value, json};
 use super::{
     Context,
     gateway::{Gateway, Role},
+    progress::Progress,
     readings, tables,
 };
 use crate::{
@@ -20,7 +19,6 @@ use crate::{
     exit::{Exit, Failure},
     output,
 };
-use progress::Progress;
 
 const PATH: &str = "/v1/dead-letters";
 /// A call works for about so long before it answers.

@@ -3,8 +3,10 @@
 mod banner;
 pub mod bench;
 mod dead_letters;
+mod doctor;
 pub mod gateway;
 mod pools;
+mod progress;
 mod readings;
 mod retry_table;
 mod serve;
@@ -70,6 +72,7 @@ async fn dispatch(context: &Context, command: Command) -> Result<(), Failure> {
         Command::RetryTable(args) => retry_table::run(context, args.json),
         Command::Sites(args) => sites::run(context, &args.action),
         Command::Bench(args) => bench::run(args.bench).await,
+        Command::Doctor(args) => Box::pin(doctor::run(context, args.json)).await,
         Command::Completions { shell } => completions(shell),
     }
 }

@@ -42,7 +42,7 @@ pub(super) async fn run(context: &Context) -> Result<(), Failure> {
         );
         Failure::new(Exit::Unreachable, what)
     })?;
-    let assembled = Assembled::start(&config, Purpose::Solving).await?;
+    let assembled = Assembled::start(&config, Purpose::Serving).await?;
     let keys = MadeKeys::for_config(&config, &assembled.chance)?;
     let limits = Limits { drain: DOORS_DRAIN, ..Limits::default() };
     let tls = tls(&config)?;

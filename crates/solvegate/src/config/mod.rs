@@ -14,7 +14,7 @@ pub use environment::Environment;
 pub use error::ConfigError;
 pub use valid::{
     Alerts, Budget, Callbacks, ClaimRules, Config, DEFAULT_LISTEN, Declarations, Pingback, Polling,
-    Schedule, Service, Tls, Upstream, Worker, read_duration,
+    Schedule, Service, StoreUrl, Tls, Upstream, Worker, read_duration,
 };
 
 use domain::secret::Secret;

@@ -48,8 +48,8 @@ pub(super) struct RawUpstream {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct RawStore {
-    pub(super) url: Option<String>,
-    pub(super) ledger: Option<String>,
+    pub(super) url: Option<RawSecret>,
+    pub(super) ledger: Option<RawSecret>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -208,8 +208,12 @@ impl Raw {
         };
         over(&mut self.listen, &flags.listen);
         over(&mut self.upstream.url, &flags.upstream);
-        over(&mut self.store.url, &flags.store);
-        over(&mut self.store.ledger, &flags.ledger);
+        if let Some(url) = &flags.store {
+            self.store.url = Some(RawSecret(url.clone()));
+        }
+        if let Some(url) = &flags.ledger {
+            self.store.ledger = Some(RawSecret(url.clone()));
+        }
         if flags.tls_cert.is_some() || flags.tls_key.is_some() || flags.tls_self_signed {
             self.tls = RawTls {
                 cert: flags.tls_cert.clone(),

@@ -12,6 +12,7 @@ use engine::Slots;
 use super::*;
 
 mod standing;
+mod store;
 
 const KEY: &str = "k2345678901234567890123456789012";
 const ADMIN: &str = "a2345678901234567890123456789012";
@@ -40,7 +41,7 @@ fn refusal(text: &str) -> String {
 fn with_nothing_given_there_is_a_gateway_with_a_simulator() {
     let config = load("", &NOTHING).unwrap();
     assert_eq!(config.listen, DEFAULT_LISTEN);
-    assert_eq!(config.store, "embedded:./solvegate-data");
+    assert_eq!(config.store.to_string(), "embedded:./solvegate-data");
     assert_eq!(config.upstream.service, Service::Simulator);
     let hosts: Vec<_> = config.declarations.sites.iter().map(|s| s.rule.to_string()).collect();
     assert!(hosts.contains(&"*.example.org".into()) && hosts.contains(&"localhost".into()));
@@ -222,8 +223,6 @@ fn what_is_unsafe_or_not_there_yet_is_refused_with_the_way_out() {
             format!("[admin]\nkey = \"{KEY}\"\n") + &worker(&format!("key = \"{KEY}\"")),
             "the key is used twice",
         ),
-        ("[store]\nurl = \"redis://h\"".into(), "the Redis store is not in this release"),
-        ("[store]\nurl = \"carrier-pigeon\"".into(), "expected memory: or embedded:DIR"),
         ("[upstream]\nurl = \"http://ocr.example.com\"\nkey = \"x\"".into(), "travel in the clear"),
         ("[upstream]\nurl = \"https://ocr.example.com\"".into(), "set CAPTCHAAI_API_KEY"),
         ("[upstream]\nslots = 0".into(), "a number from 1"),
@@ -244,23 +243,6 @@ fn what_is_unsafe_or_not_there_yet_is_refused_with_the_way_out() {
     for (text, says) in cases {
         let refusal = refusal(&text);
         assert!(refusal.contains(says), "{text}\n  said: {refusal}");
-    }
-}
-
-#[test]
-fn the_tutorials_store_variables_are_refused_until_those_stores_exist() {
-    for (variable, backend) in [
-        ("REDIS_URL", "Redis"),
-        ("REDIS_HOST", "Redis"),
-        ("DATABASE_URL", "PostgreSQL"),
-        ("DYNAMODB_TABLE", "DynamoDB"),
-    ] {
-        let says = load("", &[(variable, "x")]).unwrap_err();
-        assert!(says.starts_with(variable) && says.contains(backend), "{says}");
-        assert!(
-            load("[store]\nurl = \"memory:\"", &[(variable, "x")]).is_ok(),
-            "a chosen store wins"
-        );
     }
 }
 

@@ -7,6 +7,7 @@ mod polling;
 mod pools;
 mod retry;
 mod sites;
+mod store;
 mod told;
 mod upstream;
 
@@ -22,7 +23,7 @@ use engine::PoolWish;
 
 use super::{
     ConfigError,
-    raw::{Raw, RawStore, RawTls},
+    raw::{Raw, RawTls},
     secret::Reader,
 };
 
@@ -30,13 +31,12 @@ pub use people::{Budget, Worker};
 pub use plain::read_duration;
 pub use polling::{Polling, Schedule};
 pub use sites::Declarations;
+pub use store::StoreUrl;
 pub use told::{Alerts, Callbacks};
 pub use upstream::{Pingback, Service, Upstream};
 
 /// Where the gateway listens when nothing is said.
 pub const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8402);
-
-const DEFAULT_DATA: &str = "./solvegate-data";
 
 /// What the operator wants; already valid.
 #[derive(Clone, Debug, PartialEq)]
@@ -49,8 +49,10 @@ pub struct Config {
     pub tls: Option<Tls>,
     /// The directory for what the program itself keeps; `None` with the memory store.
     pub data: Option<PathBuf>,
-    /// The store's URL.
-    pub store: String,
+    /// Where decisions are made.
+    pub store: StoreUrl,
+    /// Where history is kept; `None`: in the store.
+    pub ledger: Option<StoreUrl>,
     /// The paid service, or the simulator.
     pub upstream: Upstream,
     /// Which pages may be solved for.
@@ -105,6 +107,16 @@ pub struct ClaimRules {
 // === impl Config ===
 
 impl Config {
+    /// Where secrets are kept that the program makes and others verify with. Nowhere, where other gateways may use the
+    /// store too: each would make one of its own.
+    pub fn secrets_dir(&self) -> Option<&Path> {
+        self.data.as_deref().filter(|_| !self.store.is_shared())
+    }
+
+    fn stores(&self) -> (&StoreUrl, Option<&StoreUrl>, Option<&Path>) {
+        (&self.store, self.ledger.as_ref(), self.data.as_deref())
+    }
+
     /// What a reload cannot change, as far as `new` differs in it.
     pub fn needs_restart(&self, new: &Self) -> Vec<&'static str> {
         let parts = [
@@ -112,7 +124,7 @@ impl Config {
             ("hosts", self.hosts != new.hosts),
             ("[admin]", self.admin != new.admin),
             ("[tls]", self.tls != new.tls),
-            ("[store]", self.store != new.store || self.data != new.data),
+            ("[store]", self.stores() != new.stores()),
             ("[upstream]", self.upstream != new.upstream),
             ("hold, deadline, reuse_window or ambiguity_budget", self.claims != new.claims),
             ("[polling]", self.polling != new.polling),
@@ -134,7 +146,8 @@ pub(super) fn check(
 ) -> Result<Config, ConfigError> {
     refuse_later_features(&raw)?;
     let upstream = upstream::check(raw.upstream, secrets)?;
-    let (store, data) = check_store(&raw.store, secrets, data)?;
+    let (store, data) = store::check(&raw.store, secrets, data)?;
+    let ledger = store::check_ledger(&raw.store, &store, secrets)?;
     let tls = check_tls(raw.tls)?;
     let simulated = upstream.service == Service::Simulator;
     let admin = people::check_admin(raw.admin, secrets)?;
@@ -151,7 +164,11 @@ pub(super) fn check(
     };
     let callbacks = told::check_callbacks(raw.callbacks, secrets)?;
     let alerts = told::check_alerts(raw.alerts, secrets)?;
-    told::check_signed(alerts.as_ref(), &callbacks, data.is_some())?;
+    let can_make = data.is_some() && !store.is_shared();
+    told::check_signed(alerts.as_ref(), &callbacks, can_make)?;
+    if store.is_shared() {
+        upstream::check_shared(upstream.pingback.as_ref())?;
+    }
     let declarations = sites::check(raw.site, raw.images, simulated)?;
     Ok(Config {
         listen: check_listen(raw.listen, tls.is_some())?,
@@ -159,6 +176,7 @@ pub(super) fn check(
         tls,
         data,
         store,
+        ledger,
         pools: pools::check(raw.pool, &declarations)?,
         declarations,
         workers,
@@ -175,18 +193,11 @@ pub(super) fn check(
 
 /// Keys of the contract whose feature is not in this release: one clear sentence instead of silence.
 fn refuse_later_features(raw: &Raw) -> Result<(), ConfigError> {
-    let refusals = [
-        (
-            raw.store.ledger.is_some(),
-            "[store] ledger",
-            "archiving the ledger elsewhere is not in this release; remove the key, the store keeps the ledger",
-        ),
-        (
-            raw.upstream.plan.is_some(),
-            "[upstream] plan",
-            "cost per slot-second is not in this release; use price_per_1000 or remove the key",
-        ),
-    ];
+    let refusals = [(
+        raw.upstream.plan.is_some(),
+        "[upstream] plan",
+        "cost per slot-second is not in this release; use price_per_1000 or remove the key",
+    )];
     match refusals.into_iter().find(|(given, _, _)| *given) {
         Some((_, place, what)) => Err(ConfigError::at(place, what)),
         None => Ok(()),
@@ -230,45 +241,4 @@ fn check_tls(raw: RawTls) -> Result<Option<Tls>, ConfigError> {
         (Some(_), None, _) | (None, Some(_), _) => refused("cert and key are given together"),
         (Some(_), Some(_), true) => refused("give either cert and key or self_signed, not both"),
     }
-}
-
-/// The variables of the tutorials that name a store.
-const STORE_VARIABLES: [(&str, &str); 4] = [
-    ("REDIS_URL", "Redis"),
-    ("REDIS_HOST", "Redis"),
-    ("DATABASE_URL", "PostgreSQL"),
-    ("DYNAMODB_TABLE", "DynamoDB"),
-];
-
-fn check_store(
-    raw: &RawStore,
-    secrets: &Reader<'_>,
-    data: Option<&Path>,
-) -> Result<(String, Option<PathBuf>), ConfigError> {
-    let chosen = raw.url.is_some() || data.is_some();
-    let named = STORE_VARIABLES.iter().find(|(name, _)| secrets.environment.get(name).is_some());
-    if let (false, Some((variable, backend))) = (chosen, named) {
-        return Err(ConfigError::at(variable, not_in_this_release(backend)));
-    }
-    let own = || data.unwrap_or(Path::new(DEFAULT_DATA)).to_owned();
-    let url = raw.url.clone().unwrap_or_else(|| format!("embedded:{}", own().display()));
-    let refused = |what: String| Err(ConfigError::at("[store] url", what));
-    match url.split_once(':') {
-        Some(("memory", "")) => Ok((url, data.map(Path::to_owned))),
-        Some(("embedded", dir)) if !dir.is_empty() => {
-            let data = data.map_or_else(|| PathBuf::from(dir), Path::to_owned);
-            Ok((url, Some(data)))
-        }
-        Some(("redis" | "rediss" | "redis+cluster", _)) => refused(not_in_this_release("Redis")),
-        Some(("postgres" | "postgresql", _)) => refused(not_in_this_release("PostgreSQL")),
-        Some(("dynamodb", _)) => refused(not_in_this_release("DynamoDB")),
-        Some(_) | None => refused("expected memory: or embedded:DIR".into()),
-    }
-}
-
-fn not_in_this_release(backend: &str) -> String {
-    format!(
-        "the {backend} store is not in this release; to go on with the embedded one write \
-         [store] url = \"embedded:{DEFAULT_DATA}\" or give --data DIR"
-    )
 }

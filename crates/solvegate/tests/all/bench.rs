@@ -1,6 +1,6 @@
 //! `solvegate bench`, tiny: every bench runs to its end and says what it promises to say. No figure is judged here.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::tempdir;
 
 use super::support::run;
@@ -140,4 +140,93 @@ fn bench_letters_brings_every_letter_back_once() {
         assert_eq!(counted("letters purged"), 300.0);
     }
     figure(&report, "the disk alone: 4 KiB and an fdatasync");
+}
+
+/// The medians of the row with this name, in the grid of a report.
+fn row(report: &Value, what: &str) -> Vec<Option<f64>> {
+    let rows = report["grids"][0]["rows"].as_array().unwrap();
+    let found = rows.iter().find(|row| row["what"] == what);
+    let found = found.unwrap_or_else(|| panic!("no row {what:?} in {report:#}"));
+    found["medians"].as_array().unwrap().iter().map(Value::as_f64).collect()
+}
+
+#[test]
+fn bench_polling_reports_lag_and_calls_beside_fixed_and_best() {
+    let report = report(&["polling", "--solves", "60"]);
+    assert_eq!(report["grids"][0]["columns"], json!(["", "polls per solve", "lag s", "p95 s"]));
+    for median in [8, 15, 35] {
+        for sigma in ["0.3", "0.5"] {
+            let truth = format!("{median} s, sigma {sigma}");
+            for what in [
+                "lag / best",
+                "lag / fixed",
+                "first 100: lag / fixed",
+                "solves to relearn",
+                "as often as fixed: lag / best",
+                "as often as fixed: lag / fixed",
+            ] {
+                is_judged(&report, &format!("{truth}: {what}"));
+            }
+            for who in ["learned", "first 100", "learned, as often as fixed", "fixed 5 s"] {
+                let row = row(&report, &format!("{truth}: {who}"));
+                assert!(row.iter().all(|figure| figure.is_some_and(|f| f > 0.0)), "{row:?}");
+            }
+            // Nobody asks less than once, and a fixed interval loses about half of itself.
+            let fixed = row(&report, &format!("{truth}: fixed 5 s"));
+            assert!(fixed[0] >= Some(1.0) && fixed[2] <= Some(5.1), "{fixed:?}");
+            assert_eq!(row(&report, &format!("{truth}: best"))[2], None);
+        }
+    }
+    for rate in [1, 2] {
+        let run = format!("together, {rate}/s of 15 s, sigma 0.5");
+        is_judged(&report, &format!("{run}: calls per solve"));
+        is_judged(&report, &format!("{run}: lag"));
+    }
+}
+
+#[test]
+fn bench_pool_delivers_nothing_expired_and_keeps_the_bound_on_waste() {
+    let report = report(&["pool", "--hours", "2"]);
+    for day in [
+        "1 per 20 s",
+        "0.2/s",
+        "1/s",
+        "2/s",
+        "diurnal",
+        "periodic bursts",
+        "random bursts",
+        "silent day",
+    ] {
+        for never in ["expired delivered", "delivered below the floor"] {
+            let figure = figure(&report, &format!("{day}: {never}"));
+            assert_eq!(
+                (&figure["most"], &figure["held_to"]["verdict"]),
+                (&0.0.into(), &"stretch".into())
+            );
+        }
+        let margin = &figure(&report, &format!("{day}: margin of the bound"))["least"];
+        assert!(margin.as_f64().is_some_and(|margin| (0.0..=10.0).contains(&margin)), "{margin}");
+        if day != "silent day" {
+            is_judged(&report, &format!("{day}: hits"));
+            is_judged(&report, &format!("{day}: waste"));
+            let (auto, alone) =
+                (row(&report, &format!("{day}: auto")), row(&report, &format!("{day}: on demand")));
+            assert!(auto[0] > Some(0.0) && alone[0] == Some(0.0), "{day}: {auto:?} {alone:?}");
+            assert!(auto[1] < alone[1], "{day}: whoever has a pool waits less");
+            // Nobody buys less than is served: the counted time cuts some off.
+            assert!(alone[3].is_some_and(|cost| (0.98..1.02).contains(&cost)), "{day}: {alone:?}");
+        }
+        for who in ["tutorials' pool", "reference", "clairvoyant"] {
+            row(&report, &format!("{day}: {who}"));
+        }
+    }
+    is_judged(&report, "1/s: bought per served");
+    is_judged(&report, "silent day: bought / the tutorials' pool");
+}
+
+#[test]
+fn benches_in_virtual_time_give_the_same_figures_every_time() {
+    let pool = || report(&["pool", "--hours", "1"]);
+    let (one, other) = (pool(), pool());
+    assert_eq!((&one["figures"], &one["grids"]), (&other["figures"], &other["grids"]));
 }

@@ -79,6 +79,7 @@ fn every_help_text_is_as_written_down() {
         "sites list",
         "sites check",
         "balance",
+        "doctor",
         "completions",
         "bench",
     ];
@@ -135,7 +136,9 @@ fn what_is_wrong_is_said_with_the_way_out_and_a_stable_exit_code() {
         "serve --config greedy.toml",
         "serve --config open.toml",
         "serve --config missing.toml",
-        "serve --store redis://somewhere",
+        "serve --store redis://",
+        "serve --store redis://127.0.0.1?prefix=Shop",
+        "serve --store postgres://somewhere",
         "solve --kind turnstile --store memory: --sitekey a --pageurl https://not-declared.test/",
         "solve --kind turnstile --store memory: --sitekey a --pageurl ftp://shop.example.com/",
         "solve --kind turnstile --store memory: --pageurl https://shop.example.com/",

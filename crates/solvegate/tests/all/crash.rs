@@ -112,15 +112,7 @@ async fn all_entries(records: &dyn Records) -> Vec<Entry> {
 }
 
 async fn every_claim_has_ended(records: &dyn Records) {
-    let mut filter = ClaimFilter {
-        scope: Scope::All,
-        sitekey: None,
-        kind: None,
-        state: None,
-        project: None,
-        from: None,
-        limit: 1_000,
-    };
+    let mut filter = ClaimFilter::all(Scope::All, 1_000);
     let (mut ended, mut served) = (0, 0);
     loop {
         let page = records.history(filter.clone()).await.unwrap();

@@ -82,6 +82,51 @@ async fn a_declared_pool_fills_up_serves_at_once_and_ends_with_its_declaration()
     assert_eq!(sim.charges().await, 5);
 }
 
+/// A process that is there for one claim neither buys for a pool nor forgets what it has learned.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_solve_without_a_gateway_leaves_pools_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let sim = Sim::start(dir.path(), &["--solve-time", "2500ms"]);
+    let settings = Settings { more: POOL.into(), ..Settings::default() };
+    let mut gateway = Gateway::with(dir.path(), &sim, &settings);
+    until_stock(&gateway, 3, 3).await;
+    kill(&mut gateway);
+    let page = "https://shop.example.com/login";
+    for sitekey in ["0x4A", "other"] {
+        let args = ["solve", "--kind", "turnstile", "--sitekey", sitekey, "--pageurl", page];
+        let output = run(dir.path(), &args, &[]);
+        assert_eq!(output.code, Some(0), "{}", output.stderr);
+    }
+    assert_eq!(sim.charges().await, 4, "the pool is short of one; only the other claim was paid");
+    gateway = Gateway::with(dir.path(), &sim, &settings);
+    let pool = until_stock(&gateway, 3, 4).await;
+    assert_eq!((&pool["hits"], &pool["served"]), (&json!(1), &json!(1)));
+}
+
+/// What a reload cannot do it says; and nothing is bought for a page that is not declared any more.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reload_says_that_pools_need_a_restart_and_an_undeclared_page_is_not_bought_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let sim = Sim::start(dir.path(), &["--solve-time", "200ms"]);
+    let settings = Settings { more: POOL.into(), ..Settings::default() };
+    let gateway = Gateway::with(dir.path(), &sim, &settings);
+    until_stock(&gateway, 3, 3).await;
+    let file = dir.path().join("solvegate.toml");
+    let text = std::fs::read_to_string(&file).unwrap().replace(POOL, "");
+    std::fs::write(&file, text.replace("shop.example.com", "other.example.com")).unwrap();
+    gateway.process.signal(Signal::HUP);
+    eventually("the reload is logged", PATIENCE, async || {
+        gateway.process.stderr().contains("\"needs_restart\":\"[[pool]]\"").then_some(())
+    })
+    .await;
+    let pool = eventually("the pool is told", PATIENCE, async || {
+        let pool = the_pool(&gateway).await;
+        (pool["target"] == 0).then_some(pool)
+    })
+    .await;
+    assert_eq!((&pool["why"], &pool["ordered"]), (&json!("the page is not declared"), &json!(3)));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn pools_are_opened_shown_announced_to_and_closed_from_the_command_line() {
     let dir = tempfile::tempdir().unwrap();

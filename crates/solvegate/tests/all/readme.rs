@@ -1,37 +1,62 @@
-//! The commands in README.md are run. Blocks marked `<!-- run -->` hold `$ ` lines; the line below each must be in
-//! its output. `curl` and the two keys a person copies from the first start are understood here, so that no tool has
-//! to be installed for it.
+//! The commands in the documents are run. Blocks marked `<!-- run -->` hold `$ ` lines; the lines below each must be in
+//! its output. `curl` and the two keys a person copies from the first start are understood here.
 
-use std::{fs, path::Path, time::Duration};
+use std::{collections::BTreeMap, fs, path::Path, process::Command, time::Duration};
 
 use rustix::process::Signal;
 use solvegate::client::{Call, Remote};
 
 use crate::support::{Process, command, run};
 
-const README: &str = include_str!("../../../../README.md");
+/// The documents, and how many marked blocks each has.
+const DOCUMENTS: [(&str, &str, usize); 4] = [
+    ("README.md", include_str!("../../../../README.md"), 5),
+    ("docs/doctor.md", include_str!("../../../../docs/doctor.md"), 2),
+    ("docs/stores/ledger.md", include_str!("../../../../docs/stores/ledger.md"), 1),
+    ("docs/stores/redis.md", include_str!("../../../../docs/stores/redis.md"), 2),
+];
 
-/// The address in the document; a free port takes its place.
-const ADDRESS: &str = "127.0.0.1:8402";
+/// The ports in the documents; free ones take their places.
+const PORTS: [&str; 3] = ["8402", "8403", "6379"];
+
+/// Where a gateway listens when its command line does not say: not on the usual port, which somebody may have.
+const LISTEN: &str = "SOLVEGATE_LISTEN";
 
 /// One command and what its output must contain.
 struct Step {
     command: String,
-    expected: String,
+    expected: Vec<String>,
 }
 
 /// The steps of every marked block.
-fn blocks() -> Vec<Vec<Step>> {
-    let marked = README.split("<!-- run -->\n```console\n").skip(1);
+fn blocks(document: &str) -> Vec<Vec<Step>> {
+    let marked = document.split("<!-- run -->\n```console\n").skip(1);
     marked.map(|rest| steps(rest.split("```").next().unwrap())).collect()
+}
+
+/// A text with free ports in it.
+struct Ports(BTreeMap<&'static str, u16>);
+
+impl Ports {
+    fn free() -> Self {
+        let held = PORTS.map(|_| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
+        let ports = held.iter().map(|listener| listener.local_addr().unwrap().port());
+        Self(PORTS.into_iter().zip(ports).collect())
+    }
+
+    fn put(&self, text: &str) -> String {
+        self.0.iter().fold(text.into(), |text, (port, free)| text.replace(port, &free.to_string()))
+    }
 }
 
 fn steps(block: &str) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
     for line in block.lines() {
         match line.strip_prefix("$ ") {
-            Some(command) => steps.push(Step { command: command.into(), expected: String::new() }),
-            None => steps.last_mut().expect("a block begins with a command").expected = line.into(),
+            Some(command) => steps.push(Step { command: command.into(), expected: Vec::new() }),
+            None => {
+                steps.last_mut().expect("a block begins with a command").expected.push(line.into());
+            }
         }
     }
     steps
@@ -41,11 +66,15 @@ fn steps(block: &str) -> Vec<Step> {
 type Keys = Vec<(&'static str, String)>;
 
 fn copied(said: &str) -> Keys {
-    let key = |start| {
-        let line = said.lines().find_map(|line| line.strip_prefix(start)).unwrap();
-        line.split_whitespace().next().unwrap().to_owned()
+    let key = |name, start| {
+        let mut lines = said.lines().filter(|line| line.contains("(made now, shown once)"));
+        let line = lines.find_map(|line| line.strip_prefix(start))?;
+        Some((name, line.split_whitespace().next()?.to_owned()))
     };
-    vec![("WORKER_KEY", key("worker key:")), ("ADMIN_KEY", key("admin key:"))]
+    [key("WORKER_KEY", "worker key:"), key("ADMIN_KEY", "admin key:")]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 /// Words as a shell would split them; quotes group, `$NAME` is the key of that name.
@@ -88,7 +117,7 @@ async fn curl(words: &[String]) -> String {
             "Prefer" => call = call.header("prefer", value),
             "Idempotency-Key" => call = call.header("idempotency-key", value),
             "Authorization" | "Content-Type" => {}
-            other => panic!("README.md sends {other}, which this test does not know"),
+            other => panic!("a document sends {other}, which this test does not know"),
         }
     }
     let remote = Remote::new(&url, key, None).unwrap();
@@ -97,59 +126,99 @@ async fn curl(words: &[String]) -> String {
     reply.body.to_string()
 }
 
-/// A gateway in the background; its first line is its output.
-fn serve(dir: &Path, words: &[String], address: &str) -> (Process, String) {
-    let mut args: Vec<&str> =
-        words.iter().map(String::as_str).filter(|word| *word != "&").collect();
-    args.extend(["--listen", address]);
-    let process = Process::start(command(dir, &args));
+/// A gateway in the background; its first lines are its output.
+fn serve(dir: &Path, words: &[String], listen: &str) -> (Process, String) {
+    let args: Vec<&str> = words.iter().map(String::as_str).collect();
+    let mut command = command(dir, &args);
+    command.env(LISTEN, listen);
+    let process = Process::start(command);
     process.line_after("status page:");
     let said = process.stdout();
     (process, said)
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn every_marked_command_of_the_readme_does_what_it_says() {
-    let blocks = blocks();
-    assert_eq!(blocks.len(), 4, "the marks in README.md changed");
-    for steps in blocks {
+/// Another program in the background, until it says that it is there.
+fn redis(dir: &Path, words: &[String]) -> (Process, String) {
+    let mut command = Command::new("redis-server");
+    command.args(words).args(["--bind", "127.0.0.1"]).current_dir(dir);
+    let process = Process::start(command);
+    process.line_after("Ready to accept connections");
+    let said = process.stdout();
+    (process, said)
+}
+
+/// One block, in a directory of its own.
+struct Reader {
+    dir: tempfile::TempDir,
+    ports: Ports,
+    keys: Keys,
+    running: Vec<Process>,
+}
+
+impl Reader {
+    fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("picture.png"), b"any bytes do for the simulator").unwrap();
-        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let address = free.to_string();
-        let mut serving = None;
-        let mut keys = Keys::new();
-        for step in steps {
-            let words = words(&keys, &step.command.replace(ADDRESS, &address));
-            let output = match words[0].as_str() {
-                "curl" => curl(&words[1..]).await,
-                "solvegate" if words.last().is_some_and(|word| word == "&") => {
-                    let (process, said) = serve(dir.path(), &words[1..], &address);
-                    serving = Some(process);
-                    keys = copied(&said);
-                    said
-                }
-                "solvegate" => {
-                    let args: Vec<&str> = words[1..].iter().map(String::as_str).collect();
-                    let environment: Vec<_> =
-                        keys.iter().map(|(name, key)| (*name, key.as_str())).collect();
-                    let output = run(dir.path(), &args, &environment);
-                    assert_eq!(output.code, Some(0), "{}: {}", step.command, output.stderr);
-                    output.stdout
-                }
-                other => panic!("README.md runs {other}, which this test does not know"),
-            };
-            let expected = step.expected.replace(ADDRESS, &address);
-            assert!(!expected.is_empty(), "what does {} show?", step.command);
-            assert!(
-                output.contains(&expected),
-                "{}\nexpected {expected}\ngot {output}",
-                step.command
-            );
+        Self { dir, ports: Ports::free(), keys: Keys::new(), running: Vec::new() }
+    }
+
+    async fn take(&mut self, step: Step) {
+        let mut words = words(&self.keys, &self.ports.put(&step.command));
+        let is_background = words.last().is_some_and(|word| word == "&");
+        words.retain(|word| word != "&");
+        let dir = self.dir.path();
+        let listen = self.ports.put("127.0.0.1:8402");
+        let output = match (words[0].as_str(), is_background) {
+            ("curl", false) => curl(&words[1..]).await,
+            ("redis-server", true) => self.keep(redis(dir, &words[1..])),
+            ("solvegate", true) => {
+                let said = self.keep(serve(dir, &words[1..], &listen));
+                self.keys.extend(copied(&said));
+                said
+            }
+            ("solvegate", false) => {
+                let args: Vec<&str> = words[1..].iter().map(String::as_str).collect();
+                let keys = self.keys.iter().map(|(name, key)| (*name, key.as_str()));
+                let environment: Vec<_> = keys.chain([(LISTEN, &*listen)]).collect();
+                let output = run(dir, &args, &environment);
+                assert_eq!(output.code, Some(0), "{}: {}", step.command, output.stderr);
+                output.stdout
+            }
+            (other, _) => panic!("a document runs {other}, which this test does not know"),
+        };
+        assert!(!step.expected.is_empty(), "what does {} show?", step.command);
+        for expected in step.expected {
+            let expected = self.ports.put(&expected);
+            let command = &step.command;
+            assert!(output.contains(&expected), "{command}\nexpected {expected}\ngot {output}");
         }
-        if let Some(mut process) = serving {
+    }
+
+    fn keep(&mut self, (process, said): (Process, String)) -> String {
+        self.running.push(process);
+        said
+    }
+
+    /// What was started last ends first: a gateway lets go of its store while that is there.
+    fn end(self) {
+        for mut process in self.running.into_iter().rev() {
             process.signal(Signal::TERM);
             assert_eq!(process.wait(Duration::from_secs(25)).code(), Some(0));
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_marked_command_of_the_documents_does_what_it_says() {
+    for (name, document, count) in DOCUMENTS {
+        let blocks = blocks(document);
+        assert_eq!(blocks.len(), count, "the marks in {name} changed");
+        for steps in blocks {
+            let mut reader = Reader::new();
+            for step in steps {
+                reader.take(step).await;
+            }
+            reader.end();
         }
     }
 }

@@ -238,7 +238,7 @@ pub async fn a_letter_whose_revival_meets_account_trouble_is_open_again(world: W
         let back = world.reopen(&failed).await;
         if is_swept {
             world.pass(120);
-            let ask = SweepAsk { limit: 9, trouble: trouble() };
+            let ask = SweepAsk { trouble: trouble(), ..SweepAsk::plain(9) };
             world.store.sweep(ask, world.now()).await.unwrap();
         } else {
             let lease = world.lease_of(&back).await;

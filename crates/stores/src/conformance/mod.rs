@@ -10,6 +10,7 @@
 
 pub mod admit;
 pub mod advance;
+pub mod archive;
 pub mod crowd;
 pub mod hurry;
 pub mod keys;
@@ -18,6 +19,7 @@ pub mod letters;
 pub mod outbox;
 pub mod pools;
 pub mod records;
+pub mod servers;
 pub mod settle;
 pub mod share;
 pub mod stock;
@@ -225,6 +227,7 @@ macro_rules! conformance {
             a_pool_orders_what_it_is_short_of_and_no_more,
             orders_are_bounded_by_the_waste_allowed,
             what_is_served_earns_new_orders,
+            dead_tokens_count_as_wasted_before_they_are_swept,
             a_refill_serves_who_waits_or_the_next,
             one_living_holder_controls_a_pool,
             a_dead_controller_is_replaced,
@@ -245,6 +248,20 @@ macro_rules! conformance {
             a_later_end_takes_the_place_of_one_not_told,
             a_stocked_claim_is_announced_too,
             the_outbox_is_limited_and_in_order,
+        ]);
+        $crate::conformance!(@ $open, archive, [
+            an_archive_tells_the_same_as_its_store,
+            a_lot_told_twice_changes_nothing,
+            one_of_two_who_tell_the_same_is_heard,
+            a_store_that_lost_writes_is_told_from_the_beginning,
+            a_claim_told_as_it_was_does_not_go_back,
+            a_purged_letter_leaves_the_archive,
+            an_archive_keeps_its_history_for_ninety_days,
+            what_is_archived_is_dropped_a_day_after_its_end,
+            what_is_not_archived_stays,
+            an_archive_of_another_ledger_lets_nothing_go,
+            a_dead_letter_keeps_its_claims,
+            a_store_without_its_archive_keeps_its_own_history_again,
         ]);
         $crate::conformance!(@ $open, records, [
             history_is_paged_newest_first,

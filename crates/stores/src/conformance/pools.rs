@@ -133,6 +133,22 @@ pub async fn what_is_served_earns_new_orders(world: World) {
     assert!(refill(&world, 1, fingerprint, 40).await.opened.is_empty(), "the allowance is used up");
 }
 
+/// Between its death and the sweep that counts it a token is in nobody's way, and bought again only once.
+pub async fn dead_tokens_count_as_wasted_before_they_are_swept(world: World) {
+    let fingerprint = pool(&world, Level::Auto).await;
+    world.holder(1).await;
+    for (n, solve) in refill(&world, 1, fingerprint, 8).await.opened.into_iter().enumerate() {
+        bring(&world, solve, &format!("t{n}")).await;
+    }
+    world.pass(600);
+    world.holder(1).await;
+    assert_eq!(refill(&world, 1, fingerprint, 8).await.opened.len(), 2, "eight of ten are dead");
+    world.sweep().await;
+    let wasted = state(&world).await.pool.wasted;
+    assert_eq!(wasted, 8);
+    assert!(refill(&world, 1, fingerprint, 8).await.opened.is_empty());
+}
+
 pub async fn a_refill_serves_who_waits_or_the_next(world: World) {
     let fingerprint = pool(&world, Level::Auto).await;
     world.holder(1).await;

@@ -12,15 +12,7 @@ use domain::{
 use super::world::{PRICE, World};
 
 fn everything() -> ClaimFilter {
-    ClaimFilter {
-        scope: Scope::All,
-        sitekey: None,
-        kind: None,
-        state: None,
-        project: None,
-        from: None,
-        limit: 100,
-    }
+    ClaimFilter::all(Scope::All, 100)
 }
 
 fn of(worker: &str) -> Scope {

@@ -33,7 +33,7 @@ pub async fn account_trouble_is_named_and_buries_nothing(world: World) {
     world.submit(&sent, "t1").await;
     world.pass(120);
     let trouble = Some("ERROR_ZERO_BALANCE".into());
-    world.store.sweep(SweepAsk { limit: 9, trouble }, world.now()).await.unwrap();
+    world.store.sweep(SweepAsk { trouble, ..SweepAsk::plain(9) }, world.now()).await.unwrap();
     let (unsent, sent) = (world.find(&unsent).await, world.find(&sent).await);
     let code = |claim: &Claim| claim.code.as_ref().unwrap().to_string();
     assert_eq!((code(&unsent), code(&sent)), ("ERROR_ZERO_BALANCE".into(), own::DEADLINE.into()));
@@ -141,8 +141,7 @@ pub async fn a_sweep_is_limited(world: World) {
     }
     world.pass(120);
     for expected in [2, 2, 1, 0] {
-        let swept =
-            world.store.sweep(SweepAsk { limit: 2, trouble: None }, world.now()).await.unwrap();
+        let swept = world.store.sweep(SweepAsk::plain(2), world.now()).await.unwrap();
         assert_eq!(swept.lapsed.len(), expected);
     }
 }

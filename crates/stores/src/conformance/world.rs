@@ -18,7 +18,10 @@ use domain::{
     lease::{Holder, Lease},
     ledger::{Entry, Event},
     money::Money,
-    ports::{LeaseAsk, Records, Revival, Revive, Scope, Settled, Store, SweepAsk, Swept},
+    ports::{
+        Archive, History, LeaseAsk, Records, Revival, Revive, Scope, Settled, Store, SweepAsk,
+        Swept,
+    },
     retry::Verdict,
     secret::Secret,
     site::PageUrl,
@@ -36,6 +39,8 @@ pub struct World {
     pub store: Arc<dyn Store>,
     /// The readings.
     pub records: Arc<dyn Records>,
+    /// The history of another store.
+    pub archive: Arc<dyn Archive>,
     now: Arc<AtomicU64>,
     drawn: Arc<AtomicU64>,
     leases: Arc<Mutex<BTreeMap<SolveId, Lease>>>,
@@ -54,9 +59,21 @@ impl World {
         Self {
             store: backend.store.clone(),
             records: backend.records.clone(),
+            archive: backend.archive.clone(),
             now: Arc::new(AtomicU64::new(NOON)),
             drawn: Arc::default(),
             leases: Arc::default(),
+        }
+    }
+
+    /// The same world, seen through another store: another gateway.
+    #[must_use]
+    pub fn through(&self, backend: &Backend) -> Self {
+        Self {
+            store: backend.store.clone(),
+            records: backend.records.clone(),
+            archive: backend.archive.clone(),
+            ..self.clone()
         }
     }
 
@@ -152,7 +169,26 @@ impl World {
 
     /// Sweeps everything.
     pub async fn sweep(&self) -> Swept {
-        self.store.sweep(SweepAsk { limit: 1000, trouble: None }, self.now()).await.unwrap()
+        self.store.sweep(SweepAsk::plain(1000), self.now()).await.unwrap()
+    }
+
+    /// Sweeps everything, with the history kept in an archive.
+    pub async fn sweep_archived(&self, archive: &dyn Archive) -> Swept {
+        let last = archive.archived().await.unwrap().map(Box::new);
+        let ask = SweepAsk { history: History::Archived(last), ..SweepAsk::plain(1000) };
+        self.store.sweep(ask, self.now()).await.unwrap()
+    }
+
+    /// Tells an archive everything it was not told yet, so many entries at a time.
+    pub async fn tell_archive(&self, archive: &dyn Archive, limit: usize) {
+        loop {
+            let after = archive.archived().await.unwrap();
+            let lot = self.records.lot(after, limit).await.unwrap();
+            if lot.entries.is_empty() {
+                return;
+            }
+            assert!(archive.archive(lot).await.unwrap());
+        }
     }
 
     // === the driver's part ===

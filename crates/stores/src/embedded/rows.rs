@@ -5,22 +5,22 @@ use std::ops::{Bound, RangeInclusive};
 use domain::ports::StoreError;
 use redb::{AccessGuard, ReadableTable, StorageError};
 
-use crate::shelf::{Order, Rows, Shelf, ShelfMut, Table};
-
-use super::{
-    NAME,
-    codec::{corrupt, key_bytes, read_key, read_row, row_bytes},
+use crate::{
+    codec::{key_bytes, read_key, read_row, row_bytes},
+    shelf::{Order, Rows, Shelf, ShelfMut, Table},
 };
 
+use super::{NAME, corrupt};
+
 /// The rows, open in a transaction.
-pub(super) struct OpenRows<R> {
+pub(crate) struct OpenRows<R> {
     rows: R,
     /// Whether anything was written.
     pub(super) changed: bool,
 }
 
 /// The rows, open to write.
-pub(super) type WriteRows<'a> = OpenRows<redb::Table<'a, &'static [u8], &'static [u8]>>;
+pub(crate) type WriteRows<'a> = OpenRows<redb::Table<'a, &'static [u8], &'static [u8]>>;
 
 /// A row as redb hands it out.
 type Row<'a> =
@@ -38,7 +38,7 @@ impl<R: ReadableTable<&'static [u8], &'static [u8]>> Shelf for OpenRows<R> {
     fn get<T: Table>(&self, key: &T::Key) -> Result<Option<T::Value>, StoreError> {
         let key = key_bytes::<T>(key);
         match self.rows.get(key.as_slice()).map_err(failed)? {
-            Some(row) => read_row::<T>(&key, row.value()).map(Some),
+            Some(row) => read_row::<T>(NAME, &key, row.value()).map(Some),
             None => Ok(None),
         }
     }
@@ -53,7 +53,7 @@ impl<R: ReadableTable<&'static [u8], &'static [u8]>> Shelf for OpenRows<R> {
         let bounds = (Bound::Included(least.as_slice()), Bound::Excluded(most.as_slice()));
         let mut rows = self.rows.range::<&[u8]>(bounds).map_err(failed)?;
         match rows.next_back() {
-            Some(row) => read_key::<T>(row.map_err(failed)?.0.value()).map(Some),
+            Some(row) => read_key::<T>(NAME, row.map_err(failed)?.0.value()).map(Some),
             None => Ok(None),
         }
     }
@@ -72,8 +72,8 @@ impl<R: ReadableTable<&'static [u8], &'static [u8]>> Shelf for OpenRows<R> {
         let rows = self.rows.range::<&[u8]>(bounds).map_err(failed)?;
         let read = |row: Row<'_>| {
             let (key, value) = row.map_err(failed)?;
-            let row = read_row::<T>(key.value(), value.value())?;
-            Ok((read_key::<T>(key.value())?, row))
+            let row = read_row::<T>(NAME, key.value(), value.value())?;
+            Ok((read_key::<T>(NAME, key.value())?, row))
         };
         match order {
             Order::Rising => rows.take(limit).map(read).collect(),
@@ -85,7 +85,7 @@ impl<R: ReadableTable<&'static [u8], &'static [u8]>> Shelf for OpenRows<R> {
 impl ShelfMut for WriteRows<'_> {
     fn put<T: Table>(&mut self, key: T::Key, value: T::Value) -> Result<(), StoreError> {
         let key = key_bytes::<T>(&key);
-        let row = row_bytes::<T>(&key, &value)?;
+        let row = row_bytes::<T>(NAME, &key, &value)?;
         self.changed = true;
         self.rows.insert(key.as_slice(), row.as_slice()).map_err(failed)?;
         Ok(())
@@ -95,7 +95,7 @@ impl ShelfMut for WriteRows<'_> {
         let key = key_bytes::<T>(key);
         let row = self.rows.remove(key.as_slice()).map_err(failed)?;
         self.changed |= row.is_some();
-        row.map(|row| read_row::<T>(&key, row.value())).transpose()
+        row.map(|row| read_row::<T>(NAME, &key, row.value())).transpose()
     }
 }
 

@@ -16,6 +16,7 @@ use super::{EmbeddedStore, ROWS};
 use crate::{
     Backend, OpenError, backend,
     conformance::World,
+    desk::Shelved as _,
     shelf::ShelfMut,
     tables::{Claims, Holders, Solves},
 };
@@ -120,8 +121,9 @@ async fn holders_of_the_last_life_are_dead_at_once() {
     let lease = world.submit(&claim, "t1").await;
     drop((store, world));
     let (store, world) = open(dir.path());
-    let rows = store.read(|rows| crate::shelf::Shelf::has::<Holders>(rows, &lease.holder));
-    assert!(!rows.unwrap());
+    let last = lease.holder;
+    let known = store.look(move |rows| crate::shelf::Shelf::has::<Holders>(rows, &last)).await;
+    assert!(!known.unwrap());
     let holder = world.holder(7).await;
     let ask = LeaseAsk { holder, limit: 9 };
     let taken = store.lease(ask, world.now()).await.unwrap().remove(0);
@@ -146,7 +148,7 @@ async fn an_unknown_format_inside_the_file_is_refused() {
 
 impl Claims {
     fn key(id: domain::id::ClaimId) -> Vec<u8> {
-        super::codec::key_bytes::<Self>(&id)
+        crate::codec::key_bytes::<Self>(&id)
     }
 }
 

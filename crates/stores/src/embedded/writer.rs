@@ -15,18 +15,18 @@ use std::{
 
 use domain::ports::{BoxError, StoreError};
 use redb::{Database, Durability};
-use tokio::sync::oneshot;
+
+use crate::job::{self, Job};
 
 use super::{
-    NAME, ROWS,
-    codec::corrupt,
+    Embedded, NAME, ROWS, corrupt,
     rows::{OpenRows, WriteRows},
 };
 
 /// The way to the writing thread; dropping it waits until everything asked is answered.
 #[derive(Debug)]
 pub(super) struct Writer {
-    queue: Option<Sender<Box<dyn Job>>>,
+    queue: Option<Sender<Box<dyn Job<Embedded>>>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -49,21 +49,6 @@ enum Stop {
     Disk(String),
     /// Something panicked on what it read.
     Panic(String),
-}
-
-/// A decision that waits for its turn. It may be made more than once before it is committed.
-trait Job: Send {
-    /// Makes the decision; `false` when it failed and its writes must not be committed.
-    fn make(&mut self, rows: &mut WriteRows<'_>) -> bool;
-
-    /// Says how it ended: as it was made, or not at all.
-    fn answer(self: Box<Self>, verdict: Result<(), StoreError>);
-}
-
-struct Ask<T, F> {
-    decide: F,
-    made: Option<Result<T, StoreError>>,
-    reply: oneshot::Sender<Result<T, StoreError>>,
 }
 
 /// How one transaction ended.
@@ -97,9 +82,8 @@ impl Writer {
         T: Send + 'static,
         F: FnMut(&mut WriteRows<'_>) -> Result<T, StoreError> + Send + 'static,
     {
-        let (reply, answer) = oneshot::channel();
-        let job = Box::new(Ask { decide, made: None, reply });
         let gone = || unavailable("its writing thread has ended");
+        let (job, answer) = job::new::<Embedded, T, F>(decide);
         self.queue.as_ref().ok_or_else(gone)?.send(job).map_err(|_| gone())?;
         answer.await.map_err(|_| gone())?
     }
@@ -151,30 +135,9 @@ pub(super) fn unavailable(why: impl Into<BoxError>) -> StoreError {
     StoreError::Unavailable { backend: NAME, source: why.into() }
 }
 
-// === impl Ask ===
-
-impl<T, F> Job for Ask<T, F>
-where
-    T: Send,
-    F: FnMut(&mut WriteRows<'_>) -> Result<T, StoreError> + Send,
-{
-    fn make(&mut self, rows: &mut WriteRows<'_>) -> bool {
-        let made = (self.decide)(rows);
-        let good = made.is_ok();
-        self.made = Some(made);
-        good
-    }
-
-    fn answer(self: Box<Self>, verdict: Result<(), StoreError>) {
-        let made = self.made.unwrap_or_else(|| Err(unavailable("the decision was not made")));
-        // Whoever asked may have gone; the decision stands.
-        drop(self.reply.send(verdict.and(made)));
-    }
-}
-
 // === the thread ===
 
-fn write_all(shared: &Shared, asked: &Receiver<Box<dyn Job>>) {
+fn write_all(shared: &Shared, asked: &Receiver<Box<dyn Job<Embedded>>>) {
     while let Ok(first) = asked.recv() {
         let mut crowd = vec![first];
         crowd.extend(asked.try_iter().take(CROWD - 1));
@@ -183,7 +146,7 @@ fn write_all(shared: &Shared, asked: &Receiver<Box<dyn Job>>) {
     }
 }
 
-fn write_crowd(shared: &Shared, mut crowd: Vec<Box<dyn Job>>) {
+fn write_crowd(shared: &Shared, mut crowd: Vec<Box<dyn Job<Embedded>>>) {
     if shared.check().is_ok() {
         match write_once(shared, &mut crowd) {
             // One that fails must not take the others with it.
@@ -200,7 +163,7 @@ fn write_crowd(shared: &Shared, mut crowd: Vec<Box<dyn Job>>) {
     }
 }
 
-fn write_once(shared: &Shared, crowd: &mut [Box<dyn Job>]) -> Ended {
+fn write_once(shared: &Shared, crowd: &mut [Box<dyn Job<Embedded>>]) -> Ended {
     // redb asserts on pages that cannot be; half a transaction is dropped with the panic.
     let written = catch_unwind(AssertUnwindSafe(|| transact(shared, crowd)));
     match written {
@@ -210,7 +173,7 @@ fn write_once(shared: &Shared, crowd: &mut [Box<dyn Job>]) -> Ended {
     }
 }
 
-fn transact(shared: &Shared, crowd: &mut [Box<dyn Job>]) -> Result<Ended, redb::Error> {
+fn transact(shared: &Shared, crowd: &mut [Box<dyn Job<Embedded>>]) -> Result<Ended, redb::Error> {
     let mut transaction = shared.database.begin_write()?;
     transaction.set_durability(Durability::Immediate)?;
     let mut rows = OpenRows::new(transaction.open_table(ROWS)?);

@@ -33,6 +33,10 @@ pub(crate) fn advance<S: ShelfMut>(
         return Ok(Err(Refused::Moved));
     };
     let decision = in_demand(&before, decision);
+    if matches!(decision, Decision::Authorise { .. }) && shelf.is_doubtful() {
+        let why = "it lost writes a moment ago; no attempt is repeated until everybody has told what they know (20 s)";
+        return Err(StoreError::Unavailable { backend: S::BACKEND, source: why.into() });
+    }
     if let Err(refused) = check(shelf, lease, &before, &decision, now)? {
         return Ok(Err(refused));
     }
@@ -57,6 +61,9 @@ pub(crate) fn advance<S: ShelfMut>(
         | Stage::Ready => Vec::new(),
     };
     keep::solve(step.shelf, &before, &solve)?;
+    if solve.stage == Stage::Intent {
+        step.shelf.must_last();
+    }
     if solve.stage == Stage::Failed {
         end(&mut step, &solve, &claims, &decision)?;
     }

@@ -74,8 +74,10 @@ pub(super) fn expire<S: ShelfMut>(
     token: &Token,
 ) -> Result<bool, StoreError> {
     let Some(at) = keep::watch_at(claim) else { return Ok(false) };
-    let watched = step.shelf.take::<Watched>(&(at, claim.id))?.is_some();
+    let key = (at, claim.id);
+    let watched = step.shelf.has::<Watched>(&key)?;
     if watched {
+        step.shelf.take::<Watched>(&key)?;
         place::waste(step, claim, token);
     }
     Ok(watched)

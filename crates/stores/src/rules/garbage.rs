@@ -1,25 +1,26 @@
 //! Dropping what has been kept long enough. No decision depends on it: what is past its time is not used, dropped or
-//! not.
+//! not. Where an archive keeps the history, it is dropped here as soon as no decision can want it: a day after its end.
 
 use std::time::Duration;
 
 use domain::{
     claim::Claim,
     id::{ClaimId, HolderId, SolveId},
-    ledger::Event,
-    ports::StoreError,
+    ledger::{Entry, Event},
+    ports::{History, StoreError},
     time::{Day, Timestamp},
 };
 
 use crate::{
+    readings,
     shelf::{KeyBytes, Order, ShelfMut, Text},
     tables::{
-        Authorised, BySitekey, ByTime, ByWorker, Challenges, Claims, DeadLetters, Died, Garbage,
-        Held, Holders, Junk, Keys, Pages, Solves, Spending, Tasks, Told, Totals,
+        Authorised, ByTime, Challenges, Claims, DeadLetters, Died, Garbage, Held, Holders, Junk,
+        Keys, Pages, Solves, Spending, Subject, Tasks, Told, Totals,
     },
 };
 
-use super::step::subject;
+use super::{keep, step::subject};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -32,18 +33,65 @@ const HISTORY_KEPT: Duration = Duration::from_secs(90 * 86_400);
 const LETTERS_KEPT: Duration = Duration::from_secs(30 * 86_400);
 const TOTALS_KEPT_DAYS: u32 = 400;
 
+/// With an archive: a claim outlives its key by so much, that the end of its callback is still told; most are over within
+/// as much; and what was not archived in time is looked at again so much later.
+const LATE: Duration = Duration::from_secs(3600);
+
+/// Where history is kept.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Kept {
+    /// Here.
+    Here,
+    /// In an archive, up to this place of the ledger.
+    There(u64),
+    /// In an archive that was not told of this ledger yet.
+    Nowhere,
+}
+
 /// Drops at most `limit` records of each sort; the result is how many.
 pub(super) fn drop_old<S: ShelfMut>(
     shelf: &mut S,
+    kept: Kept,
     limit: usize,
     now: Timestamp,
 ) -> Result<usize, StoreError> {
     drop_holders(shelf, limit, now)?;
     Ok(drop_letters(shelf, limit, now)?
-        + drop_junk(shelf, limit, now)?
-        + drop_claims(shelf, limit, now)?
-        + drop_pages(shelf, limit, now)?
+        + drop_junk(shelf, kept, limit, now)?
+        + drop_claims(shelf, kept, limit, now)?
+        + drop_pages(shelf, kept, limit, now)?
         + drop_totals(shelf, limit, now)?)
+}
+
+// === impl Kept ===
+
+impl Kept {
+    /// An archive was told of this ledger when its last entry is here.
+    pub(super) fn of<S: ShelfMut>(shelf: &S, history: &History) -> Result<Self, StoreError> {
+        let History::Archived(last) = history else { return Ok(Self::Here) };
+        let Some(last) = last else { return Ok(Self::Nowhere) };
+        let found = readings::entries(shelf, last.seq, 1)?;
+        Ok(if found.first() == Some(&**last) { Self::There(last.seq) } else { Self::Nowhere })
+    }
+
+    /// How long what ended is kept here.
+    fn time(self) -> Duration {
+        match self {
+            Self::Here => HISTORY_KEPT,
+            Self::There(_) | Self::Nowhere => KEY_KEPT,
+        }
+    }
+
+    /// Whether everything that was ever said about it is kept.
+    fn has<S: ShelfMut>(self, rows: &S, subject: Subject) -> Result<bool, StoreError> {
+        let after = match self {
+            Self::Here => return Ok(true),
+            Self::There(seq) => seq + 1,
+            Self::Nowhere => return Ok(false),
+        };
+        let range = (subject, after)..=(subject, u64::MAX);
+        Ok(rows.scan::<Told>(range, Order::Rising, 1)?.is_empty())
+    }
 }
 
 fn is_past(at: Timestamp, kept: Duration, now: Timestamp) -> bool {
@@ -72,48 +120,112 @@ fn drop_letters<S: ShelfMut>(
 
 fn drop_junk<S: ShelfMut>(
     shelf: &mut S,
+    kept: Kept,
     limit: usize,
     now: Timestamp,
 ) -> Result<usize, StoreError> {
     let least = (Timestamp::default(), Junk::Challenge(SolveId::from_number(0)));
-    let most = (now, Junk::Solve(SolveId::from_number(u64::MAX)));
+    let most = (now, Junk::Claim(ClaimId::from_number(u64::MAX)));
     let mut dropped = 0;
     for (key, ()) in shelf.scan::<Garbage>(least..=most, Order::Rising, limit)? {
         shelf.take::<Garbage>(&key)?;
-        match key.1 {
-            Junk::Challenge(id) => dropped += drop_challenge(shelf, id)?,
-            Junk::Solve(id) => dropped += usize::from(shelf.take::<Solves>(&id)?.is_some()),
-        }
+        dropped += match key.1 {
+            Junk::Challenge(id) => drop_challenge(shelf, kept, id)?,
+            Junk::Solve(id) => drop_solve(shelf, kept, id, now)?,
+            Junk::Claim(id) => drop_unlisted(shelf, id, now)?,
+        };
     }
     Ok(dropped)
 }
 
-fn drop_challenge<S: ShelfMut>(shelf: &mut S, id: SolveId) -> Result<usize, StoreError> {
+fn drop_challenge<S: ShelfMut>(
+    shelf: &mut S,
+    kept: Kept,
+    id: SolveId,
+) -> Result<usize, StoreError> {
     if let Some(letter) = shelf.get::<DeadLetters>(&id)? {
         let later = letter.died_at.plus(LETTERS_KEPT);
         shelf.put::<Garbage>((later, Junk::Challenge(id)), ())?;
         return Ok(0);
     }
     if let Some(ended_at) = shelf.get::<Solves>(&id)?.and_then(|solve| solve.ended_at) {
-        shelf.put::<Garbage>((ended_at.plus(HISTORY_KEPT), Junk::Solve(id)), ())?;
+        shelf.put::<Garbage>((ended_at.plus(kept.time()), Junk::Solve(id)), ())?;
     }
     Ok(usize::from(shelf.take::<Challenges>(&id)?.is_some()))
 }
 
+fn drop_solve<S: ShelfMut>(
+    shelf: &mut S,
+    kept: Kept,
+    id: SolveId,
+    now: Timestamp,
+) -> Result<usize, StoreError> {
+    let Some(solve) = shelf.get::<Solves>(&id)? else { return Ok(0) };
+    // It may have been kept somewhere else when this was put down.
+    let until = solve.ended_at.unwrap_or(solve.due).plus(kept.time());
+    if now < until || !kept.has(shelf, Subject::Solve(id))? {
+        shelf.put::<Garbage>((until.max(now.plus(LATE)), Junk::Solve(id)), ())?;
+        return Ok(0);
+    }
+    shelf.take::<Solves>(&id)?;
+    Ok(1)
+}
+
+/// A claim that was archived and is in no list: only its dead letter may still want it.
+fn drop_unlisted<S: ShelfMut>(
+    shelf: &mut S,
+    id: ClaimId,
+    now: Timestamp,
+) -> Result<usize, StoreError> {
+    let Some(claim) = shelf.get::<Claims>(&id)? else { return Ok(0) };
+    match wanted_until(shelf, &claim)?.filter(|until| now < *until) {
+        Some(until) => shelf.put::<Garbage>((until, Junk::Claim(id)), ()).map(|()| 0),
+        None => drop_claim(shelf, &claim).map(|()| 1),
+    }
+}
+
+/// Until when an ended claim may be asked for by its key, or be brought back. `None`: it has not ended.
+fn wanted_until<S: ShelfMut>(shelf: &S, claim: &Claim) -> Result<Option<Timestamp>, StoreError> {
+    let Some(ended_at) = claim.ended_at.filter(|_| claim.state.is_final()) else { return Ok(None) };
+    let letter = match claim.solve {
+        Some(solve) => shelf.get::<DeadLetters>(&solve)?,
+        None => None,
+    };
+    let letter_until = letter.map(|letter| letter.died_at.plus(LETTERS_KEPT).plus(LATE));
+    Ok(letter_until.max(Some(ended_at.plus(KEY_KEPT).plus(LATE))))
+}
+
 fn drop_claims<S: ShelfMut>(
     shelf: &mut S,
+    kept: Kept,
     limit: usize,
     now: Timestamp,
 ) -> Result<usize, StoreError> {
+    let age = match kept {
+        Kept::Here => HISTORY_KEPT,
+        Kept::There(_) => KEY_KEPT + 2 * LATE,
+        Kept::Nowhere => return Ok(0),
+    };
     let edge = |at, n| (at, ClaimId::from_number(n));
-    let range = edge(Timestamp::default(), 0)..=edge(now.minus(HISTORY_KEPT), u64::MAX);
+    let range = edge(Timestamp::default(), 0)..=edge(now.minus(age), u64::MAX);
     let mut dropped = 0;
     for ((at, id), ()) in shelf.scan::<ByTime>(range, Order::Rising, limit)? {
-        let claim = shelf.get::<Claims>(&id)?;
-        if let Some(claim) = claim
-            && claim.state.is_final()
-            && is_past(at, HISTORY_KEPT, now)
+        let Some(claim) = shelf.get::<Claims>(&id)? else { continue };
+        if !claim.state.is_final()
+            || !is_past(at, age, now)
+            || !kept.has(shelf, Subject::Claim(id))?
         {
+            continue;
+        }
+        let wanted = match kept {
+            Kept::Here => None,
+            Kept::There(_) | Kept::Nowhere => wanted_until(shelf, &claim)?,
+        };
+        if let Some(until) = wanted.filter(|until| now < *until) {
+            // People find it in the archive; here it must not stand before those that can be dropped.
+            keep::unlist_claim(shelf, &claim)?;
+            shelf.put::<Garbage>((until, Junk::Claim(id)), ())?;
+        } else {
             drop_claim(shelf, &claim)?;
             dropped += 1;
         }
@@ -122,46 +234,43 @@ fn drop_claims<S: ShelfMut>(
 }
 
 fn drop_claim<S: ShelfMut>(shelf: &mut S, claim: &Claim) -> Result<(), StoreError> {
-    let (at, id) = (claim.opened_at, claim.id);
-    shelf.take::<ByTime>(&(at, id))?;
-    shelf.take::<ByWorker>(&(Text::new(claim.worker.as_str()), at, id))?;
-    if let Some(sitekey) = &claim.sitekey {
-        shelf.take::<BySitekey>(&(Text::new(sitekey), at, id))?;
-    }
+    keep::unlist_claim(shelf, claim)?;
     if let Some(hash) = &claim.key {
         let key = KeyBytes::from(hash);
-        if shelf.get::<Keys>(&key)?.is_some_and(|row| row.claim == id) {
+        if shelf.get::<Keys>(&key)?.is_some_and(|row| row.claim == claim.id) {
             shelf.take::<Keys>(&key)?;
         }
     }
-    shelf.take::<Claims>(&id)?;
+    shelf.take::<Claims>(&claim.id)?;
     Ok(())
 }
 
-/// The newest page stays: the next one is numbered after it.
+/// The newest page stays: the next one is numbered after it. So does the last that was archived: it proves that it was.
 fn drop_pages<S: ShelfMut>(
     shelf: &mut S,
+    kept: Kept,
     limit: usize,
     now: Timestamp,
 ) -> Result<usize, StoreError> {
-    let newest = shelf.last::<Pages>()?;
+    let stays = match (kept, shelf.last::<Pages>()?) {
+        (Kept::Nowhere, _) | (_, None) => return Ok(0),
+        (Kept::Here, Some(newest)) => newest,
+        (Kept::There(archived), Some(newest)) => newest.min(archived),
+    };
     let mut dropped = 0;
     // Most sweeps find nothing: one page is looked at before a whole lot is read.
     let first = shelf.scan::<Pages>(0..=u64::MAX, Order::Rising, 1)?;
-    let old = |page: &[domain::ledger::Entry]| {
-        page.first().is_none_or(|entry| is_past(entry.at, HISTORY_KEPT, now))
-    };
+    let old = |page: &[Entry]| page.first().is_none_or(|entry| is_past(entry.at, kept.time(), now));
     if !first.iter().any(|(_, page)| old(page)) {
         return Ok(0);
     }
     for (seq, page) in shelf.scan::<Pages>(0..=u64::MAX, Order::Rising, limit)? {
-        if Some(seq) == newest || !old(&page) {
+        if seq >= stays || !old(&page) {
             break;
         }
         for entry in &page {
-            if let Some(subject) = subject(entry) {
-                shelf.take::<Told>(&(subject, seq))?;
-            }
+            let found_by = subject(entry).unwrap_or(Subject::Moment(entry.at));
+            shelf.take::<Told>(&(found_by, seq))?;
             if let Event::Accepted { task, .. } | Event::Orphaned { task, .. } = &entry.event {
                 shelf.take::<Tasks>(&Text::new(task.as_str()))?;
             }

@@ -26,15 +26,32 @@ use super::{garbage::CHALLENGE_KEPT, hurry::is_for_nobody, missing, outbox};
 
 /// Writes a claim that did not exist before.
 pub(super) fn new_claim<S: ShelfMut>(shelf: &mut S, claim: &Claim) -> Result<(), StoreError> {
+    list_claim(shelf, claim)?;
+    index_claim(shelf, claim)?;
+    outbox::announce(shelf, claim)?;
+    shelf.put::<Claims>(claim.id, claim.clone())
+}
+
+/// Puts a claim into the lists people read.
+pub(super) fn list_claim<S: ShelfMut>(shelf: &mut S, claim: &Claim) -> Result<(), StoreError> {
     let (at, id) = (claim.opened_at, claim.id);
     shelf.put::<ByTime>((at, id), ())?;
     shelf.put::<ByWorker>((Text::new(claim.worker.as_str()), at, id), ())?;
-    if let Some(sitekey) = &claim.sitekey {
-        shelf.put::<BySitekey>((Text::new(sitekey), at, id), ())?;
+    match &claim.sitekey {
+        Some(sitekey) => shelf.put::<BySitekey>((Text::new(sitekey), at, id), ()),
+        None => Ok(()),
     }
-    index_claim(shelf, claim)?;
-    outbox::announce(shelf, claim)?;
-    shelf.put::<Claims>(id, claim.clone())
+}
+
+/// Takes it out of them.
+pub(super) fn unlist_claim<S: ShelfMut>(shelf: &mut S, claim: &Claim) -> Result<(), StoreError> {
+    let (at, id) = (claim.opened_at, claim.id);
+    shelf.take::<ByTime>(&(at, id))?;
+    shelf.take::<ByWorker>(&(Text::new(claim.worker.as_str()), at, id))?;
+    if let Some(sitekey) = &claim.sitekey {
+        shelf.take::<BySitekey>(&(Text::new(sitekey), at, id))?;
+    }
+    Ok(())
 }
 
 /// Writes a claim over its former self.

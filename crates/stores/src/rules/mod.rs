@@ -6,11 +6,13 @@
 //! - [`revive`], [`purge`]: what people do with dead letters; [`callbacks`]: the outbox
 //! - [`refill`], [`set_pool`], [`expect`]: standing orders; `margin`: what reports teach; [`memos`]: what the engine learned
 //! - [`sweep`]: what time does; [`note`]: entries without a state change
+//! - [`restore`], [`void_stock`]: after a store has forgotten; [`archive`]: the history of another store
 //! - `place`: who gets a token; `bury`: what becomes of a failed solve; `hurry`: what becomes of revived work when a live
 //!   claim wants it; `keep`: records and their indexes; `step`: the ledger
 
 mod admit;
 mod advance;
+mod archive;
 mod bury;
 mod deliver;
 mod garbage;
@@ -23,6 +25,7 @@ mod note;
 mod outbox;
 mod place;
 mod pools;
+mod restore;
 mod revive;
 mod settle;
 mod step;
@@ -31,12 +34,14 @@ mod withdraw;
 
 pub(crate) use admit::admit;
 pub(crate) use advance::advance;
+pub(crate) use archive::{HOW_FAR, archive, drop_archived};
 pub(crate) use deliver::deliver;
 pub(crate) use lease::{hold, lease, release};
 pub(crate) use memo::{memos, set_memo};
 pub(crate) use note::note;
 pub(crate) use outbox::{callbacks, called_back};
 pub(crate) use pools::{coming, expect, refill, set_pool, usable};
+pub(crate) use restore::{Relic, StockPlace, Turn, restore, void_stock};
 pub(crate) use revive::{purge, revive};
 pub(crate) use settle::settle;
 pub(crate) use step::subject;

@@ -60,7 +60,8 @@ pub(super) fn harvest<S: ShelfMut>(
             place(step, solve.fingerprint, stocked, heir, &effort)
         }
         Sharing::Bound | Sharing::Shared => {
-            while let Some(claim) = oldest_waiting(step, solve.fingerprint)? {
+            // Listed once: a list that is out of date need not get shorter by serving who is on it.
+            for claim in waiting(step, solve.fingerprint, usize::MAX)? {
                 serve(step, &claim, &stocked.token, &effort)?;
             }
             bank(step, solve.fingerprint, stocked)
@@ -92,7 +93,7 @@ fn place<S: ShelfMut>(
 ) -> Result<(), StoreError> {
     let heir = match heir {
         Some(claim) => Some(claim),
-        None => oldest_waiting(step, fingerprint)?,
+        None => waiting(step, fingerprint, 1)?.pop(),
     };
     match heir {
         Some(claim) => serve(step, &claim, &stocked.token, effort),
@@ -198,15 +199,14 @@ fn heir<S: ShelfMut>(
     Ok(Some(claim))
 }
 
-fn oldest_waiting<S: ShelfMut>(
+/// Those who wait for a token of this fingerprint, oldest first.
+fn waiting<S: ShelfMut>(
     step: &Step<'_, S>,
     fingerprint: Fingerprint,
-) -> Result<Option<Claim>, StoreError> {
-    let rows = step.shelf.scan::<Waiting>(waiting_for(fingerprint), Order::Rising, 1)?;
-    match rows.first() {
-        Some(((_, _, id), ())) => keep::named_claim(step.shelf, *id).map(Some),
-        None => Ok(None),
-    }
+    limit: usize,
+) -> Result<Vec<Claim>, StoreError> {
+    let rows = step.shelf.scan::<Waiting>(waiting_for(fingerprint), Order::Rising, limit)?;
+    rows.into_iter().map(|((_, _, id), ())| keep::named_claim(step.shelf, id)).collect()
 }
 
 fn waiting_for(fingerprint: Fingerprint) -> RangeInclusive<(Fingerprint, Timestamp, ClaimId)> {

@@ -71,12 +71,15 @@ pub(crate) fn refill<S: ShelfMut>(
     let mut pool = before.clone();
     pool.controller = Some(ask.holder);
     pool.target = ask.target;
-    let mut spare = usable(shelf, ask.pool, now)?.len() + coming(shelf, ask.pool)?;
+    let stock = usable(shelf, ask.pool, Timestamp::default())?;
+    // They have died and are not counted yet.
+    let unswept = stock.iter().filter(|until| **until < now.plus(MIN_LEFT)).count();
+    let mut spare = stock.len() - unswept + coming(shelf, ask.pool)?;
     let mut step = Step::new(shelf, now);
     let mut opened = Vec::new();
     for id in &ask.solves {
         let short = u64::try_from(spare).unwrap_or(u64::MAX) < u64::from(ask.target.level);
-        if !short || !pool.may_order(spare) {
+        if !short || !pool.may_order(spare + unswept) {
             break;
         }
         if step.shelf.has::<Solves>(id)? {

@@ -9,7 +9,7 @@ use domain::{
     money::Money,
     ports::StoreError,
     solve::Solve,
-    time::Timestamp,
+    time::{Day, Timestamp},
 };
 
 use crate::{
@@ -77,34 +77,44 @@ impl<'a, S: ShelfMut> Step<'a, S> {
             seq += 1;
             entry.seq = seq;
         }
-        let mut subjects: Vec<Subject> = self.told.iter().filter_map(subject).collect();
-        subjects.sort_unstable();
-        subjects.dedup();
-        for subject in subjects {
-            self.shelf.put::<Told>((subject, seq), ())?;
-        }
         for (about, counts) in std::mem::take(&mut self.sums) {
             self.count(&about, &counts)?;
         }
-        self.shelf.put::<Pages>(seq, self.told)
+        write_page(self.shelf, seq, self.told)
     }
 
     fn count(&mut self, about: &About, counts: &Counts) -> Result<(), StoreError> {
         // Sums are by kind; an entry about no challenge is in the ledger only.
         let Some(kind) = &about.kind else { return Ok(()) };
         let day = self.now.day();
-        let label = format!("{}/{}/{kind}", about.worker, about.project);
-        let key = (day, Text::new(&label));
-        let mut total = self.shelf.get::<Totals>(&key)?.unwrap_or_else(|| Total {
-            day,
-            worker: about.worker.clone(),
-            project: about.project.clone(),
-            kind: kind.clone(),
-            counts: Counts::default(),
-        });
+        let (worker, project) = (about.worker.clone(), about.project.clone());
+        let none = Total { day, worker, project, kind: kind.clone(), counts: Counts::default() };
+        let key = total_key(&none);
+        let mut total = self.shelf.get::<Totals>(&key)?.unwrap_or(none);
         total.counts.add(counts);
         self.shelf.put::<Totals>(key, total)
     }
+}
+
+/// Writes a page, whose entries have their numbers, and its index.
+pub(super) fn write_page<S: ShelfMut>(
+    shelf: &mut S,
+    seq: u64,
+    page: Vec<Entry>,
+) -> Result<(), StoreError> {
+    let mut subjects: Vec<Subject> = page.iter().filter_map(subject).collect();
+    subjects.sort_unstable();
+    subjects.dedup();
+    for subject in subjects {
+        shelf.put::<Told>((subject, seq), ())?;
+    }
+    shelf.put::<Pages>(seq, page)
+}
+
+/// Where the sums of a day, worker, project and kind are.
+pub(super) fn total_key(total: &Total) -> (Day, Text) {
+    let label = format!("{}/{}/{}", total.worker, total.project, total.kind);
+    (total.day, Text::new(&label))
 }
 
 /// Entries about a claim are found by the claim alone, so that nobody reads of others who shared its solve.

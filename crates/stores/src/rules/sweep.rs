@@ -20,7 +20,9 @@ use crate::{
 };
 
 use super::{
-    bury, deliver, garbage, keep,
+    bury, deliver,
+    garbage::{self, Kept},
+    keep,
     place::{self, Effort},
     pools,
     step::Step,
@@ -38,7 +40,8 @@ pub(crate) fn sweep<S: ShelfMut>(
     let mut swept = Swept::default();
     lapse_watched(&mut step, ask, &mut swept)?;
     swept.wasted += clear_stock(&mut step, limit)?;
-    swept.dropped = garbage::drop_old(step.shelf, limit, now)?;
+    let kept = Kept::of(step.shelf, &ask.history)?;
+    swept.dropped = garbage::drop_old(step.shelf, kept, limit, now)?;
     step.finish()?;
     Ok(swept)
 }

@@ -136,7 +136,7 @@ async fn a_lost_reply_is_made_up_for_by_the_call() {
     let ear = Ear::new(0).await;
     ear.sim.account().plan(Planned::next(Call::Submit, Fault::Drop).accepted());
     let submission = ear.submit(&challenge()).await;
-    assert!(matches!(submission, Submission::Ambiguous(_)), "{submission:?}");
+    assert!(matches!(submission, Submission::Ambiguous { .. }), "{submission:?}");
     ear.clock.turn(Duration::from_secs(10));
     let (named, _) = told(&ear.heard(1).await[0]);
     assert_eq!(named, ear.only_task());

@@ -97,7 +97,7 @@ fn judge(submission: &Submission, sim: &SimHandle, challenge: &Challenge, planne
     match submission {
         Submission::Accepted(task) => assert!(ledger.task(task).is_some(), "{planned:?}"),
         Submission::Rejected { .. } | Submission::NotSent(_) => assert_eq!(tasks, 0, "{planned:?}"),
-        Submission::Ambiguous(_) => assert!(
+        Submission::Ambiguous { .. } => assert!(
             !matches!(planned.fault, Fault::Code(_) | Fault::TooManyRequests { .. }),
             "a definite answer was not understood: {planned:?}"
         ),

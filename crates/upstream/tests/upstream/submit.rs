@@ -41,7 +41,7 @@ async fn answered(bytes: impl Into<Vec<u8>>) -> Submission {
 
 fn why_ambiguous(submission: Submission) -> String {
     match submission {
-        Submission::Ambiguous(why) => {
+        Submission::Ambiguous { why, .. } => {
             assert!((1..=200).contains(&why.len()) && !why.contains("body-text"), "{why}");
             why
         }
@@ -139,7 +139,7 @@ async fn when_the_provider_hangs_up_first_not_sent_means_that_no_byte_came() {
         }
         match submission {
             Submission::NotSent(_) => assert_eq!(received.load(Ordering::SeqCst) - 1, 0),
-            Submission::Ambiguous(_) => {}
+            Submission::Ambiguous { .. } => {}
             other @ (Submission::Accepted(_) | Submission::Rejected { .. }) => panic!("{other:?}"),
         }
         assert_eq!(server.connections(), 1);
@@ -164,6 +164,16 @@ async fn any_status_but_200_is_ambiguous_even_with_a_valid_body() {
         let bytes = ok(ACCEPTED).replace("200 OK", &format!("{status} Odd"));
         assert_eq!(why_ambiguous(answered(bytes).await), format!("HTTP {status}"));
     }
+}
+
+#[tokio::test]
+async fn an_answer_that_settles_nothing_keeps_its_retry_after() {
+    let bytes = "HTTP/1.1 503 Odd\r\nretry-after: 7\r\ncontent-length: 0\r\n\r\n";
+    let submission = answered(bytes).await;
+    let wait = std::time::Duration::from_secs(7);
+    let kept =
+        matches!(submission, Submission::Ambiguous { retry_after: Some(w), .. } if w == wait);
+    assert!(kept, "{submission:?}");
 }
 
 #[tokio::test]

@@ -135,7 +135,7 @@ async fn an_answer_cut_off_inside_tls_is_ambiguous() {
         if properly {
             assert_eq!(submission, Submission::Accepted(task("7")));
         } else {
-            assert!(matches!(submission, Submission::Ambiguous(_)), "{submission:?}");
+            assert!(matches!(submission, Submission::Ambiguous { .. }), "{submission:?}");
         }
     }
 }

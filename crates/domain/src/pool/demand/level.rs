@@ -2,7 +2,9 @@
 //!
 //! Orders under way are Poisson with the mean of rate · solve time, whatever the solve times' shape (Palm), and the last
 //! of S tokens is used when S claims arrive within solve time + life. The rate itself is only estimated, which makes both
-//! counts negative binomial. A burst leaves its whole level unused at its end: one of `size` claims pays for that.
+//! counts negative binomial. A burst leaves its whole level unused at its end: one of `size` claims pays for that. What
+//! may die is bounded by an allowance: the more of it a level puts at stake, the dearer its tokens, and only the claims
+//! still to come can pay. So an allowance that is short goes to bursts that last, rather than in part to every one.
 
 use super::{DemandAsk, Target, Why};
 
@@ -29,17 +31,20 @@ struct Arrivals {
 
 /// A token that dies is as bad as half a claim that has to wait.
 const PRICE: f64 = 0.5;
+/// So many times dearer is a token when the level takes up the whole allowance.
+const SCARCE: f64 = 4.0;
 /// No level is above this: it bounds the work.
 const HIGHEST: u32 = 250;
 /// More tokens cannot make a difference once so few claims have to wait.
 const NO_WAIT: f64 = 1e-5;
 
-/// The level with the least cost: claims that wait, and tokens that die of age or at the end of the demand.
-pub(super) fn best_level(ahead: &Ahead, ask: &DemandAsk) -> Target {
+/// The level with the least cost: claims that wait, and tokens that die of age or at the end of the demand. `room`: so
+/// many spare tokens the allowance covers.
+pub(super) fn best_level(ahead: &Ahead, ask: &DemandAsk, room: u32) -> Target {
     let solving = ask.timing.mean.as_secs_f64();
     let mut under_way = Arrivals::within(solving, ahead);
     let mut in_time = Arrivals::within(solving + ask.life.as_secs_f64(), ahead);
-    let most = ask.most.min(HIGHEST);
+    let most = ask.most.min(HIGHEST).min(room);
     // Of all claims those that wait, and how long they do as a share of a solve; both are 1 without any stock.
     let mut wait = 1.0;
     let (mut best, mut least, mut why) = (0, 2.0, Why::HitTarget);
@@ -54,7 +59,9 @@ pub(super) fn best_level(ahead: &Ahead, ask: &DemandAsk) -> Target {
             why = if best + 1 == level { Why::Ending } else { why };
             break;
         }
-        let lost = PRICE * (dies + f64::from(level) / ahead.size);
+        let stake = f64::from(level);
+        let scarce = SCARCE * (stake / f64::from(room)).powi(2);
+        let lost = PRICE * (dies + stake / ahead.size + scarce * (dies + stake / ahead.left));
         let cost = waits + wait + lost;
         if cost < least {
             (best, least) = (level, cost);
@@ -66,7 +73,7 @@ pub(super) fn best_level(ahead: &Ahead, ask: &DemandAsk) -> Target {
         in_time.next(level);
     }
     if best == most && why == Why::HitTarget {
-        why = Why::Most;
+        why = if most == room { Why::Allowance } else { Why::Most };
     }
     Target { level: best, why }
 }

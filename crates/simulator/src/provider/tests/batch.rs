@@ -129,7 +129,7 @@ async fn a_question_about_many_tasks_counts_once_for_the_ban() {
 async fn the_end_of_every_task_is_told_in_its_time_also_when_the_reply_was_lost() {
     let (bench, heard) = Bench::new().listened_to();
     bench.plan(Call::Submit, Fault::Drop, true);
-    assert!(matches!(bench.submit().await, Submission::Ambiguous(_)));
+    assert!(matches!(bench.submit().await, Submission::Ambiguous { .. }));
     let accepted_at = bench.provider.account.ledger().accepted[0].at;
     bench.pass(Duration::from_secs(9)).await;
     assert!(heard.lock().unwrap().is_empty(), "it is not solved yet");

@@ -9,7 +9,7 @@ use std::{
 use serde::de::DeserializeOwned;
 
 use super::{
-    server::{Hello, ServerArgs},
+    server::{Hello, STORE, ServerArgs},
     vitals::Vitals,
 };
 use crate::exit::{Exit, Failure};
@@ -39,7 +39,12 @@ impl Server {
             Log::Quiet => ("warn", Stdio::inherit()),
             Log::Requests => ("info", Stdio::null()),
         };
-        let mut process = Command::new(std::env::current_exe()?)
+        let mut command = Command::new(std::env::current_exe()?);
+        command.env_remove(STORE);
+        if let Some(store) = args.store() {
+            command.env(STORE, store);
+        }
+        let mut process = command
             .args(["--log", filter, "bench", "server"])
             .args(args.as_typed())
             .stdin(Stdio::piped())

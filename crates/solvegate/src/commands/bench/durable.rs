@@ -85,7 +85,8 @@ impl Directory {
     }
 
     fn gateway(&self, name: &str, provider: Behind) -> Result<Server, Failure> {
-        let args = GatewayArgs { data: Some(self.path().join(name)), provider, stock: 0 };
+        let data = Some(self.path().join(name));
+        let args = GatewayArgs { data, provider, ..GatewayArgs::default() };
         Server::start(&ServerArgs { sort: Sort::Gateway(args) }, Log::Quiet)
     }
 

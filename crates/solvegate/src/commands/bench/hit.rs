@@ -1,11 +1,12 @@
-//! `bench hit`: answers the gateway has already, on the memory store, against a bare handler. Auth, sites and ledger are
-//! on. Three paths: a claim asked again under its key, a claim served from stock, and the compat door's fetch.
+//! `bench hit`: answers the gateway has already, on the memory store against a bare handler, or on a Redis against a
+//! handler that asks it once. Auth, sites and ledger are on. Three paths: a claim asked again under its key, a claim served from stock, and the compat door's fetch.
 
 use super::{
     Rounds,
     child::{Log, Server},
-    load::{Line, Load},
-    report::{Bar, Report},
+    far::Far,
+    load::{Line, Load, as_f64},
+    report::{Bar, Figure, Report},
     requests::{Request, Target},
     sample::{Bars, Path, Sample, load_of},
     server::{Behind, GatewayArgs, ServerArgs, Sort},
@@ -19,6 +20,8 @@ struct Paths {
     stock: Path,
     compat: Path,
     logged: Path,
+    /// Commands to Redis for each answer from stock.
+    commands: Vec<f64>,
 }
 
 /// A gateway with a served claim for every caller.
@@ -34,22 +37,42 @@ const BARS: Bars = Bars {
     rate: Some(Bar::AtLeast { bar: 0.60, stretch: 0.80 }),
 };
 
+/// One look at a Redis is in the ceiling too.
+const FAR_BARS: Bars = Bars {
+    cpu: Some(Bar::AtMost { bar: 1.5, stretch: 1.2 }),
+    rate: Some(Bar::AtLeast { bar: 0.70, stretch: 0.90 }),
+};
+
 /// Runs it.
-pub(super) async fn run(rounds: Rounds) -> Result<Report, Failure> {
+pub(super) async fn run(rounds: Rounds, store: Option<String>) -> Result<Report, Failure> {
+    let Some(url) = store else { return run_on(rounds, None).await };
+    let far = Far::open(&url).await?;
+    let report = run_on(rounds, Some(&far)).await;
+    far.clear().await?;
+    report
+}
+
+async fn run_on(rounds: Rounds, far: Option<&Far>) -> Result<Report, Failure> {
     let mut report = Report::begin("hit", rounds);
-    let mut bare = Server::start(&ServerArgs::bare(), Log::Quiet)?;
+    let mut bare = Server::start(&ServerArgs::bare_on(far.map(Far::url)), Log::Quiet)?;
+    let held_to = if far.is_some() { FAR_BARS } else { BARS };
     let ceiling = ceiling(&bare, CALLERS, rounds);
     Sample::warm_up(&ceiling).await?;
     let mut paths = Paths::default();
     for _ in 0..rounds.rounds {
         let bare = Sample::take(&mut bare, &ceiling).await?;
-        paths.measure(bare, rounds).await?;
+        paths.measure(bare, rounds, far).await?;
     }
-    paths.replay.tell(&mut report, "v1 replay", BARS);
-    paths.stock.tell(&mut report, "v1 stock", BARS);
-    paths.compat.tell(&mut report, "compat fetch", BARS);
+    paths.replay.tell(&mut report, "v1 replay", held_to);
+    paths.stock.tell(&mut report, "v1 stock", held_to);
+    paths.compat.tell(&mut report, "compat fetch", held_to);
     paths.logged.tell(&mut report, "v1 replay, a log line each", Bars::default());
     paths.replay.tell_ceiling(&mut report, "bare");
+    if far.is_some() {
+        let commands =
+            Figure::new("v1 stock: commands to Redis per hit".to_owned(), "", paths.commands);
+        report.add(commands.held_to(Bar::AtMost { bar: 1.0, stretch: 1.0 }));
+    }
     Ok(report.end())
 }
 
@@ -63,18 +86,45 @@ pub(super) fn ceiling(bare: &Server, callers: usize, rounds: Rounds) -> Load {
 
 impl Paths {
     /// One round on a fresh gateway: its ledger grows with every answer.
-    async fn measure(&mut self, bare: Sample, rounds: Rounds) -> Result<(), Failure> {
+    async fn measure(
+        &mut self,
+        bare: Sample,
+        rounds: Rounds,
+        far: Option<&Far>,
+    ) -> Result<(), Failure> {
         // As many as the stretch would take; who runs out earlier has a shorter round.
         let tokens = tokens_for(0.8 * bare.rate() * rounds.seconds);
-        let mut gateway = Prepared::start(tokens + CALLERS, Log::Quiet).await?;
+        let mut gateway = Prepared::start(tokens + CALLERS, Log::Quiet, far).await?;
         self.replay.push(bare, gateway.measure(rounds, Prepared::replays).await?);
         self.compat.push(bare, gateway.measure(rounds, Prepared::fetches).await?);
         let mut stock = gateway.load(gateway.new_claims(), rounds);
         stock.most = tokens as u64;
-        self.stock.push(bare, Sample::take(&mut gateway.server, &stock).await?);
-        let mut logged = Prepared::start(CALLERS, Log::Requests).await?;
+        let before = commands(far).await?;
+        let sample = Sample::take(&mut gateway.server, &stock).await?;
+        self.commands.push((commands(far).await? - before) / sample.requests());
+        self.stock.push(bare, sample);
+        drop(gateway);
+        clear(far).await?;
+        let mut logged = Prepared::start(CALLERS, Log::Requests, far).await?;
         self.logged.push(bare, logged.measure(rounds, Prepared::replays).await?);
-        Ok(())
+        drop(logged);
+        clear(far).await
+    }
+}
+
+/// The next gateway begins with nothing.
+async fn clear(far: Option<&Far>) -> Result<(), Failure> {
+    match far {
+        Some(far) => far.clear().await,
+        None => Ok(()),
+    }
+}
+
+/// What the server was asked so far.
+async fn commands(far: Option<&Far>) -> Result<f64, Failure> {
+    match far {
+        Some(far) => Ok(as_f64(far.usage().await?.commands)),
+        None => Ok(0.0),
     }
 }
 
@@ -90,8 +140,9 @@ fn tokens_for(wanted: f64) -> usize {
 // === impl Prepared ===
 
 impl Prepared {
-    async fn start(stock: usize, log: Log) -> Result<Self, Failure> {
-        let args = GatewayArgs { data: None, provider: Behind::Nothing, stock };
+    async fn start(stock: usize, log: Log, far: Option<&Far>) -> Result<Self, Failure> {
+        let store = far.map(Far::url);
+        let args = GatewayArgs { store, provider: Behind::Nothing, stock, data: None };
         let server = Server::start(&ServerArgs { sort: Sort::Gateway(args) }, log)?;
         let target = Target { address: server.address(), key: server.key().to_owned() };
         let mut line = Line::connect(target.address).await?;

@@ -2,8 +2,9 @@
 //! shared machine is no judge. Loopback only, bounded in time.
 //!
 //! - `hit`, `durable`, `inflight`: one file per bench, in this process, which makes the load
-//! - `slots`: in virtual time, on a `virtual_world`, read from its ledgers by `turns`
-//! - `letters`: on stores in this process, full of what `graves` made
+//! - `slots`, `polling`, `pool`: in virtual time, on a `virtual_world`, read from its ledgers, for `slots` by `turns`; solve
+//!   times are `lognormal`
+//! - `letters`, `growth`: on stores in this process, full of what `graves` and the `filler` made; `far`: a store on a server
 //! - `server`: what is measured, each a process of its own; `child`: this side of it; `vitals`: what it tells
 //! - `load`: callers in a closed loop; `requests`: what they send; `sample`: one path in one round
 //! - `challenges`: what is asked for; `report`: figures, bars, and how they are shown
@@ -11,11 +12,17 @@
 mod challenges;
 mod child;
 mod durable;
+mod far;
+mod filler;
 mod graves;
+mod growth;
 mod hit;
 mod inflight;
 mod letters;
 mod load;
+mod lognormal;
+mod polling;
+mod pool;
 mod report;
 mod requests;
 mod sample;
@@ -31,6 +38,8 @@ use clap::{Args, Subcommand};
 
 use crate::exit::Failure;
 pub use letters::LettersArgs;
+pub use polling::PollingArgs;
+pub use pool::PoolArgs;
 use report::Report;
 use server::ServerArgs;
 
@@ -45,8 +54,15 @@ pub struct BenchArgs {
 /// What to measure.
 #[derive(Debug, Subcommand)]
 pub enum Bench {
-    /// Answers from stock or replay, memory store, against a bare handler
-    Hit(Rounds),
+    /// Answers from stock or replay, against a bare handler
+    Hit {
+        #[command(flatten)]
+        #[expect(missing_docs, reason = "flattened: its own fields carry the help")]
+        rounds: Rounds,
+        /// On this Redis (under keys of its own, removed afterwards), against a handler that asks it once [default: in memory]
+        #[arg(long, value_name = "URL")]
+        store: Option<String>,
+    },
     /// Claims on disk before they are answered, against a bare handler
     Durable {
         #[command(flatten)]
@@ -68,8 +84,16 @@ pub enum Bench {
         #[arg(long, value_name = "N", default_value_t = 2_000)]
         held: usize,
     },
+    /// New claims when a million are stored, against a thousand
+    #[command(mut_arg("rounds", |arg| arg.default_value("1")))]
+    Growth(GrowthArgs),
     /// Idle slots, shares and refusals while claims wait, in virtual time
     Slots(Rounds),
+    /// Lag and calls of learned polling, against fixed 5 s and the best, in virtual time
+    Polling(PollingArgs),
+    /// Hits, waste and cost of an `auto` pool, against four other ways, in virtual time
+    #[command(mut_arg("rounds", |arg| arg.default_value("5")))]
+    Pool(PoolArgs),
     /// Many dead letters: lists, filters, revival and purge on both stores, against new claims
     Letters(LettersArgs),
     /// A server that is measured; told what to do on stdin, ends with it
@@ -80,10 +104,10 @@ pub enum Bench {
 /// How often and how long.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct Rounds {
-    /// Rounds; medians are of these
-    #[arg(long, default_value_t = 7)]
+    /// Rounds; medians are of these. In virtual time each has a seed of its own
+    #[arg(long, visible_alias = "seeds", default_value_t = 7)]
     pub rounds: u32,
-    /// Seconds of load (or of waiting, for `inflight`) per path and round; `slots` and `letters` have none
+    /// Seconds of load (or of waiting, for `inflight`) per path and round; `letters` and those in virtual time have none
     #[arg(long, default_value_t = 1.0, value_parser = seconds)]
     pub seconds: f64,
     /// Print JSON
@@ -91,15 +115,35 @@ pub struct Rounds {
     pub json: bool,
 }
 
+/// `bench growth`.
+#[derive(Clone, Debug, Args)]
+pub struct GrowthArgs {
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "flattened: its own fields carry the help")]
+    pub rounds: Rounds,
+    /// On this Redis, under keys of its own, removed afterwards [default: in memory]
+    #[arg(long, value_name = "URL")]
+    pub store: Option<String>,
+    /// How many claims are stored
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    pub claims: usize,
+    /// How many of them are in flight
+    #[arg(long, value_name = "N", default_value_t = 100_000)]
+    pub inflight: usize,
+}
+
 /// Runs one bench and prints its report.
 pub async fn run(bench: Bench) -> Result<(), Failure> {
     let (rounds, report) = match bench {
-        Bench::Hit(rounds) => (rounds, hit::run(rounds).await?),
+        Bench::Hit { rounds, store } => (rounds, hit::run(rounds, store).await?),
+        Bench::Growth(args) => (args.rounds, growth::run(&args).await?),
         Bench::Durable { rounds, data } => (rounds, durable::run(rounds, data).await?),
         Bench::Inflight { rounds, solves, held } => {
             (rounds, inflight::run(rounds, &solves, held).await?)
         }
         Bench::Slots(rounds) => (rounds, slots::run(rounds).await?),
+        Bench::Polling(args) => (args.rounds, polling::run(args).await?),
+        Bench::Pool(args) => (args.rounds, pool::run(args).await?),
         Bench::Letters(args) => (args.rounds, letters::run(args).await?),
         Bench::Server(args) => return server::run(args).await,
     };

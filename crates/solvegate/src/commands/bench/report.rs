@@ -17,6 +17,9 @@ pub(super) struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     seconds: Option<f64>,
     machine: Machine,
+    /// What stands side by side.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    grids: Vec<Grid>,
     figures: Vec<Figure>,
     notes: Vec<String>,
 }
@@ -39,6 +42,20 @@ pub(super) struct Figure {
     most: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     held_to: Option<HeldTo>,
+}
+
+/// The same figures of several things, one below the other: medians over all rounds.
+#[derive(Debug, Serialize)]
+pub(super) struct Grid {
+    /// What the rows are, then the figures with their units.
+    columns: Vec<&'static str>,
+    rows: Vec<Row>,
+}
+
+#[derive(Debug, Serialize)]
+struct Row {
+    what: String,
+    medians: Vec<Option<f64>>,
 }
 
 /// A bar and how the median stands to it.
@@ -90,6 +107,7 @@ impl Report {
             rounds: rounds.rounds,
             seconds: Some(rounds.seconds),
             machine: Machine { cores, load_before: load, load_after: load },
+            grids: Vec::new(),
             figures: Vec::new(),
             notes: Vec::new(),
         }
@@ -104,6 +122,11 @@ impl Report {
     /// Adds a figure.
     pub(super) fn add(&mut self, figure: Figure) {
         self.figures.push(figure);
+    }
+
+    /// Adds what stands side by side; it is shown above the figures.
+    pub(super) fn show(&mut self, grid: Grid) {
+        self.grids.push(grid);
     }
 
     /// Adds a remark that belongs beside the figures.
@@ -131,6 +154,9 @@ impl Report {
             "bench {}, {} build, {} rounds{length}; {cores} cores, load {load_before:.2} before and {load_after:.2} after",
             self.bench, self.build, self.rounds
         ))?;
+        for grid in &self.grids {
+            output::line(format_args!("{}\n", grid.table()))?;
+        }
         output::line(format_args!("{}", self.table()))?;
         for note in &self.notes {
             output::line(format_args!("{note}"))?;
@@ -163,6 +189,31 @@ fn shown(value: Option<f64>) -> String {
     }
 }
 
+// === impl Grid ===
+
+impl Grid {
+    /// One without rows; the first column says what they are.
+    pub(super) fn new<const N: usize>(columns: [&'static str; N]) -> Self {
+        Self { columns: columns.into(), rows: Vec::new() }
+    }
+
+    /// Adds a row: for each column but the first, what the rounds brought.
+    pub(super) fn row<const N: usize>(&mut self, what: impl Into<String>, columns: [Vec<f64>; N]) {
+        let medians = columns.map(|rounds| Figure::new("", "", rounds).median);
+        self.rows.push(Row { what: what.into(), medians: medians.into() });
+    }
+
+    fn table(&self) -> Table {
+        let mut table = output::table([]);
+        table.set_header(&self.columns);
+        for row in &self.rows {
+            let medians = row.medians.iter().map(|median| shown(*median));
+            table.add_row(std::iter::once(row.what.clone()).chain(medians));
+        }
+        table
+    }
+}
+
 // === impl Figure ===
 
 impl Figure {
@@ -188,6 +239,17 @@ impl Figure {
     #[must_use]
     pub(super) fn held_to(mut self, bar: Bar) -> Self {
         self.held_to = self.median.map(|median| HeldTo { bar, verdict: bar.verdict(median) });
+        self
+    }
+
+    /// Holds the worst round against a bar: for what must never be.
+    #[must_use]
+    pub(super) fn always_held_to(mut self, bar: Bar) -> Self {
+        let worst = match bar {
+            Bar::AtMost { .. } => self.most,
+            Bar::AtLeast { .. } => self.least,
+        };
+        self.held_to = worst.map(|worst| HeldTo { bar, verdict: bar.verdict(worst) });
         self
     }
 }
@@ -244,6 +306,17 @@ mod tests {
         assert_eq!((figure.least, figure.median, figure.most), (Some(1.0), Some(2.0), Some(3.0)));
         assert_eq!(Figure::new("f", "x", [1.0, 2.0]).median, Some(1.5));
         assert_eq!(Figure::new("f", "x", [f64::NAN]).median, None);
+    }
+
+    #[test]
+    fn what_must_never_be_is_missed_by_one_round() {
+        let none = Bar::AtMost { bar: 0.0, stretch: 0.0 };
+        let verdict = |figure: Figure| figure.held_to.map(|held| held.verdict);
+        let rounds = || Figure::new("f", "", [0.0, 0.0, 1.0]);
+        assert_eq!(verdict(rounds().held_to(none)), Some(Verdict::Stretch));
+        assert_eq!(verdict(rounds().always_held_to(none)), Some(Verdict::Missed));
+        let least = Bar::AtLeast { bar: 1.0, stretch: 1.0 };
+        assert_eq!(verdict(rounds().always_held_to(least)), Some(Verdict::Missed));
     }
 
     #[test]

@@ -65,7 +65,8 @@ impl Sample {
         as_f64(self.after.written_bytes - self.before.written_bytes) / self.requests()
     }
 
-    fn requests(&self) -> f64 {
+    /// Answers.
+    pub(super) fn requests(&self) -> f64 {
         as_f64(self.answered.requests)
     }
 }

@@ -1,5 +1,6 @@
 //! A gateway in virtual time: the real engine on the memory store, the simulator in process, and a clock that jumps to
-//! whatever is due next. Hours pass in a moment, and nothing depends on how busy the machine is. For `slots`.
+//! whatever is due next. Hours pass in a moment, and nothing depends on how busy the machine is. For `slots`, `polling`
+//! and `pool`.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -7,6 +8,7 @@ use std::{
 };
 
 use domain::{
+    challenge::Challenge,
     claim::{Allowance, Door},
     id::{Project, WorkerName},
     ledger::Entry,
@@ -14,10 +16,14 @@ use domain::{
     time::Timestamp,
 };
 use engine::{Ask, Engine, EngineConfig, Outcome, Ports};
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use simulator::{Account, BehaviourConfig, Latency, SimProvider, VirtualClock};
 
 use super::challenges::challenge;
-use crate::exit::{Exit, Failure};
+use crate::{
+    commands::progress::Progress,
+    exit::{Exit, Failure},
+};
 
 /// A gateway, the service behind it and the time of both.
 #[derive(Debug)]
@@ -44,6 +50,21 @@ pub(super) async fn in_virtual_time<T: Send + 'static>(
     living.await.map_err(Failure::of(Exit::Failed))?
 }
 
+/// Lives once for every seed 1, 2, ..., as many at a time as there are cores. In the order of the seeds.
+pub(super) async fn for_each_seed<T, L>(
+    seeds: u32,
+    progress: &Progress,
+    live: impl Fn(u64) -> L,
+) -> Result<Vec<T>, Failure>
+where
+    T: Send + 'static,
+    L: AsyncFnOnce() -> Result<T, Failure> + Send + 'static,
+{
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let lives = stream::iter(1..=u64::from(seeds)).map(|seed| in_virtual_time(live(seed)));
+    lives.buffered(cores).inspect(|_| progress.add(1)).try_collect().await
+}
+
 // === impl World ===
 
 impl World {
@@ -52,12 +73,21 @@ impl World {
         service: BehaviourConfig,
         config: EngineConfig,
     ) -> Result<Self, Failure> {
+        Self::start_at(service, config, Latency::default()).await
+    }
+
+    /// The same, with the service so far away.
+    pub(super) async fn start_at(
+        service: BehaviourConfig,
+        config: EngineConfig,
+        latency: Latency,
+    ) -> Result<Self, Failure> {
         let clock: Arc<dyn Clock> =
             Arc::new(VirtualClock::new(tokio::time::Instant::now(), Duration::ZERO));
         let chance = SeededChance(Mutex::new(fastrand::Rng::with_seed(service.seed)));
         let account = Account::new(service);
         let backend = stores::open("memory:").map_err(Failure::of(Exit::Failed))?;
-        let provider = SimProvider::new(account.clone(), Arc::clone(&clock), Latency::default());
+        let provider = SimProvider::new(account.clone(), Arc::clone(&clock), latency);
         let ports = Ports {
             store: backend.store,
             records: backend.records,
@@ -71,13 +101,30 @@ impl World {
         Ok(Self { engine, account })
     }
 
-    /// A worker claims; the number makes it a claim of its own.
+    /// A worker claims and has to wait; the number makes it a claim of its own.
     pub(super) async fn claim(&self, worker: &WorkerName, number: usize) -> Result<(), Failure> {
+        let outcome = self.ask(worker, number, challenge()?).await?;
+        if matches!(outcome, Outcome::Waiting { .. }) {
+            return Ok(());
+        }
+        Err(Failure::new(
+            Exit::Failed,
+            "a new claim has its answer already: nothing can be measured",
+        ))
+    }
+
+    /// A worker claims and may be served at once; the number makes it a claim of its own.
+    pub(super) async fn ask(
+        &self,
+        worker: &WorkerName,
+        number: usize,
+        challenge: Challenge,
+    ) -> Result<Outcome, Failure> {
         let ask = Ask {
             worker: worker.clone(),
             project: Project::new("bench").map_err(Failure::of(Exit::Failed))?,
             door: Door::V1,
-            challenge: challenge()?,
+            challenge,
             key: Some(format!("{number:016}")),
             fresh: false,
             deadline: None,
@@ -86,14 +133,7 @@ impl World {
             collect: true,
             callback_url: None,
         };
-        let admitted = self.engine.claim(ask).await.map_err(Failure::of(Exit::Failed))?;
-        if matches!(admitted.outcome, Outcome::Waiting { .. }) {
-            return Ok(());
-        }
-        Err(Failure::new(
-            Exit::Failed,
-            "a new claim has its answer already: nothing can be measured",
-        ))
+        Ok(self.engine.claim(ask).await.map_err(Failure::of(Exit::Failed))?.outcome)
     }
 
     /// What time it is.

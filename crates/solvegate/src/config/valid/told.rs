@@ -15,7 +15,7 @@ use crate::config::{
 /// How callbacks are signed and where they may go.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Callbacks {
-    /// What they are signed with; `None`: one is made, where there is a data directory to keep it in.
+    /// What they are signed with; `None`: one is made, where [`super::Config::secrets_dir`] has room for it.
     pub secret: Option<Secret>,
     /// Hosts that may be private or without TLS, `host` or `host:port`.
     pub hosts: Vec<String>,
@@ -75,12 +75,12 @@ pub(super) fn check_alerts(
 pub(super) fn check_signed(
     alerts: Option<&Alerts>,
     callbacks: &Callbacks,
-    has_data: bool,
+    can_make: bool,
 ) -> Result<(), ConfigError> {
-    if alerts.is_none() || callbacks.secret.is_some() || has_data {
+    if alerts.is_none() || callbacks.secret.is_some() || can_make {
         return Ok(());
     }
-    let what = "is missing: alerts are signed with it, and without a data directory none can be kept; \
-                write secret = \"env:NAME\"";
+    let what = "is missing: alerts are signed with it, and it is made only for a gateway with a data directory and a \
+                store of its own; write secret = \"env:NAME\"";
     Err(ConfigError::at("[callbacks] secret", what))
 }

@@ -160,6 +160,17 @@ fn check_pingback(
     Ok(Some(Pingback { url, secret }))
 }
 
+/// A pingback may reach any of the gateways on a shared store: all must know the secret.
+pub(super) fn check_shared(pingback: Option<&Pingback>) -> Result<(), ConfigError> {
+    match pingback {
+        Some(Pingback { secret: None, .. }) => Err(ConfigError::at(
+            "[upstream] pingback_secret",
+            "is missing: all gateways on this store must have the same; write pingback_secret = \"env:NAME\"",
+        )),
+        Some(Pingback { secret: Some(_), .. }) | None => Ok(()),
+    }
+}
+
 // === impl Pingback ===
 
 impl Pingback {

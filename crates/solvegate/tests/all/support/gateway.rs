@@ -25,6 +25,8 @@ const PROVIDER: &str = "canary-provider-8901234567890123";
 pub(crate) struct Settings {
     /// Where it listens.
     pub(crate) listen: String,
+    /// `[store] url`.
+    pub(crate) store: String,
     /// More of `[upstream]`.
     pub(crate) upstream: String,
     /// At the top of the file.
@@ -52,6 +54,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             listen: "127.0.0.1:0".into(),
+            store: "embedded:data".into(),
             upstream: String::new(),
             top: String::new(),
             more: String::new(),
@@ -66,7 +69,7 @@ impl Default for Settings {
 
 impl Settings {
     fn file(&self, sim: &Sim) -> String {
-        let Self { listen, upstream, top, more, slots, poll_ms, .. } = self;
+        let Self { listen, store, upstream, top, more, slots, poll_ms, .. } = self;
         let url = &sim.url;
         format!(
             r#"
@@ -79,7 +82,7 @@ impl Settings {
             submits_per_second = 1000
             {upstream}
             [store]
-            url = "embedded:data"
+            url = "{store}"
             [admin]
             key = "{ADMIN}"
             [[worker]]

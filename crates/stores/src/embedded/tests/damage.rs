@@ -11,7 +11,7 @@ use redb::{ReadableDatabase, ReadableTable};
 
 use crate::{
     conformance::named,
-    embedded::{EmbeddedStore, ROWS, codec::corrupt, writer::guarded},
+    embedded::{EmbeddedStore, ROWS, corrupt, writer::guarded},
 };
 
 /// All rows, as bytes.

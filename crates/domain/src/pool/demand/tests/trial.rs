@@ -8,7 +8,7 @@ use std::{
 };
 
 use crate::{
-    pool::{Demand, DemandAsk, Timing},
+    pool::{Demand, DemandAsk, FREE_WASTE, Timing},
     time::Timestamp,
 };
 
@@ -21,7 +21,8 @@ pub(super) struct Setup {
     pub(super) median: f64,
     pub(super) sigma: f64,
     pub(super) life: f64,
-    pub(super) waste: f64,
+    /// Of a thousand.
+    pub(super) waste: u32,
 }
 
 /// Arrivals in seconds, and when the run ends.
@@ -33,7 +34,7 @@ pub(super) struct Workload {
 /// Something that decides how many tokens to have ready.
 pub(super) trait Policy {
     fn arrive(&mut self, at: Timestamp);
-    fn level(&self, ask: &DemandAsk) -> u32;
+    fn level(&self, ask: &DemandAsk, room: u32) -> u32;
     /// Whether refills are set against the waste allowed.
     fn is_bound(&self) -> bool;
 }
@@ -57,7 +58,6 @@ pub(super) struct Trial {
     waited: u64,
 }
 
-pub(super) const FREE_WASTE: f64 = 10.0;
 const MOST: u32 = 200;
 
 // === impl Dice ===
@@ -92,13 +92,18 @@ impl Setup {
         millis(self.median * (self.sigma * dice.normal()).exp())
     }
 
+    /// So many tokens may die, once so many claims were served.
+    fn allowed(&self, served: u32) -> u32 {
+        u32::try_from(FREE_WASTE).unwrap() + served * self.waste / 1000
+    }
+
     pub(super) fn ask(&self, now: Timestamp) -> DemandAsk {
         let mean = self.median * (self.sigma * self.sigma / 2.0).exp();
         let q99 = self.median * (2.326 * self.sigma).exp();
         let timing =
             Timing { mean: Duration::from_secs_f64(mean), q99: Duration::from_secs_f64(q99) };
         let life = Duration::from_secs_f64(self.life);
-        DemandAsk { now, timing, life, waste: self.waste, most: MOST }
+        DemandAsk { now, timing, life, waste: f64::from(self.waste) / 1000.0, most: MOST }
     }
 }
 
@@ -109,8 +114,8 @@ impl Policy for Demand {
         self.arrive(at);
     }
 
-    fn level(&self, ask: &DemandAsk) -> u32 {
-        self.target(ask).level
+    fn level(&self, ask: &DemandAsk, room: u32) -> u32 {
+        self.target(ask, room).level
     }
 
     fn is_bound(&self) -> bool {
@@ -121,7 +126,7 @@ impl Policy for Demand {
 impl Policy for Fixed {
     fn arrive(&mut self, _at: Timestamp) {}
 
-    fn level(&self, _ask: &DemandAsk) -> u32 {
+    fn level(&self, _ask: &DemandAsk, _room: u32) -> u32 {
         self.0
     }
 
@@ -138,7 +143,7 @@ impl Policy for Reference {
         self.0.push_back(at);
     }
 
-    fn level(&self, ask: &DemandAsk) -> u32 {
+    fn level(&self, ask: &DemandAsk, _room: u32) -> u32 {
         if self.0.len() < 3 {
             return 0;
         }
@@ -199,8 +204,8 @@ impl Trial {
                 tick += 5000;
             }
             trial.order(now, setup, policy, &mut dice);
-            let allowed = FREE_WASTE + setup.waste * f64::from(trial.served);
-            assert!(!policy.is_bound() || f64::from(trial.wasted) <= allowed, "hard bound");
+            let allowed = setup.allowed(trial.served);
+            assert!(!policy.is_bound() || trial.wasted <= allowed, "hard bound");
         }
     }
 
@@ -226,11 +231,9 @@ impl Trial {
         while self.ready.len() < self.waiting.len() {
             self.buy(now, setup, dice);
         }
-        let level = policy.level(&setup.ask(Timestamp::from_millis(now)));
-        let allowed = FREE_WASTE + setup.waste * f64::from(self.served) - f64::from(self.wasted);
-        while self.spare() < level
-            && (!policy.is_bound() || allowed - f64::from(self.spare()) >= 1.0)
-        {
+        let room = setup.allowed(self.served).saturating_sub(self.wasted);
+        let level = policy.level(&setup.ask(Timestamp::from_millis(now)), room);
+        while self.spare() < level && (!policy.is_bound() || self.spare() < room) {
             self.buy(now, setup, dice);
         }
     }

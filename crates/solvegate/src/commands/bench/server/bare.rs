@@ -1,9 +1,16 @@
 //! The ceilings: what an axum handler and a waiting loop cost when they do nothing else.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use axum::{Router, http::header, response::IntoResponse, routing::get};
+use axum::{
+    Router,
+    extract::State,
+    http::{StatusCode, header},
+    response::IntoResponse,
+    routing::get,
+};
 use domain::id::TaskId;
+use stores::RedisProbe;
 use tokio::net::TcpListener;
 
 use super::{
@@ -22,9 +29,15 @@ const ANSWER: &str = r#"{"id":"482915037264815","state":"served","kind":"turnsti
 const LONG: Duration = Duration::from_secs(3600);
 
 /// Serves until stdin ends.
-pub(super) async fn run(listener: TcpListener) -> Result<(), Failure> {
+pub(super) async fn run(listener: TcpListener, store: Option<String>) -> Result<(), Failure> {
     let hello = Hello { address: listener.local_addr()?, key: String::new() };
-    let router = Router::new().route("/", get(answer)).route("/held", get(held));
+    let router = match store {
+        None => Router::new().route("/", get(answer)).route("/held", get(held)),
+        Some(url) => {
+            let probe = RedisProbe::connect(&url).await.map_err(Failure::of(Exit::Unreachable))?;
+            Router::new().route("/", get(look_and_answer)).with_state(Arc::new(probe))
+        }
+    };
     tokio::select! {
         served = async { axum::serve(listener, router).await } => Ok(served?),
         obeyed = obey(&hello, &Loops) => obeyed,
@@ -33,6 +46,14 @@ pub(super) async fn run(listener: TcpListener) -> Result<(), Failure> {
 
 async fn answer() -> impl IntoResponse {
     ([(header::CONTENT_TYPE, "application/json")], ANSWER)
+}
+
+/// One script there and back, as the tutorials' caches do.
+async fn look_and_answer(
+    State(probe): State<Arc<RedisProbe>>,
+) -> Result<impl IntoResponse, StatusCode> {
+    probe.round_trip().await.map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
+    Ok(answer().await)
 }
 
 async fn held() -> impl IntoResponse {

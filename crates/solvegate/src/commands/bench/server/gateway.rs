@@ -1,6 +1,6 @@
 //! The gateway as it is measured: the real doors with auth, sites and ledger, the real engine, the real stores.
 
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use domain::{
     challenge::Kind,
@@ -11,7 +11,7 @@ use domain::{
 use doors::{Doors, DoorsConfig, KeyDigest, Limits, ServeConfig, Worker, Workers};
 use engine::{Ask, Engine, EngineConfig, FixedPolling, Ports, Slots};
 use simulator::{Account, BehaviourConfig, Latency, SimProvider};
-use stores::{EmbeddedStore, LocalDoorbell, MemoryStore};
+use stores::{Backend, EmbeddedStore, LocalDoorbell, MemoryStore};
 use tokio::net::TcpListener;
 
 use super::{
@@ -34,6 +34,7 @@ use crate::{
 struct Opened {
     store: Arc<dyn Store>,
     records: Arc<dyn Records>,
+    doorbell: Arc<dyn Doorbell>,
     embedded: Option<Arc<EmbeddedStore>>,
 }
 
@@ -53,13 +54,13 @@ const WORKER: &str = "bench";
 pub(super) async fn run(listener: TcpListener, args: &GatewayArgs) -> Result<(), Failure> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
     let chance = Arc::new(SystemChance::start().map_err(Failure::of(Exit::Failed))?);
-    let opened = open(args.data.as_ref())?;
+    let opened = open(args).await?;
     // Before the engine, whose driver would lease what is opened to fill the stock.
     stock::fill(&*opened.store, &*clock, &*chance, args.stock).await?;
     let ports = Ports {
         store: opened.store,
         records: opened.records,
-        doorbell: Arc::new(LocalDoorbell::new()) as Arc<dyn Doorbell>,
+        doorbell: opened.doorbell,
         provider: provider(args.provider, &clock),
         courier: Arc::new(NoCourier),
         clock,
@@ -89,13 +90,20 @@ pub(super) async fn run(listener: TcpListener, args: &GatewayArgs) -> Result<(),
     }
 }
 
-fn open(data: Option<&PathBuf>) -> Result<Opened, Failure> {
-    let Some(data) = data else {
+async fn open(args: &GatewayArgs) -> Result<Opened, Failure> {
+    let unreachable = Failure::of(Exit::Unreachable);
+    if let Some(url) = &args.store {
+        let backend = stores::connect(url).await.map_err(unreachable)?;
+        let Backend { store, records, doorbell, .. } = backend;
+        return Ok(Opened { store, records, doorbell, embedded: None });
+    }
+    let doorbell = Arc::new(LocalDoorbell::new());
+    let Some(data) = &args.data else {
         let store = Arc::new(MemoryStore::new());
-        return Ok(Opened { store: store.clone(), records: store, embedded: None });
+        return Ok(Opened { store: store.clone(), records: store, doorbell, embedded: None });
     };
-    let store = Arc::new(EmbeddedStore::open(data).map_err(Failure::of(Exit::Unreachable))?);
-    Ok(Opened { store: store.clone(), records: store.clone(), embedded: Some(store) })
+    let store = Arc::new(EmbeddedStore::open(data).map_err(unreachable)?);
+    Ok(Opened { store: store.clone(), records: store.clone(), doorbell, embedded: Some(store) })
 }
 
 fn provider(behind: Behind, clock: &Arc<dyn Clock>) -> Arc<dyn Provider> {
@@ -141,12 +149,12 @@ fn worker(key: &str) -> Result<Worker, Failure> {
 }
 
 /// Who claims in every bench.
-pub(super) fn worker_name() -> Result<WorkerName, Failure> {
+pub(in super::super) fn worker_name() -> Result<WorkerName, Failure> {
     WorkerName::new(WORKER).map_err(Failure::of(Exit::Failed))
 }
 
 /// What every bench is charged to.
-pub(super) fn project() -> Result<Project, Failure> {
+pub(in super::super) fn project() -> Result<Project, Failure> {
     Project::new(WORKER).map_err(Failure::of(Exit::Failed))
 }
 

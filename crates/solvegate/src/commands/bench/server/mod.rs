@@ -6,6 +6,8 @@ mod gateway;
 mod parked;
 mod stock;
 
+pub(super) use gateway::{project, worker_name};
+
 use std::{
     io::{self, BufRead as _},
     net::{Ipv4Addr, SocketAddr},
@@ -22,6 +24,9 @@ use crate::{
     output,
 };
 
+/// Tells a measured server its store's URL.
+pub(super) const STORE: &str = "SOLVEGATE_BENCH_STORE";
+
 /// `bench server`.
 #[derive(Clone, Debug, Args)]
 pub struct ServerArgs {
@@ -34,17 +39,28 @@ pub struct ServerArgs {
 #[derive(Clone, Debug, Subcommand)]
 pub enum Sort {
     /// The ceiling: a handler, and loops that wait
-    Bare,
+    Bare(BareArgs),
     /// The gateway
     Gateway(GatewayArgs),
 }
 
+/// What the bare handler does.
+#[derive(Clone, Debug, Default, Args)]
+pub struct BareArgs {
+    /// A Redis it asks once for every answer
+    #[arg(long, env = STORE, hide_env_values = true)]
+    pub store: Option<String>,
+}
+
 /// What the gateway stands on.
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Debug, Default, Args)]
 pub struct GatewayArgs {
     /// Directory of an embedded store; without it the store is in memory
     #[arg(long)]
     pub data: Option<PathBuf>,
+    /// A store on a server instead
+    #[arg(long, env = STORE, hide_env_values = true)]
+    pub store: Option<String>,
     /// The service behind it
     #[arg(long, value_enum)]
     pub provider: Behind,
@@ -54,9 +70,10 @@ pub struct GatewayArgs {
 }
 
 /// The service behind a measured gateway.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Behind {
     /// None: nothing is submitted
+    #[default]
     Nothing,
     /// The simulator in process, done within milliseconds
     Fast,
@@ -85,17 +102,30 @@ trait Measured: Sync {
 impl ServerArgs {
     /// The ceiling.
     pub(super) fn bare() -> Self {
-        Self { sort: Sort::Bare }
+        Self::bare_on(None)
+    }
+
+    /// The ceiling, with one look at a server for every answer.
+    pub(super) fn bare_on(store: Option<String>) -> Self {
+        Self { sort: Sort::Bare(BareArgs { store }) }
     }
 
     /// A gateway on a memory store.
     pub(super) fn gateway(provider: Behind) -> Self {
-        Self { sort: Sort::Gateway(GatewayArgs { data: None, provider, stock: 0 }) }
+        Self { sort: Sort::Gateway(GatewayArgs { provider, ..GatewayArgs::default() }) }
+    }
+
+    /// The store's URL: told by the environment, for it may hold a password.
+    pub(super) fn store(&self) -> Option<&str> {
+        match &self.sort {
+            Sort::Bare(args) => args.store.as_deref(),
+            Sort::Gateway(args) => args.store.as_deref(),
+        }
     }
 
     /// As they are typed.
     pub(super) fn as_typed(&self) -> Vec<std::ffi::OsString> {
-        let Sort::Gateway(GatewayArgs { data, provider, stock }) = &self.sort else {
+        let Sort::Gateway(GatewayArgs { data, store: _, provider, stock }) = &self.sort else {
             return vec!["bare".into()];
         };
         let provider = match provider {
@@ -116,7 +146,7 @@ impl ServerArgs {
 pub(super) async fn run(args: ServerArgs) -> Result<(), Failure> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
     match args.sort {
-        Sort::Bare => bare::run(listener).await,
+        Sort::Bare(args) => bare::run(listener, args.store).await,
         Sort::Gateway(args) => gateway::run(listener, &args).await,
     }
 }

@@ -1,4 +1,4 @@
-//! How far a long command is: on stderr, on a terminal only.
+//! How far a long command is: on stderr, on a terminal only. For `dead-letters` and `bench`.
 
 use std::io::{IsTerminal as _, stderr};
 

@@ -5,14 +5,12 @@ use domain::ports::{BoxError, StoreError};
 
 use crate::shelf::{Key, Table};
 
-use super::NAME;
-
 /// The version of a row's form. A reader that meets a higher one is too old for it.
 const VERSION: u8 = 1;
 const HEAD: usize = 5;
 
 /// A key's bytes, the table's tag first.
-pub(super) fn key_bytes<T: Table>(key: &T::Key) -> Vec<u8> {
+pub(crate) fn key_bytes<T: Table>(key: &T::Key) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(64);
     bytes.push(T::TAG);
     key.write(&mut bytes);
@@ -20,36 +18,48 @@ pub(super) fn key_bytes<T: Table>(key: &T::Key) -> Vec<u8> {
 }
 
 /// A key from its bytes.
-pub(super) fn read_key<T: Table>(bytes: &[u8]) -> Result<T::Key, StoreError> {
+pub(crate) fn read_key<T: Table>(
+    backend: &'static str,
+    bytes: &[u8],
+) -> Result<T::Key, StoreError> {
     let read = |bytes: &[u8]| {
         let (tag, mut rest) = bytes.split_first()?;
         let key = T::Key::read(&mut rest)?;
         (*tag == T::TAG && rest.is_empty()).then_some(key)
     };
-    read(bytes).ok_or_else(|| corrupt(T::NAME, "a key that is none"))
+    read(bytes).ok_or_else(|| corrupt(backend, T::NAME, "a key that is none"))
 }
 
 /// A row's value as it is written.
-pub(super) fn row_bytes<T: Table>(key: &[u8], value: &T::Value) -> Result<Vec<u8>, StoreError> {
+pub(crate) fn row_bytes<T: Table>(
+    backend: &'static str,
+    key: &[u8],
+    value: &T::Value,
+) -> Result<Vec<u8>, StoreError> {
     let head = vec![VERSION, 0, 0, 0, 0];
-    let mut bytes = postcard::to_extend(value, head).map_err(|why| corrupt(T::NAME, why))?;
+    let mut bytes =
+        postcard::to_extend(value, head).map_err(|why| corrupt(backend, T::NAME, why))?;
     let sum = checksum(key, &bytes[HEAD..]);
     bytes[1..HEAD].copy_from_slice(&sum.to_le_bytes());
     Ok(bytes)
 }
 
 /// A row's value from what was written.
-pub(super) fn read_row<T: Table>(key: &[u8], bytes: &[u8]) -> Result<T::Value, StoreError> {
+pub(crate) fn read_row<T: Table>(
+    backend: &'static str,
+    key: &[u8],
+    bytes: &[u8],
+) -> Result<T::Value, StoreError> {
     let Some(([version, sum @ ..], value)) = bytes.split_first_chunk::<HEAD>() else {
-        return Err(corrupt(T::NAME, "a row that is too short"));
+        return Err(corrupt(backend, T::NAME, "a row that is too short"));
     };
     if checksum(key, value) != u32::from_le_bytes(*sum) {
-        return Err(corrupt(T::NAME, "a row whose checksum does not match"));
+        return Err(corrupt(backend, T::NAME, "a row whose checksum does not match"));
     }
     if *version != VERSION {
-        return Err(corrupt(T::NAME, format!("a row of the unknown version {version}")));
+        return Err(corrupt(backend, T::NAME, format!("a row of the unknown version {version}")));
     }
-    postcard::from_bytes(value).map_err(|why| corrupt(T::NAME, why))
+    postcard::from_bytes(value).map_err(|why| corrupt(backend, T::NAME, why))
 }
 
 fn checksum(key: &[u8], value: &[u8]) -> u32 {
@@ -60,6 +70,10 @@ fn checksum(key: &[u8], value: &[u8]) -> u32 {
 }
 
 /// Something at rest that cannot be.
-pub(super) fn corrupt(what: &'static str, why: impl Into<BoxError>) -> StoreError {
-    StoreError::Corrupt { backend: NAME, what, source: why.into() }
+pub(crate) fn corrupt(
+    backend: &'static str,
+    what: &'static str,
+    why: impl Into<BoxError>,
+) -> StoreError {
+    StoreError::Corrupt { backend, what, source: why.into() }
 }

@@ -1,0 +1,221 @@
+//! Stories of a store whose history is kept elsewhere.
+
+mod away;
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use domain::{
+    claim::Claim,
+    id::ClaimId,
+    ledger::{Entry, Event},
+    ports::{ClaimFilter, Records, Scope},
+};
+use engine::Engine;
+use stores::{Backend, LocalDoorbell, MemoryStore};
+
+use self::away::{FarArchive, Mood};
+use crate::stage::{Stage, open, seconds, served, story};
+
+const HOUR: u64 = 3600;
+
+/// A store that can be counted, and an archive.
+struct Shelves {
+    store: Arc<MemoryStore>,
+    kept: Backend,
+    archive: Arc<FarArchive>,
+}
+
+fn shelve(stage: &mut Stage) -> Shelves {
+    let store = Arc::new(MemoryStore::new());
+    stage.backend = Backend {
+        store: store.clone(),
+        records: store.clone(),
+        archive: store.clone(),
+        doorbell: Arc::new(LocalDoorbell::new()),
+        name: "memory",
+        findings: Vec::new(),
+    };
+    let kept = stores::open("memory:").unwrap();
+    let archive = FarArchive { archive: kept.archive.clone(), mood: Mutex::default() };
+    let archive = Arc::new(archive);
+    stage.config.archive = Some(archive.clone());
+    Shelves { store, kept, archive }
+}
+
+fn page(limit: usize) -> ClaimFilter {
+    ClaimFilter::all(Scope::All, limit)
+}
+
+/// All of history, page by page.
+async fn history(records: &dyn Records) -> Vec<Claim> {
+    let (mut filter, mut all) = (page(3), Vec::new());
+    loop {
+        let page = records.history(filter.clone()).await.unwrap();
+        all.extend(page.items);
+        filter.from = page.next;
+        if page.next.is_none() {
+            return all;
+        }
+    }
+}
+
+async fn solve(gateway: &Engine, key: &str) -> ClaimId {
+    let id = open(gateway, key).await;
+    served(gateway, id, seconds(30)).await;
+    id
+}
+
+/// Lets hours pass at once; every part of the gateway wakes a few times.
+async fn skip(stage: &Stage, hours: u64) {
+    for _ in 0..hours {
+        tokio::time::advance(seconds(HOUR)).await;
+        stage.pass(seconds(8)).await;
+    }
+}
+
+fn has_no_gap(entries: &[Entry]) -> bool {
+    (1..).zip(entries).all(|(place, entry)| entry.seq == place)
+}
+
+#[test]
+fn a_store_with_an_archive_does_not_grow_with_history() {
+    story(async |mut stage| {
+        let shelves = shelve(&mut stage);
+        let gateway = stage.gateway(1).await;
+        let (mut solved, mut rows) = (Vec::new(), Vec::new());
+        for day in 0..8 {
+            for n in 0..5 {
+                solved.push(solve(&gateway, &format!("{day}-{n}")).await);
+                skip(&stage, 5).await;
+            }
+            rows.push(shelves.store.rows());
+        }
+        // A day leaves its sum behind, and nothing else; what it brought was some eighty rows.
+        assert!(rows[7] <= rows[2] + 10, "{rows:?}");
+        let entries = gateway.records().entries(0, usize::MAX).await.unwrap();
+        assert!(has_no_gap(&entries));
+        let left = shelves.store.entries(0, usize::MAX).await.unwrap();
+        assert!(left.len() < entries.len() / 3, "{} of {}", left.len(), entries.len());
+        // People find all of it.
+        let all: Vec<_> = history(gateway.records()).await.iter().rev().map(|c| c.id).collect();
+        assert_eq!(all, solved);
+        for id in solved {
+            let explained = gateway.explain(&Scope::All, id).await.unwrap();
+            let first = &explained.entries.first().unwrap().event;
+            assert!(matches!(first, Event::Opened { .. }), "{first:?}");
+            let told = |event: &Event| matches!(event, Event::Delivered { .. });
+            assert!(explained.entries.iter().any(|entry| told(&entry.event)));
+        }
+    });
+}
+
+#[test]
+fn a_claim_is_found_before_it_is_archived_and_after() {
+    story(async |mut stage| {
+        let shelves = shelve(&mut stage);
+        let gateway = stage.gateway(1).await;
+        shelves.archive.set(Mood::Away);
+        let id = solve(&gateway, "a").await;
+        let fresh = gateway.explain(&Scope::All, id).await.unwrap();
+        shelves.archive.set(Mood::Well);
+        assert_eq!(history(gateway.records()).await.len(), 1, "the store knows it");
+        stage.pass(seconds(5)).await;
+        let archived = gateway.explain(&Scope::All, id).await.unwrap();
+        assert_eq!(fresh.entries, archived.entries, "told once, in the same words");
+        assert_eq!(history(gateway.records()).await, [archived.claim]);
+    });
+}
+
+#[test]
+fn while_the_archive_is_away_nothing_waits_and_nothing_is_lost() {
+    for mood in [Mood::Away, Mood::Hanging, Mood::ReplyLost] {
+        story(async |mut stage| {
+            let shelves = shelve(&mut stage);
+            let gateway = stage.gateway(1).await;
+            solve(&gateway, "before").await;
+            shelves.archive.set(mood);
+            // Long enough for everything to be dropped, had it been archived.
+            for n in 0..3 {
+                solve(&gateway, &format!("away-{n}")).await;
+                skip(&stage, 30).await;
+            }
+            let kept = shelves.store.entries(0, usize::MAX).await.unwrap();
+            assert!(kept.iter().filter(|e| matches!(e.event, Event::Opened { .. })).count() >= 3);
+            shelves.archive.set(Mood::Well);
+            // A call that never came back is only given up with its process.
+            gateway.crash();
+            let gateway = stage.gateway(2).await;
+            skip(&stage, 1).await;
+            let told = gateway.records().entries(0, usize::MAX).await.unwrap();
+            assert!(has_no_gap(&told), "{mood:?}");
+            assert_eq!(told.last(), kept.last());
+            assert_eq!(history(gateway.records()).await.len(), 4);
+            skip(&stage, 30).await;
+            assert!(shelves.store.history(page(9)).await.unwrap().items.is_empty(), "{mood:?}");
+        });
+    }
+}
+
+#[test]
+fn a_gateway_that_dies_between_the_stores_leaves_no_gap_and_no_copy() {
+    story(async |mut stage| {
+        let shelves = shelve(&mut stage);
+        for seed in 0..6 {
+            let gateway = stage.gateway(seed).await;
+            // The lot is archived, and whoever told it dies before it hears so.
+            shelves.archive.set(if seed % 2 == 0 { Mood::ReplyLost } else { Mood::Well });
+            solve(&gateway, &format!("{seed}")).await;
+            stage.pass(Duration::from_millis(1000 + 137 * seed)).await;
+            gateway.crash();
+        }
+        shelves.archive.set(Mood::Well);
+        stage.gateway(9).await;
+        stage.pass(seconds(20)).await;
+        let told = shelves.kept.records.entries(0, usize::MAX).await.unwrap();
+        assert_eq!(told, shelves.store.entries(0, usize::MAX).await.unwrap());
+    });
+}
+
+#[test]
+fn several_gateways_tell_everything_once_and_one_takes_over_from_a_dead_one() {
+    story(async |mut stage| {
+        let shelves = shelve(&mut stage);
+        let gateways = [stage.gateway(1).await, stage.gateway(2).await, stage.gateway(3).await];
+        for n in 0..9 {
+            solve(&gateways[n % 3], &format!("{n}")).await;
+        }
+        let told = async || shelves.kept.records.entries(0, usize::MAX).await.unwrap();
+        let known = async || shelves.store.entries(0, usize::MAX).await.unwrap();
+        stage.pass(seconds(20)).await;
+        assert_eq!(told().await, known().await);
+        for (n, gateway) in gateways.iter().enumerate().take(2) {
+            gateway.crash();
+            solve(&gateways[2], &format!("late-{n}")).await;
+            stage.pass(seconds(20)).await;
+            assert_eq!(told().await, known().await);
+        }
+    });
+}
+
+#[test]
+fn a_store_that_starts_anew_goes_on_in_the_same_archive() {
+    story(async |mut stage| {
+        let shelves = shelve(&mut stage);
+        let gateway = stage.gateway(1).await;
+        let old = solve(&gateway, "a").await;
+        stage.pass(seconds(5)).await;
+        gateway.crash();
+        stage.backend = stores::open("memory:").unwrap();
+        let gateway = stage.gateway(2).await;
+        let new = solve(&gateway, "b").await;
+        stage.pass(seconds(5)).await;
+        let told = shelves.kept.records.entries(0, usize::MAX).await.unwrap();
+        assert!(has_no_gap(&told));
+        let all: Vec<_> = history(gateway.records()).await.iter().map(|claim| claim.id).collect();
+        assert_eq!(all, [new, old]);
+        assert!(!gateway.explain(&Scope::All, old).await.unwrap().entries.is_empty());
+    });
+}

@@ -1,0 +1,35 @@
+//! `doctor`, as it is typed.
+
+use clap::Args;
+
+use super::Wiring;
+use crate::config::Flags;
+
+pub(super) const NOTES: &str = "\
+Marks: ✓ as it should be, ! works but may cost you one day, ✗ wrong.
+Below ! and ✗ is said what to do. Nothing is submitted and nothing is bought.
+It ends with 0 when nothing is wrong, else with the code of the first ✗:
+2 configuration or sites, 3 service, store or port, 4 key or threads, 1 clock.
+Example:
+  solvegate doctor --store redis://127.0.0.1:6379";
+
+/// `doctor`. Looks at what `serve` would use, not at a running gateway.
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// Where the gateway would listen [default: 127.0.0.1:8402]
+    #[arg(long, value_name = "ADDRESS")]
+    pub listen: Option<String>,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "flattened: its own fields carry the help")]
+    pub wiring: Wiring,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl DoctorArgs {
+    pub(super) fn apply(&self, flags: &mut Flags) {
+        self.wiring.apply(flags);
+        flags.listen.clone_from(&self.listen);
+    }
+}

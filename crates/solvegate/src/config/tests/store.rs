@@ -1,0 +1,157 @@
+//! The store's URL: what chooses it, what is refused, and that its password is never shown.
+
+use super::*;
+
+const PASSWORD: &str = "canary-password";
+
+fn store(written: &str) -> Result<Config, String> {
+    load(&format!("[store]\nurl = \"{written}\""), &NOTHING)
+}
+
+#[test]
+fn every_form_of_a_redis_url_is_taken_and_shown_without_password_and_query() {
+    let cases = [
+        ("redis://cache", "redis://cache"),
+        ("redis://cache:6380/2", "redis://cache:6380/2"),
+        ("redis://[::1]:6379", "redis://[::1]:6379"),
+        ("redis://:canary-password@cache:6379/0", "redis://…@cache:6379/0"),
+        ("rediss://u:canary@password@cache:6379/0?prefix=canary-1_x", "rediss://…@cache:6379/0"),
+        ("redis+cluster://a:7000,b:7001", "redis+cluster://a:7000,b:7001"),
+        ("redis+cluster://u:canary@a:7000,b:7001?prefix=canary", "redis+cluster://…@a:7000,b:7001"),
+    ];
+    for (written, shown) in cases {
+        let config = store(written).unwrap();
+        assert_eq!((config.store.to_string(), config.store.expose()), (shown.into(), written));
+        assert!(config.store.is_shared());
+        let debug = format!("{config:?}");
+        assert!(!debug.contains("canary"), "{debug}");
+    }
+}
+
+#[test]
+fn a_bad_url_names_its_key_shows_a_right_one_and_never_itself() {
+    let prefix = "x".repeat(41);
+    let cases = [
+        ("redis:".into(), "is no address"),
+        ("redis://".into(), "has no host"),
+        ("redis://:canary@".into(), "has no host"),
+        ("redis://host:canary".into(), "has no host, or one that is none"),
+        ("redis://host:6379/canary".into(), "database that is not a number"),
+        ("redis://a,b".into(), "only a cluster"),
+        ("redis+cluster://a:1,,b:2".into(), "has no host"),
+        ("redis+cluster://a:1,b:2/3".into(), "a cluster has none of"),
+        ("redis://u:canary/x@host".into(), "%2F"),
+        ("redis://host#canary".into(), "has no host"),
+        ("redis://host?canary=1".into(), "something else than ?prefix"),
+        ("redis://host?prefix=".into(), "1 to 40"),
+        ("redis://host?prefix=Canary".into(), "1 to 40"),
+        (format!("redis://host?prefix={prefix}"), "1 to 40"),
+        ("canary-pigeon".into(), "expected memory:"),
+        ("embedded:".into(), "expected memory:"),
+    ];
+    for (written, says) in cases {
+        let refusal = store(&written).unwrap_err();
+        assert!(refusal.starts_with("[store] url: ") && refusal.contains(says), "{refusal}");
+        assert!(refusal.contains("redis://host:6379") && !refusal.contains("anary"), "{refusal}");
+    }
+    let later = store("postgres://u:canary@host/db").unwrap_err();
+    assert!(later.contains("PostgreSQL store is not in this release") && !later.contains("canary"));
+}
+
+#[test]
+fn the_whole_url_may_be_a_secret_elsewhere_and_with_a_password_the_file_must_be_private() {
+    let url = format!("redis://:{PASSWORD}@cache");
+    let config = load("[store]\nurl = \"env:CACHE\"", &[("CACHE", &url)]).unwrap();
+    assert_eq!(config.store.expose(), url);
+    let says = store("env:NOT_SET").unwrap_err();
+    assert!(says.contains("NOT_SET is not set"), "{says}");
+    for (written, is_refused) in [(&*url, true), ("redis://cache", false)] {
+        let (_dir, sources) = written_store(written);
+        let file = sources.file.clone().unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+        let refusal = sources.load().err().map(|error| error.to_string());
+        assert_eq!(refusal.is_some(), is_refused, "{refusal:?}");
+        assert!(refusal.is_none_or(|says| says.contains("chmod 600") && !says.contains(PASSWORD)));
+    }
+}
+
+fn written_store(url: &str) -> (tempfile::TempDir, Sources) {
+    written(&format!("[store]\nurl = \"{url}\""))
+}
+
+#[test]
+fn the_tutorials_variables_choose_redis_where_nothing_else_is_chosen() {
+    let chosen = |environment: &[(&str, &str)]| load("", environment).map(|c| c.store.to_string());
+    assert_eq!(chosen(&[("REDIS_URL", "redis://:p@a/1")]).unwrap(), "redis://…@a/1");
+    assert_eq!(chosen(&[("REDIS_HOST", "a")]).unwrap(), "redis://a:6379");
+    let both = [("REDIS_HOST", "a"), ("REDIS_PORT", "7"), ("DATABASE_URL", "x")];
+    assert_eq!(chosen(&both).unwrap(), "redis://a:7");
+    let linked = [("REDIS_HOST", "a"), ("REDIS_PORT", "tcp://10.0.0.1:6379")];
+    assert!(chosen(&linked).unwrap_err().starts_with("REDIS_PORT: expected"));
+    // Orchestrators set that one for every service called redis.
+    assert_eq!(chosen(&[("REDIS_PORT", "6379")]).unwrap(), "embedded:./solvegate-data");
+    let says = chosen(&[("REDIS_URL", "http://canary")]).unwrap_err();
+    assert!(says.starts_with("REDIS_URL: expected") && !says.contains("canary"), "{says}");
+    let file = load("[store]\nurl = \"memory:\"", &[("REDIS_URL", "redis://a")]).unwrap();
+    assert_eq!(file.store.to_string(), "memory:", "a chosen store wins");
+    let (_dir, mut sources) = written("");
+    sources.environment = [("REDIS_URL", "redis://a")].into_iter().collect();
+    sources.flags.data = Some("own".into());
+    assert_eq!(sources.load().unwrap().store.to_string(), "embedded:own", "--data chooses too");
+}
+
+#[test]
+fn the_tutorials_other_stores_are_refused_until_they_exist() {
+    for (variable, backend) in [("DATABASE_URL", "PostgreSQL"), ("DYNAMODB_TABLE", "DynamoDB")] {
+        let says = load("", &[(variable, "x")]).unwrap_err();
+        assert!(says.starts_with(variable) && says.contains(backend), "{says}");
+        let chosen = load("[store]\nurl = \"memory:\"", &[(variable, "x")]);
+        assert!(chosen.is_ok(), "a chosen store wins");
+    }
+}
+
+#[test]
+fn what_all_gateways_of_a_shared_store_must_know_is_configured_and_never_made() {
+    let with = |more: &str| load(&format!("[store]\nurl = \"redis://a\"\n{more}"), &NOTHING);
+    let config = with("").unwrap();
+    assert_eq!(
+        (config.data.as_deref(), config.secrets_dir()),
+        (Some("./solvegate-data".as_ref()), None)
+    );
+    let says = with("[alerts]\nurl = \"https://x.example/\"").unwrap_err();
+    assert!(says.starts_with("[callbacks] secret: is missing"), "{says}");
+    let says = with("[upstream]\npingback_url = \"https://x.example\"").unwrap_err();
+    assert!(says.starts_with("[upstream] pingback_secret: is missing"), "{says}");
+}
+
+#[test]
+fn history_may_be_kept_in_any_store_but_the_same() {
+    let written = |store: &str, ledger: &str| {
+        load(&format!("[store]\nurl = \"{store}\"\nledger = \"{ledger}\""), &NOTHING)
+    };
+    let config = written("redis://cache", "redis://:canary@other:6379/0?prefix=x").unwrap();
+    assert_eq!(config.ledger.as_ref().unwrap().to_string(), "redis://…@other:6379/0");
+    assert!(!format!("{config:?}").contains("canary"));
+    let different = [
+        ("embedded:here", "embedded:there"),
+        ("redis://cache", "redis://cache?prefix=history"),
+        ("redis://cache/0", "redis://cache/1"),
+        ("memory:", "embedded:there"),
+    ];
+    for (store, ledger) in different {
+        assert!(written(store, ledger).is_ok(), "{store} {ledger}");
+    }
+    let same = [
+        ("embedded:here", "embedded:here"),
+        ("redis://cache", "redis://:canary@cache/0"),
+        ("redis://cache/2?prefix=a", "redis://cache/2?prefix=a"),
+    ];
+    for (store, ledger) in same {
+        let refusal = written(store, ledger).unwrap_err();
+        assert!(refusal.contains("[store] ledger: is the store itself"), "{refusal}");
+        assert!(!refusal.contains("canary"), "{refusal}");
+    }
+    let later = written("memory:", "postgres://canary@host/db").unwrap_err();
+    assert!(later.contains("archive to embedded:DIR or to a Redis"), "{later}");
+    assert!(written("memory:", "pigeon").unwrap_err().starts_with("[store] ledger: expected"));
+}

@@ -1,0 +1,268 @@
+//! Where decisions are made: the store's URL, which may hold a password and is shown without it.
+
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+};
+
+use domain::secret::Secret;
+use url::Url;
+
+use crate::config::{
+    ConfigError,
+    environment::Environment,
+    raw::{RawSecret, RawStore},
+    secret::Reader,
+};
+
+/// Where the embedded store and what the program keeps for itself are, when nothing is said.
+const DEFAULT_DATA: &str = "./solvegate-data";
+
+const LEDGER: &str = "[store] ledger";
+
+/// What the URLs of servers look like.
+const SERVERS: &str = "redis://host:6379, rediss://user:password@host:6379/0 or \
+                       redis+cluster://host:7000,host:7001, each with ?prefix=name where wanted";
+
+/// A store's URL. Shown, it has neither password nor query: `redis://…@host:6379/0`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct StoreUrl {
+    url: Secret,
+    shown: String,
+    is_shared: bool,
+}
+
+/// The parts of a server's URL.
+struct Server<'u> {
+    scheme: &'u str,
+    user: Option<&'u str>,
+    hosts: &'u str,
+    database: &'u str,
+    query: Option<&'u str>,
+}
+
+/// The store, and the directory for what the program itself keeps.
+pub(super) fn check(
+    raw: &RawStore,
+    secrets: &Reader<'_>,
+    data: Option<&Path>,
+) -> Result<(StoreUrl, Option<PathBuf>), ConfigError> {
+    let own = || data.unwrap_or(Path::new(DEFAULT_DATA)).to_owned();
+    let store = match (&raw.url, data) {
+        (Some(written), _) => StoreUrl::read("[store] url", written, secrets)?,
+        // A directory was named: that chooses the embedded store.
+        (None, Some(_)) => StoreUrl::embedded(&own()),
+        (None, None) => {
+            named_by_tutorials(secrets.environment)?.unwrap_or_else(|| StoreUrl::embedded(&own()))
+        }
+    };
+    let data = match store.directory() {
+        Some(dir) => Some(data.unwrap_or(dir).to_owned()),
+        // What is made at the first start (keys, a certificate) has to be found at the next, whatever the store.
+        None if store.is_shared => Some(own()),
+        None => data.map(Path::to_owned),
+    };
+    Ok((store, data))
+}
+
+/// Where the history of the store is kept, if not in itself.
+pub(super) fn check_ledger(
+    raw: &RawStore,
+    store: &StoreUrl,
+    secrets: &Reader<'_>,
+) -> Result<Option<StoreUrl>, ConfigError> {
+    let Some(written) = &raw.ledger else { return Ok(None) };
+    let ledger = StoreUrl::read(LEDGER, written, secrets)?;
+    if ledger.place() == store.place() {
+        let what = "is the store itself; name another one, or remove the key: then the store keeps its history";
+        return Err(ConfigError::at(LEDGER, what));
+    }
+    Ok(Some(ledger))
+}
+
+/// The store the tutorials' variables name.
+fn named_by_tutorials(environment: &Environment) -> Result<Option<StoreUrl>, ConfigError> {
+    if let Some(url) = environment.get("REDIS_URL") {
+        return StoreUrl::parse("REDIS_URL", url).map(Some);
+    }
+    if let Some(host) = environment.get("REDIS_HOST") {
+        let port = environment.get("REDIS_PORT").unwrap_or("6379");
+        if port.parse::<u16>().is_err() {
+            return Err(ConfigError::at("REDIS_PORT", "expected a port's number such as 6379"));
+        }
+        return StoreUrl::parse("REDIS_HOST", &format!("redis://{host}:{port}")).map(Some);
+    }
+    let later = [("DATABASE_URL", "PostgreSQL"), ("DYNAMODB_TABLE", "DynamoDB")];
+    match later.iter().find(|(variable, _)| environment.get(variable).is_some()) {
+        Some((variable, backend)) => Err(ConfigError::at(variable, not_in_this_release(backend))),
+        None => Ok(None),
+    }
+}
+
+fn later(place: &str, backend: &str) -> String {
+    if place == LEDGER {
+        return format!(
+            "the {backend} store is not in this release; archive to embedded:DIR or to a Redis"
+        );
+    }
+    not_in_this_release(backend)
+}
+
+fn not_in_this_release(backend: &str) -> String {
+    format!(
+        "the {backend} store is not in this release; to go on with the embedded one write \
+         [store] url = \"embedded:{DEFAULT_DATA}\" or give --data DIR"
+    )
+}
+
+// === impl StoreUrl ===
+
+impl StoreUrl {
+    /// The URL itself: for whoever connects, never for people.
+    pub fn expose(&self) -> &str {
+        self.url.expose()
+    }
+
+    /// Whether other gateways may decide there too.
+    pub fn is_shared(&self) -> bool {
+        self.is_shared
+    }
+
+    /// What tells two apart, whoever is asked for by whichever name and password.
+    fn place(&self) -> (&str, &str, Option<&str>) {
+        match Server::split(self.expose()).filter(|_| self.is_shared) {
+            Some(server) => {
+                let database = server.database.trim_start_matches('/');
+                (server.hosts, if database.is_empty() { "0" } else { database }, server.query)
+            }
+            None => (self.expose(), "", None),
+        }
+    }
+
+    /// Whether it lives and dies with the process.
+    pub fn is_memory(&self) -> bool {
+        self.expose() == "memory:"
+    }
+
+    /// The directory of the embedded store.
+    pub fn directory(&self) -> Option<&Path> {
+        self.expose().strip_prefix("embedded:").map(Path::new)
+    }
+
+    /// The server's hosts, `host` or `host:port`.
+    pub fn hosts(&self) -> impl Iterator<Item = &str> {
+        let server = Server::split(self.expose()).filter(|_| self.is_shared);
+        server.into_iter().flat_map(|server| server.hosts.split(','))
+    }
+
+    /// Whether what travels to the server can be read on the way.
+    pub fn is_in_the_clear(&self) -> bool {
+        self.is_shared && !self.expose().starts_with("rediss:")
+    }
+
+    fn embedded(dir: &Path) -> Self {
+        Self::local(format!("embedded:{}", dir.display()))
+    }
+
+    fn local(url: String) -> Self {
+        Self { shown: url.clone(), url: Secret::new(url), is_shared: false }
+    }
+
+    /// Reads what was written: `env:NAME`, `file:PATH`, or the URL itself. With a password in it, it is a secret.
+    fn read(place: &str, written: &RawSecret, secrets: &Reader<'_>) -> Result<Self, ConfigError> {
+        let text = &written.0;
+        let elsewhere = text.starts_with("env:") || text.starts_with("file:");
+        let is_secret = Server::split(text).is_some_and(|server| server.user.is_some());
+        if elsewhere || is_secret {
+            return Self::parse(place, secrets.read(place, written)?.expose());
+        }
+        Self::parse(place, text)
+    }
+
+    fn parse(place: &str, text: &str) -> Result<Self, ConfigError> {
+        let refused = |what: String| Err(ConfigError::at(place, what));
+        match text.split_once(':') {
+            Some(("memory", "")) => Ok(Self::local(text.into())),
+            Some(("embedded", dir)) if !dir.is_empty() => Ok(Self::local(text.into())),
+            Some(("redis" | "rediss" | "redis+cluster", _)) => Self::server(place, text),
+            Some(("postgres" | "postgresql", _)) => refused(later(place, "PostgreSQL")),
+            Some(("dynamodb", _)) => refused(later(place, "DynamoDB")),
+            Some(_) | None => refused(format!("expected memory:, embedded:DIR, {SERVERS}")),
+        }
+    }
+
+    fn server(place: &str, text: &str) -> Result<Self, ConfigError> {
+        let refused = |what: &str| ConfigError::at(place, format!("{what}; write {SERVERS}"));
+        let server = Server::split(text).ok_or_else(|| refused("is no address of a server"))?;
+        server.check().map_err(refused)?;
+        let user = if server.user.is_some() { "…@" } else { "" };
+        let Server { scheme, hosts, database, .. } = server;
+        let shown = format!("{scheme}://{user}{hosts}{database}");
+        Ok(Self { url: Secret::new(text), shown, is_shared: true })
+    }
+}
+
+impl fmt::Display for StoreUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.shown)
+    }
+}
+
+impl fmt::Debug for StoreUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.shown)
+    }
+}
+
+// === impl Server ===
+
+impl<'u> Server<'u> {
+    /// By hand: a list of hosts is no URL to others.
+    fn split(text: &'u str) -> Option<Self> {
+        let (scheme, rest) = text.split_once("://")?;
+        // A password may hold anything but must not be cut in half, or its second half would be shown.
+        let (user, rest) = rest.rsplit_once('@').map_or((None, rest), |(u, r)| (Some(u), r));
+        let (rest, query) = rest.split_once('?').map_or((rest, None), |(r, q)| (r, Some(q)));
+        let (hosts, database) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+        Some(Self { scheme, user, hosts, database, query })
+    }
+
+    fn check(&self) -> Result<(), &'static str> {
+        if self.user.is_some_and(|user| user.contains(['/', '?', '#'])) {
+            return Err("has a password with characters that must be written as %2F, %3F and %23");
+        }
+        let is_cluster = self.scheme == "redis+cluster";
+        if !is_cluster && self.hosts.contains(',') {
+            return Err("names several hosts, which only a cluster has");
+        }
+        if !self.hosts.split(',').all(is_host) {
+            return Err("has no host, or one that is none");
+        }
+        match self.database {
+            "" | "/" => {}
+            _ if is_cluster => return Err("names a database, which a cluster has none of"),
+            number if number[1..].parse::<u16>().is_ok() => {}
+            _ => return Err("names a database that is not a number"),
+        }
+        self.query.map_or(Ok(()), check_query)
+    }
+}
+
+/// `host`, `host:port`, `[::1]:port`.
+fn is_host(text: &str) -> bool {
+    let plain = |url: &Url| url.path().is_empty() && url.fragment().is_none();
+    let url = Url::parse(&format!("redis://{text}")).ok().filter(plain);
+    url.and_then(|url| url.host_str().map(|host| !host.is_empty() && !host.contains('%')))
+        .unwrap_or(false)
+}
+
+fn check_query(query: &str) -> Result<(), &'static str> {
+    let Some(prefix) = query.strip_prefix("prefix=") else {
+        return Err("has something else than ?prefix=name at its end");
+    };
+    let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'_';
+    if (1..=40).contains(&prefix.len()) && prefix.bytes().all(plain) {
+        return Ok(());
+    }
+    Err("has a prefix that is not 1 to 40 of a-z, 0-9, - and _")
+}

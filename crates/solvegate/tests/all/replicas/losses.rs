@@ -1,0 +1,192 @@
+//! The Redis dies, forgets, sleeps, fails over or is cut off under load: what is said meanwhile, how soon everything is as
+//! usual, and what it cost.
+
+use std::time::Duration;
+
+use http::StatusCode;
+use solvegate::client::Call;
+use stores::conformance::servers::{
+    FaultProxy, Persistence, RedisCluster, RedisOptions, RedisServer, Replicas,
+};
+
+use super::{
+    fleet::{Fleet, GATEWAYS},
+    judge::judge,
+    load::{Load, claim, id_of, work},
+    now,
+};
+use crate::support::{WORKER, eventually, pause};
+
+const CLAIMS: usize = 200;
+/// As usual again, when nothing was forgotten.
+const SOON: Duration = Duration::from_secs(5);
+/// As usual again, when the gateways first had to bring back what they know.
+const SETTLED: Duration = Duration::from_secs(15);
+
+fn redis(persistence: Persistence) -> RedisServer {
+    RedisServer::start(&RedisOptions { persistence, ..RedisOptions::default() })
+}
+
+/// A run under load with trouble in the middle.
+struct Run {
+    name: &'static str,
+    fleet: Fleet,
+    load: Load,
+    /// A claim that was there before.
+    early: String,
+}
+
+// === impl Run ===
+
+impl Run {
+    async fn start(name: &'static str, store: &str, over: Duration) -> Self {
+        let fleet = Fleet::start(store, "500ms");
+        let early = id_of(&fleet.gateway(0).ask(&claim("early")).await);
+        let load = Load::start(&fleet.doors, CLAIMS, over);
+        pause(Duration::from_secs(2)).await;
+        Self { name, fleet, load, early }
+    }
+
+    /// What every gateway says on both doors while the store is away.
+    async fn is_said_to_be_away(&self) {
+        for (n, door) in self.fleet.doors.iter().enumerate() {
+            eventually("v1 says so", Duration::from_secs(10), async || {
+                let reply = door.send(&claim(&format!("probe-{n}"))).await.unwrap();
+                let told = (reply.status, reply.body["code"].as_str());
+                (told == (StatusCode::SERVICE_UNAVAILABLE, Some("store_unavailable"))).then_some(())
+            })
+            .await;
+            let submit = door.send(&compat_submit(n)).await.unwrap();
+            assert_eq!(submit.body["request"], "ERROR_SERVER_ERROR", "{}", submit.body);
+            let id = &self.early;
+            let fetch = format!("/res.php?key={WORKER}&action=get&id={id}&hold=0&json=1");
+            let fetched = door.send(&Call::get(fetch)).await.unwrap();
+            assert_eq!(fetched.body["request"], "CAPCHA_NOT_READY", "{}", fetched.body);
+        }
+    }
+
+    /// Waits until every gateway admits again; says how long that took.
+    async fn is_back_within(&self, bound: Duration) {
+        let start = now();
+        for (n, door) in self.fleet.doors.iter().enumerate() {
+            eventually("it admits again", 4 * bound, async || {
+                let reply = door.send(&claim(&format!("probe-{n}"))).await.unwrap();
+                reply.status.is_success().then_some(())
+            })
+            .await;
+        }
+        let took = start.elapsed();
+        println!("{}: as usual after {took:?} (bound {bound:?})", self.name);
+        assert!(took <= bound, "{}: {took:?}", self.name);
+    }
+
+    /// Says whether claims are served just now, or wait for something.
+    async fn tells_whether_it_solves(&self, when: &str) {
+        let start = now();
+        let served = work(&self.fleet.doors, "probe-0");
+        let told = match tokio::time::timeout(Duration::from_secs(4), served).await {
+            Ok(outcome) => format!("{} after {:?}", outcome.end, start.elapsed()),
+            Err(_) => "not served within 4 s".to_owned(),
+        };
+        println!("{}: {when} a claim is {told}", self.name);
+    }
+
+    /// Lets the load end, and judges.
+    async fn end(self, store: &str) {
+        let mut outcomes = self.load.outcomes().await;
+        for n in 0..GATEWAYS {
+            outcomes.push(work(&self.fleet.doors, &format!("probe-{n}")).await);
+        }
+        outcomes.push(work(&self.fleet.doors, "early").await);
+        // Beside these there are the probes of the other door.
+        let names = outcomes.len() + GATEWAYS;
+        let store = stores::connect(store).await.unwrap();
+        let paid = self.fleet.sim.ledger().await;
+        let noticed = self.fleet.losses_noticed();
+        println!("{}: losses noticed {noticed} times", self.name);
+        judge(&store, &paid, &outcomes, names).await.hold(&outcomes);
+    }
+}
+
+fn compat_submit(n: usize) -> Call {
+    let page = "https://shop.example.com/";
+    let key = format!("compat-{n}");
+    Call::get(format!(
+        "/in.php?key={WORKER}&method=turnstile&sitekey={key}&pageurl={page}&idempotency_key={key}&json=1"
+    ))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_with_an_append_only_file() {
+    let redis = redis(Persistence::EverySecond);
+    let run = Run::start("killed, append-only file", &redis.url(), Duration::from_secs(10)).await;
+    redis.kill();
+    run.is_said_to_be_away().await;
+    pause(Duration::from_secs(2)).await;
+    redis.restart();
+    run.is_back_within(SOON).await;
+    assert_eq!(run.fleet.losses_noticed(), 0, "nothing was lost: {}", run.fleet.logs());
+    run.end(&redis.url()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_and_forgetful() {
+    let redis = redis(Persistence::None);
+    let run = Run::start("killed, no persistence", &redis.url(), Duration::from_secs(10)).await;
+    redis.kill();
+    run.is_said_to_be_away().await;
+    pause(Duration::from_secs(2)).await;
+    redis.restart();
+    run.is_back_within(SETTLED).await;
+    assert!(run.fleet.losses_noticed() > 0, "everything was lost: {}", run.fleet.logs());
+    run.end(&redis.url()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn asleep_for_twenty_seconds() {
+    let redis = redis(Persistence::None);
+    let run = Run::start("paused for 20 s", &redis.url(), Duration::from_secs(24)).await;
+    let start = now();
+    redis.pause();
+    run.is_said_to_be_away().await;
+    pause(Duration::from_secs(20).saturating_sub(start.elapsed())).await;
+    redis.resume();
+    run.is_back_within(SOON).await;
+    assert_eq!(run.fleet.losses_noticed(), 0, "nothing was lost: {}", run.fleet.logs());
+    run.end(&redis.url()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_that_loses_a_master() {
+    let cluster = RedisCluster::start(Replicas::OneEach);
+    let head = "{solvegate:0}:head";
+    let run = Run::start("failover", &cluster.url(), Duration::from_secs(15)).await;
+    let dead = cluster.kill_master_of(head);
+    let start = now();
+    cluster.wait_for_failover(head);
+    println!("failover: the replica took over after {:?}", start.elapsed());
+    run.is_back_within(SETTLED).await;
+    run.tells_whether_it_solves("without a replica").await;
+    dead.restart();
+    run.end(&cluster.url()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cut_off_in_the_middle_of_scripts() {
+    let redis = redis(Persistence::None);
+    let proxy = FaultProxy::start(redis.port());
+    let url = format!("redis://127.0.0.1:{}", proxy.port());
+    let run = Run::start("cut in mid-script", &url, Duration::from_secs(15)).await;
+    for _ in 0..30 {
+        proxy.lose_answer(fastrand::u32(1..20));
+        pause(Duration::from_millis(150)).await;
+    }
+    for _ in 0..3 {
+        proxy.cut_after_request(fastrand::u32(1..20));
+        run.is_said_to_be_away().await;
+        proxy.heal();
+        run.is_back_within(SOON).await;
+    }
+    assert_eq!(run.fleet.losses_noticed(), 0, "nothing was lost: {}", run.fleet.logs());
+    run.end(&redis.url()).await;
+}

@@ -1,0 +1,40 @@
+//! Private servers for the tests of the shared stores: real Redis processes on loopback, and a proxy that breaks
+//! connections on purpose. Each is started by the test that needs it and ends with it, however the test ends.
+//!
+//! Everything here blocks, a few milliseconds mostly: a test has nothing better to do than to wait for its server.
+
+mod cluster;
+mod process;
+mod proxy;
+mod redis;
+#[cfg(test)]
+mod tests;
+
+use std::sync::{
+    OnceLock,
+    atomic::{AtomicU64, Ordering},
+};
+
+pub use cluster::{RedisCluster, Replicas};
+pub use process::wait_for;
+pub use proxy::FaultProxy;
+pub use redis::{Persistence, RedisOptions, RedisServer};
+
+/// The one server of this test process for cases that break nothing; without persistence.
+/// Each case takes a corner of its own there: [`RedisServer::fresh_url`].
+pub fn shared_redis() -> &'static RedisServer {
+    static SHARED: OnceLock<RedisServer> = OnceLock::new();
+    SHARED.get_or_init(|| RedisServer::start(&RedisOptions::default()))
+}
+
+/// The one cluster of this test process for cases that break nothing: three masters, no replicas.
+pub fn shared_cluster() -> &'static RedisCluster {
+    static SHARED: OnceLock<RedisCluster> = OnceLock::new();
+    SHARED.get_or_init(|| RedisCluster::start(Replicas::None))
+}
+
+/// A key prefix that no other case of this process has.
+fn fresh_prefix() -> String {
+    static GIVEN: AtomicU64 = AtomicU64::new(0);
+    format!("case{}", GIVEN.fetch_add(1, Ordering::Relaxed))
+}

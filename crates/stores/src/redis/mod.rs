@@ -1,0 +1,222 @@
+//! `redis://`, `rediss://`, `redis+cluster://`: the store of many gateways. Rules run here on what is remembered of the
+//! server's rows (`crate::remote`); the server compares and writes.
+//!
+//! - `address`, `link`: where it is and the way there; `server`: both, the scripts, and what is known of the data
+//! - `layout`: the keys; `commit`, `commit.lua`: one commit; `writer`: the one task that makes them
+//! - `replicas`: whether money may be spent on what was written
+//! - `head`, `head.lua`, `restore`: noticing that writes were lost, and bringing back what is known here
+//! - `bell`: hints across gateways; `examine`: what is looked at before a server is trusted; `probe`: for benches
+
+mod address;
+mod bell;
+mod commit;
+mod examine;
+mod head;
+mod layout;
+mod link;
+mod probe;
+mod replicas;
+mod restore;
+mod server;
+mod writer;
+
+use std::{
+    fmt,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use domain::ports::StoreError;
+use redis::{RedisError, RedisResult};
+
+use crate::{
+    Backend, OpenError, Weight,
+    desk::{Desk, Shelved},
+    remote::{Assumed, Draft, Far, Image},
+};
+
+use address::Address;
+use bell::FarDoorbell;
+use commit::{Commit, Reply, Turn};
+use head::{Head, Known, Opened};
+use layout::Names;
+use link::{Line, Link, Script};
+use replicas::Replicas;
+use server::{Server, said, unavailable};
+use writer::Writer;
+
+pub use probe::{RedisProbe, RedisUse};
+
+pub(crate) const NAME: &str = "redis";
+
+/// A store on Redis, shared by any number of gateways.
+pub type RedisStore = Desk<Redis>;
+
+/// The server, and the one task that writes to it.
+pub struct Redis {
+    server: Arc<Server>,
+    writer: Writer,
+}
+
+/// So often a reading is made again before it is given up.
+const ROUNDS: usize = 100;
+/// A server that is just starting is waited for so long.
+const STARTING: Duration = Duration::from_secs(5);
+
+// === connecting ===
+
+/// Opens the store at the URL.
+pub(crate) async fn connect(url: &str) -> Result<Backend, OpenError> {
+    let address = Address::parse(url).map_err(|why| OpenError::Address { why })?;
+    let away =
+        |error: RedisError| OpenError::Unreachable { server: address.shown(), why: said(&error) };
+    let mut link = first_link(&address).await.map_err(away)?;
+    let names = Names::new(&address.prefix);
+    let findings = examine::examine(&mut link, &names.head()).await.map_err(away)?;
+    if let Some(bad) = findings.iter().find(|finding| finding.weight == Weight::Bad) {
+        return Err(OpenError::Unsafe {
+            what: bad.what.clone(),
+            remedy: bad.remedy.clone().unwrap_or_default(),
+        });
+    }
+    let scripts = (
+        load(&mut link, include_str!("commit.lua")).await.map_err(away)?,
+        load(&mut link, include_str!("head.lua")).await.map_err(away)?,
+    );
+    let way = Line::new(address.clone());
+    let writer = fastrand::u64(1..);
+    let opened = Head::open(&way, &scripts.1, &names, writer, &Known::default()).await;
+    let head = match opened.map_err(away)? {
+        Opened::Head(head) => head,
+        Opened::Other(found) => return Err(OpenError::Foreign { server: address.shown(), found }),
+        Opened::Odd => {
+            let why = "it gave an answer that makes no sense".to_owned();
+            return Err(OpenError::Unreachable { server: address.shown(), why });
+        }
+    };
+    let replicas = examine::replication_of(&way, &names.head()).await.map_err(away)?;
+    let doorbell = FarDoorbell::start(address.clone(), Arc::new(Line::new(address)), &names);
+    let server = Arc::new(Server::new(way, names, scripts, writer, head));
+    let writer = Writer::start(Arc::clone(&server), Replicas::new(replicas));
+    let store = Arc::new(Desk(Redis { server, writer }));
+    Ok(Backend {
+        records: store.clone(),
+        archive: store.clone(),
+        store,
+        doorbell: Arc::new(doorbell),
+        name: NAME,
+        findings,
+    })
+}
+
+/// Connects; a server that is loading its data or just starting gets a moment.
+async fn first_link(address: &Address) -> RedisResult<Link> {
+    let start = tokio::time::Instant::now();
+    loop {
+        let link = match Link::open(address, None).await {
+            Ok(mut link) => link.ask(redis::cmd("EXISTS").arg("x")).await.map(|_| link),
+            Err(error) => Err(error),
+        };
+        match link {
+            Err(error) if is_starting(&error) && start.elapsed() < STARTING => {
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+            link => return link,
+        }
+    }
+}
+
+fn is_starting(error: &RedisError) -> bool {
+    error.code() == Some("LOADING")
+}
+
+async fn load(link: &mut Link, text: &'static str) -> RedisResult<Script> {
+    let sha = link.ask(redis::cmd("SCRIPT").arg("LOAD").arg(text)).await?;
+    Ok(Script { text, sha: redis::from_redis_value(sha)? })
+}
+
+// === impl Redis ===
+
+impl Far for Redis {
+    const NAME: &'static str = NAME;
+}
+
+impl Redis {
+    /// A call without a turn, which still notices when the server has forgotten one.
+    fn looking(&self) -> Turn {
+        let acknowledged = self.server.acknowledged.load(Ordering::Relaxed);
+        Turn { acknowledged, ..Turn::default() }
+    }
+
+    /// Reads until everything it read was told by the server.
+    async fn reading<T>(
+        &self,
+        read: impl Fn(&Draft<'_, Self>) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        self.server.check_settled()?;
+        let mut image = Image::default();
+        let mut seen = Assumed::default();
+        for _ in 0..ROUNDS {
+            let draft = Draft::new(&image, false);
+            let result = read(&draft);
+            let (assumed, writes) = draft.finish();
+            // What was told before is not asked again: a long list is not of one moment, each of its parts is.
+            let assumed = assumed.without(&seen);
+            if assumed.is_empty() {
+                return result;
+            }
+            let commit = Commit { assumed, writes, stamp: [0; 8] };
+            match self.server.call(&commit, self.looking()).await? {
+                Reply::Done { .. } => return result,
+                Reply::Stale { corrections, .. } => {
+                    seen.extend(commit.assumed);
+                    for correction in corrections {
+                        seen.learned(&correction);
+                        image.correct(correction);
+                    }
+                }
+                Reply::Refused | Reply::Lost => {
+                    // The writer finds it too, and starts over.
+                    self.writer.ask(|_| Ok(())).await?;
+                    return Err(unavailable("it lost writes"));
+                }
+            }
+        }
+        Err(unavailable("what is read changes too fast; ask again"))
+    }
+}
+
+impl Shelved for Redis {
+    type Writable<'a> = Draft<'a, Self>;
+    type Readable<'a> = Draft<'a, Self>;
+
+    async fn decide<T, F>(&self, decide: F) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: FnMut(&mut Draft<'_, Self>) -> Result<T, StoreError> + Send + 'static,
+    {
+        self.writer.ask(decide).await
+    }
+
+    async fn look<T, F>(&self, read: F) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: Fn(&Draft<'_, Self>) -> Result<T, StoreError> + Send + 'static,
+    {
+        self.reading(read).await
+    }
+
+    async fn read<T, F>(&self, read: F) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: Fn(&Draft<'_, Self>) -> Result<T, StoreError> + Send + 'static,
+    {
+        self.reading(read).await
+    }
+}
+
+impl fmt::Debug for Redis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisStore").finish_non_exhaustive()
+    }
+}

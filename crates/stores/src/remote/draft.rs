@@ -1,0 +1,354 @@
+//! A decision in the making: what it assumed, and what it wants written.
+
+use std::{
+    cell::RefCell, collections::BTreeMap, marker::PhantomData, ops::RangeInclusive, sync::Arc,
+};
+
+use domain::ports::StoreError;
+
+use crate::{
+    codec::{key_bytes, read_key, read_row, row_bytes},
+    shelf::{Order, Rows, Shelf, ShelfMut, Table},
+};
+
+use super::{Correction, Far, Image, Key, Row, Stamp};
+
+/// The shelf of a decision: the image, with the decision's own writes before it.
+pub(crate) struct Draft<'a, B> {
+    image: &'a Image,
+    writes: BTreeMap<Key, Write>,
+    /// What the writes were before, since the last mark.
+    undo: Vec<(Key, Option<Write>)>,
+    assumed: RefCell<Assumed>,
+    doubtful: bool,
+    lasting: bool,
+    written: usize,
+    backend: PhantomData<B>,
+}
+
+/// What is to become of a row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Write {
+    Put(Arc<[u8]>),
+    Gone,
+}
+
+/// What a decision read, as it was remembered.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Assumed {
+    /// Rows by their version; `None`: there is none.
+    pub(crate) rows: BTreeMap<Key, Option<Stamp>>,
+    /// Ranges and the keys in them.
+    pub(crate) spans: BTreeMap<Span, Found>,
+}
+
+/// A range that was scanned.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Span {
+    /// Its least key.
+    pub(crate) least: Key,
+    /// Its largest.
+    pub(crate) most: Key,
+    /// Whether it was scanned from the largest down.
+    pub(crate) falling: bool,
+}
+
+/// How much of a range was looked at, and what was there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Found {
+    /// The last key looked at; `None`: all of the range.
+    pub(crate) until: Option<Key>,
+    /// The keys, in the order of the scan.
+    pub(crate) keys: Vec<Key>,
+    /// How many the rule would have taken.
+    pub(crate) wanted: usize,
+}
+
+// === impl Draft ===
+
+impl<'a, B: Far> Draft<'a, B> {
+    /// An empty draft. While the store is in doubt, nothing is risked on it.
+    pub(crate) fn new(image: &'a Image, doubtful: bool) -> Self {
+        Self {
+            image,
+            writes: BTreeMap::new(),
+            undo: Vec::new(),
+            assumed: RefCell::default(),
+            doubtful,
+            lasting: false,
+            written: 0,
+            backend: PhantomData,
+        }
+    }
+
+    /// What was written so far will not be taken back.
+    pub(crate) fn mark(&mut self) {
+        self.undo.clear();
+    }
+
+    /// Takes back what was written since the mark. What was read stays: the failure depends on it.
+    pub(crate) fn take_back(&mut self) {
+        while let Some((key, before)) = self.undo.pop() {
+            match before {
+                Some(write) => self.writes.insert(key, write),
+                None => self.writes.remove(&key),
+            };
+        }
+    }
+
+    /// Whether something was written that must outlive the server, since this was last asked.
+    pub(crate) fn take_lasting(&mut self) -> bool {
+        std::mem::take(&mut self.lasting)
+    }
+
+    /// What it assumed and what it wants written.
+    pub(crate) fn finish(self) -> (Assumed, BTreeMap<Key, Write>) {
+        (self.assumed.into_inner(), self.writes)
+    }
+
+    /// Bytes written, also those written over.
+    pub(crate) fn written(&self) -> usize {
+        self.written
+    }
+
+    fn write(&mut self, key: Key, write: Write) {
+        if let Write::Put(bytes) = &write {
+            self.written += bytes.len();
+        }
+        let before = self.writes.insert(key.clone(), write);
+        self.undo.push((key, before));
+    }
+
+    /// The row as this draft sees it.
+    fn seen(&self, key: &Key) -> Option<Arc<[u8]>> {
+        match self.writes.get(key) {
+            Some(Write::Put(bytes)) => Some(bytes.clone()),
+            Some(Write::Gone) => None,
+            None => {
+                let row = self.image.get(key);
+                let stamp = row.map(|row| row.stamp);
+                self.assumed.borrow_mut().rows.insert(key.clone(), stamp);
+                row.map(|row| row.bytes.clone())
+            }
+        }
+    }
+
+    /// Rows of a range as this draft sees them: the remembered ones that are not gone, and the written ones.
+    fn seen_range(&self, span: &Span, limit: usize) -> Vec<(Key, Arc<[u8]>)> {
+        let order = span.order();
+        let range = span.least.clone()..=span.most.clone();
+        let mut remembered = self.image.range(&range, order).peekable();
+        let mut written: Vec<_> = self.writes.range(range.clone()).collect();
+        if order == Order::Rising {
+            written.reverse();
+        }
+        let mut found = Vec::new();
+        let mut looked_at = Vec::new();
+        while found.len() < limit {
+            let ours = written.last().map(|(key, _)| *key);
+            let theirs = remembered.peek().map(|(key, _)| *key);
+            let Some(next) = first_of(order, ours, theirs).cloned() else { break };
+            let row = remembered.next_if(|(key, _)| **key == next);
+            if let Some((key, row)) = row {
+                looked_at.push((key.clone(), row));
+            }
+            let own = written.pop_if(|(key, _)| **key == next);
+            match (own, row) {
+                (Some((_, Write::Put(bytes))), _) => found.push((next, bytes.clone())),
+                (Some((_, Write::Gone)), _) | (None, None) => {}
+                (None, Some((_, row))) => found.push((next, row.bytes.clone())),
+            }
+        }
+        let until =
+            if found.len() < limit { None } else { found.last().map(|(key, _)| key.clone()) };
+        self.assume(span.clone(), until, &looked_at, limit);
+        found
+    }
+
+    fn assume(&self, span: Span, until: Option<Key>, looked_at: &[(Key, &Row)], wanted: usize) {
+        let mut assumed = self.assumed.borrow_mut();
+        // A row with a value is compared by its version; whether one without is there, the range itself says.
+        for (key, row) in looked_at.iter().filter(|(_, row)| !row.bytes.is_empty()) {
+            assumed.rows.insert(key.clone(), Some(row.stamp));
+        }
+        let keys: Vec<Key> = looked_at.iter().map(|(key, _)| key.clone()).collect();
+        let found = Found { until, keys, wanted };
+        match assumed.spans.get_mut(&span) {
+            // A crowd scans the same range again and again, each time a little farther.
+            Some(before) if !found.reaches(before, &span) => {
+                before.wanted = before.wanted.max(found.wanted);
+            }
+            Some(before) => *before = Found { wanted: before.wanted.max(found.wanted), ..found },
+            None => drop(assumed.spans.insert(span, found)),
+        }
+    }
+}
+
+fn first_of<'k>(order: Order, a: Option<&'k Key>, b: Option<&'k Key>) -> Option<&'k Key> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(match order {
+            Order::Rising => a.min(b),
+            Order::Falling => a.max(b),
+        }),
+        (one, None) | (None, one) => one,
+    }
+}
+
+impl<B: Far> Shelf for Draft<'_, B> {
+    const BACKEND: &'static str = B::NAME;
+
+    fn get<T: Table>(&self, key: &T::Key) -> Result<Option<T::Value>, StoreError> {
+        let key: Key = key_bytes::<T>(key).into();
+        match self.seen(&key) {
+            Some(bytes) => value::<B, T>(&key, &bytes).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    fn has<T: Table>(&self, key: &T::Key) -> Result<bool, StoreError> {
+        Ok(self.seen(&key_bytes::<T>(key).into()).is_some())
+    }
+
+    fn last<T: Table>(&self) -> Result<Option<T::Key>, StoreError> {
+        let span = Span {
+            least: [T::TAG].as_slice().into(),
+            most: [T::TAG + 1].as_slice().into(),
+            falling: true,
+        };
+        match self.seen_range(&span, 1).first() {
+            Some((key, _)) => read_key::<T>(B::NAME, key).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    fn scan<T: Table>(
+        &self,
+        range: RangeInclusive<T::Key>,
+        order: Order,
+        limit: usize,
+    ) -> Result<Rows<T>, StoreError> {
+        if range.start() > range.end() || limit == 0 {
+            return Ok(Vec::new());
+        }
+        let span = Span {
+            least: key_bytes::<T>(range.start()).into(),
+            most: key_bytes::<T>(range.end()).into(),
+            falling: order == Order::Falling,
+        };
+        let rows = self.seen_range(&span, limit).into_iter();
+        rows.map(|(key, bytes)| {
+            let value = value::<B, T>(&key, &bytes)?;
+            Ok((read_key::<T>(B::NAME, &key)?, value))
+        })
+        .collect()
+    }
+}
+
+impl<B: Far> ShelfMut for Draft<'_, B> {
+    fn put<T: Table>(&mut self, key: T::Key, value: T::Value) -> Result<(), StoreError> {
+        let key = key_bytes::<T>(&key);
+        let bytes =
+            if is_plain::<T>() { Vec::new() } else { row_bytes::<T>(B::NAME, &key, &value)? };
+        self.write(key.into(), Write::Put(bytes.into()));
+        Ok(())
+    }
+
+    fn take<T: Table>(&mut self, key: &T::Key) -> Result<Option<T::Value>, StoreError> {
+        let key: Key = key_bytes::<T>(key).into();
+        let seen = if is_plain::<T>() {
+            // Nobody asks whether a row without a value was there; so it need not be compared.
+            self.image.get(&key).map(|row| row.bytes.clone())
+        } else {
+            self.seen(&key)
+        };
+        let value = seen.map(|bytes| value::<B, T>(&key, &bytes)).transpose()?;
+        if value.is_some() || is_plain::<T>() {
+            self.write(key, Write::Gone);
+        }
+        Ok(value)
+    }
+
+    fn must_last(&mut self) {
+        self.lasting = true;
+    }
+
+    fn is_doubtful(&self) -> bool {
+        self.doubtful
+    }
+}
+
+/// Whether rows of the table are nothing but their keys.
+fn is_plain<T: Table>() -> bool {
+    size_of::<T::Value>() == 0
+}
+
+fn value<B: Far, T: Table>(key: &[u8], bytes: &[u8]) -> Result<T::Value, StoreError> {
+    if is_plain::<T>() {
+        return postcard::from_bytes(&[])
+            .map_err(|why| crate::codec::corrupt(B::NAME, T::NAME, why));
+    }
+    read_row::<T>(B::NAME, key, bytes)
+}
+
+// === impl Assumed ===
+
+impl Assumed {
+    /// What was not among `others`.
+    #[must_use]
+    pub(crate) fn without(mut self, others: &Self) -> Self {
+        self.rows.retain(|key, _| !others.rows.contains_key(key));
+        self.spans.retain(|span, found| {
+            others.spans.get(span).is_none_or(|other| found.wanted > other.wanted)
+        });
+        self
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rows.is_empty() && self.spans.is_empty()
+    }
+
+    /// Adds what others had compared or corrected.
+    pub(crate) fn extend(&mut self, others: Self) {
+        self.rows.extend(others.rows);
+        self.spans.extend(others.spans);
+    }
+
+    /// Adds what came with a correction.
+    pub(crate) fn learned(&mut self, correction: &Correction) {
+        let Correction::Span { span, rows, more } = correction else { return };
+        self.rows.extend(rows.iter().map(|(key, row)| (key.clone(), Some(row.stamp))));
+        if let Some(found) = self.spans.get_mut(span).filter(|_| *more) {
+            // No more was told than this.
+            found.wanted = rows.len();
+        }
+    }
+}
+
+// === impl Span ===
+
+impl Span {
+    pub(crate) fn order(&self) -> Order {
+        if self.falling { Order::Falling } else { Order::Rising }
+    }
+
+    /// The part of the range an answer tells of, when it ended at `last` or went through.
+    pub(crate) fn told(&self, last: Option<&Key>) -> RangeInclusive<Key> {
+        match (last, self.falling) {
+            (None, _) => self.least.clone()..=self.most.clone(),
+            (Some(last), false) => self.least.clone()..=last.clone(),
+            (Some(last), true) => last.clone()..=self.most.clone(),
+        }
+    }
+}
+
+impl Found {
+    /// Whether it looked at least as far as another scan of the same range.
+    fn reaches(&self, other: &Self, span: &Span) -> bool {
+        match (&self.until, &other.until) {
+            (None, _) => true,
+            (Some(_), None) => false,
+            (Some(own), Some(other)) if span.falling => own <= other,
+            (Some(own), Some(other)) => own >= other,
+        }
+    }
+}

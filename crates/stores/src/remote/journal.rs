@@ -1,0 +1,213 @@
+//! What this process wrote lately, and everything of its own that is still under way: to be brought back should the
+//! server forget it. In memory only: it covers a server that loses writes, not a process that dies with them.
+
+use std::{
+    collections::{BTreeMap, HashMap, VecDeque},
+    sync::Arc,
+};
+
+use crate::{
+    codec::{read_key, read_row},
+    rules::Relic,
+    shelf::Table,
+    tables::{
+        Archived, Authorised, Challenges, Claims, DeadLetters, Holders, Pages, Pools, Solves,
+        Spending, Totals,
+    },
+};
+
+use super::{Key, Write};
+
+/// The latest version of each row.
+#[derive(Debug, Default)]
+pub(crate) struct Journal {
+    rows: HashMap<Key, Line>,
+    /// Every version noted, oldest first; only the latest of a row counts.
+    order: VecDeque<(u64, Key)>,
+    noted: u64,
+    size: usize,
+}
+
+#[derive(Debug)]
+struct Line {
+    bytes: Arc<[u8]>,
+    noted: u64,
+}
+
+/// Room for some 10,000 solves under way, or for the last minutes of a busy gateway.
+const MOST_BYTES: usize = 32 << 20;
+/// What a line costs besides its bytes.
+const LINE: usize = 160;
+/// Old lines looked at for each new one: what is still needed goes to the end of the queue.
+const LOOKED_AT: usize = 8;
+
+// === impl Journal ===
+
+impl Journal {
+    /// Notes what was committed. An archive that forgets is told again by its store, from where it stands.
+    pub(crate) fn note(&mut self, writes: &BTreeMap<Key, Write>) {
+        if writes.keys().any(|key| key[0] == Archived::TAG) {
+            return;
+        }
+        for (key, write) in writes.iter().filter(|(key, _)| is_noted(key)) {
+            match write {
+                Write::Put(bytes) => self.put(key.clone(), bytes.clone()),
+                Write::Gone => self.remove(key),
+            }
+        }
+    }
+
+    /// Everything noted, what others build on first.
+    pub(crate) fn relics(&self, backend: &'static str) -> Vec<Relic> {
+        let mut rows: Vec<_> = self.rows.iter().collect();
+        rows.sort_unstable_by(|a, b| (place(a.0), a.0).cmp(&(place(b.0), b.0)));
+        rows.into_iter().filter_map(|(key, line)| relic(backend, key, &line.bytes)).collect()
+    }
+
+    /// Forgets the pages, which are numbered anew when they are brought back.
+    pub(crate) fn forget_pages(&mut self) {
+        let pages: Vec<Key> =
+            self.rows.keys().filter(|key| key[0] == Pages::TAG).cloned().collect();
+        for key in &pages {
+            self.remove(key);
+        }
+    }
+
+    fn put(&mut self, key: Key, bytes: Arc<[u8]>) {
+        self.remove(&key);
+        self.size += LINE + key.len() + bytes.len();
+        self.queue(key.clone());
+        self.rows.insert(key, Line { bytes, noted: self.noted });
+        self.shrink();
+    }
+
+    fn queue(&mut self, key: Key) {
+        self.noted += 1;
+        self.order.push_back((self.noted, key));
+    }
+
+    fn remove(&mut self, key: &Key) {
+        if let Some(line) = self.rows.remove(key) {
+            self.size = self.size.saturating_sub(LINE + key.len() + line.bytes.len());
+        }
+    }
+
+    fn shrink(&mut self) {
+        let crowded = self.order.len() > 2 * self.rows.len() + 1000;
+        for _ in 0..LOOKED_AT {
+            if self.size <= MOST_BYTES && !crowded {
+                return;
+            }
+            let Some((noted, key)) = self.order.pop_front() else { return };
+            let Some(line) = self.rows.get(&key).filter(|line| line.noted == noted) else {
+                continue;
+            };
+            if self.size <= MOST_BYTES || self.is_needed(&key, &line.bytes) {
+                self.queue(key.clone());
+                let noted = self.noted;
+                self.rows.entry(key).and_modify(|line| line.noted = noted);
+            } else {
+                self.remove(&key);
+            }
+        }
+    }
+
+    /// Whether the row tells of something that is not over.
+    fn is_needed(&self, key: &Key, bytes: &[u8]) -> bool {
+        if key[0] == Challenges::TAG {
+            // As long as its solve; it may be large, and is not looked into.
+            let solve: Key = [&[Solves::TAG], &key[1..]].concat().into();
+            return self.rows.get(&solve).is_some_and(|line| self.is_needed(&solve, &line.bytes));
+        }
+        relic("journal", key, bytes).is_some_and(|relic| relic.is_under_way())
+    }
+}
+
+fn is_noted(key: &Key) -> bool {
+    place(key).is_some()
+}
+
+/// In what order rows are brought back. `None`: they are not noted.
+fn place(key: &Key) -> Option<u8> {
+    let tags = [
+        Holders::TAG,
+        Challenges::TAG,
+        Solves::TAG,
+        Claims::TAG,
+        DeadLetters::TAG,
+        Pools::TAG,
+        Pages::TAG,
+        Totals::TAG,
+        Spending::TAG,
+        Authorised::TAG,
+    ];
+    (0_u8..).zip(tags).find(|(_, tag)| *tag == key[0]).map(|(place, _)| place)
+}
+
+fn relic(backend: &'static str, key: &Key, bytes: &[u8]) -> Option<Relic> {
+    fn row<T: Table>(backend: &'static str, key: &Key, bytes: &[u8]) -> Option<(T::Key, T::Value)> {
+        Some((read_key::<T>(backend, key).ok()?, read_row::<T>(backend, key, bytes).ok()?))
+    }
+    let (a, b, c) = (backend, key, bytes);
+    Some(match key[0] {
+        Holders::TAG => row::<Holders>(a, b, c).map(|(id, until)| Relic::Holder(id, until))?,
+        Challenges::TAG => {
+            row::<Challenges>(a, b, c).map(|(id, what)| Relic::Challenge(id, what))?
+        }
+        Solves::TAG => Relic::Solve(Box::new(row::<Solves>(a, b, c)?.1)),
+        Claims::TAG => Relic::Claim(Box::new(row::<Claims>(a, b, c)?.1)),
+        DeadLetters::TAG => Relic::Letter(Box::new(row::<DeadLetters>(a, b, c)?.1)),
+        Pools::TAG => Relic::Pool(Box::new(row::<Pools>(a, b, c)?.1)),
+        Pages::TAG => row::<Pages>(a, b, c).map(|(seq, page)| Relic::Page(seq, page))?,
+        Totals::TAG => {
+            row::<Totals>(a, b, c).map(|(key, total)| Relic::Total(key, Box::new(total)))?
+        }
+        Spending::TAG => row::<Spending>(a, b, c).map(|(key, spent)| Relic::Spent(key, spent))?,
+        Authorised::TAG => row::<Authorised>(a, b, c).map(|(day, n)| Relic::Authorised(day, n))?,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::{key_bytes, row_bytes};
+
+    fn page(seq: u64, size: usize) -> (Key, Write) {
+        let key: Key = key_bytes::<Pages>(&seq).into();
+        (key, Write::Put(vec![0; size].into()))
+    }
+
+    #[test]
+    fn the_oldest_is_forgotten_first() {
+        let mut journal = Journal::default();
+        for seq in 0..100 {
+            journal.note(&BTreeMap::from([page(seq, 1 << 20)]));
+        }
+        assert!(journal.size <= MOST_BYTES + (1 << 21));
+        assert!(!journal.rows.contains_key(&page(0, 0).0));
+        assert!(journal.rows.contains_key(&page(99, 0).0));
+    }
+
+    #[test]
+    fn a_row_written_over_and_over_takes_the_room_of_one() {
+        let mut journal = Journal::default();
+        let day = domain::time::Day::from_number(1);
+        for count in 0..100_000_u32 {
+            let key = key_bytes::<Authorised>(&day);
+            let bytes = row_bytes::<Authorised>("x", &key, &count).unwrap();
+            journal.note(&BTreeMap::from([(key.into(), Write::Put(bytes.into()))]));
+        }
+        assert!(journal.order.len() < 2000, "{}", journal.order.len());
+        assert!(matches!(journal.relics("x").as_slice(), [Relic::Authorised(_, 99_999)]));
+    }
+
+    #[test]
+    fn what_is_taken_out_is_not_brought_back() {
+        let mut journal = Journal::default();
+        let (key, write) = page(1, 10);
+        journal.note(&BTreeMap::from([(key.clone(), write)]));
+        journal.note(&BTreeMap::from([(key, Write::Gone)]));
+        assert_eq!((journal.rows.len(), journal.size), (0, 0));
+    }
+}

@@ -1,0 +1,142 @@
+//! The history of another store: its ledger, lot by lot, and what it is about. A lot is taken together with the place it
+//! goes up to, and only by an archive that is where the lot begins: telling it twice changes nothing.
+
+use domain::{
+    claim::Claim,
+    dead_letter::DeadLetter,
+    id::SolveId,
+    ledger::{Entry, Event},
+    ports::{Lot, StoreError},
+    time::Timestamp,
+};
+
+use crate::{
+    shelf::{Order, ShelfMut},
+    tables::{Archived, Claims, DeadLetters, Died, Pages, Progress, Subject, Told},
+};
+
+use super::{
+    garbage::{self, Kept},
+    keep,
+    restore::{progress, raise_total},
+    step::{subject, total_key, write_page},
+};
+
+/// The only row of its table.
+pub(crate) const HOW_FAR: u8 = 0;
+
+/// Takes a lot; `false` when it does not follow what was told before.
+pub(crate) fn archive<S: ShelfMut>(shelf: &mut S, lot: &Lot) -> Result<bool, StoreError> {
+    let before = shelf.get::<Archived>(&HOW_FAR)?;
+    if before.as_ref().map(|before| &before.last) != lot.after.as_ref() {
+        return Ok(false);
+    }
+    let Some(last) = lot.entries.last().cloned() else { return Ok(true) };
+    let (newest, doubtful_until) = match &before {
+        Some(before) if lot.is_anew => (before.newest, before.newest),
+        Some(before) => (before.newest, before.doubtful_until),
+        None => <_>::default(),
+    };
+    append(shelf, news(shelf, &lot.entries, doubtful_until)?)?;
+    for claim in &lot.claims {
+        keep_claim(shelf, claim)?;
+    }
+    for entry in lot.entries.iter().filter(|entry| matches!(entry.event, Event::Purged { .. })) {
+        entry.solve.map_or(Ok(()), |id| forget_letter(shelf, id))?;
+    }
+    for letter in &lot.letters {
+        keep_letter(shelf, letter)?;
+    }
+    for total in &lot.totals {
+        raise_total(shelf, &total_key(total), total)?;
+    }
+    let newest = lot.entries.iter().map(|entry| entry.at).fold(newest, Timestamp::max);
+    shelf.put::<Archived>(HOW_FAR, Progress { last, newest, doubtful_until })?;
+    Ok(true)
+}
+
+/// Drops what an archive has kept long enough.
+pub(crate) fn drop_archived<S: ShelfMut>(
+    shelf: &mut S,
+    limit: usize,
+    now: Timestamp,
+) -> Result<usize, StoreError> {
+    garbage::drop_old(shelf, Kept::Here, limit, now)
+}
+
+// === entries ===
+
+/// What of the entries is not there yet.
+fn news<S: ShelfMut>(
+    shelf: &S,
+    entries: &[Entry],
+    doubtful_until: Timestamp,
+) -> Result<Vec<Entry>, StoreError> {
+    let mut news = Vec::with_capacity(entries.len());
+    for entry in entries {
+        if entry.at > doubtful_until || !is_known(shelf, entry)? {
+            news.push(entry.clone());
+        }
+    }
+    Ok(news)
+}
+
+/// Whether the entry is there, under whatever number.
+fn is_known<S: ShelfMut>(shelf: &S, entry: &Entry) -> Result<bool, StoreError> {
+    let found_by = index(entry);
+    let range = (found_by, 0)..=(found_by, u64::MAX);
+    for ((_, seq), ()) in shelf.scan::<Told>(range, Order::Rising, usize::MAX)? {
+        let page = shelf.get::<Pages>(&seq)?.unwrap_or_default();
+        if page.iter().any(|known| known.says_the_same(entry)) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn index(entry: &Entry) -> Subject {
+    subject(entry).unwrap_or(Subject::Moment(entry.at))
+}
+
+/// Entries of one moment are one page. They keep their numbers unless those are taken: a store that lost writes uses
+/// numbers twice.
+fn append<S: ShelfMut>(shelf: &mut S, mut entries: Vec<Entry>) -> Result<(), StoreError> {
+    let mut last = shelf.last::<Pages>()?.unwrap_or(0);
+    for entry in &mut entries {
+        last = entry.seq.max(last + 1);
+        entry.seq = last;
+    }
+    for page in entries.chunk_by(|a, b| a.at == b.at) {
+        let Some(end) = page.last() else { continue };
+        if page.iter().any(|entry| subject(entry).is_none()) {
+            shelf.put::<Told>((Subject::Moment(end.at), end.seq), ())?;
+        }
+        write_page(shelf, end.seq, page.to_vec())?;
+    }
+    Ok(())
+}
+
+// === what they are about ===
+
+/// A store that lost writes may tell of a claim as it was: what is known goes on from there.
+fn keep_claim<S: ShelfMut>(shelf: &mut S, claim: &Claim) -> Result<(), StoreError> {
+    match shelf.get::<Claims>(&claim.id)? {
+        Some(known) if progress(&known) > progress(claim) => return Ok(()),
+        Some(_) => {}
+        None => keep::list_claim(shelf, claim)?,
+    }
+    shelf.put::<Claims>(claim.id, claim.clone())
+}
+
+fn keep_letter<S: ShelfMut>(shelf: &mut S, letter: &DeadLetter) -> Result<(), StoreError> {
+    forget_letter(shelf, letter.id)?;
+    shelf.put::<Died>((letter.died_at, letter.id), ())?;
+    shelf.put::<DeadLetters>(letter.id, letter.clone())
+}
+
+fn forget_letter<S: ShelfMut>(shelf: &mut S, id: SolveId) -> Result<(), StoreError> {
+    if let Some(known) = shelf.take::<DeadLetters>(&id)? {
+        shelf.take::<Died>(&(known.died_at, id))?;
+    }
+    Ok(())
+}

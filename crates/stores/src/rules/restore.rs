@@ -1,0 +1,435 @@
+//! Bringing back what a store has forgotten. A relic is the last that a process knew about a record; it is merged with
+//! what is there, so that bringing it back twice, or late, or by several, changes nothing more.
+
+use std::sync::Arc;
+
+use domain::{
+    challenge::{Challenge, Sharing},
+    claim::{Claim, ClaimState},
+    dead_letter::DeadLetter,
+    fingerprint::Fingerprint,
+    id::{ClaimId, HolderId, SolveId},
+    ledger::{Entry, Total},
+    pool::Pool,
+    ports::{Spent, StoreError},
+    solve::{Fact, Solve, Stage},
+    time::{Day, Timestamp},
+};
+
+use crate::{
+    shelf::{KeyBytes, Order, ShelfMut, Text},
+    tables::{
+        Authorised, Challenges, Claims, DeadLetters, Died, Expiries, Garbage, Holders, Junk, Keyed,
+        Keys, Pages, Pools, Solves, Spending, Stock, Tasks, Totals,
+    },
+};
+
+use super::{
+    garbage::CHALLENGE_KEPT,
+    keep, place, pools,
+    settle::settle,
+    step::{Step, write_page},
+};
+
+/// The last a process knew about a record.
+#[derive(Clone, Debug)]
+pub(crate) enum Relic {
+    Holder(HolderId, Timestamp),
+    Challenge(SolveId, Arc<Challenge>),
+    Solve(Box<Solve>),
+    Claim(Box<Claim>),
+    Letter(Box<DeadLetter>),
+    Pool(Box<Pool>),
+    Page(u64, Vec<Entry>),
+    Total((Day, Text), Box<Total>),
+    Spent((Day, Text), Spent),
+    Authorised(Day, u32),
+}
+
+/// In what order relics are brought back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Turn {
+    /// Who is alive.
+    First,
+    /// What says that something is paid for, or over.
+    Own,
+    /// Claims that wait for a solve which another process may have to bring back first.
+    Waiting,
+    /// What no decision of the next seconds depends on.
+    Last,
+}
+
+impl Relic {
+    /// Whether it tells of something that is not over.
+    pub(crate) fn is_under_way(&self) -> bool {
+        match self {
+            Self::Solve(solve) => !solve.stage.is_final(),
+            Self::Claim(claim) => claim.state == ClaimState::Waiting,
+            Self::Holder(..) | Self::Pool(_) | Self::Spent(..) | Self::Authorised(..) => true,
+            Self::Challenge(..) | Self::Letter(_) | Self::Page(..) | Self::Total(..) => false,
+        }
+    }
+
+    /// When its turn is.
+    pub(crate) fn place(&self) -> Turn {
+        match self {
+            Self::Holder(..) => Turn::First,
+            Self::Claim(claim) if claim.state == ClaimState::Waiting => Turn::Waiting,
+            Self::Challenge(..)
+            | Self::Solve(_)
+            | Self::Claim(_)
+            | Self::Spent(..)
+            | Self::Authorised(..) => Turn::Own,
+            Self::Letter(_) | Self::Pool(_) | Self::Page(..) | Self::Total(..) => Turn::Last,
+        }
+    }
+}
+
+/// Merges a relic into the store; `true` when the store did not know it.
+pub(crate) fn restore<S: ShelfMut>(
+    shelf: &mut S,
+    relic: &Relic,
+    now: Timestamp,
+) -> Result<bool, StoreError> {
+    match relic {
+        Relic::Holder(id, until) => holder(shelf, *id, *until),
+        Relic::Challenge(id, challenge) => put_new_challenge(shelf, *id, challenge),
+        Relic::Solve(solve) => merge_solve(shelf, solve, now),
+        Relic::Claim(claim) => merge_claim(shelf, claim),
+        Relic::Letter(letter) => merge_letter(shelf, letter),
+        Relic::Pool(pool) => merge_pool(shelf, pool),
+        Relic::Page(seq, page) => append(shelf, *seq, page),
+        Relic::Total(key, total) => raise_total(shelf, key, total),
+        Relic::Spent(key, spent) => raise_spent(shelf, key, *spent),
+        Relic::Authorised(day, count) => {
+            let known = shelf.get::<Authorised>(day)?.unwrap_or(0);
+            if known < *count {
+                shelf.put::<Authorised>(*day, *count)?;
+            }
+            Ok(known < *count)
+        }
+    }
+}
+
+fn holder<S: ShelfMut>(shelf: &mut S, id: HolderId, until: Timestamp) -> Result<bool, StoreError> {
+    let known = shelf.get::<Holders>(&id)?;
+    let is_news = known.is_none_or(|known| known < until);
+    if is_news {
+        shelf.put::<Holders>(id, until)?;
+    }
+    Ok(is_news)
+}
+
+fn put_new_challenge<S: ShelfMut>(
+    shelf: &mut S,
+    id: SolveId,
+    challenge: &Arc<Challenge>,
+) -> Result<bool, StoreError> {
+    if shelf.has::<Challenges>(&id)? {
+        return Ok(false);
+    }
+    shelf.put::<Challenges>(id, challenge.clone())?;
+    Ok(true)
+}
+
+// === solves ===
+
+fn merge_solve<S: ShelfMut>(
+    shelf: &mut S,
+    relic: &Solve,
+    now: Timestamp,
+) -> Result<bool, StoreError> {
+    let before = shelf.get::<Solves>(&relic.id)?;
+    // Nobody can go on with a solve whose challenge is gone.
+    if before.is_none() && !relic.stage.is_final() && !shelf.has::<Challenges>(&relic.id)? {
+        return Ok(false);
+    }
+    match before {
+        None => {
+            remember_task(shelf, relic)?;
+            let solve = with_claims(shelf, relic, &[])?;
+            if let Some(ended_at) = solve.ended_at.filter(|_| solve.stage.is_final()) {
+                let later = (ended_at.plus(CHALLENGE_KEPT), Junk::Challenge(solve.id));
+                shelf.put::<Garbage>(later, ())?;
+            }
+            keep::new_solve(shelf, &solve)?;
+            Ok(true)
+        }
+        Some(before) if is_newer(relic, &before) => {
+            remember_task(shelf, relic)?;
+            let solve = with_claims(shelf, relic, &before.claims)?;
+            keep::solve(shelf, &before, &solve)?;
+            tell_task(shelf, &before, now)?;
+            Ok(true)
+        }
+        Some(_) => tell_task(shelf, relic, now),
+    }
+}
+
+/// Whether a relic goes on from what is there.
+fn is_newer(relic: &Solve, known: &Solve) -> bool {
+    let progress = |solve: &Solve| {
+        let tried = (solve.attempt, rank(solve.stage), solve.authorised, solve.failures.len());
+        (solve.fence, tried, solve.polls)
+    };
+    !known.stage.is_final() && progress(relic) > progress(known)
+}
+
+/// How far an attempt has come. Queued is its end: the next attempt begins with its intent.
+fn rank(stage: Stage) -> u8 {
+    match stage {
+        Stage::Intent => 0,
+        Stage::Ambiguous => 1,
+        Stage::Submitted => 2,
+        Stage::Overdue => 3,
+        Stage::Queued => 4,
+        Stage::Ready | Stage::Failed => 5,
+    }
+}
+
+/// The store went on without the task: it is told as the fact that it is, and becomes an orphan if need be.
+fn tell_task<S: ShelfMut>(
+    shelf: &mut S,
+    relic: &Solve,
+    now: Timestamp,
+) -> Result<bool, StoreError> {
+    let (Some(task), Some(sent_at)) = (&relic.task, relic.accepted_at) else { return Ok(false) };
+    if relic.stage.is_final() {
+        return Ok(false);
+    }
+    let fact = Fact::Accepted { task: task.clone(), sent_at };
+    Ok(settle(shelf, relic.id, relic.attempt, &fact, now)?.fresh)
+}
+
+fn remember_task<S: ShelfMut>(shelf: &mut S, solve: &Solve) -> Result<(), StoreError> {
+    let Some(task) = &solve.task else { return Ok(()) };
+    let key = Text::new(task.as_str());
+    if shelf.has::<Tasks>(&key)? {
+        return Ok(());
+    }
+    shelf.put::<Tasks>(key, (solve.id, solve.attempt))
+}
+
+/// The solve with those of its claims that are there; the others join when they are brought back.
+fn with_claims<S: ShelfMut>(
+    shelf: &mut S,
+    relic: &Solve,
+    known: &[ClaimId],
+) -> Result<Solve, StoreError> {
+    let mut claims = Vec::with_capacity(relic.claims.len());
+    if relic.stage.is_final() {
+        return Ok(Solve { claims, ..relic.clone() });
+    }
+    for id in known.iter().chain(&relic.claims) {
+        let claim = shelf.get::<Claims>(id)?.filter(|_| !claims.contains(id));
+        if claim.is_some_and(|claim| is_waiting_for(&claim, relic.id)) {
+            claims.push(*id);
+        }
+    }
+    Ok(Solve { claims, ..relic.clone() })
+}
+
+fn is_waiting_for(claim: &Claim, solve: SolveId) -> bool {
+    claim.state == ClaimState::Waiting && claim.solve == Some(solve)
+}
+
+// === claims ===
+
+fn merge_claim<S: ShelfMut>(shelf: &mut S, relic: &Claim) -> Result<bool, StoreError> {
+    let before = shelf.get::<Claims>(&relic.id)?;
+    if let Some(before) = &before
+        && progress(before) >= progress(relic)
+        && !is_stranded(shelf, before)?
+    {
+        return Ok(false);
+    }
+    if relic.state == ClaimState::Waiting && !rejoin(shelf, relic)? {
+        return Ok(false);
+    }
+    remember_key(shelf, relic)?;
+    end_solve_of_token(shelf, relic)?;
+    match before {
+        None => keep::new_claim(shelf, relic)?,
+        Some(before) => {
+            keep::claim(shelf, &before, relic)?;
+            if before.solve != relic.solve || relic.state.is_final() {
+                leave(shelf, &before)?;
+            }
+        }
+    }
+    Ok(true)
+}
+
+/// How far a claim has come. One that gave its token back is past one that has it: nobody gets that token twice.
+pub(super) fn progress(claim: &Claim) -> (u8, bool) {
+    let rank = match claim.state {
+        ClaimState::Waiting => 0,
+        ClaimState::Served => 1,
+        ClaimState::Failed | ClaimState::Withdrawn | ClaimState::Lapsed => 2,
+    };
+    (rank, claim.delivered_at.is_some())
+}
+
+/// Whether a claim waits for a solve that will not come: it had moved on to another.
+fn is_stranded<S: ShelfMut>(shelf: &S, claim: &Claim) -> Result<bool, StoreError> {
+    let (ClaimState::Waiting, Some(solve)) = (claim.state, claim.solve) else { return Ok(false) };
+    Ok(shelf.get::<Solves>(&solve)?.is_none_or(|solve| solve.stage.is_final()))
+}
+
+/// A token that is somebody's alone must not come a second time from the solve that brought it.
+fn end_solve_of_token<S: ShelfMut>(shelf: &mut S, claim: &Claim) -> Result<(), StoreError> {
+    let Some(token) = &claim.token else { return Ok(()) };
+    let Some(before) = shelf.get::<Solves>(&token.solve)? else { return Ok(()) };
+    if before.stage.is_final() || before.sharing() != Sharing::Exclusive {
+        return Ok(());
+    }
+    let claims: Vec<ClaimId> = before.claims.iter().copied().filter(|id| *id != claim.id).collect();
+    if !claims.is_empty() {
+        // Others wait for it: they go on waiting for what its next attempt brings.
+        return Ok(());
+    }
+    let ended_at = Some(claim.ended_at.unwrap_or(token.ready_lower));
+    let after = Solve { stage: Stage::Ready, claims, ended_at, ..before.clone() };
+    keep::solve(shelf, &before, &after)
+}
+
+/// Puts a waiting claim back to its solve; `false` when there is none that goes on.
+fn rejoin<S: ShelfMut>(shelf: &mut S, claim: &Claim) -> Result<bool, StoreError> {
+    let Some(id) = claim.solve else { return Ok(false) };
+    let Some(before) = shelf.get::<Solves>(&id)?.filter(|solve| !solve.stage.is_final()) else {
+        return Ok(false);
+    };
+    if !before.claims.contains(&claim.id) {
+        let mut solve = before.clone();
+        solve.join(claim.id, claim.deadline);
+        keep::solve(shelf, &before, &solve)?;
+    }
+    Ok(true)
+}
+
+/// A claim that is over waits for nothing any more.
+fn leave<S: ShelfMut>(shelf: &mut S, before: &Claim) -> Result<(), StoreError> {
+    let Some(id) = before.solve else { return Ok(()) };
+    let Some(solve) = shelf.get::<Solves>(&id)?.filter(|solve| !solve.stage.is_final()) else {
+        return Ok(());
+    };
+    let mut after = solve.clone();
+    after.claims.retain(|claim| *claim != before.id);
+    keep::solve(shelf, &solve, &after)
+}
+
+fn remember_key<S: ShelfMut>(shelf: &mut S, claim: &Claim) -> Result<(), StoreError> {
+    let Some(hash) = &claim.key else { return Ok(()) };
+    let key = KeyBytes::from(hash);
+    if let Some(row) = shelf.get::<Keys>(&key)?
+        && let Some(named) = shelf.get::<Claims>(&row.claim)?
+        && named.opened_at >= claim.opened_at
+    {
+        return Ok(());
+    }
+    shelf.put::<Keys>(key, Keyed { claim: claim.id, fingerprint: claim.fingerprint })
+}
+
+// === the rest ===
+
+fn merge_letter<S: ShelfMut>(shelf: &mut S, relic: &DeadLetter) -> Result<bool, StoreError> {
+    let known = shelf.get::<DeadLetters>(&relic.id)?;
+    let is_news = known.is_none_or(|known| known.closed.is_none() && relic.closed.is_some());
+    if is_news {
+        shelf.put::<Died>((relic.died_at, relic.id), ())?;
+        shelf.put::<DeadLetters>(relic.id, relic.clone())?;
+    }
+    Ok(is_news)
+}
+
+fn merge_pool<S: ShelfMut>(shelf: &mut S, relic: &Pool) -> Result<bool, StoreError> {
+    let known = shelf.get::<Pools>(&relic.fingerprint)?;
+    let seen = |pool: &Pool| (pool.arrived, pool.ordered, pool.served, pool.wasted);
+    let is_news = known.is_none_or(|known| seen(&known) < seen(relic));
+    if is_news {
+        shelf.put::<Pools>(relic.fingerprint, relic.clone())?;
+    }
+    Ok(is_news)
+}
+
+/// Writes a page that is not there again, at the end: numbers have no gap.
+fn append<S: ShelfMut>(shelf: &mut S, seq: u64, page: &[Entry]) -> Result<bool, StoreError> {
+    if shelf.get::<Pages>(&seq)?.is_some_and(|known| known == page) {
+        return Ok(false);
+    }
+    let mut page = page.to_vec();
+    let mut last = shelf.last::<Pages>()?.unwrap_or(0);
+    for entry in &mut page {
+        last += 1;
+        entry.seq = last;
+    }
+    write_page(shelf, last, page)?;
+    Ok(true)
+}
+
+pub(super) fn raise_total<S: ShelfMut>(
+    shelf: &mut S,
+    key: &(Day, Text),
+    relic: &Total,
+) -> Result<bool, StoreError> {
+    let known = shelf.get::<Totals>(key)?;
+    let mut total = known.clone().unwrap_or_else(|| relic.clone());
+    total.counts.raise(&relic.counts);
+    let is_news = known.as_ref() != Some(&total);
+    if is_news {
+        shelf.put::<Totals>(key.clone(), total)?;
+    }
+    Ok(is_news)
+}
+
+fn raise_spent<S: ShelfMut>(
+    shelf: &mut S,
+    key: &(Day, Text),
+    relic: Spent,
+) -> Result<bool, StoreError> {
+    let known = shelf.get::<Spending>(key)?.unwrap_or_default();
+    let raised =
+        Spent { opened: known.opened.max(relic.opened), listed: known.listed.max(relic.listed) };
+    if raised != known {
+        shelf.put::<Spending>(key.clone(), raised)?;
+    }
+    Ok(raised != known)
+}
+
+// === stock ===
+
+/// Where the search for tokens goes on.
+pub(crate) type StockPlace = (Timestamp, Fingerprint, SolveId);
+
+/// Throws away tokens that belong to nobody among the next few in stock: a store that lost writes may have handed them out
+/// already. Answers that several may have stay. The result is how many, and where to go on.
+pub(crate) fn void_stock<S: ShelfMut>(
+    shelf: &mut S,
+    from: Option<StockPlace>,
+    limit: usize,
+    now: Timestamp,
+) -> Result<(usize, Option<StockPlace>), StoreError> {
+    let edge = |byte, n| {
+        let at = Timestamp::from_millis(n);
+        (at, Fingerprint::from_bytes([byte; 32]), SolveId::from_number(n))
+    };
+    let range = from.unwrap_or(edge(0, 0))..=edge(u8::MAX, u64::MAX);
+    let mut step = Step::new(shelf, now);
+    let mut voided = 0;
+    let rows = step.shelf.scan::<Expiries>(range, Order::Rising, limit + 1)?;
+    let next = rows.get(limit).map(|(key, ())| *key);
+    for (key, ()) in rows.into_iter().take(limit) {
+        let (usable_until, fingerprint, solve) = key;
+        let at = (fingerprint, usable_until, solve);
+        let Some(stocked) = step.shelf.get::<Stock>(&at)? else { continue };
+        if stocked.kind.sharing() == Sharing::Exclusive {
+            step.shelf.take::<Stock>(&at)?;
+            step.shelf.take::<Expiries>(&key)?;
+            place::waste(&mut step, &stocked, &stocked.token);
+            pools::wasted(&mut step, fingerprint)?;
+            voided += 1;
+        }
+    }
+    step.finish()?;
+    Ok((voided, next))
+}
