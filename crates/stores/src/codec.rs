@@ -12,9 +12,15 @@ const HEAD: usize = 5;
 /// A key's bytes, the table's tag first.
 pub(crate) fn key_bytes<T: Table>(key: &T::Key) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(64);
-    bytes.push(T::TAG);
-    key.write(&mut bytes);
+    write_key::<T>(key, &mut bytes);
     bytes
+}
+
+/// The same into a buffer that is used again and again.
+pub(crate) fn write_key<T: Table>(key: &T::Key, bytes: &mut Vec<u8>) {
+    bytes.clear();
+    bytes.push(T::TAG);
+    key.write(bytes);
 }
 
 /// A key from its bytes.
@@ -36,12 +42,25 @@ pub(crate) fn row_bytes<T: Table>(
     key: &[u8],
     value: &T::Value,
 ) -> Result<Vec<u8>, StoreError> {
-    let head = vec![VERSION, 0, 0, 0, 0];
-    let mut bytes =
-        postcard::to_extend(value, head).map_err(|why| corrupt(backend, T::NAME, why))?;
+    let mut bytes = Vec::new();
+    write_row::<T>(backend, key, value, &mut bytes)?;
+    Ok(bytes)
+}
+
+/// The same into a buffer that is used again and again.
+pub(crate) fn write_row<T: Table>(
+    backend: &'static str,
+    key: &[u8],
+    value: &T::Value,
+    bytes: &mut Vec<u8>,
+) -> Result<(), StoreError> {
+    let mut row = std::mem::take(bytes);
+    row.clear();
+    row.extend_from_slice(&[VERSION, 0, 0, 0, 0]);
+    *bytes = postcard::to_extend(value, row).map_err(|why| corrupt(backend, T::NAME, why))?;
     let sum = checksum(key, &bytes[HEAD..]);
     bytes[1..HEAD].copy_from_slice(&sum.to_le_bytes());
-    Ok(bytes)
+    Ok(())
 }
 
 /// A row's value from what was written.

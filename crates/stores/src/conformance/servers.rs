@@ -16,7 +16,7 @@ use std::sync::{
 };
 
 pub use cluster::{RedisCluster, Replicas};
-pub use process::wait_for;
+pub use process::{free_port, wait_for};
 pub use proxy::FaultProxy;
 pub use redis::{Persistence, RedisOptions, RedisServer};
 

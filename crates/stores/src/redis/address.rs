@@ -1,9 +1,9 @@
 //! Where the server is: `redis://[user:password@]host[:port][/db]`, `rediss://…`, `redis+cluster://h1:p,h2:p`, each with
-//! `?prefix=name`.
+//! `?prefix=name`, and over TLS with `ca=file`.
 
-use std::time::Duration;
+use std::{fs, time::Duration};
 
-use redis::{ConnectionInfo, IntoConnectionInfo, RedisError};
+use redis::{ConnectionInfo, IntoConnectionInfo, RedisError, TlsCertificates};
 use socket2::TcpKeepalive;
 
 /// A server or a cluster, and the prefix of the keys there.
@@ -12,6 +12,14 @@ pub(super) struct Address {
     pub(super) nodes: Vec<ConnectionInfo>,
     pub(super) is_cluster: bool,
     pub(super) prefix: String,
+    /// Who vouches for the server, in PEM; `None`: the authorities everybody trusts.
+    authorities: Option<Vec<u8>>,
+}
+
+/// What may stand behind the question mark.
+struct Wishes {
+    prefix: String,
+    authorities: Option<Vec<u8>>,
 }
 
 /// A connection that was silent for so long is tried.
@@ -23,7 +31,7 @@ impl Address {
     /// Reads a URL; what is wrong with it is said without repeating it, for it may hold a password.
     pub(super) fn parse(url: &str) -> Result<Self, String> {
         let (place, query) = url.split_once('?').unwrap_or((url, ""));
-        let prefix = prefix_of(query)?;
+        let Wishes { prefix, authorities } = Wishes::parse(query)?;
         let (scheme, rest) = place.split_once("://").ok_or("it has no ://")?;
         let (is_cluster, scheme) = match scheme {
             "redis+cluster" => (true, "redis"),
@@ -36,7 +44,16 @@ impl Address {
         };
         let hosts: Vec<&str> = if is_cluster { hosts.split(',').collect() } else { vec![hosts] };
         let nodes = hosts.iter().map(|host| node(&format!("{scheme}://{user}{host}")));
-        Ok(Self { nodes: nodes.collect::<Result<_, _>>()?, is_cluster, prefix })
+        if authorities.is_some() && scheme != "rediss" {
+            return Err("ca=FILE is for rediss://, which is over TLS".to_owned());
+        }
+        Ok(Self { nodes: nodes.collect::<Result<_, _>>()?, is_cluster, prefix, authorities })
+    }
+
+    /// Whom to trust, where it is not everybody's authorities.
+    pub(super) fn certificates(&self) -> Option<TlsCertificates> {
+        let root_cert = Some(self.authorities.clone()?);
+        Some(TlsCertificates { client_tls: None, root_cert })
     }
 
     /// The servers, for messages.
@@ -59,21 +76,30 @@ fn node(url: &str) -> Result<ConnectionInfo, String> {
     Ok(info.set_redis_settings(settings).set_tcp_settings(tcp))
 }
 
-fn prefix_of(query: &str) -> Result<String, String> {
-    if query.is_empty() {
-        return Ok(PREFIX.to_owned());
+impl Wishes {
+    fn parse(query: &str) -> Result<Self, String> {
+        let mut wishes = Self { prefix: PREFIX.to_owned(), authorities: None };
+        for wish in query.split('&').filter(|wish| !wish.is_empty()) {
+            match wish.split_once('=') {
+                Some(("prefix", name)) if is_name(name) => name.clone_into(&mut wishes.prefix),
+                Some(("prefix", _)) => {
+                    return Err("its prefix must be 1 to 40 of a-z, 0-9, - and _".to_owned());
+                }
+                Some(("ca", file)) => {
+                    let read = fs::read(file);
+                    let pem = read.map_err(|why| format!("its ca file cannot be read: {why}"))?;
+                    wishes.authorities = Some(pem);
+                }
+                _ => return Err("after ? only prefix=NAME and ca=FILE are known".to_owned()),
+            }
+        }
+        Ok(wishes)
     }
-    let is_name = |name: &str| {
-        (1..=40).contains(&name.len())
-            && name
-                .bytes()
-                .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-_".contains(&b))
-    };
-    match query.strip_prefix("prefix=") {
-        Some(prefix) if is_name(prefix) => Ok(prefix.to_owned()),
-        Some(_) => Err("its prefix must be 1 to 40 of a-z, 0-9, - and _".to_owned()),
-        None => Err("after ? only prefix=NAME is known".to_owned()),
-    }
+}
+
+fn is_name(name: &str) -> bool {
+    let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-_".contains(&b);
+    (1..=40).contains(&name.len()) && name.bytes().all(plain)
 }
 
 #[cfg(test)]
@@ -103,6 +129,8 @@ mod tests {
             "redis://u:geheim@h?prefix=",
             "redis://u:geheim@h?prefix=A{b}",
             "redis://u:geheim@h?db=1",
+            "redis://u:geheim@h?ca=Cargo.toml",
+            "rediss://u:geheim@h?ca=no-such-file",
         ] {
             let Err(why) = Address::parse(bad) else { panic!("{bad} was taken") };
             assert!(!why.contains("geheim"), "{why}");

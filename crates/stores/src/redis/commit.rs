@@ -27,6 +27,18 @@ pub(super) struct Turn {
     pub(super) again: bool,
 }
 
+/// Who asks, and what it knows of the data.
+#[derive(Clone, Debug)]
+pub(super) struct Caller {
+    /// The gateway among all that write.
+    pub(super) writer: u64,
+    /// Which life of the data it knows.
+    pub(super) incarnation: String,
+    /// Commits it has seen.
+    pub(super) seen: u64,
+    pub(super) turn: Turn,
+}
+
 /// What the server answered.
 #[derive(Debug)]
 pub(super) enum Reply {
@@ -50,16 +62,10 @@ const LENGTHENED: u64 = 64;
 
 impl Commit {
     /// Adds the script's keys and arguments to the command.
-    pub(super) fn ask(
-        &self,
-        names: &Names,
-        writer: u64,
-        (incarnation, seen): (&str, u64),
-        turn: Turn,
-        cmd: &mut Cmd,
-    ) {
-        cmd.arg(2).arg(names.head()).arg(names.turn(writer));
-        cmd.arg(incarnation).arg(seen).arg(turn.number).arg(turn.acknowledged);
+    pub(super) fn ask(&self, names: &Names, caller: &Caller, cmd: &mut Cmd) {
+        let turn = caller.turn;
+        cmd.arg(2).arg(names.head()).arg(names.turn(caller.writer));
+        cmd.arg(&caller.incarnation).arg(caller.seen).arg(turn.number).arg(turn.acknowledged);
         cmd.arg(u8::from(turn.again)).arg(u8::from(turn.number % LENGTHENED == 1));
         self.ask_rows(names, cmd);
         self.ask_spans(names, cmd);

@@ -10,8 +10,9 @@ use redis::{
     cluster_async::ClusterConnection,
     cluster_routing::{Route, RoutingInfo, SingleNodeRoutingInfo, SlotAddr},
 };
+use rustls::crypto::{CryptoProvider, ring};
 use tokio::{
-    sync::{Mutex, mpsc::UnboundedSender},
+    sync::{Mutex, OnceCell, mpsc::UnboundedSender},
     time::Instant,
 };
 
@@ -28,6 +29,8 @@ pub(super) enum Link {
 pub(super) struct Line {
     address: Address,
     state: Mutex<State>,
+    /// Where its keys are; that never changes, only who has them.
+    slot: OnceCell<u16>,
 }
 
 #[derive(Default)]
@@ -60,6 +63,7 @@ impl Link {
         address: &Address,
         pushed: Option<UnboundedSender<PushInfo>>,
     ) -> RedisResult<Self> {
+        choose_cryptography();
         if address.is_cluster {
             return Self::open_cluster(address, pushed).await;
         }
@@ -70,7 +74,10 @@ impl Link {
             config = config.set_push_sender(pushed);
         }
         let node = address.nodes.first().cloned().ok_or_else(nowhere)?;
-        let client = Client::open(node)?;
+        let client = match address.certificates() {
+            Some(certificates) => Client::build_with_tls(node, certificates)?,
+            None => Client::open(node)?,
+        };
         Ok(Self::Single(client.get_multiplexed_async_connection_with_config(&config).await?))
     }
 
@@ -86,6 +93,9 @@ impl Link {
             .retries(2);
         if let Some(node) = address.nodes.first() {
             builder = builder.tcp_settings(node.tcp_settings().clone());
+        }
+        if let Some(certificates) = address.certificates() {
+            builder = builder.certs(certificates);
         }
         if let Some(pushed) = pushed {
             builder = builder.push_sender(pushed);
@@ -112,10 +122,24 @@ impl Link {
 
     /// Sends a request that names no key to the server that has this one.
     pub(super) async fn ask_owner(&mut self, cmd: &Cmd, key: &[u8]) -> RedisResult<Value> {
+        let slot = self.slot_of(key).await?;
+        self.ask_slot(cmd, slot).await
+    }
+
+    async fn slot_of(&mut self, key: &[u8]) -> RedisResult<u16> {
+        match self {
+            Self::Single(_) => Ok(0),
+            Self::Cluster(_) => {
+                let slot = self.ask(redis::cmd("CLUSTER").arg("KEYSLOT").arg(key)).await?;
+                Ok(redis::from_redis_value(slot)?)
+            }
+        }
+    }
+
+    /// Sends a request that names no key to the server that has this slot.
+    async fn ask_slot(&mut self, cmd: &Cmd, slot: u16) -> RedisResult<Value> {
         let Self::Cluster(connection) = self else { return self.ask(cmd).await };
-        let slot =
-            connection.req_packed_command(redis::cmd("CLUSTER").arg("KEYSLOT").arg(key)).await?;
-        let route = Route::new(redis::from_redis_value(slot)?, SlotAddr::Master);
+        let route = Route::new(slot, SlotAddr::Master);
         let route = RoutingInfo::SingleNode(SingleNodeRoutingInfo::SpecificNode(route));
         let answer =
             tokio::time::timeout(2 * PATIENCE, connection.route_command(cmd.clone(), route));
@@ -135,6 +159,14 @@ impl Link {
     }
 }
 
+/// The client takes whatever cryptography the process has chosen, and panics where none was.
+fn choose_cryptography() {
+    if CryptoProvider::get_default().is_none() {
+        // Somebody else may have been quicker, and that is as good.
+        drop(ring::default_provider().install_default());
+    }
+}
+
 fn nowhere() -> RedisError {
     RedisError::from((ErrorKind::InvalidClientConfig, "no address"))
 }
@@ -147,7 +179,7 @@ fn late() -> RedisError {
 
 impl Line {
     pub(super) fn new(address: Address) -> Self {
-        Self { address, state: Mutex::default() }
+        Self { address, state: Mutex::default(), slot: OnceCell::new() }
     }
 
     /// Sends a request on the link there is, or on a new one. A failure may mean that the request was carried out.
@@ -158,10 +190,14 @@ impl Line {
         answer
     }
 
-    /// Sends a request that names no key to the server that has this one.
+    /// Sends a request that names no key to the server that has this one. All keys of a line lie in one slot.
     pub(super) async fn ask_owner(&self, cmd: &Cmd, key: &[u8]) -> RedisResult<Value> {
         let (mut link, made) = self.link().await?;
-        let answer = link.ask_owner(cmd, key).await;
+        let slot = self.slot.get_or_try_init(async || link.clone().slot_of(key).await).await;
+        let answer = match slot {
+            Ok(slot) => link.ask_slot(cmd, *slot).await,
+            Err(error) => Err(error),
+        };
         self.drop_if_broken(&answer, made).await;
         answer
     }

@@ -20,11 +20,7 @@ mod restore;
 mod server;
 mod writer;
 
-use std::{
-    fmt,
-    sync::{Arc, atomic::Ordering},
-    time::Duration,
-};
+use std::{fmt, sync::Arc, time::Duration};
 
 use domain::ports::StoreError;
 use redis::{RedisError, RedisResult};
@@ -37,7 +33,7 @@ use crate::{
 
 use address::Address;
 use bell::FarDoorbell;
-use commit::{Commit, Reply, Turn};
+use commit::{Commit, Reply};
 use head::{Head, Known, Opened};
 use layout::Names;
 use link::{Line, Link, Script};
@@ -142,12 +138,6 @@ impl Far for Redis {
 }
 
 impl Redis {
-    /// A call without a turn, which still notices when the server has forgotten one.
-    fn looking(&self) -> Turn {
-        let acknowledged = self.server.acknowledged.load(Ordering::Relaxed);
-        Turn { acknowledged, ..Turn::default() }
-    }
-
     /// Reads until everything it read was told by the server.
     async fn reading<T>(
         &self,
@@ -166,7 +156,7 @@ impl Redis {
                 return result;
             }
             let commit = Commit { assumed, writes, stamp: [0; 8] };
-            match self.server.call(&commit, self.looking()).await? {
+            match self.server.look(&commit).await? {
                 Reply::Done { .. } => return result,
                 Reply::Stale { corrections, .. } => {
                     seen.extend(commit.assumed);

@@ -1,13 +1,16 @@
 //! The server as everybody in this process sees it: the way there, the scripts, and what is known of the data.
 
-use std::sync::{Mutex, MutexGuard, PoisonError, atomic::AtomicU64};
+use std::sync::{
+    Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicU64, Ordering},
+};
 
 use domain::ports::{BoxError, StoreError};
 use redis::{Cmd, RedisError, RedisResult};
 
 use super::{
     NAME,
-    commit::{Commit, Reply, Turn},
+    commit::{Caller, Commit, Reply, Turn},
     head::Head,
     layout::Names,
     link::{Line, Script, is_uncertain},
@@ -56,22 +59,27 @@ impl Server {
         self.head.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Asks the server to compare: a call without a turn, which still notices when the server has forgotten one.
+    pub(super) async fn look(&self, commit: &Commit) -> Result<Reply, Failure> {
+        let acknowledged = self.acknowledged.load(Ordering::Relaxed);
+        self.call(commit, Turn { acknowledged, ..Turn::default() }).await
+    }
+
     /// Asks the server to compare and write.
     pub(super) async fn call(&self, commit: &Commit, turn: Turn) -> Result<Reply, Failure> {
-        let (incarnation, seen) = {
+        let caller = {
             let head = self.head();
-            (head.incarnation.clone(), head.count)
+            let incarnation = head.incarnation.clone();
+            Caller { writer: self.writer, incarnation, seen: head.count, turn }
         };
-        let asked = |cmd: &mut Cmd| {
-            commit.ask(&self.names, self.writer, (&incarnation, seen), turn, cmd);
-        };
+        let asked = |cmd: &mut Cmd| commit.ask(&self.names, &caller, cmd);
         let answer = self.line.run(&self.commit, asked).await?;
         let reply = commit.read(answer).ok_or_else(|| Failure {
             is_uncertain: true,
             why: "it answered something that makes no sense".into(),
         })?;
         if let Reply::Done { count, since } | Reply::Stale { count, since, .. } = &reply
-            && self.head().saw(&incarnation, *count, *since)
+            && self.head().saw(&caller.incarnation, *count, *since)
         {
             tracing::warn!(
                 "another gateway found that Redis lost writes; waiting for what it brings back"

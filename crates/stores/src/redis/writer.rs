@@ -149,6 +149,7 @@ impl Pen {
 
     /// Makes the crowd's decisions and has them written; says which of them must outlive the server.
     pub(super) async fn commit(&mut self, crowd: &mut Crowd) -> Result<Vec<bool>, StoreError> {
+        self.image.bound();
         let mut seen: Option<Assumed> = None;
         for round in 0..ROUNDS {
             if round % UNLUCKY == UNLUCKY - 1 {
@@ -216,10 +217,10 @@ impl Pen {
 
     /// Sends a commit. When no answer comes it is sent once more: the server carries out a turn at most once.
     async fn send(&mut self, commit: &Commit) -> Result<Reply, Failure> {
-        let acknowledged = self.server.acknowledged.load(Ordering::Relaxed);
         if commit.writes.is_empty() {
-            return self.server.call(commit, Turn { acknowledged, ..Turn::default() }).await;
+            return self.server.look(commit).await;
         }
+        let acknowledged = self.server.acknowledged.load(Ordering::Relaxed);
         self.turn += 1;
         let again = self.server.line.is_cluster();
         let mut turn = Turn { number: self.turn, acknowledged, again };

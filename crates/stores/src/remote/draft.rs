@@ -7,7 +7,7 @@ use std::{
 use domain::ports::StoreError;
 
 use crate::{
-    codec::{key_bytes, read_key, read_row, row_bytes},
+    codec::{read_key, read_row, write_key, write_row},
     shelf::{Order, Rows, Shelf, ShelfMut, Table},
 };
 
@@ -23,6 +23,10 @@ pub(crate) struct Draft<'a, B> {
     doubtful: bool,
     lasting: bool,
     written: usize,
+    /// What keys and rows are written in before it is known how long they are.
+    scratch: RefCell<Vec<u8>>,
+    /// The value of rows that have none.
+    nothing: Arc<[u8]>,
     backend: PhantomData<B>,
 }
 
@@ -77,6 +81,8 @@ impl<'a, B: Far> Draft<'a, B> {
             doubtful,
             lasting: false,
             written: 0,
+            scratch: RefCell::default(),
+            nothing: Arc::from([]),
             backend: PhantomData,
         }
     }
@@ -111,6 +117,12 @@ impl<'a, B: Far> Draft<'a, B> {
         self.written
     }
 
+    fn key<T: Table>(&self, key: &T::Key) -> Key {
+        let mut bytes = self.scratch.borrow_mut();
+        write_key::<T>(key, &mut bytes);
+        bytes.as_slice().into()
+    }
+
     fn write(&mut self, key: Key, write: Write) {
         if let Write::Put(bytes) = &write {
             self.written += bytes.len();
@@ -138,21 +150,16 @@ impl<'a, B: Far> Draft<'a, B> {
         let order = span.order();
         let range = span.least.clone()..=span.most.clone();
         let mut remembered = self.image.range(&range, order).peekable();
-        let mut written: Vec<_> = self.writes.range(range.clone()).collect();
-        if order == Order::Rising {
-            written.reverse();
-        }
+        let mut written = in_order(self.writes.range(range.clone()), order).peekable();
         let mut found = Vec::new();
         let mut looked_at = Vec::new();
         while found.len() < limit {
-            let ours = written.last().map(|(key, _)| *key);
+            let ours = written.peek().map(|(key, _)| *key);
             let theirs = remembered.peek().map(|(key, _)| *key);
             let Some(next) = first_of(order, ours, theirs).cloned() else { break };
             let row = remembered.next_if(|(key, _)| **key == next);
-            if let Some((key, row)) = row {
-                looked_at.push((key.clone(), row));
-            }
-            let own = written.pop_if(|(key, _)| **key == next);
+            looked_at.extend(row);
+            let own = written.next_if(|(key, _)| **key == next);
             match (own, row) {
                 (Some((_, Write::Put(bytes))), _) => found.push((next, bytes.clone())),
                 (Some((_, Write::Gone)), _) | (None, None) => {}
@@ -161,26 +168,40 @@ impl<'a, B: Far> Draft<'a, B> {
         }
         let until =
             if found.len() < limit { None } else { found.last().map(|(key, _)| key.clone()) };
-        self.assume(span.clone(), until, &looked_at, limit);
+        self.assume(span, until, &looked_at, limit);
         found
     }
 
-    fn assume(&self, span: Span, until: Option<Key>, looked_at: &[(Key, &Row)], wanted: usize) {
+    /// A crowd scans the same range again and again, each time a little farther: what was looked at before is the
+    /// beginning of what is looked at now.
+    fn assume(&self, span: &Span, until: Option<Key>, looked_at: &[(&Key, &Row)], wanted: usize) {
         let mut assumed = self.assumed.borrow_mut();
-        // A row with a value is compared by its version; whether one without is there, the range itself says.
-        for (key, row) in looked_at.iter().filter(|(_, row)| !row.bytes.is_empty()) {
-            assumed.rows.insert(key.clone(), Some(row.stamp));
+        let Assumed { rows, spans } = &mut *assumed;
+        if !spans.contains_key(span) {
+            spans.insert(span.clone(), Found { until: until.clone(), ..Found::default() });
         }
-        let keys: Vec<Key> = looked_at.iter().map(|(key, _)| key.clone()).collect();
-        let found = Found { until, keys, wanted };
-        match assumed.spans.get_mut(&span) {
-            // A crowd scans the same range again and again, each time a little farther.
-            Some(before) if !found.reaches(before, &span) => {
-                before.wanted = before.wanted.max(found.wanted);
+        let Some(found) = spans.get_mut(span) else { return };
+        for (key, row) in looked_at.iter().skip(found.keys.len()) {
+            // A row with a value is compared by its version; whether one without is there, the range itself says.
+            if !row.bytes.is_empty() {
+                rows.insert((*key).clone(), Some(row.stamp));
             }
-            Some(before) => *before = Found { wanted: before.wanted.max(found.wanted), ..found },
-            None => drop(assumed.spans.insert(span, found)),
+            found.keys.push((*key).clone());
         }
+        found.wanted = found.wanted.max(wanted);
+        if span.reaches(until.as_ref(), found.until.as_ref()) {
+            found.until = until;
+        }
+    }
+}
+
+fn in_order<'a, I>(rows: I, order: Order) -> Box<dyn Iterator<Item = I::Item> + 'a>
+where
+    I: DoubleEndedIterator + 'a,
+{
+    match order {
+        Order::Rising => Box::new(rows),
+        Order::Falling => Box::new(rows.rev()),
     }
 }
 
@@ -198,7 +219,7 @@ impl<B: Far> Shelf for Draft<'_, B> {
     const BACKEND: &'static str = B::NAME;
 
     fn get<T: Table>(&self, key: &T::Key) -> Result<Option<T::Value>, StoreError> {
-        let key: Key = key_bytes::<T>(key).into();
+        let key = self.key::<T>(key);
         match self.seen(&key) {
             Some(bytes) => value::<B, T>(&key, &bytes).map(Some),
             None => Ok(None),
@@ -206,7 +227,7 @@ impl<B: Far> Shelf for Draft<'_, B> {
     }
 
     fn has<T: Table>(&self, key: &T::Key) -> Result<bool, StoreError> {
-        Ok(self.seen(&key_bytes::<T>(key).into()).is_some())
+        Ok(self.seen(&self.key::<T>(key)).is_some())
     }
 
     fn last<T: Table>(&self) -> Result<Option<T::Key>, StoreError> {
@@ -231,8 +252,8 @@ impl<B: Far> Shelf for Draft<'_, B> {
             return Ok(Vec::new());
         }
         let span = Span {
-            least: key_bytes::<T>(range.start()).into(),
-            most: key_bytes::<T>(range.end()).into(),
+            least: self.key::<T>(range.start()),
+            most: self.key::<T>(range.end()),
             falling: order == Order::Falling,
         };
         let rows = self.seen_range(&span, limit).into_iter();
@@ -246,15 +267,19 @@ impl<B: Far> Shelf for Draft<'_, B> {
 
 impl<B: Far> ShelfMut for Draft<'_, B> {
     fn put<T: Table>(&mut self, key: T::Key, value: T::Value) -> Result<(), StoreError> {
-        let key = key_bytes::<T>(&key);
-        let bytes =
-            if is_plain::<T>() { Vec::new() } else { row_bytes::<T>(B::NAME, &key, &value)? };
-        self.write(key.into(), Write::Put(bytes.into()));
+        let key = self.key::<T>(&key);
+        let bytes: Arc<[u8]> = if is_plain::<T>() {
+            self.nothing.clone()
+        } else {
+            write_row::<T>(B::NAME, &key, &value, self.scratch.get_mut())?;
+            self.scratch.get_mut().as_slice().into()
+        };
+        self.write(key, Write::Put(bytes));
         Ok(())
     }
 
     fn take<T: Table>(&mut self, key: &T::Key) -> Result<Option<T::Value>, StoreError> {
-        let key: Key = key_bytes::<T>(key).into();
+        let key = self.key::<T>(key);
         let seen = if is_plain::<T>() {
             // Nobody asks whether a row without a value was there; so it need not be compared.
             self.image.get(&key).map(|row| row.bytes.clone())
@@ -331,24 +356,22 @@ impl Span {
         if self.falling { Order::Falling } else { Order::Rising }
     }
 
+    /// Whether a scan up to `until` looked at least as far as one up to `other`; `None`: it went through.
+    fn reaches(&self, until: Option<&Key>, other: Option<&Key>) -> bool {
+        match (until, other) {
+            (None, _) => true,
+            (Some(_), None) => false,
+            (Some(until), Some(other)) if self.falling => until <= other,
+            (Some(until), Some(other)) => until >= other,
+        }
+    }
+
     /// The part of the range an answer tells of, when it ended at `last` or went through.
     pub(crate) fn told(&self, last: Option<&Key>) -> RangeInclusive<Key> {
         match (last, self.falling) {
             (None, _) => self.least.clone()..=self.most.clone(),
             (Some(last), false) => self.least.clone()..=last.clone(),
             (Some(last), true) => last.clone()..=self.most.clone(),
-        }
-    }
-}
-
-impl Found {
-    /// Whether it looked at least as far as another scan of the same range.
-    fn reaches(&self, other: &Self, span: &Span) -> bool {
-        match (&self.until, &other.until) {
-            (None, _) => true,
-            (Some(_), None) => false,
-            (Some(own), Some(other)) if span.falling => own <= other,
-            (Some(own), Some(other)) => own >= other,
         }
     }
 }

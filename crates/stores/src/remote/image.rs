@@ -67,6 +67,10 @@ impl Image {
                 Write::Gone => self.forget(&key),
             }
         }
+    }
+
+    /// Forgets everything when it has become too much. Not while a decision is corrected: it would never come to its end.
+    pub(crate) fn bound(&mut self) {
         if self.size > MOST_BYTES {
             self.clear();
         }
@@ -114,9 +118,11 @@ impl Image {
     }
 
     fn insert(&mut self, key: Key, row: Row) {
-        self.forget(&key);
-        self.size += ROW + key.len() + row.bytes.len();
-        self.rows.insert(key, row);
+        let (name, value) = (key.len(), row.bytes.len());
+        match self.rows.insert(key, row) {
+            Some(old) => self.size = self.size.saturating_sub(old.bytes.len()) + value,
+            None => self.size += ROW + name + value,
+        }
     }
 
     fn forget(&mut self, key: &Key) {

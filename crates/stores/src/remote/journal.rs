@@ -74,10 +74,12 @@ impl Journal {
     }
 
     fn put(&mut self, key: Key, bytes: Arc<[u8]>) {
-        self.remove(&key);
-        self.size += LINE + key.len() + bytes.len();
+        let (name, value) = (key.len(), bytes.len());
         self.queue(key.clone());
-        self.rows.insert(key, Line { bytes, noted: self.noted });
+        match self.rows.insert(key, Line { bytes, noted: self.noted }) {
+            Some(old) => self.size = self.size.saturating_sub(old.bytes.len()) + value,
+            None => self.size += LINE + name + value,
+        }
         self.shrink();
     }
 
@@ -114,12 +116,17 @@ impl Journal {
 
     /// Whether the row tells of something that is not over.
     fn is_needed(&self, key: &Key, bytes: &[u8]) -> bool {
-        if key[0] == Challenges::TAG {
+        match key[0] {
             // As long as its solve; it may be large, and is not looked into.
-            let solve: Key = [&[Solves::TAG], &key[1..]].concat().into();
-            return self.rows.get(&solve).is_some_and(|line| self.is_needed(&solve, &line.bytes));
+            Challenges::TAG => {
+                let solve: Key = [&[Solves::TAG], &key[1..]].concat().into();
+                let line = self.rows.get(&solve);
+                line.is_some_and(|line| self.is_needed(&solve, &line.bytes))
+            }
+            // Most lines are pages: they are not looked into either.
+            Pages::TAG | Totals::TAG | DeadLetters::TAG => false,
+            _ => relic("journal", key, bytes).is_some_and(|relic| relic.is_under_way()),
         }
-        relic("journal", key, bytes).is_some_and(|relic| relic.is_under_way())
     }
 }
 
@@ -129,19 +136,19 @@ fn is_noted(key: &Key) -> bool {
 
 /// In what order rows are brought back. `None`: they are not noted.
 fn place(key: &Key) -> Option<u8> {
-    let tags = [
-        Holders::TAG,
-        Challenges::TAG,
-        Solves::TAG,
-        Claims::TAG,
-        DeadLetters::TAG,
-        Pools::TAG,
-        Pages::TAG,
-        Totals::TAG,
-        Spending::TAG,
-        Authorised::TAG,
-    ];
-    (0_u8..).zip(tags).find(|(_, tag)| *tag == key[0]).map(|(place, _)| place)
+    Some(match key[0] {
+        Holders::TAG => 0,
+        Challenges::TAG => 1,
+        Solves::TAG => 2,
+        Claims::TAG => 3,
+        DeadLetters::TAG => 4,
+        Pools::TAG => 5,
+        Pages::TAG => 6,
+        Totals::TAG => 7,
+        Spending::TAG => 8,
+        Authorised::TAG => 9,
+        _ => return None,
+    })
 }
 
 fn relic(backend: &'static str, key: &Key, bytes: &[u8]) -> Option<Relic> {

@@ -210,7 +210,11 @@ fn drop_claims<S: ShelfMut>(
     let range = edge(Timestamp::default(), 0)..=edge(now.minus(age), u64::MAX);
     let mut dropped = 0;
     for ((at, id), ()) in shelf.scan::<ByTime>(range, Order::Rising, limit)? {
-        let Some(claim) = shelf.get::<Claims>(&id)? else { continue };
+        let Some(claim) = shelf.get::<Claims>(&id)? else {
+            // Its row has expired; its place must not stand before those that can be dropped.
+            shelf.take::<ByTime>(&(at, id))?;
+            continue;
+        };
         if !claim.state.is_final()
             || !is_past(at, age, now)
             || !kept.has(shelf, Subject::Claim(id))?

@@ -12,6 +12,7 @@ mod losses;
 mod schedule;
 mod single;
 mod skew;
+mod tls;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

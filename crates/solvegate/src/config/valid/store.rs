@@ -22,7 +22,8 @@ const LEDGER: &str = "[store] ledger";
 
 /// What the URLs of servers look like.
 const SERVERS: &str = "redis://host:6379, rediss://user:password@host:6379/0 or \
-                       redis+cluster://host:7000,host:7001, each with ?prefix=name where wanted";
+                       redis+cluster://host:7000,host:7001, each with ?prefix=name where wanted, over TLS \
+                       with ?ca=FILE";
 
 /// A store's URL. Shown, it has neither password nor query: `redis://…@host:6379/0`.
 #[derive(Clone, PartialEq, Eq)]
@@ -157,7 +158,7 @@ impl StoreUrl {
 
     /// Whether what travels to the server can be read on the way.
     pub fn is_in_the_clear(&self) -> bool {
-        self.is_shared && !self.expose().starts_with("rediss:")
+        self.is_shared && !self.expose().starts_with("rediss")
     }
 
     fn embedded(dir: &Path) -> Self {
@@ -184,7 +185,9 @@ impl StoreUrl {
         match text.split_once(':') {
             Some(("memory", "")) => Ok(Self::local(text.into())),
             Some(("embedded", dir)) if !dir.is_empty() => Ok(Self::local(text.into())),
-            Some(("redis" | "rediss" | "redis+cluster", _)) => Self::server(place, text),
+            Some(("redis" | "rediss" | "redis+cluster" | "rediss+cluster", _)) => {
+                Self::server(place, text)
+            }
             Some(("postgres" | "postgresql", _)) => refused(later(place, "PostgreSQL")),
             Some(("dynamodb", _)) => refused(later(place, "DynamoDB")),
             Some(_) | None => refused(format!("expected memory:, embedded:DIR, {SERVERS}")),
@@ -231,7 +234,7 @@ impl<'u> Server<'u> {
         if self.user.is_some_and(|user| user.contains(['/', '?', '#'])) {
             return Err("has a password with characters that must be written as %2F, %3F and %23");
         }
-        let is_cluster = self.scheme == "redis+cluster";
+        let is_cluster = self.scheme.ends_with("+cluster");
         if !is_cluster && self.hosts.contains(',') {
             return Err("names several hosts, which only a cluster has");
         }
@@ -257,12 +260,17 @@ fn is_host(text: &str) -> bool {
 }
 
 fn check_query(query: &str) -> Result<(), &'static str> {
-    let Some(prefix) = query.strip_prefix("prefix=") else {
-        return Err("has something else than ?prefix=name at its end");
-    };
     let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'_';
-    if (1..=40).contains(&prefix.len()) && prefix.bytes().all(plain) {
-        return Ok(());
+    for wish in query.split('&') {
+        match wish.split_once('=') {
+            Some(("prefix", name)) if (1..=40).contains(&name.len()) && name.bytes().all(plain) => {
+            }
+            Some(("prefix", _)) => {
+                return Err("has a prefix that is not 1 to 40 of a-z, 0-9, - and _");
+            }
+            Some(("ca", file)) if !file.is_empty() => {}
+            _ => return Err("has something else than ?prefix=name and ca=FILE at its end"),
+        }
     }
-    Err("has a prefix that is not 1 to 40 of a-z, 0-9, - and _")
+    Ok(())
 }

@@ -77,7 +77,7 @@ fn nursery() -> &'static Sender<Order> {
 }
 
 /// A port that nobody listens on, nor on the one of its cluster bus. Another process may still be quicker.
-pub(super) fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     let free = |port: u16| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
     let width = u64::from(PORTS.end - PORTS.start);
     (0..1000)
