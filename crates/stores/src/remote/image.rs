@@ -34,7 +34,7 @@ pub(crate) enum Correction {
 }
 
 /// Beyond this everything is forgotten: remembering again costs a round trip for each thing that is used.
-const MOST_BYTES: usize = 64 << 20;
+const MOST_BYTES: usize = 128 << 20;
 /// What a row costs besides its bytes.
 const ROW: usize = 96;
 

@@ -22,9 +22,10 @@ use super::{Key, Write};
 #[derive(Debug, Default)]
 pub(crate) struct Journal {
     rows: HashMap<Key, Line>,
-    /// Every version noted, oldest first; only the latest of a row counts.
-    order: VecDeque<(u64, Key)>,
+    /// What may be forgotten, oldest first; a row that was noted again since stands there more than once.
+    over: VecDeque<(u64, Key)>,
     noted: u64,
+    /// Bytes of what may be forgotten.
     size: usize,
 }
 
@@ -32,14 +33,16 @@ pub(crate) struct Journal {
 struct Line {
     bytes: Arc<[u8]>,
     noted: u64,
+    /// Not over: it is kept as long as that lasts.
+    is_under_way: bool,
 }
 
-/// Room for some 10,000 solves under way, or for the last minutes of a busy gateway.
+/// Room for the last minutes of a busy gateway, besides what is under way.
 const MOST_BYTES: usize = 32 << 20;
 /// What a line costs besides its bytes.
 const LINE: usize = 160;
-/// Old lines looked at for each new one: what is still needed goes to the end of the queue.
-const LOOKED_AT: usize = 8;
+/// Rows noted again stand in the queue more than once; beyond this it is cleared of them.
+const CROWDED: usize = 1000;
 
 // === impl Journal ===
 
@@ -51,10 +54,11 @@ impl Journal {
         }
         for (key, write) in writes.iter().filter(|(key, _)| is_noted(key)) {
             match write {
-                Write::Put(bytes) => self.put(key.clone(), bytes.clone()),
+                Write::Put(bytes) => self.put(key, bytes.clone()),
                 Write::Gone => self.remove(key),
             }
         }
+        self.shrink();
     }
 
     /// Everything noted, what others build on first.
@@ -73,61 +77,69 @@ impl Journal {
         }
     }
 
-    fn put(&mut self, key: Key, bytes: Arc<[u8]>) {
-        let (name, value) = (key.len(), bytes.len());
-        self.queue(key.clone());
-        match self.rows.insert(key, Line { bytes, noted: self.noted }) {
-            Some(old) => self.size = self.size.saturating_sub(old.bytes.len()) + value,
-            None => self.size += LINE + name + value,
+    fn put(&mut self, key: &Key, bytes: Arc<[u8]>) {
+        self.remove(key);
+        self.noted += 1;
+        let is_over = !self.is_under_way(key, &bytes);
+        self.rows.insert(key.clone(), Line { bytes, noted: self.noted, is_under_way: true });
+        if is_over {
+            self.is_over(key);
+            if let Some(challenge) = challenge_of(key) {
+                self.is_over(&challenge);
+            }
         }
-        self.shrink();
     }
 
-    fn queue(&mut self, key: Key) {
-        self.noted += 1;
-        self.order.push_back((self.noted, key));
+    /// From now on it may be forgotten.
+    fn is_over(&mut self, key: &Key) {
+        if let Some(line) = self.rows.get_mut(key).filter(|line| line.is_under_way) {
+            line.is_under_way = false;
+            self.size += size_of(key, line);
+            self.over.push_back((line.noted, key.clone()));
+        }
     }
 
     fn remove(&mut self, key: &Key) {
-        if let Some(line) = self.rows.remove(key) {
-            self.size = self.size.saturating_sub(LINE + key.len() + line.bytes.len());
+        if let Some(line) = self.rows.remove(key).filter(|line| !line.is_under_way) {
+            self.size = self.size.saturating_sub(size_of(key, &line));
         }
     }
 
     fn shrink(&mut self) {
-        let crowded = self.order.len() > 2 * self.rows.len() + 1000;
-        for _ in 0..LOOKED_AT {
-            if self.size <= MOST_BYTES && !crowded {
-                return;
-            }
-            let Some((noted, key)) = self.order.pop_front() else { return };
-            let Some(line) = self.rows.get(&key).filter(|line| line.noted == noted) else {
-                continue;
-            };
-            if self.size <= MOST_BYTES || self.is_needed(&key, &line.bytes) {
-                self.queue(key.clone());
-                let noted = self.noted;
-                self.rows.entry(key).and_modify(|line| line.noted = noted);
-            } else {
+        while self.size > MOST_BYTES {
+            let Some((noted, key)) = self.over.pop_front() else { return };
+            if self.rows.get(&key).is_some_and(|line| line.noted == noted) {
                 self.remove(&key);
             }
+        }
+        if self.over.len() > 2 * self.rows.len() + CROWDED {
+            let rows = &self.rows;
+            self.over.retain(|(noted, key)| rows.get(key).is_some_and(|row| row.noted == *noted));
         }
     }
 
     /// Whether the row tells of something that is not over.
-    fn is_needed(&self, key: &Key, bytes: &[u8]) -> bool {
+    fn is_under_way(&self, key: &Key, bytes: &[u8]) -> bool {
         match key[0] {
-            // As long as its solve; it may be large, and is not looked into.
+            // As long as its solve, which is noted before it; it may be large, and is not looked into.
             Challenges::TAG => {
                 let solve: Key = [&[Solves::TAG], &key[1..]].concat().into();
-                let line = self.rows.get(&solve);
-                line.is_some_and(|line| self.is_needed(&solve, &line.bytes))
+                self.rows.get(&solve).is_some_and(|line| line.is_under_way)
             }
             // Most lines are pages: they are not looked into either.
             Pages::TAG | Totals::TAG | DeadLetters::TAG => false,
             _ => relic("journal", key, bytes).is_some_and(|relic| relic.is_under_way()),
         }
     }
+}
+
+fn size_of(key: &Key, line: &Line) -> usize {
+    LINE + key.len() + line.bytes.len()
+}
+
+/// Where the challenge of a solve is.
+fn challenge_of(solve: &Key) -> Option<Key> {
+    (solve[0] == Solves::TAG).then(|| [&[Challenges::TAG], &solve[1..]].concat().into())
 }
 
 fn is_noted(key: &Key) -> bool {
@@ -197,15 +209,30 @@ mod tests {
     }
 
     #[test]
+    fn what_is_under_way_is_not_forgotten() {
+        let mut journal = Journal::default();
+        let key = key_bytes::<Holders>(&domain::id::HolderId::from_number(1));
+        let until = domain::time::Timestamp::from_millis(5);
+        let bytes = row_bytes::<Holders>("x", &key, &until).unwrap();
+        journal.note(&BTreeMap::from([(key.into(), Write::Put(bytes.into()))]));
+        for seq in 0..100 {
+            journal.note(&BTreeMap::from([page(seq, 1 << 20)]));
+        }
+        assert!(matches!(journal.relics("x").as_slice(), [Relic::Holder(_, at)] if *at == until));
+    }
+
+    #[test]
     fn a_row_written_over_and_over_takes_the_room_of_one() {
         let mut journal = Journal::default();
         let day = domain::time::Day::from_number(1);
         for count in 0..100_000_u32 {
             let key = key_bytes::<Authorised>(&day);
             let bytes = row_bytes::<Authorised>("x", &key, &count).unwrap();
-            journal.note(&BTreeMap::from([(key.into(), Write::Put(bytes.into()))]));
+            let own = (key.into(), Write::Put(bytes.into()));
+            journal.note(&BTreeMap::from([own, page(1, 10)]));
         }
-        assert!(journal.order.len() < 2000, "{}", journal.order.len());
+        assert!(journal.over.len() < 2000, "{}", journal.over.len());
+        assert_eq!(journal.size, LINE + 9 + 10);
         assert!(matches!(journal.relics("x").as_slice(), [Relic::Authorised(_, 99_999)]));
     }
 
