@@ -13,12 +13,12 @@ use tokio::{
     task::AbortHandle,
 };
 
-use crate::LocalDoorbell;
+use crate::{LocalDoorbell, remote::pause};
 
 use super::{
     address::Address,
     layout::Names,
-    link::{Line, Link, pause},
+    link::{Line, Link},
 };
 
 /// The bells of all gateways.

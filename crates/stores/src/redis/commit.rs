@@ -1,20 +1,15 @@
 //! A commit on the wire: what `commit.lua` is asked, and what it answers.
 
-use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
+use std::borrow::Cow;
 
 use redis::{Cmd, Value};
 
-use crate::remote::{Assumed, Correction, Key, Row, Span, Stamp, Write, draft::Found};
+use crate::remote::{Commit, Correction, Key, Row, Span, Write, draft::Found, plain};
 
 use super::layout::{Form, LONGEST_DAYS, Names};
 
-/// One commit.
-#[derive(Clone, Debug)]
-pub(super) struct Commit {
-    pub(super) assumed: Assumed,
-    pub(super) writes: BTreeMap<Key, Write>,
-    pub(super) stamp: Stamp,
-}
+/// One commit on its way to the script.
+pub(super) struct Call<'c>(pub(super) &'c Commit);
 
 /// Whose turn it is, and what the gateway knows of earlier ones.
 #[derive(Clone, Copy, Debug, Default)]
@@ -52,15 +47,12 @@ pub(super) enum Reply {
     Lost,
 }
 
-/// At most so many rows come back for one range; a rule that wants more asks again.
-const MOST_ROWS: usize = 5000;
-
 /// The lives of sets are lengthened with every so many commits of a gateway; they are longer than any gateway pauses.
 const LENGTHENED: u64 = 64;
 
 // === asking ===
 
-impl Commit {
+impl Call<'_> {
     /// Adds the script's keys and arguments to the command.
     pub(super) fn ask(&self, names: &Names, caller: &Caller, cmd: &mut Cmd) {
         let turn = caller.turn;
@@ -76,7 +68,7 @@ impl Commit {
 
     fn ask_rows(&self, names: &Names, cmd: &mut Cmd) {
         let mut name = Vec::new();
-        let rows = || self.assumed.rows.iter().filter(|(key, _)| form(key).rows);
+        let rows = || self.0.assumed.rows.iter().filter(|(key, _)| form(key).rows);
         let absent = || rows().filter(|(_, stamp)| stamp.is_none());
         let small = || rows().filter(|(key, stamp)| stamp.is_some() && !form(key).large);
         let large = || rows().filter(|(key, stamp)| stamp.is_some() && form(key).large);
@@ -100,7 +92,7 @@ impl Commit {
 
     /// The rows assumed, in the order they are asked in. Whether a row without a value is there is asked as a range of one.
     fn rows(&self) -> Vec<&Key> {
-        let rows = self.assumed.rows.iter().filter(|(key, _)| form(key).rows);
+        let rows = self.0.assumed.rows.iter().filter(|(key, _)| form(key).rows);
         let mut rows: Vec<_> = rows.collect();
         rows.sort_by_key(|(key, stamp)| (stamp.is_some(), stamp.is_some() && form(key).large));
         rows.into_iter().map(|(key, _)| key).collect()
@@ -108,13 +100,13 @@ impl Commit {
 
     /// The ranges assumed.
     fn spans(&self) -> impl Iterator<Item = (Cow<'_, Span>, Cow<'_, Found>)> {
-        let plain = self.assumed.rows.iter().filter(|(key, _)| !form(key).rows);
+        let plain = self.0.assumed.rows.iter().filter(|(key, _)| !form(key).rows);
         let ones = plain.map(|(key, stamp)| {
             let span = Span { least: key.clone(), most: key.clone(), falling: false };
             let keys = stamp.iter().map(|_| key.clone()).collect();
             (Cow::Owned(span), Cow::Owned(Found { until: None, keys, wanted: 1 }))
         });
-        let spans = self.assumed.spans.iter();
+        let spans = self.0.assumed.spans.iter();
         spans.map(|(span, found)| (Cow::Borrowed(span), Cow::Borrowed(found))).chain(ones)
     }
 
@@ -128,12 +120,9 @@ impl Commit {
                 ("ZRANGEBYLEX", least(&span.least), most(&span))
             };
             let last = found.until.as_ref().map_or_else(|| to.clone(), least);
-            // A crowd that takes what it scans comes back for more each time: it is told twice as much as it knew.
-            let known = found.keys.len();
-            let more = found.wanted.saturating_sub(known).max(known).clamp(16, MOST_ROWS);
-            cmd.arg(names.index(tag)).arg(command).arg(from).arg(to).arg(last).arg(known + more);
+            cmd.arg(names.index(tag)).arg(command).arg(from).arg(to).arg(last).arg(found.to_tell());
             cmd.arg(if form(&span.least).rows { names.row_stem(tag) } else { &[] });
-            cmd.arg(known);
+            cmd.arg(found.keys.len());
             for key in &found.keys {
                 cmd.arg(&key[1..]);
             }
@@ -143,12 +132,12 @@ impl Commit {
     fn ask_writes(&self, names: &Names, cmd: &mut Cmd) {
         let mut name = Vec::new();
         let mut row = Vec::new();
-        let rows = || self.writes.iter().filter(|(key, _)| form(key).rows);
+        let rows = || self.0.writes.iter().filter(|(key, _)| form(key).rows);
         cmd.arg(rows().filter(|(_, write)| **write != Write::Gone).count());
         for (key, write) in rows() {
             if let Write::Put(bytes) = write {
                 row.clear();
-                row.extend_from_slice(&self.stamp);
+                row.extend_from_slice(&self.0.stamp);
                 row.extend_from_slice(bytes);
                 cmd.arg(row_name(&mut name, names, key)).arg(form(key).seconds()).arg(&*row);
             }
@@ -162,7 +151,7 @@ impl Commit {
 
     /// Members of a table are next to one another among the writes.
     fn ask_indexes(&self, names: &Names, cmd: &mut Cmd) {
-        let indexed: Vec<_> = self.writes.iter().filter(|(key, _)| form(key).index).collect();
+        let indexed: Vec<_> = self.0.writes.iter().filter(|(key, _)| form(key).index).collect();
         let tables: Vec<_> = indexed.chunk_by(|a, b| a.0[0] == b.0[0]).collect();
         cmd.arg(tables.len());
         for members in tables {
@@ -205,7 +194,7 @@ fn most(span: &Span) -> Vec<u8> {
 
 // === answering ===
 
-impl Commit {
+impl Call<'_> {
     /// Reads the answer; `None` when it is none.
     pub(super) fn read(&self, answer: Value) -> Option<Reply> {
         let Value::Array(parts) = answer else { return None };
@@ -269,11 +258,6 @@ fn read_members(span: &Span, found: Vec<Value>) -> Option<Vec<(Key, Row)>> {
         rows.push((key, row));
     }
     Some(rows)
-}
-
-/// A row that is nothing but its key.
-fn plain() -> Row {
-    Row { stamp: [0; 8], bytes: Arc::from([]) }
 }
 
 fn row_of(bytes: &[u8]) -> Option<Row> {

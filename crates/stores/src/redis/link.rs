@@ -16,6 +16,8 @@ use tokio::{
     time::Instant,
 };
 
+use crate::remote::pause;
+
 use super::address::Address;
 
 /// One connection, or one to each node of a cluster. Requests share it.
@@ -51,9 +53,6 @@ pub(super) struct Script {
 
 /// A server that does not answer within this is away.
 pub(super) const PATIENCE: Duration = Duration::from_secs(1);
-/// Whoever is away is asked again after a random part of this, doubled each time, up to the most.
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 // === impl Link ===
 
@@ -257,12 +256,6 @@ impl Line {
             }
         }
     }
-}
-
-/// A random part of a time that doubles.
-pub(super) fn pause(failures: u32) -> Duration {
-    let longest = FIRST_PAUSE.saturating_mul(1 << failures.min(10)).min(LONGEST_PAUSE);
-    longest.mul_f64(0.25 + 0.75 * fastrand::f64())
 }
 
 /// Whether the connection is of no more use: it broke, or leads to a server that no longer writes.

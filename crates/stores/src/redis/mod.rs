@@ -28,18 +28,20 @@ use redis::{RedisError, RedisResult};
 use crate::{
     Backend, OpenError, Weight,
     desk::{Desk, Shelved},
-    remote::{Assumed, Draft, Far, Image},
+    remote::{
+        Asks, Assumed, Commit, Draft, Ended, Far,
+        reading::{look, reading},
+    },
 };
 
 use address::Address;
 use bell::FarDoorbell;
-use commit::{Commit, Reply};
+use commit::Reply;
 use head::{Head, Known, Opened};
 use layout::Names;
 use link::{Line, Link, Script};
 use replicas::Replicas;
 use server::{Server, said, unavailable};
-use writer::Writer;
 
 pub use probe::{RedisProbe, RedisUse};
 
@@ -51,11 +53,9 @@ pub type RedisStore = Desk<Redis>;
 /// The server, and the one task that writes to it.
 pub struct Redis {
     server: Arc<Server>,
-    writer: Writer,
+    asks: Asks<Self>,
 }
 
-/// So often a reading is made again before it is given up.
-const ROUNDS: usize = 100;
 /// A server that is just starting is waited for so long.
 const STARTING: Duration = Duration::from_secs(5);
 
@@ -93,8 +93,8 @@ pub(crate) async fn connect(url: &str) -> Result<Backend, OpenError> {
     let replicas = examine::replication_of(&way, &names.head()).await.map_err(away)?;
     let doorbell = FarDoorbell::start(address.clone(), Arc::new(Line::new(address)), &names);
     let server = Arc::new(Server::new(way, names, scripts, writer, head));
-    let writer = Writer::start(Arc::clone(&server), Replicas::new(replicas));
-    let store = Arc::new(Desk(Redis { server, writer }));
+    let asks = writer::start(Arc::clone(&server), Replicas::new(replicas));
+    let store = Arc::new(Desk(Redis { server, asks }));
     Ok(Backend {
         records: store.clone(),
         archive: store.clone(),
@@ -144,35 +144,20 @@ impl Redis {
         read: impl Fn(&Draft<'_, Self>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         self.server.check_settled()?;
-        let mut image = Image::default();
-        let mut seen = Assumed::default();
-        for _ in 0..ROUNDS {
-            let draft = Draft::new(&image, false);
-            let result = read(&draft);
-            let (assumed, writes) = draft.finish();
-            // What was told before is not asked again: a long list is not of one moment, each of its parts is.
-            let assumed = assumed.without(&seen);
-            if assumed.is_empty() {
-                return result;
+        reading(read, |assumed| self.compare(look(assumed))).await
+    }
+
+    async fn compare(&self, commit: Commit) -> Result<(Assumed, Ended), StoreError> {
+        let ended = match self.server.look(&commit).await? {
+            Reply::Done { .. } => Ended::Done,
+            Reply::Stale { corrections, .. } => Ended::Stale(corrections),
+            Reply::Refused | Reply::Lost => {
+                // The writer finds it too, and starts over.
+                self.asks.ask(|_| Ok(())).await?;
+                return Err(unavailable("it lost writes"));
             }
-            let commit = Commit { assumed, writes, stamp: [0; 8] };
-            match self.server.look(&commit).await? {
-                Reply::Done { .. } => return result,
-                Reply::Stale { corrections, .. } => {
-                    seen.extend(commit.assumed);
-                    for correction in corrections {
-                        seen.learned(&correction);
-                        image.correct(correction);
-                    }
-                }
-                Reply::Refused | Reply::Lost => {
-                    // The writer finds it too, and starts over.
-                    self.writer.ask(|_| Ok(())).await?;
-                    return Err(unavailable("it lost writes"));
-                }
-            }
-        }
-        Err(unavailable("what is read changes too fast; ask again"))
+        };
+        Ok((commit.assumed, ended))
     }
 }
 
@@ -185,7 +170,7 @@ impl Shelved for Redis {
         T: Send + 'static,
         F: FnMut(&mut Draft<'_, Self>) -> Result<T, StoreError> + Send + 'static,
     {
-        self.writer.ask(decide).await
+        self.asks.ask(decide).await
     }
 
     async fn look<T, F>(&self, read: F) -> Result<T, StoreError>

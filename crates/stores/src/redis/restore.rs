@@ -9,14 +9,14 @@ use tokio::time::Instant;
 
 use crate::{
     job,
-    remote::Draft,
+    remote::{self, Draft, crowd},
     rules::{self, Relic, Turn as Place},
 };
 
 use super::{
     Redis,
     head::{Head, Known, Opened},
-    server::{Failure, same, unavailable},
+    server::{Failure, unavailable},
     writer::Pen,
 };
 
@@ -203,9 +203,9 @@ impl Pen {
     {
         let (job, answer) = job::new::<Redis, T, F>(decide);
         let mut crowd = vec![job];
-        let written = Box::pin(self.commit(&mut crowd)).await.map(drop);
+        let written = Box::pin(crowd::commit(self, &mut crowd)).await.map(drop);
         for job in crowd {
-            job.answer(written.as_ref().copied().map_err(same));
+            job.answer(written.as_ref().copied().map_err(remote::same::<Redis>));
         }
         answer.await.map_err(|_| unavailable("a decision panicked; the log says where"))?
     }

@@ -8,9 +8,11 @@ use std::sync::{
 use domain::ports::{BoxError, StoreError};
 use redis::{Cmd, RedisError, RedisResult};
 
+use crate::remote::{self, Commit};
+
 use super::{
-    NAME,
-    commit::{Caller, Commit, Reply, Turn},
+    Redis,
+    commit::{Call, Caller, Reply, Turn},
     head::Head,
     layout::Names,
     link::{Line, Script, is_uncertain},
@@ -72,9 +74,9 @@ impl Server {
             let incarnation = head.incarnation.clone();
             Caller { writer: self.writer, incarnation, seen: head.count, turn }
         };
-        let asked = |cmd: &mut Cmd| commit.ask(&self.names, &caller, cmd);
+        let asked = |cmd: &mut Cmd| Call(commit).ask(&self.names, &caller, cmd);
         let answer = self.line.run(&self.commit, asked).await?;
-        let reply = commit.read(answer).ok_or_else(|| Failure {
+        let reply = Call(commit).read(answer).ok_or_else(|| Failure {
             is_uncertain: true,
             why: "it answered something that makes no sense".into(),
         })?;
@@ -149,16 +151,6 @@ pub(super) fn said(error: &RedisError) -> String {
     }
 }
 
-/// The same failure for everybody of a crowd.
-pub(super) fn same(why: &StoreError) -> StoreError {
-    match why {
-        StoreError::Unavailable { source, .. } => unavailable(source.to_string()),
-        StoreError::Corrupt { what, source, .. } => {
-            StoreError::Corrupt { backend: NAME, what, source: source.to_string().into() }
-        }
-    }
-}
-
 pub(super) fn unavailable(why: impl Into<BoxError>) -> StoreError {
-    StoreError::Unavailable { backend: NAME, source: why.into() }
+    remote::unavailable::<Redis>(why)
 }

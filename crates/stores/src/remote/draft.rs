@@ -11,7 +11,7 @@ use crate::{
     shelf::{Order, Rows, Shelf, ShelfMut, Table},
 };
 
-use super::{Correction, Far, Image, Key, Row, Stamp};
+use super::{Correction, Far, Image, Key, MOST_ROWS, Row, Stamp};
 
 /// The shelf of a decision: the image, with the decision's own writes before it.
 pub(crate) struct Draft<'a, B> {
@@ -373,5 +373,14 @@ impl Span {
             (Some(last), false) => self.least.clone()..=last.clone(),
             (Some(last), true) => last.clone()..=self.most.clone(),
         }
+    }
+}
+
+impl Found {
+    /// How many rows are told when it was wrong. A crowd that takes what it scans comes back for more each time: it is told
+    /// twice as much as it knew.
+    pub(crate) fn to_tell(&self) -> usize {
+        let known = self.keys.len();
+        known + self.wanted.saturating_sub(known).max(known).clamp(16, MOST_ROWS)
     }
 }

@@ -1,16 +1,22 @@
 //! Deciding on rows that lie on a server. A rule runs here, on what this process remembers (`image`), and leaves behind
 //! what it assumed and what it wants written (`draft`). The server compares the assumptions and writes all or nothing; what
 //! was wrong comes back as corrections, and the rule runs again. Nothing is locked, and a memory that is out of date costs a
-//! round trip, never a wrong decision.
+//! round trip, never a wrong decision. Decisions that wait are made together (`crowd`); readings go the same way
+//! (`reading`).
 
+pub(crate) mod crowd;
 pub(crate) mod draft;
 pub(crate) mod image;
 pub(crate) mod journal;
+pub(crate) mod reading;
 
+pub(crate) use crowd::{Asks, Commit, Crowd, Ended, Memory, Scribe};
 pub(crate) use draft::{Assumed, Draft, Span, Write};
 pub(crate) use image::{Correction, Image};
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
+
+use domain::ports::{BoxError, StoreError};
 
 /// The version of a row: drawn anew for every commit that writes it.
 pub(crate) type Stamp = [u8; 8];
@@ -29,4 +35,36 @@ pub(crate) type Key = Arc<[u8]>;
 pub(crate) trait Far: Send + Sync + 'static {
     /// Its name in messages.
     const NAME: &'static str;
+}
+
+/// Whoever is away is asked again after a random part of this, doubled each time, up to the most.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// At most so many rows come back for one range; a rule that wants more asks again.
+const MOST_ROWS: usize = 5000;
+
+/// A random part of a time that doubles.
+pub(crate) fn pause(failures: u32) -> Duration {
+    let longest = FIRST_PAUSE.saturating_mul(1 << failures.min(10)).min(LONGEST_PAUSE);
+    longest.mul_f64(0.25 + 0.75 * fastrand::f64())
+}
+
+pub(crate) fn unavailable<B: Far>(why: impl Into<BoxError>) -> StoreError {
+    StoreError::Unavailable { backend: B::NAME, source: why.into() }
+}
+
+/// The same failure for everybody of a crowd.
+pub(crate) fn same<B: Far>(why: &StoreError) -> StoreError {
+    match why {
+        StoreError::Unavailable { source, .. } => unavailable::<B>(source.to_string()),
+        StoreError::Corrupt { what, source, .. } => {
+            StoreError::Corrupt { backend: B::NAME, what, source: source.to_string().into() }
+        }
+    }
+}
+
+/// A row that is nothing but its key.
+pub(crate) fn plain() -> Row {
+    Row { stamp: [0; 8], bytes: Arc::from([]) }
 }

@@ -15,7 +15,7 @@ use domain::{
     claim::{Admission, Claim, ClaimState, Delivery, NewClaim},
     id::Nonce,
     ports::StoreError,
-    solve::Decision,
+    solve::{Decision, Fact, Stage},
 };
 use stores::{
     Backend,
@@ -271,4 +271,34 @@ async fn a_lagging_replica_that_is_promoted_is_noticed() {
     for claim in [&kept, &lost] {
         assert_eq!(world.find(claim).await.state, ClaimState::Waiting);
     }
+}
+
+/// A commit that was given up can still be on its way. It must not be carried out once its gateway has said that nothing
+/// was sent: nobody would ever look after that intent.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_intent_that_arrives_after_it_was_withheld_is_not_written() {
+    let server = server();
+    let proxy = FaultProxy::start(server.port());
+    let backend = crate::connect(&format!("redis://127.0.0.1:{}", proxy.port()), "late").await;
+    let world = World::new(&backend);
+    let claim = world.open(world.turnstile("a")).await;
+    let lease = world.lease_of(&claim).await;
+    let nonce = Nonce::from_number(7);
+
+    // The request is under way for longer than anybody waits; later ones overtake it.
+    proxy.delay(Duration::from_millis(3_500));
+    let intended = backend.store.advance(&lease, Decision::Intend { nonce }, world.now()).await;
+    assert!(matches!(intended, Err(StoreError::Unavailable { .. })), "{intended:?}");
+    proxy.delay(Duration::ZERO);
+    let start = Instant::now();
+    let withheld = Fact::Withheld { nonce };
+    while backend.store.settle(lease.solve.id, 1, withheld.clone(), world.now()).await.is_err() {
+        assert!(start.elapsed() < PATIENCE, "the store did not come back");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    tokio::time::sleep(Duration::from_secs(4)).await;
+
+    let again = world.decide(&lease, Decision::Intend { nonce: Nonce::from_number(8) }).await;
+    assert_eq!(again.unwrap().stage, Stage::Intent, "nobody else has begun it");
+    check(&*backend.records).await;
 }

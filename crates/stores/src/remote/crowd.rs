@@ -1,0 +1,199 @@
+//! Decisions made together: what waits is taken as one crowd, made one after the other on one draft, and compared and
+//! written in one call. Where the memory was wrong the crowd is made again on what is true.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    future::Future,
+    panic::{AssertUnwindSafe, catch_unwind},
+};
+
+use domain::ports::StoreError;
+use tokio::sync::mpsc::{Receiver, Sender, channel, error::TrySendError};
+
+use crate::{
+    desk::Shelved,
+    job::{self, Job},
+};
+
+use super::{Assumed, Correction, Draft, Far, Image, Key, Stamp, Write, unavailable};
+
+/// A backend whose decisions are made on drafts.
+pub(crate) trait Remote:
+    Far + for<'a> Shelved<Writable<'a> = Draft<'a, Self>> + Sized
+{
+}
+
+impl<B: Far + for<'a> Shelved<Writable<'a> = Draft<'a, B>>> Remote for B {}
+
+/// The way to the writing task, which ends when this is dropped and everything asked is answered.
+pub(crate) struct Asks<B: Remote> {
+    queue: Sender<Box<dyn Job<B>>>,
+}
+
+/// Decisions that are made together.
+pub(crate) type Crowd<B> = Vec<Box<dyn Job<B>>>;
+
+/// What is compared and written together.
+#[derive(Clone, Debug)]
+pub(crate) struct Commit {
+    pub(crate) assumed: Assumed,
+    pub(crate) writes: BTreeMap<Key, Write>,
+    pub(crate) stamp: Stamp,
+}
+
+/// How a commit ended.
+#[derive(Debug)]
+pub(crate) enum Ended {
+    /// Everything was as assumed, and is written.
+    Done,
+    /// Something was not as assumed; nothing was written.
+    Stale(Vec<Correction>),
+    /// Nothing was written; it has to be made again.
+    Refused,
+}
+
+/// What the writing task remembers, and what did not fit into its last call.
+pub(crate) struct Memory<B: Remote> {
+    pub(crate) image: Image,
+    left: VecDeque<Box<dyn Job<B>>>,
+}
+
+/// Who has commits compared and written.
+pub(crate) trait Scribe: Send {
+    type Backend: Remote;
+
+    fn memory(&mut self) -> &mut Memory<Self::Backend>;
+
+    /// Has a commit compared and written, or only compared when it writes nothing.
+    fn send(&mut self, commit: &Commit) -> impl Future<Output = Result<Ended, StoreError>> + Send;
+
+    /// Whether nothing may be risked on the rows.
+    fn is_doubtful(&self) -> bool {
+        false
+    }
+
+    /// What was written.
+    fn wrote(&mut self, _writes: &BTreeMap<Key, Write>) {}
+}
+
+/// Decisions in one call at most: the server does nothing else meanwhile.
+const CROWD: usize = 64;
+/// Bytes in one call, but for its last decision: challenges can be large.
+const MOST_BYTES: usize = 2 << 20;
+/// Decisions that may wait; beyond it the store is as good as away.
+const QUEUE: usize = 20_000;
+/// So often a crowd is made again before it is given up.
+const ROUNDS: usize = 100;
+/// Who was wrong so often goes on with half of the crowd: a smaller one assumes less.
+const UNLUCKY: usize = 8;
+
+// === impl Asks ===
+
+impl<B: Remote> Asks<B> {
+    /// The way, and where everything asked arrives.
+    pub(crate) fn new() -> (Self, Receiver<Box<dyn Job<B>>>) {
+        let (queue, asked) = channel(QUEUE);
+        (Self { queue }, asked)
+    }
+
+    /// Makes a decision.
+    pub(crate) async fn ask<T, F>(&self, decide: F) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: FnMut(&mut Draft<'_, B>) -> Result<T, StoreError> + Send + 'static,
+    {
+        let (job, answer) = job::new::<B, T, F>(decide);
+        self.queue.try_send(job).map_err(|error| match error {
+            TrySendError::Full(_) => unavailable::<B>("too many decisions wait for it"),
+            TrySendError::Closed(_) => unavailable::<B>("its writing task has ended"),
+        })?;
+        answer.await.map_err(|_| unavailable::<B>("a decision panicked; the log says where"))?
+    }
+}
+
+// === impl Memory ===
+
+impl<B: Remote> Default for Memory<B> {
+    fn default() -> Self {
+        Self { image: Image::default(), left: VecDeque::new() }
+    }
+}
+
+impl<B: Remote> Memory<B> {
+    /// Who was left by the last call, or else who asks next; nobody when nobody ever will.
+    pub(crate) async fn next(&mut self, asked: &mut Receiver<Box<dyn Job<B>>>) -> Crowd<B> {
+        let mut crowd: Crowd<B> = self.left.drain(..).collect();
+        if crowd.is_empty() {
+            asked.recv_many(&mut crowd, CROWD).await;
+        }
+        crowd
+    }
+
+    /// Makes as many of the crowd's decisions as fit into a call; the others are left for the next one. Says which of
+    /// them must outlive the server.
+    fn make(&mut self, crowd: &mut Crowd<B>, doubtful: bool) -> (Commit, Vec<bool>) {
+        let mut draft = Draft::new(&self.image, doubtful);
+        let mut lasting = Vec::with_capacity(crowd.len());
+        for job in crowd.iter_mut() {
+            if draft.written() > MOST_BYTES {
+                break;
+            }
+            draft.mark();
+            // A rule that panics, or fails, must not take the others with it.
+            let made = catch_unwind(AssertUnwindSafe(|| job.make(&mut draft)));
+            if !made.unwrap_or(false) {
+                draft.take_back();
+            }
+            lasting.push(draft.take_lasting());
+        }
+        let (assumed, writes) = draft.finish();
+        self.leave(crowd, lasting.len());
+        (Commit { assumed, writes, stamp: fastrand::u64(..).to_be_bytes() }, lasting)
+    }
+
+    /// Leaves all but the first few for the next call.
+    fn leave(&mut self, crowd: &mut Crowd<B>, keep: usize) {
+        for job in crowd.drain(keep.min(crowd.len())..).rev() {
+            self.left.push_front(job);
+        }
+    }
+}
+
+/// Makes the crowd's decisions and has them written; says which of them must outlive the server.
+pub(crate) async fn commit<S: Scribe>(
+    scribe: &mut S,
+    crowd: &mut Crowd<S::Backend>,
+) -> Result<Vec<bool>, StoreError> {
+    scribe.memory().image.bound();
+    let mut seen: Option<Assumed> = None;
+    for round in 0..ROUNDS {
+        let doubtful = scribe.is_doubtful();
+        let memory = scribe.memory();
+        if round % UNLUCKY == UNLUCKY - 1 {
+            memory.leave(crowd, crowd.len().div_ceil(2));
+        }
+        let (commit, lasting) = memory.make(crowd, doubtful);
+        let is_told = |seen| commit.assumed.clone().without(seen).is_empty();
+        if commit.writes.is_empty() && seen.as_ref().is_some_and(is_told) {
+            return Ok(lasting);
+        }
+        match scribe.send(&commit).await? {
+            Ended::Done => {
+                scribe.wrote(&commit.writes);
+                scribe.memory().image.wrote(commit.writes, commit.stamp);
+                return Ok(lasting);
+            }
+            Ended::Stale(corrections) => {
+                // Only this call's: what is decided was so at one moment.
+                let mut told = commit.assumed;
+                for correction in corrections {
+                    told.learned(&correction);
+                    scribe.memory().image.correct(correction);
+                }
+                seen = Some(told);
+            }
+            Ended::Refused => {}
+        }
+    }
+    Err(unavailable::<S::Backend>("other gateways change the same things too often; ask again"))
+}
