@@ -250,10 +250,10 @@ mod tests {
     }
 
     fn bytes_of(part: Part, number: u64) -> Vec<u8> {
-        match part {
-            Part::Day => u32::try_from(number >> 32).unwrap().to_be_bytes().to_vec(),
-            _ => number.to_be_bytes().to_vec(),
+        if part == Part::Day {
+            return u32::try_from(number >> 32).unwrap().to_be_bytes().to_vec();
         }
+        number.to_be_bytes().to_vec()
     }
 
     proptest::proptest! {

@@ -21,6 +21,8 @@ use Sort::{Number as N, Text as T, Time as At};
 const CLAIM: (&str, Part) = ("claim", Number);
 const SOLVE: (&str, Part) = ("solve", Number);
 const DUE: (&str, Part) = ("due", Time);
+const WORKER_KEY: (&str, Part) = ("worker", Text);
+const OPENED: (&str, Part) = ("opened_at", Time);
 const PRINT: (&str, Part) = ("fingerprint", Print);
 const WORKER: (&str, Sort) = ("worker", T);
 const PROJECT: (&str, Sort) = ("project", T);
@@ -40,7 +42,9 @@ impl Sheet {
 
     /// The table with this tag.
     pub(super) fn of(tag: u8) -> Self {
-        Self::find(tag).unwrap_or_else(|| unreachable!("no table has the tag {tag}"))
+        Self::records(tag)
+            .or_else(|| Self::indexes(tag))
+            .unwrap_or_else(|| unreachable!("no table has the tag {tag}"))
     }
 
     /// Whether it lies in partitions.
@@ -48,34 +52,24 @@ impl Sheet {
         self.name == t::Pages::NAME
     }
 
-    fn find(tag: u8) -> Option<Self> {
-        const WORKER_KEY: (&str, Part) = ("worker", Text);
-        const OPENED: (&str, Part) = ("opened_at", Time);
+    /// Those whose rows hold something.
+    fn records(tag: u8) -> Option<Self> {
         Some(match tag {
             t::Claims::TAG => Self::rows::<t::Claims>(&[CLAIM], CLAIMS),
             t::Keys::TAG => Self::rows::<t::Keys>(&[("key", Print)], &[("claim", N)]),
             t::Solves::TAG => Self::rows::<t::Solves>(&[SOLVE], SOLVES),
             t::Challenges::TAG => Self::rows::<t::Challenges>(&[SOLVE], &[KIND]),
-            t::Free::TAG => Self::index::<t::Free>(&[DUE, SOLVE]),
-            t::Held::TAG => Self::index::<t::Held>(&[("holder", Holder), DUE, SOLVE]),
             t::Holders::TAG => {
                 Self::rows::<t::Holders>(&[("holder", Holder)], &[("alive_until", At)])
             }
-            t::Waiting::TAG => Self::index::<t::Waiting>(&[PRINT, OPENED, CLAIM]),
-            t::Joinable::TAG => Self::index::<t::Joinable>(&[PRINT, SOLVE]),
-            t::Watched::TAG => Self::index::<t::Watched>(&[("at", Time), CLAIM]),
             t::Stock::TAG => Self::rows::<t::Stock>(
                 &[PRINT, ("expires_at", Time), SOLVE],
                 &[WORKER, PROJECT, KIND],
             ),
-            t::Expiries::TAG => Self::index::<t::Expiries>(&[("expires_at", Time), PRINT, SOLVE]),
             t::Pages::TAG => Self::rows::<t::Pages>(
                 &[("seq", Number)],
                 &[("first_seq", N), ("at", At), ("entries", N)],
             ),
-            t::Told::TAG => {
-                Self::index::<t::Told>(&[("sort", Which), ("subject", Number), ("seq", Number)])
-            }
             t::Totals::TAG => Self::rows::<t::Totals>(&[("day", Day), ("label", Text)], TOTALS),
             t::Spending::TAG => Self::rows::<t::Spending>(
                 &[("day", Day), WORKER_KEY],
@@ -84,32 +78,48 @@ impl Sheet {
             t::Authorised::TAG => {
                 Self::rows::<t::Authorised>(&[("day", Day)], &[("authorised", N)])
             }
-            t::ByTime::TAG => Self::index::<t::ByTime>(&[OPENED, CLAIM]),
-            t::ByWorker::TAG => Self::index::<t::ByWorker>(&[WORKER_KEY, OPENED, CLAIM]),
-            t::BySitekey::TAG => Self::index::<t::BySitekey>(&[("sitekey", Text), OPENED, CLAIM]),
             t::DeadLetters::TAG => Self::rows::<t::DeadLetters>(&[SOLVE], DEAD_LETTERS),
-            t::Died::TAG => Self::index::<t::Died>(&[("died_at", Time), SOLVE]),
             t::Tasks::TAG => {
                 Self::rows::<t::Tasks>(&[("task", Text)], &[("solve", N), ("attempt", N)])
-            }
-            t::Garbage::TAG => {
-                Self::index::<t::Garbage>(&[("at", Time), ("sort", Which), ("subject", Number)])
             }
             t::Callbacks::TAG => {
                 Self::rows::<t::Callbacks>(&[CLAIM], &[("state", T), ("tries", N), ("due", At)])
             }
-            t::Outbox::TAG => Self::index::<t::Outbox>(&[DUE, CLAIM]),
             t::Pools::TAG => Self::rows::<t::Pools>(
                 &[PRINT],
                 &[("arrived", N), ("hits", N), ("ordered", N), ("wasted", N)],
             ),
-            t::Spare::TAG => Self::index::<t::Spare>(&[PRINT, SOLVE]),
             t::Margins::TAG => Self::rows::<t::Margins>(
                 &[("host", Text), ("kind", Text)],
                 &[("good", N), ("bad", N)],
             ),
             t::Memos::TAG => Self::rows::<t::Memos>(&[("name", Text)], &[]),
             t::Archived::TAG => Self::rows::<t::Archived>(&[("one", Which)], &[("seq", N)]),
+            _ => return None,
+        })
+    }
+
+    /// Those whose rows are nothing but their keys.
+    fn indexes(tag: u8) -> Option<Self> {
+        Some(match tag {
+            t::Free::TAG => Self::index::<t::Free>(&[DUE, SOLVE]),
+            t::Held::TAG => Self::index::<t::Held>(&[("holder", Holder), DUE, SOLVE]),
+            t::Waiting::TAG => Self::index::<t::Waiting>(&[PRINT, OPENED, CLAIM]),
+            t::Joinable::TAG => Self::index::<t::Joinable>(&[PRINT, SOLVE]),
+            t::Watched::TAG => Self::index::<t::Watched>(&[("at", Time), CLAIM]),
+            t::Expiries::TAG => Self::index::<t::Expiries>(&[("expires_at", Time), PRINT, SOLVE]),
+            t::Told::TAG => {
+                Self::index::<t::Told>(&[("sort", Which), ("subject", Number), ("seq", Number)])
+            }
+            t::ByTime::TAG => Self::index::<t::ByTime>(&[OPENED, CLAIM]),
+            t::ByWorker::TAG => Self::index::<t::ByWorker>(&[WORKER_KEY, OPENED, CLAIM]),
+            t::BySitekey::TAG => Self::index::<t::BySitekey>(&[("sitekey", Text), OPENED, CLAIM]),
+            t::Died::TAG => Self::index::<t::Died>(&[("died_at", Time), SOLVE]),
+            t::Garbage::TAG => {
+                Self::index::<t::Garbage>(&[("at", Time), ("sort", Which), ("subject", Number)])
+            }
+            t::Outbox::TAG => Self::index::<t::Outbox>(&[DUE, CLAIM]),
+            t::Spare::TAG => Self::index::<t::Spare>(&[PRINT, SOLVE]),
             _ => return None,
         })
     }

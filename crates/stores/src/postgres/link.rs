@@ -114,7 +114,9 @@ impl Line {
         if state.not_before.is_some_and(|at| Instant::now() < at) {
             return Err(Failure::away("it did not answer and is asked again in a moment"));
         }
-        match connect(&self.address, &self.secure).await {
+        let late = || Failure::away("it did not answer within two seconds");
+        let connecting = timeout(PATIENCE, connect(&self.address, &self.secure));
+        match connecting.await.unwrap_or_else(|_| Err(late())) {
             Ok(client) => {
                 (state.failures, state.not_before) = (0, None);
                 Ok(client)
@@ -128,13 +130,16 @@ impl Line {
     }
 }
 
-/// Connects, and sees to it that the connection is served as long as it is used.
+/// Connects, and sees to it that the connection is served as long as it is used. One that breaks half way is made again:
+/// nothing was sent on it.
 async fn connect(address: &Address, secure: &Secure) -> Result<Client, Failure> {
-    let connecting = timeout(PATIENCE, address.config.connect(secure.clone()));
-    let (client, connection) = connecting
-        .await
-        .map_err(|_| Failure::away("it did not answer within two seconds"))?
-        .map_err(|error| Failure::from(error).of_connecting())?;
+    let (client, connection) = match address.config.connect(secure.clone()).await {
+        Err(error) if trouble(&error) == Trouble::Broken => {
+            address.config.connect(secure.clone()).await
+        }
+        connected => connected,
+    }
+    .map_err(|error| Failure::from(error).of_connecting())?;
     tokio::spawn(async move {
         if let Err(error) = connection.await {
             tracing::debug!(error = said(&error), "a connection to PostgreSQL ended");

@@ -1,6 +1,8 @@
 //! The schema, made and brought up to date in steps. Gateways that start together do it once: the first one has the lock, the
 //! others find it done. An older release on a newer schema is refused.
 
+use std::fmt::Write as _;
+
 use crate::OpenError;
 
 use super::{
@@ -48,10 +50,12 @@ pub fn migrations_sql() -> String {
             .to_owned();
     text.push_str(MIGRATIONS);
     for step in ALL {
-        text.push_str(&format!(
+        write!(
+            text,
             "\n-- Step {}: {}\n{}\nINSERT INTO migrations (version, name) VALUES ({}, '{}');\n",
             step.version, step.name, step.text, step.version, step.name
-        ));
+        )
+        .expect("a string takes everything");
     }
     text.push_str("COMMIT;\n");
     text
@@ -121,8 +125,11 @@ async fn take_steps(line: &Line) -> Result<i64, Failure> {
     let seat = line.client_alone().await?;
     seat.batch_execute("BEGIN; SET LOCAL statement_timeout = '60s'").await?;
     // Others who start wait here until it is done.
-    seat.execute_typed("SELECT pg_advisory_xact_lock($1)", &[(&lock_of(schema), Type::INT8)])
-        .await?;
+    seat.execute_typed(
+        "SELECT pg_advisory_xact_lock($1)",
+        &[(&lock_of("migrations", schema), Type::INT8)],
+    )
+    .await?;
     let made = "SELECT count(*) FROM pg_catalog.pg_namespace WHERE nspname = $1";
     let made: i64 = seat.query_typed_one(made, &[(schema, Type::TEXT)]).await?.try_get(0)?;
     if made == 0 {
@@ -150,9 +157,9 @@ async fn take_steps(line: &Line) -> Result<i64, Failure> {
     Ok(from)
 }
 
-/// The name of the lock: FNV-1a of the schema's name, the same in every release.
-fn lock_of(schema: &str) -> i64 {
-    let bytes = b"solvegate migrations ".iter().chain(schema.as_bytes());
+/// The name of a lock: FNV-1a of what is done and the schema's name, the same in every release.
+pub(super) fn lock_of(work: &str, schema: &str) -> i64 {
+    let bytes = b"solvegate ".iter().chain(work.as_bytes()).chain(b" ").chain(schema.as_bytes());
     let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
     });
@@ -163,12 +170,15 @@ fn lock_of(schema: &str) -> i64 {
 mod tests {
     use super::*;
 
+    /// Releases that start side by side must mean the same lock.
+    const LOCK: i64 = -988_474_304_884_034_292;
+
     #[test]
     fn steps_are_numbered_and_the_lock_is_stable() {
         for (place, step) in (1..).zip(ALL) {
             assert_eq!(step.version, place);
         }
-        assert_eq!(lock_of("solvegate"), lock_of("solvegate"));
-        assert_ne!(lock_of("solvegate"), lock_of("other"));
+        assert_eq!(lock_of("migrations", "solvegate"), LOCK);
+        assert_ne!(lock_of("migrations", "other"), LOCK);
     }
 }

@@ -3,13 +3,15 @@
 //!
 //! - `address`, `tls`, `link`: where it is and the way there
 //! - `layout`, `cells`, `shown`: tables, columns, and what stands in them; `sql`: the statements; `migrate`: making the tables
-//! - `server`: one commit, one look; `writer`: the one task that makes commits; `history`: the ledger's partitions
+//! - `server`, `asked`: one commit, one look; `writer`: the one task that makes commits; `history`: the ledger's partitions
 //! - `bell`: hints across gateways; `examine`: what is looked at before a server is trusted
 
 mod address;
+mod asked;
 mod bell;
 mod cells;
 mod examine;
+mod history;
 mod layout;
 mod link;
 mod migrate;
@@ -75,6 +77,7 @@ pub(crate) async fn connect(url: &str) -> Result<Backend, OpenError> {
     let (doorbell, heard) = FarDoorbell::start(&address, &secure).await?;
     findings.push(heard);
     let server = Arc::new(Server::new(Line::new(address, secure, 1), reading));
+    history::start(Arc::downgrade(&server));
     let asks = writer::start(Arc::clone(&server));
     let store = Arc::new(Desk(Postgres { server, asks }));
     Ok(Backend {

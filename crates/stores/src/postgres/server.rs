@@ -4,26 +4,19 @@
 //! write stand in line, and compares; the second writes and commits, or fetches what is true. A look takes one, without any
 //! lock, on a snapshot.
 
-use std::{
-    collections::BTreeMap,
-    sync::{
-        Arc,
-        atomic::{AtomicI64, AtomicU64, Ordering},
-    },
-};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use domain::ports::{BoxError, StoreError};
 use tokio_postgres::{Row as Answer, types::Type};
 
-use crate::remote::{
-    self, Assumed, Commit, Correction, Ended, Key, Row, Span, Stamp, draft::Found, plain,
-};
+use crate::remote::{self, Assumed, Commit, Correction, Ended};
 
 use super::{
     Postgres,
+    asked::{Asked, Range},
     cells::{Cell, Param},
     link::{Failure, Line, Seat, Step, Trouble},
-    sql::{Ask, Of, Place, Reach, sorted},
+    sql::{Ask, Of, Place, sorted},
 };
 
 /// The ways to the server and what is known of it.
@@ -41,15 +34,6 @@ pub(super) struct Server {
     /// Transactions that were made again.
     pub(super) retries: AtomicU64,
 }
-
-/// A range that was assumed.
-struct Range<'a> {
-    span: &'a Span,
-    found: &'a Found,
-}
-
-/// Rows or ranges of one table.
-type PerTable<T> = BTreeMap<u8, Vec<T>>;
 
 /// Said to every transaction that writes. What is answered is on the server's disk; a gateway that stops between its two round
 /// trips holds up the others for so long and no longer; and every statement is for an index, whatever the statistics
@@ -86,11 +70,11 @@ impl Server {
         }
     }
 
-    fn place(&self, tag: u8) -> &Place {
+    pub(super) fn place(&self, tag: u8) -> &Place {
         self.places[usize::from(tag)].as_ref().unwrap_or_else(|| unreachable!("no table {tag}"))
     }
 
-    fn schema(&self) -> &str {
+    pub(super) fn schema(&self) -> &str {
         &self.writing.address.schema
     }
 
@@ -118,22 +102,15 @@ impl Server {
 
     /// Compares and writes, as this gateway's turn of that number: all of it once, or nothing.
     pub(super) async fn commit(&self, commit: &Commit, turn: i64) -> Result<Ended, StoreError> {
-        let mut may_be_there = false;
+        let mut in_doubt = false;
         let mut tries = 0;
         loop {
             tries += 1;
-            let (mut is_sent, mut ended) = (false, None);
-            let made = self.try_commit(commit, turn, may_be_there, &mut is_sent, &mut ended).await;
-            match made {
-                Ok(()) => {
-                    return ended
-                        .ok_or_else(|| self.unavailable(&Failure::away("it did nothing"), tries));
-                }
+            match self.try_commit(commit, turn, &mut in_doubt).await {
+                Ok(ended) => return Ok(ended),
                 Err(Fault::Store(error)) => return Err(error),
                 Err(Fault::Failure(failure)) => {
-                    // Once the writes were sent, only the turn says whether they were carried out.
-                    may_be_there |= is_sent && failure.sort == Trouble::Broken;
-                    if !self.may_try_again(&failure, tries, may_be_there).await {
+                    if !self.may_try_again(&failure, tries, in_doubt).await {
                         return Err(self.unavailable(&failure, tries));
                     }
                 }
@@ -171,38 +148,37 @@ impl Server {
         ))
     }
 
+    /// One try. `in_doubt`: the writes were sent, and only the turn says whether they were carried out.
     async fn try_commit(
         &self,
         commit: &Commit,
         turn: i64,
-        may_be_there: bool,
-        is_sent: &mut bool,
-        ended: &mut Option<Ended>,
-    ) -> Result<(), Fault> {
+        in_doubt: &mut bool,
+    ) -> Result<Ended, Fault> {
         let seat = self.writing.seat().await?;
         let asked = Asked::new(self, &commit.assumed);
-        let answers = seat.run(&self.compare_steps(&asked)?).await?;
-        if may_be_there && self.has_turn(&seat, turn).await? {
+        let mut answers = seat.run(&self.compare_steps(&asked)?).await?.into_iter().skip(1);
+        if *in_doubt && self.has_turn(&seat, turn).await? {
             seat.run(&[ROLLBACK]).await?;
-            *ended = Some(Ended::Done);
             seat.give_back().await;
-            return Ok(());
+            return Ok(Ended::Done);
         }
-        let mut answers = answers.into_iter().skip(1);
+        *in_doubt = false;
         self.saw(answers.next());
         let rows = asked.read_rows(&mut answers)?;
         let wrong = asked.wrong_ranges(&mut answers)?;
-        if rows.is_empty() && wrong.is_empty() {
-            let steps = self.write_steps(commit, turn)?;
-            *is_sent = true;
-            seat.run(&steps).await?;
-            *ended = Some(Ended::Done);
+        let ended = if rows.is_empty() && wrong.is_empty() {
+            let written = seat.run(&self.write_steps(commit, turn)?).await;
+            // What the server refused it did not carry out.
+            *in_doubt = written.as_ref().is_err_and(|failure| failure.sort == Trouble::Broken);
+            written?;
+            Ended::Done
         } else {
             let ranges = self.tell(&seat, wrong).await?;
-            *ended = Some(Ended::Stale(rows.into_iter().chain(ranges).collect()));
-        }
+            Ended::Stale(rows.into_iter().chain(ranges).collect())
+        };
         seat.give_back().await;
-        Ok(())
+        Ok(ended)
     }
 
     /// The first round trip: everybody who writes stands in line at the head, and what is seen from then on stays so.
@@ -279,174 +255,6 @@ impl Server {
                  backup was restored; solves of that time may be paid again"
             );
         }
-    }
-}
-
-// === asking ===
-
-/// Everything that was assumed, by table, in the order it is asked in.
-struct Asked<'a> {
-    server: &'a Server,
-    rows: PerTable<(&'a Key, Option<Stamp>)>,
-    /// Each group is asked for with one statement.
-    ranges: Vec<Vec<Range<'a>>>,
-}
-
-impl<'a> Asked<'a> {
-    fn new(server: &'a Server, assumed: &'a Assumed) -> Self {
-        let mut rows = PerTable::new();
-        for (key, stamp) in &assumed.rows {
-            rows.entry(key[0]).or_insert_with(Vec::new).push((key, *stamp));
-        }
-        let ranges = assumed.spans.iter().map(|(span, found)| Range { span, found }).collect();
-        Self { rows, ..Self::of_ranges(server, ranges) }
-    }
-
-    fn of_ranges(server: &'a Server, ranges: Vec<Range<'a>>) -> Self {
-        let mut groups: BTreeMap<_, Vec<Range<'a>>> = BTreeMap::new();
-        let mut alone = Vec::new();
-        for range in ranges {
-            let tag = range.span.least[0];
-            let place = server.place(tag);
-            let reach = range.whole(server);
-            // One that ends with its table is asked for by itself, and so is one of a table in partitions: only then
-            // are those left out that cannot hold any of it.
-            if reach.is_closed() && !place.sheet.is_parted() {
-                groups.entry((tag, reach.is_falling())).or_default().push(range);
-            } else {
-                alone.push(vec![range]);
-            }
-        }
-        alone.extend(groups.into_values());
-        Self { server, rows: PerTable::new(), ranges: alone }
-    }
-
-    fn add_rows(&self, steps: &mut Vec<Step>) -> Result<(), StoreError> {
-        for (tag, rows) in &self.rows {
-            steps.push(Step::Ask(self.server.place(*tag).compare_rows(rows)?));
-        }
-        Ok(())
-    }
-
-    fn add_ranges(&self, steps: &mut Vec<Step>, of: Of, reach: impl Fn(&Range<'_>) -> Reach) {
-        for group in &self.ranges {
-            let place = self.server.place(group[0].span.least[0]);
-            let reaches: Vec<Reach> = group.iter().map(&reach).collect();
-            let reaches: Vec<&Reach> = reaches.iter().collect();
-            steps.push(Step::Ask(match reaches.as_slice() {
-                [one] => place.range(one, of),
-                many => place.ranges(many, of),
-            }));
-        }
-    }
-
-    /// The rows that were not as assumed.
-    fn read_rows(
-        &self,
-        answers: &mut impl Iterator<Item = Vec<Answer>>,
-    ) -> Result<Vec<Correction>, StoreError> {
-        let mut corrections = Vec::new();
-        for (tag, asked) in &self.rows {
-            let place = self.server.place(*tag);
-            for wrong in answers.next().unwrap_or_default() {
-                let at = place_of(&wrong).and_then(|at| asked.get(at));
-                let (key, stamp) = at.ok_or_else(|| place.odd("a row nobody asked for"))?;
-                let row = if place.sheet.shown.is_some() {
-                    row_of(&wrong, 1)
-                } else {
-                    stamp.is_none().then(plain)
-                };
-                corrections.push(Correction::Row((*key).clone(), row));
-            }
-        }
-        Ok(corrections)
-    }
-
-    /// Each range with what is in it.
-    fn read_ranges(
-        &self,
-        answers: &mut impl Iterator<Item = Vec<Answer>>,
-        of: Of,
-    ) -> Result<Vec<(&Range<'a>, Vec<(Key, Row)>)>, StoreError> {
-        let mut all = Vec::new();
-        for group in &self.ranges {
-            let tag = group[0].span.least[0];
-            let place = self.server.place(tag);
-            let mut found = vec![Vec::new(); group.len()];
-            for answer in answers.next().unwrap_or_default() {
-                let of_range = place_of(&answer).and_then(|at| found.get_mut(at));
-                let rows = of_range.ok_or_else(|| place.odd("a row nobody asked for"))?;
-                rows.push(member(place, tag, &answer, of)?);
-            }
-            all.extend(group.iter().zip(found));
-        }
-        Ok(all)
-    }
-
-    /// The ranges whose keys are not as assumed.
-    fn wrong_ranges(
-        &self,
-        answers: &mut impl Iterator<Item = Vec<Answer>>,
-    ) -> Result<Vec<Range<'a>>, StoreError> {
-        let all = self.read_ranges(answers, Of::Keys)?.into_iter();
-        let wrong =
-            all.filter(|(range, rows)| !rows.iter().map(|(key, _)| key).eq(&range.found.keys));
-        Ok(wrong.map(|(range, _)| Range { span: range.span, found: range.found }).collect())
-    }
-}
-
-/// A row of a range.
-fn member(place: &Place, tag: u8, answer: &Answer, of: Of) -> Result<(Key, Row), StoreError> {
-    let width = place.sheet.key.len();
-    let cells = (1..=width).map(|at| answer.try_get::<_, Cell>(at));
-    let cells =
-        cells.collect::<Result<Vec<_>, _>>().map_err(|_| place.odd("a key that is none"))?;
-    let row = if of == Of::Rows && place.sheet.shown.is_some() {
-        row_of(answer, width + 1).ok_or_else(|| place.odd("a row without a body"))?
-    } else {
-        plain()
-    };
-    Ok((place.key(tag, &cells)?, row))
-}
-
-/// Which of those asked for it is about.
-fn place_of(answer: &Answer) -> Option<usize> {
-    let place: i64 = answer.try_get(0).ok()?;
-    usize::try_from(place).ok()?.checked_sub(1)
-}
-
-/// Version and body.
-fn row_of(answer: &Answer, at: usize) -> Option<Row> {
-    let version: Option<i64> = answer.try_get(at).ok()?;
-    let body: Option<&[u8]> = answer.try_get(at + 1).ok()?;
-    Some(Row { stamp: version?.to_be_bytes(), bytes: Arc::from(body?) })
-}
-
-// === impl Range ===
-
-impl Range<'_> {
-    /// The part that was looked at, and one row more than was there.
-    fn assumed(&self, server: &Server) -> Reach {
-        let place = server.place(self.span.least[0]);
-        place.reach(self.span, self.found.until.as_ref(), self.found.keys.len() + 1)
-    }
-
-    /// All of it, as far as it is told.
-    fn whole(&self, server: &Server) -> Reach {
-        server.place(self.span.least[0]).reach(self.span, None, self.found.to_tell())
-    }
-
-    fn told(&self, rows: Vec<(Key, Row)>) -> Correction {
-        let more = rows.len() == self.found.to_tell();
-        Correction::Span { span: self.span.clone(), rows, more }
-    }
-
-    /// What is true, unless it was assumed so.
-    fn correction(&self, rows: Vec<(Key, Row)>) -> Option<Correction> {
-        let part = self.span.told(self.found.until.as_ref());
-        let looked_at = rows.iter().map(|(key, _)| key).filter(|key| part.contains(key));
-        let is_same = looked_at.eq(&self.found.keys);
-        (!is_same).then(|| self.told(rows))
     }
 }
 

@@ -263,6 +263,11 @@ impl Place {
         rest.is_empty().then_some((cells, all_exact))
     }
 
+    /// Whether a row may have this key.
+    pub(super) fn holds(&self, key: &[u8]) -> bool {
+        self.cells(key).is_some_and(|(_, is_exact)| is_exact)
+    }
+
     /// Cells as a key.
     pub(super) fn key(&self, tag: u8, cells: &[Cell]) -> Result<Key, StoreError> {
         let mut bytes = vec![tag];

@@ -64,11 +64,12 @@ impl Server {
             let head = self.head();
             (head.incarnation.clone(), head.count)
         };
+        let call = Call { commit, turn };
         let asked = |cmd: &mut Cmd| {
-            Call(commit).ask(&self.names, self.writer, (&incarnation, seen), turn, cmd);
+            call.ask(&self.names, self.writer, (&incarnation, seen), cmd);
         };
         let answer = self.line.run(&self.commit, asked).await?;
-        let reply = Call(commit).read(answer).ok_or_else(|| Failure {
+        let reply = call.read(answer).ok_or_else(|| Failure {
             is_uncertain: true,
             why: "it answered something that makes no sense".into(),
         })?;

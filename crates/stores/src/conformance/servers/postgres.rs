@@ -1,4 +1,4 @@
-//! One real PostgreSQL server, which a test may crash, restart and take connections from; and a PgBouncer before it.
+//! One real PostgreSQL server, which a test may crash, restart and take connections from; and a pooler before it.
 
 use std::{
     fs,
@@ -30,7 +30,7 @@ pub struct PostgresServer {
     child: Mutex<Child>,
 }
 
-/// A PgBouncer in transaction mode before a server.
+/// A pooler in transaction mode before a server.
 #[derive(Debug)]
 pub struct PgBouncer {
     port: u16,
