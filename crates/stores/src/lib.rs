@@ -41,7 +41,7 @@ pub use doorbell::LocalDoorbell;
 pub use embedded::EmbeddedStore;
 pub use examine::{Finding, Weight};
 pub use memory::MemoryStore;
-pub use postgres::{Migrated, PostgresStore, migrations_sql};
+pub use postgres::{Migrated, PostgresProbe, PostgresStore, PostgresUse, migrations_sql};
 pub use redis::{RedisProbe, RedisStore, RedisUse};
 
 /// An open store in its roles.

@@ -1,6 +1,6 @@
 //! `solvegate store`: what has to be done to a store besides using it.
 
-use stores::Migrated;
+use stores::{Migrated, OpenError};
 
 use super::Context;
 use crate::{
@@ -22,10 +22,8 @@ pub(super) async fn run(context: &Context, action: &StoreAction) -> Result<(), F
 async fn migrate(context: &Context) -> Result<(), Failure> {
     let store = context.sources.load()?.store;
     let done = stores::migrate(store.expose()).await.map_err(|error| {
-        let exit = match error {
-            stores::OpenError::NoTables(_) | stores::OpenError::Address { .. } => Exit::Usage,
-            _ => Exit::Unreachable,
-        };
+        let is_usage = matches!(error, OpenError::NoTables(_) | OpenError::Address { .. });
+        let exit = if is_usage { Exit::Usage } else { Exit::Unreachable };
         Failure::of(exit)(error)
     })?;
     let Migrated { from, to, steps } = done;

@@ -1,26 +1,21 @@
-//! Bells that ring in every gateway: a ring is told with `NOTIFY`, and what is told rings here. Only hints: who listens looks
-//! again by itself within a second, so one that is late or lost costs no more.
+//! Bells across gateways (`remote::bell`): a ring is told with `NOTIFY`, and what is told rings here.
 //!
 //! `LISTEN` needs a connection of its own that no pooler shares out. Whether what is told arrives is tried once at the start.
 
-use std::{fmt, fmt::Write as _, sync::Arc, time::Duration};
+use std::{fmt::Write as _, sync::Arc, time::Duration};
 
-use domain::{
-    id::ClaimId,
-    ports::{Doorbell, Ear},
-};
+use domain::{id::ClaimId, ports::Doorbell as _};
 use futures_util::{StreamExt, stream};
 use tokio::{
-    sync::{
-        mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
-        watch,
-    },
-    task::AbortHandle,
+    sync::{mpsc::UnboundedReceiver, watch},
     time::timeout,
 };
 use tokio_postgres::{AsyncMessage, Client, Error, types::Type};
 
-use crate::{Finding, LocalDoorbell, OpenError, remote::pause};
+use crate::{
+    Finding, LocalDoorbell, OpenError,
+    remote::{bell::FarDoorbell, pause},
+};
 
 use super::{
     address::Address,
@@ -29,13 +24,6 @@ use super::{
     sql::Ask,
     tls::Secure,
 };
-
-/// The bells of all gateways.
-pub(super) struct FarDoorbell {
-    local: Arc<LocalDoorbell>,
-    rung: UnboundedSender<ClaimId>,
-    listener: AbortHandle,
-}
 
 /// How far listening has come.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -60,56 +48,26 @@ const TRIAL: Duration = Duration::from_secs(1);
 /// What a trial's message begins with.
 const TRYING: &str = "try ";
 
-// === impl FarDoorbell ===
-
-impl FarDoorbell {
-    /// Starts to listen and to tell, and sees whether what is told arrives. Both end when the bell is dropped.
-    pub(super) async fn start(
-        address: &Address,
-        secure: &Secure,
-    ) -> Result<(Self, Finding), OpenError> {
-        let local = Arc::new(LocalDoorbell::new());
-        let (rung, rings) = unbounded_channel();
-        let (progress, seen) = watch::channel(Progress::default());
-        let post = Post {
-            address: address.listening().clone(),
-            secure: super::secure(address.listening())?,
-            local: Arc::clone(&local),
-            progress,
-        };
-        let channel = address.channel();
-        let listener = tokio::spawn(post.listen(channel.clone())).abort_handle();
-        let line = Line::new(address.clone(), secure.clone(), 1);
-        let heard = is_heard(&line, &channel, seen).await;
-        tokio::spawn(tell(rings, line, channel));
-        Ok((Self { local, rung, listener }, heard))
-    }
-}
-
-impl Drop for FarDoorbell {
-    fn drop(&mut self) {
-        // The teller ends when nobody can ring any more.
-        self.listener.abort();
-    }
-}
-
-impl fmt::Debug for FarDoorbell {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FarDoorbell").finish_non_exhaustive()
-    }
-}
-
-impl Doorbell for FarDoorbell {
-    fn ring(&self, claim: ClaimId) {
-        self.local.ring(claim);
-        if self.rung.send(claim).is_err() {
-            tracing::debug!("the teller of bells has ended");
-        }
-    }
-
-    fn listen(&self, claim: ClaimId) -> Ear {
-        self.local.listen(claim)
-    }
+/// Starts to listen and to tell, and sees whether what is told arrives. Both end when the bell is dropped.
+pub(super) async fn start(
+    address: &Address,
+    secure: &Secure,
+) -> Result<(FarDoorbell, Finding), OpenError> {
+    let local = Arc::new(LocalDoorbell::new());
+    let (progress, seen) = watch::channel(Progress::default());
+    let post = Post {
+        address: address.listening().clone(),
+        secure: super::secure(address.listening())?,
+        local: Arc::clone(&local),
+        progress,
+    };
+    let channel = address.channel();
+    let listener = tokio::spawn(post.listen(channel.clone()));
+    let (bell, rings) = FarDoorbell::new(local, listener.abort_handle());
+    let line = Line::new(address.clone(), secure.clone(), 1);
+    let heard = is_heard(&line, &channel, seen).await;
+    tokio::spawn(tell(rings, line, channel));
+    Ok((bell, heard))
 }
 
 // === telling ===

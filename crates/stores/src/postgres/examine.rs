@@ -185,13 +185,5 @@ async fn latency(line: &Line) -> Result<Finding, Failure> {
         line.run(&[ask("SELECT 1")]).await?;
         took.push(start.elapsed());
     }
-    took.sort_unstable();
-    let millis = took[1].as_secs_f64() * 1000.0;
-    if millis > 20.0 {
-        return Ok(Finding::risky(
-            format!("an answer takes {millis:.1} ms, and every decision is two"),
-            "put the gateway nearer to the server",
-        ));
-    }
-    Ok(Finding::good(format!("an answer takes {millis:.2} ms")))
+    Ok(Finding::latency(took, "two"))
 }

@@ -183,7 +183,7 @@ async fn pipeline(client: &Client, steps: &[Step]) -> Result<Vec<Vec<Row>>, Erro
     Ok(answers)
 }
 
-fn send<'s>(client: &'s Client, step: &'s Step) -> Sent<'s> {
+pub(super) fn send<'s>(client: &'s Client, step: &'s Step) -> Sent<'s> {
     match step {
         Step::Plain(text) => {
             Box::pin(async { client.batch_execute(text).await.map(|()| Vec::new()) })

@@ -4,7 +4,7 @@
 //! - `address`, `tls`, `link`: where it is and the way there
 //! - `layout`, `cells`, `shown`: tables, columns, and what stands in them; `sql`: the statements; `migrate`: making the tables
 //! - `server`, `asked`: one commit, one look; `writer`: the one task that makes commits; `history`: the ledger's partitions
-//! - `bell`: hints across gateways; `examine`: what is looked at before a server is trusted
+//! - `bell`: hints across gateways; `examine`: what is looked at before a server is trusted; `probe`: for benches
 
 mod address;
 mod asked;
@@ -15,6 +15,7 @@ mod history;
 mod layout;
 mod link;
 mod migrate;
+mod probe;
 mod server;
 mod shown;
 mod sql;
@@ -32,12 +33,12 @@ use crate::{
 };
 
 use address::Address;
-use bell::FarDoorbell;
 use link::{Failure, Line, Trouble};
 use server::Server;
 use tls::Secure;
 
 pub use migrate::{Migrated, migrations_sql};
+pub use probe::{PostgresProbe, PostgresUse};
 
 pub(crate) const NAME: &str = "postgres";
 /// Its name for people.
@@ -74,7 +75,7 @@ pub(crate) async fn connect(url: &str) -> Result<Backend, OpenError> {
         });
     }
     migrate::migrate(&reading).await?;
-    let (doorbell, heard) = FarDoorbell::start(&address, &secure).await?;
+    let (doorbell, heard) = bell::start(&address, &secure).await?;
     findings.push(heard);
     let server = Arc::new(Server::new(Line::new(address, secure, 1), reading));
     history::start(Arc::downgrade(&server));

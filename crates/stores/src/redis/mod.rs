@@ -39,7 +39,6 @@ use crate::{
 };
 
 use address::Address;
-use bell::FarDoorbell;
 use commit::{Reply, Turn};
 use head::{Head, Known, Opened};
 use layout::Names;
@@ -108,7 +107,7 @@ pub(crate) async fn connect(url: &str) -> Result<Backend, OpenError> {
         }
     };
     let replicas = examine::replication_of(&way, &names.head()).await.map_err(away)?;
-    let doorbell = FarDoorbell::start(address.clone(), Arc::new(Line::new(address)), &names);
+    let doorbell = bell::start(address.clone(), Arc::new(Line::new(address)), &names);
     let server = Arc::new(Server::new(way, names, scripts, writer, head));
     let asks = writer::start(Arc::clone(&server), Replicas::new(replicas));
     let store = Arc::new(Desk(Redis { server, asks }));

@@ -137,16 +137,16 @@ const FILL: &str = "
     INSERT INTO by_time SELECT LATEST - n * interval '1 second', n FROM generate_series(1, 200000) n;
     INSERT INTO by_worker SELECT 'w' || n % 9, LATEST - n * interval '1 second', n FROM generate_series(1, 200000) n;
     INSERT INTO by_sitekey SELECT 's' || n % 99, LATEST - n * interval '1 second', n FROM generate_series(1, 200000) n;
-    INSERT INTO garbage SELECT LATEST + n * interval '1 hour', 2, n FROM generate_series(1, 200000) n;
-    INSERT INTO watched SELECT LATEST + n * interval '1 hour', n FROM generate_series(1, 200000) n;
-    INSERT INTO free SELECT LATEST + n * interval '1 hour', n FROM generate_series(1, 50000) n;
+    INSERT INTO garbage SELECT LATEST + interval '1 day' + n * interval '1 minute', 2, n FROM generate_series(1, 200000) n;
+    INSERT INTO watched SELECT LATEST + interval '1 day' + n * interval '1 minute', n FROM generate_series(1, 200000) n;
+    INSERT INTO free SELECT LATEST + interval '1 day' + n * interval '1 minute', n FROM generate_series(1, 50000) n;
     INSERT INTO waiting SELECT sha256(n::text::bytea), LATEST, n FROM generate_series(1, 50000) n;
     INSERT INTO stock (fingerprint, expires_at, solve, version, body)
         SELECT sha256(n::text::bytea), LATEST + interval '1 year', n, 1, '\\x00' FROM generate_series(1, 50000) n;
     INSERT INTO expiries SELECT LATEST + interval '1 year', sha256(n::text::bytea), n FROM generate_series(1, 50000) n;
     INSERT INTO pages (seq, version, body) SELECT 1000 + n, 1, '\\x00' FROM generate_series(1, 200000) n;
     INSERT INTO totals (day, label, version, body)
-        SELECT '2001-01-01'::date + n % 400, 'w' || n, 1, '\\x00' FROM generate_series(1, 50000) n;
+        SELECT '2100-01-01'::date + n % 400, 'w' || n, 1, '\\x00' FROM generate_series(1, 50000) n;
     INSERT INTO died SELECT LATEST - n * interval '1 second', n FROM generate_series(1, 50000) n;
     INSERT INTO dead_letters (solve, version, body) SELECT n, 1, '\\x00' FROM generate_series(1, 50000) n;
 ";

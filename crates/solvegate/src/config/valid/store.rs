@@ -193,10 +193,9 @@ impl StoreUrl {
         match text.split_once(':') {
             Some(("memory", "")) => Ok(Self::local(text.into())),
             Some(("embedded", dir)) if !dir.is_empty() => Ok(Self::local(text.into())),
-            Some((
-                "redis" | "rediss" | "redis+cluster" | "postgres" | "postgresql",
-                _,
-            )) => Self::server(place, text),
+            Some(("redis" | "rediss" | "redis+cluster" | "postgres" | "postgresql", _)) => {
+                Self::server(place, text)
+            }
             Some(("dynamodb", _)) => refused(later(place, "DynamoDB")),
             Some(_) | None => refused(format!("expected memory:, embedded:DIR, {SERVERS}")),
         }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use http::StatusCode;
 use solvegate::client::Call;
 use stores::conformance::servers::{
-    FaultProxy, Persistence, PostgresOptions, PostgresServer, RedisCluster, RedisOptions, RedisServer,
-    Replicas,
+    FaultProxy, Persistence, PostgresOptions, PostgresServer, RedisCluster, RedisOptions,
+    RedisServer, Replicas,
 };
 
 use super::{
