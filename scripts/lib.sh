@@ -28,13 +28,30 @@ summary() {
 # runs already is left alone.
 need_redis() {
   if command -v redis-server >/dev/null && command -v redis-cli >/dev/null; then return 0; fi
+  need redis-server "Install Redis 7 (on Debian: apt-get install redis-server), then run this again."
+}
+
+# The same for PostgreSQL and its pooler. Debian puts the server's programs beside the path.
+need_postgres() {
+  local advice="Install PostgreSQL 13 or later and PgBouncer (on Debian: apt-get install postgresql pgbouncer), then run this again."
+  if ! command -v psql >/dev/null || ! has_postgres_server; then need postgresql "$advice" || return 1; fi
+  if ! PATH=$PATH:/usr/sbin command -v pgbouncer >/dev/null; then need pgbouncer "$advice"; fi
+}
+
+has_postgres_server() {
+  command -v initdb >/dev/null || compgen -G "/usr/lib/postgresql/*/bin/initdb" >/dev/null ||
+    { command -v pg_config >/dev/null && [[ -x $(pg_config --bindir)/initdb ]]; }
+}
+
+# need PACKAGE ADVICE — installs it where that can be done from here.
+need() {
   if ((EUID != 0)) || ! command -v apt-get >/dev/null; then
-    echo "redis-server or redis-cli is missing, and only root on Debian can have them installed from here." >&2
-    echo "Install Redis 7 (on Debian: apt-get install redis-server), then run this again." >&2
+    echo "$1 is missing, and only root on Debian can have it installed from here." >&2
+    echo "$2" >&2
     return 1
   fi
   # A fresh machine has no package lists yet.
-  install_quietly redis-server || { apt-get update && install_quietly redis-server; }
+  install_quietly "$1" || { apt-get update && install_quietly "$1"; }
 }
 
 # install_quietly PACKAGE — without questions, and without the service that Debian starts with it. Where the machine has

@@ -4,6 +4,7 @@
 mod dead_letters;
 mod doctor;
 mod pools;
+mod store;
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
@@ -14,6 +15,7 @@ use crate::config::{Environment, Flags, Sources, read_duration};
 pub use dead_letters::{DeadLettersAction, DeadLettersArgs, LetterFilter, PurgeArgs, ReviveArgs};
 pub use doctor::DoctorArgs;
 pub use pools::{PoolSetArgs, PoolsAction, PoolsArgs};
+pub use store::{StoreAction, StoreArgs};
 
 /// The exit codes, as every help text ends with them.
 const EXIT_CODES: &str = "\
@@ -83,6 +85,8 @@ pub enum Command {
     /// Check configuration, service, clock, store, port and sites, and say what to do
     #[command(after_help = doctor::NOTES)]
     Doctor(DoctorArgs),
+    /// Make the tables of a store, or print how
+    Store(StoreArgs),
     /// Print a completion script for a shell
     #[command(
         after_help = "Example:\n  solvegate completions bash > ~/.local/share/bash-completion/completions/solvegate"
@@ -100,6 +104,7 @@ Examples:
   solvegate serve                                  simulator, embedded store in ./solvegate-data
   CAPTCHAAI_API_KEY=… solvegate serve              the real service; declare your sites first
   REDIS_URL=redis://… solvegate serve              one of several gateways on one Redis
+  DATABASE_URL=postgres://… solvegate serve        one of several gateways on one PostgreSQL
   solvegate serve --listen 0.0.0.0:8402 --tls-self-signed
 Signals: SIGTERM and SIGINT drain and exit 0, SIGHUP reloads sites and workers.";
 
@@ -153,7 +158,7 @@ pub struct Wiring {
     /// The service's address, or `sim` [default: sim unless CAPTCHAAI_API_KEY is set]
     #[arg(long, value_name = "URL")]
     pub upstream: Option<String>,
-    /// The store: `memory:`, `embedded:DIR`, `redis://HOST:PORT`, `rediss://…`, `redis+cluster://H1:P,H2:P`; or env:NAME, file:PATH
+    /// The store: `memory:`, `embedded:DIR`, `redis://HOST:PORT`, `rediss://…`, `redis+cluster://H1:P,H2:P`, `postgres://HOST:PORT/DB`; or env:NAME, file:PATH
     #[arg(long, value_name = "URL")]
     pub store: Option<String>,
 }
@@ -370,6 +375,7 @@ impl Cli {
             Command::Explain(args) => args.whom.wiring.apply(&mut flags),
             Command::Balance(args) => args.whom.wiring.apply(&mut flags),
             Command::Doctor(args) => args.apply(&mut flags),
+            Command::Store(args) => args.apply(&mut flags),
             Command::Sim(_)
             | Command::Sites(_)
             | Command::RetryTable(_)

@@ -1,5 +1,7 @@
 //! What was seen of a server when the store was opened: for `doctor`, and for the log.
 
+use std::time::Duration;
+
 /// One thing seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
@@ -36,5 +38,18 @@ impl Finding {
     /// Something the store is refused for.
     pub fn bad(what: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self { weight: Weight::Bad, what: what.into(), remedy: Some(remedy.into()) }
+    }
+
+    /// How far away a server is: the middle of a few looks.
+    pub(crate) fn latency(mut took: Vec<Duration>, decision: &str) -> Self {
+        took.sort_unstable();
+        let millis = took.get(took.len() / 2).map_or(0.0, |middle| middle.as_secs_f64() * 1000.0);
+        if millis > 20.0 {
+            return Self::risky(
+                format!("an answer takes {millis:.1} ms, and every decision is {decision}"),
+                "put the gateway nearer to the server",
+            );
+        }
+        Self::good(format!("an answer takes {millis:.2} ms"))
     }
 }

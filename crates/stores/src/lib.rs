@@ -2,7 +2,7 @@
 //!
 //! # Layout
 //! - [`connect`] turns a store's URL into a [`Backend`]; [`open`] does so without a server; `examine`: what was seen of one
-//! - `memory`, `embedded`, `redis`: the backends; `remote`: deciding on rows that lie on a server; `doorbell`: hints within
+//! - `memory`, `embedded`, `redis`, `postgres`: the backends; `remote`: deciding on rows that lie on a server; `doorbell`: hints within
 //!   one process
 //! - `desk`: every method of the ports, once; `job`, `codec`: how a decision travels and how a row is written
 //! - `rules/`: every decision, written once on top of a `shelf`; `readings`: every reading; `tables`: what is kept
@@ -17,6 +17,11 @@ mod embedded;
 mod examine;
 mod job;
 mod memory;
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the way to a server has timeouts of its own; what is decided gets its time from the caller"
+)]
+mod postgres;
 mod readings;
 #[expect(
     clippy::disallowed_methods,
@@ -36,6 +41,7 @@ pub use doorbell::LocalDoorbell;
 pub use embedded::EmbeddedStore;
 pub use examine::{Finding, Weight};
 pub use memory::MemoryStore;
+pub use postgres::{Migrated, PostgresProbe, PostgresStore, PostgresUse, migrations_sql};
 pub use redis::{RedisProbe, RedisStore, RedisUse};
 
 /// An open store in its roles.
@@ -60,9 +66,12 @@ pub struct Backend {
 pub enum OpenError {
     /// The URL names no store of this release.
     #[error(
-        "{0:?} is no store of this release; use memory:, embedded:DIR, redis://, rediss:// or redis+cluster:// (postgres and dynamodb come in later releases)"
+        "{0:?} is no store of this release; use memory:, embedded:DIR, redis://, rediss://, redis+cluster:// or postgres:// (dynamodb comes in a later release)"
     )]
     Unknown(String),
+    /// A store without tables has none to migrate.
+    #[error("{0:?} has no tables to migrate; only postgres:// has")]
+    NoTables(String),
     /// `embedded:` without a directory.
     #[error("embedded: needs a directory; write it as embedded:./solvegate-data")]
     NoDirectory,
@@ -91,24 +100,30 @@ pub enum OpenError {
         known: u8,
     },
     /// The address makes no sense.
-    #[error("the address of the Redis store cannot be read: {why}")]
+    #[error("the address of the {store} store cannot be read: {why}")]
     Address {
+        /// Of which.
+        store: &'static str,
         /// Why, without the password it may hold.
         why: String,
     },
     /// The server cannot be reached, or refuses.
     #[error(
-        "Redis at {server} cannot be used: {why}; check that it is started and that address, user and password are right"
+        "{store} at {server} cannot be used: {why}; check that it is started and that address, user and password are right"
     )]
     Unreachable {
+        /// Which.
+        store: &'static str,
         /// Where.
         server: String,
         /// What it or the network said.
         why: String,
     },
     /// The server is set up in a way that costs money.
-    #[error("Redis is not safe like this: {what}; {remedy}")]
+    #[error("{store} is not safe like this: {what}; {remedy}")]
     Unsafe {
+        /// Which.
+        store: &'static str,
         /// What was seen.
         what: String,
         /// What to do.
@@ -116,13 +131,17 @@ pub enum OpenError {
     },
     /// The data there was written by another release.
     #[error(
-        "the data in Redis at {server} has format {found}, which this release does not read; start the release that wrote it, or add ?prefix=NAME to use keys of its own"
+        "the data in {store} at {server} has format {found}, which this release does not read; start the release that wrote it, or add {remedy}"
     )]
     Foreign {
+        /// Which.
+        store: &'static str,
         /// Where.
         server: String,
         /// What it says it is.
         found: String,
+        /// What to add to the URL for a corner of one's own.
+        remedy: &'static str,
     },
     /// Its data cannot be trusted.
     #[error("the store in {} is damaged: {why}; restore the directory from a backup, or move it away to start empty", dir.display())]
@@ -138,7 +157,16 @@ pub enum OpenError {
 pub async fn connect(url: &str) -> Result<Backend, OpenError> {
     match scheme_of(url).as_str() {
         "redis" | "rediss" | "redis+cluster" | "rediss+cluster" => redis::connect(url).await,
+        "postgres" | "postgresql" => postgres::connect(url).await,
         _ => open(url),
+    }
+}
+
+/// Brings the tables of the store at a URL up to date; [`connect`] does so, too.
+pub async fn migrate(url: &str) -> Result<Migrated, OpenError> {
+    match scheme_of(url).as_str() {
+        "postgres" | "postgresql" => postgres::migrate(url).await,
+        other => Err(OpenError::NoTables(other.to_owned())),
     }
 }
 

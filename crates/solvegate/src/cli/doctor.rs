@@ -10,8 +10,9 @@ Marks: ✓ as it should be, ! works but may cost you one day, ✗ wrong.
 Below ! and ✗ is said what to do. Nothing is submitted and nothing is bought.
 It ends with 0 when nothing is wrong, else with the code of the first ✗:
 2 configuration or sites, 3 service, store or port, 4 key or threads, 1 clock.
-Example:
-  solvegate doctor --store redis://127.0.0.1:6379";
+Examples:
+  solvegate doctor --store redis://127.0.0.1:6379
+  solvegate doctor --store postgres://127.0.0.1/solvegate";
 
 /// `doctor`. Looks at what `serve` would use, not at a running gateway.
 #[derive(Debug, Args)]

@@ -13,6 +13,7 @@ mod serve;
 mod sim;
 mod sites;
 mod solve;
+mod store;
 mod tables;
 
 use std::{
@@ -73,6 +74,7 @@ async fn dispatch(context: &Context, command: Command) -> Result<(), Failure> {
         Command::Sites(args) => sites::run(context, &args.action),
         Command::Bench(args) => bench::run(args.bench).await,
         Command::Doctor(args) => Box::pin(doctor::run(context, args.json)).await,
+        Command::Store(args) => store::run(context, &args.action).await,
         Command::Completions { shell } => completions(shell),
     }
 }

@@ -1,5 +1,5 @@
-//! Three gateways on one Redis, all of them real processes: paid once whichever is asked, whichever dies, and whatever
-//! becomes of the Redis. The judge is the simulator's own ledger, kept by another process that never dies.
+//! Three gateways on one Redis or PostgreSQL, all of them real processes: paid once whichever is asked, whichever dies, and
+//! whatever becomes of the server. The judge is the simulator's own ledger, kept by another process that never dies.
 
 #![expect(
     clippy::print_stdout,

@@ -1,9 +1,10 @@
-//! Private servers for the tests of the shared stores: real Redis processes on loopback, and a proxy that breaks
+//! Private servers for the tests of the shared stores: real Redis and PostgreSQL processes on loopback, and a proxy that breaks
 //! connections on purpose. Each is started by the test that needs it and ends with it, however the test ends.
 //!
 //! Everything here blocks, a few milliseconds mostly: a test has nothing better to do than to wait for its server.
 
 mod cluster;
+mod postgres;
 mod process;
 mod proxy;
 mod redis;
@@ -16,6 +17,7 @@ use std::sync::{
 };
 
 pub use cluster::{RedisCluster, Replicas};
+pub use postgres::{PgBouncer, PostgresOptions, PostgresServer};
 pub use process::{free_port, wait_for};
 pub use proxy::FaultProxy;
 pub use redis::{Persistence, RedisOptions, RedisServer};
@@ -33,7 +35,19 @@ pub fn shared_cluster() -> &'static RedisCluster {
     SHARED.get_or_init(|| RedisCluster::start(Replicas::None))
 }
 
-/// A key prefix that no other case of this process has.
+/// The one PostgreSQL server of this test process for cases that break nothing; nothing of it is on the disk.
+pub fn shared_postgres() -> &'static PostgresServer {
+    static SHARED: OnceLock<PostgresServer> = OnceLock::new();
+    SHARED.get_or_init(|| PostgresServer::start(&PostgresOptions::default()))
+}
+
+/// A pooler before it.
+pub fn shared_bouncer() -> &'static PgBouncer {
+    static SHARED: OnceLock<PgBouncer> = OnceLock::new();
+    SHARED.get_or_init(|| PgBouncer::start(shared_postgres()))
+}
+
+/// A key prefix or schema that no other case of this process has.
 fn fresh_prefix() -> String {
     static GIVEN: AtomicU64 = AtomicU64::new(0);
     format!("case{}", GIVEN.fetch_add(1, Ordering::Relaxed))

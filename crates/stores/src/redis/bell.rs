@@ -1,19 +1,15 @@
-//! Bells that ring in every gateway: a ring is published, and what is published rings here. Only hints: who listens looks
-//! again by itself within a second, so one that is late or lost costs no more.
+//! Bells across gateways (`remote::bell`): a ring is published, and what is published rings here.
 
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 
-use domain::{
-    id::ClaimId,
-    ports::{Doorbell, Ear},
-};
+use domain::{id::ClaimId, ports::Doorbell as _};
 use redis::{PushInfo, PushKind, Value};
-use tokio::{
-    sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
-    task::AbortHandle,
-};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use crate::{LocalDoorbell, remote::pause};
+use crate::{
+    LocalDoorbell,
+    remote::{bell::FarDoorbell, pause},
+};
 
 use super::{
     address::Address,
@@ -21,54 +17,17 @@ use super::{
     link::{Line, Link},
 };
 
-/// The bells of all gateways.
-pub(super) struct FarDoorbell {
-    local: Arc<LocalDoorbell>,
-    rung: UnboundedSender<ClaimId>,
-    listener: AbortHandle,
-}
-
 /// Rings in one message.
 const CROWD: usize = 500;
 
-// === impl FarDoorbell ===
-
-impl FarDoorbell {
-    /// Starts to listen and to tell. Both end when the bell is dropped.
-    pub(super) fn start(address: Address, line: Arc<Line>, names: &Names) -> Self {
-        let local = Arc::new(LocalDoorbell::new());
-        let (rung, rings) = unbounded_channel();
-        let channel = names.bell();
-        tokio::spawn(tell(rings, line, channel.clone(), address.is_cluster));
-        let listener = tokio::spawn(listen(Arc::clone(&local), address, channel)).abort_handle();
-        Self { local, rung, listener }
-    }
-}
-
-impl Drop for FarDoorbell {
-    fn drop(&mut self) {
-        // The teller ends when nobody can ring any more.
-        self.listener.abort();
-    }
-}
-
-impl fmt::Debug for FarDoorbell {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FarDoorbell").finish_non_exhaustive()
-    }
-}
-
-impl Doorbell for FarDoorbell {
-    fn ring(&self, claim: ClaimId) {
-        self.local.ring(claim);
-        if self.rung.send(claim).is_err() {
-            tracing::debug!("the teller of bells has ended");
-        }
-    }
-
-    fn listen(&self, claim: ClaimId) -> Ear {
-        self.local.listen(claim)
-    }
+/// Starts to listen and to tell. Both end when the bell is dropped.
+pub(super) fn start(address: Address, line: Arc<Line>, names: &Names) -> FarDoorbell {
+    let local = Arc::new(LocalDoorbell::new());
+    let (channel, cluster) = (names.bell(), address.is_cluster);
+    let listener = tokio::spawn(listen(Arc::clone(&local), address, channel.clone()));
+    let (bell, rings) = FarDoorbell::new(local, listener.abort_handle());
+    tokio::spawn(tell(rings, line, channel, cluster));
+    bell
 }
 
 // === telling ===

@@ -9,7 +9,10 @@ use crate::remote::{Commit, Correction, Key, Row, Span, Write, draft::Found, pla
 use super::layout::{Form, LONGEST_DAYS, Names};
 
 /// One commit on its way to the script.
-pub(super) struct Call<'c>(pub(super) &'c Commit);
+pub(super) struct Call<'c> {
+    pub(super) commit: &'c Commit,
+    pub(super) turn: Turn,
+}
 
 /// Whose turn it is, and what the gateway knows of earlier ones.
 #[derive(Clone, Copy, Debug, Default)]
@@ -20,18 +23,6 @@ pub(super) struct Turn {
     pub(super) acknowledged: u64,
     /// This one was sent before.
     pub(super) again: bool,
-}
-
-/// Who asks, and what it knows of the data.
-#[derive(Clone, Debug)]
-pub(super) struct Caller {
-    /// The gateway among all that write.
-    pub(super) writer: u64,
-    /// Which life of the data it knows.
-    pub(super) incarnation: String,
-    /// Commits it has seen.
-    pub(super) seen: u64,
-    pub(super) turn: Turn,
 }
 
 /// What the server answered.
@@ -54,10 +45,16 @@ const LENGTHENED: u64 = 64;
 
 impl Call<'_> {
     /// Adds the script's keys and arguments to the command.
-    pub(super) fn ask(&self, names: &Names, caller: &Caller, cmd: &mut Cmd) {
-        let turn = caller.turn;
-        cmd.arg(2).arg(names.head()).arg(names.turn(caller.writer));
-        cmd.arg(&caller.incarnation).arg(caller.seen).arg(turn.number).arg(turn.acknowledged);
+    pub(super) fn ask(
+        &self,
+        names: &Names,
+        writer: u64,
+        (incarnation, seen): (&str, u64),
+        cmd: &mut Cmd,
+    ) {
+        let turn = self.turn;
+        cmd.arg(2).arg(names.head()).arg(names.turn(writer));
+        cmd.arg(incarnation).arg(seen).arg(turn.number).arg(turn.acknowledged);
         cmd.arg(u8::from(turn.again)).arg(u8::from(turn.number % LENGTHENED == 1));
         self.ask_rows(names, cmd);
         self.ask_spans(names, cmd);
@@ -68,7 +65,7 @@ impl Call<'_> {
 
     fn ask_rows(&self, names: &Names, cmd: &mut Cmd) {
         let mut name = Vec::new();
-        let rows = || self.0.assumed.rows.iter().filter(|(key, _)| form(key).rows);
+        let rows = || self.commit.assumed.rows.iter().filter(|(key, _)| form(key).rows);
         let absent = || rows().filter(|(_, stamp)| stamp.is_none());
         let small = || rows().filter(|(key, stamp)| stamp.is_some() && !form(key).large);
         let large = || rows().filter(|(key, stamp)| stamp.is_some() && form(key).large);
@@ -92,7 +89,7 @@ impl Call<'_> {
 
     /// The rows assumed, in the order they are asked in. Whether a row without a value is there is asked as a range of one.
     fn rows(&self) -> Vec<&Key> {
-        let rows = self.0.assumed.rows.iter().filter(|(key, _)| form(key).rows);
+        let rows = self.commit.assumed.rows.iter().filter(|(key, _)| form(key).rows);
         let mut rows: Vec<_> = rows.collect();
         rows.sort_by_key(|(key, stamp)| (stamp.is_some(), stamp.is_some() && form(key).large));
         rows.into_iter().map(|(key, _)| key).collect()
@@ -100,13 +97,13 @@ impl Call<'_> {
 
     /// The ranges assumed.
     fn spans(&self) -> impl Iterator<Item = (Cow<'_, Span>, Cow<'_, Found>)> {
-        let plain = self.0.assumed.rows.iter().filter(|(key, _)| !form(key).rows);
+        let plain = self.commit.assumed.rows.iter().filter(|(key, _)| !form(key).rows);
         let ones = plain.map(|(key, stamp)| {
             let span = Span { least: key.clone(), most: key.clone(), falling: false };
             let keys = stamp.iter().map(|_| key.clone()).collect();
             (Cow::Owned(span), Cow::Owned(Found { until: None, keys, wanted: 1 }))
         });
-        let spans = self.0.assumed.spans.iter();
+        let spans = self.commit.assumed.spans.iter();
         spans.map(|(span, found)| (Cow::Borrowed(span), Cow::Borrowed(found))).chain(ones)
     }
 
@@ -132,12 +129,12 @@ impl Call<'_> {
     fn ask_writes(&self, names: &Names, cmd: &mut Cmd) {
         let mut name = Vec::new();
         let mut row = Vec::new();
-        let rows = || self.0.writes.iter().filter(|(key, _)| form(key).rows);
+        let rows = || self.commit.writes.iter().filter(|(key, _)| form(key).rows);
         cmd.arg(rows().filter(|(_, write)| **write != Write::Gone).count());
         for (key, write) in rows() {
             if let Write::Put(bytes) = write {
                 row.clear();
-                row.extend_from_slice(&self.0.stamp);
+                row.extend_from_slice(&self.commit.stamp);
                 row.extend_from_slice(bytes);
                 cmd.arg(row_name(&mut name, names, key)).arg(form(key).seconds()).arg(&*row);
             }
@@ -151,7 +148,8 @@ impl Call<'_> {
 
     /// Members of a table are next to one another among the writes.
     fn ask_indexes(&self, names: &Names, cmd: &mut Cmd) {
-        let indexed: Vec<_> = self.0.writes.iter().filter(|(key, _)| form(key).index).collect();
+        let indexed: Vec<_> =
+            self.commit.writes.iter().filter(|(key, _)| form(key).index).collect();
         let tables: Vec<_> = indexed.chunk_by(|a, b| a.0[0] == b.0[0]).collect();
         cmd.arg(tables.len());
         for members in tables {

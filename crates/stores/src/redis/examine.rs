@@ -127,15 +127,7 @@ async fn latency(link: &mut Link, key: &[u8]) -> RedisResult<Finding> {
         link.ask(redis::cmd("EXISTS").arg(key)).await?;
         took.push(start.elapsed());
     }
-    took.sort_unstable();
-    let millis = took[1].as_secs_f64() * 1000.0;
-    if millis > 20.0 {
-        return Ok(Finding::risky(
-            format!("an answer takes {millis:.1} ms, and every decision is one"),
-            "put the gateway nearer to the server",
-        ));
-    }
-    Ok(Finding::good(format!("an answer takes {millis:.2} ms")))
+    Ok(Finding::latency(took, "one"))
 }
 
 async fn info(link: &mut Link, key: &[u8]) -> RedisResult<Facts> {

@@ -35,7 +35,6 @@ use crate::{
 };
 
 use address::Address;
-use bell::FarDoorbell;
 use commit::Reply;
 use head::{Head, Known, Opened};
 use layout::Names;
@@ -46,6 +45,8 @@ use server::{Server, said, unavailable};
 pub use probe::{RedisProbe, RedisUse};
 
 pub(crate) const NAME: &str = "redis";
+/// Its name for people.
+const TITLE: &str = "Redis";
 
 /// A store on Redis, shared by any number of gateways.
 pub type RedisStore = Desk<Redis>;
@@ -63,14 +64,18 @@ const STARTING: Duration = Duration::from_secs(5);
 
 /// Opens the store at the URL.
 pub(crate) async fn connect(url: &str) -> Result<Backend, OpenError> {
-    let address = Address::parse(url).map_err(|why| OpenError::Address { why })?;
-    let away =
-        |error: RedisError| OpenError::Unreachable { server: address.shown(), why: said(&error) };
+    let address = Address::parse(url).map_err(|why| OpenError::Address { store: TITLE, why })?;
+    let away = |error: RedisError| OpenError::Unreachable {
+        store: TITLE,
+        server: address.shown(),
+        why: said(&error),
+    };
     let mut link = first_link(&address).await.map_err(away)?;
     let names = Names::new(&address.prefix);
     let findings = examine::examine(&mut link, &names.head()).await.map_err(away)?;
     if let Some(bad) = findings.iter().find(|finding| finding.weight == Weight::Bad) {
         return Err(OpenError::Unsafe {
+            store: TITLE,
             what: bad.what.clone(),
             remedy: bad.remedy.clone().unwrap_or_default(),
         });
@@ -84,14 +89,21 @@ pub(crate) async fn connect(url: &str) -> Result<Backend, OpenError> {
     let opened = Head::open(&way, &scripts.1, &names, writer, &Known::default()).await;
     let head = match opened.map_err(away)? {
         Opened::Head(head) => head,
-        Opened::Other(found) => return Err(OpenError::Foreign { server: address.shown(), found }),
+        Opened::Other(found) => {
+            return Err(OpenError::Foreign {
+                store: TITLE,
+                server: address.shown(),
+                found,
+                remedy: "?prefix=NAME to use keys of its own",
+            });
+        }
         Opened::Odd => {
             let why = "it gave an answer that makes no sense".to_owned();
-            return Err(OpenError::Unreachable { server: address.shown(), why });
+            return Err(OpenError::Unreachable { store: TITLE, server: address.shown(), why });
         }
     };
     let replicas = examine::replication_of(&way, &names.head()).await.map_err(away)?;
-    let doorbell = FarDoorbell::start(address.clone(), Arc::new(Line::new(address)), &names);
+    let doorbell = bell::start(address.clone(), Arc::new(Line::new(address)), &names);
     let server = Arc::new(Server::new(way, names, scripts, writer, head));
     let asks = writer::start(Arc::clone(&server), Replicas::new(replicas));
     let store = Arc::new(Desk(Redis { server, asks }));

@@ -34,10 +34,14 @@ const SENT: [&str; 5] = ["evalsha", "eval", "publish", "spublish", "wait"];
 impl RedisProbe {
     /// Connects to the server of a store's URL.
     pub async fn connect(url: &str) -> Result<Self, OpenError> {
-        let address = Address::parse(url).map_err(|why| OpenError::Address { why })?;
+        let address =
+            Address::parse(url).map_err(|why| OpenError::Address { store: super::TITLE, why })?;
         let names = Names::new(&address.prefix);
-        let away =
-            |error| OpenError::Unreachable { server: address.shown(), why: super::said(&error) };
+        let away = |error| OpenError::Unreachable {
+            store: super::TITLE,
+            server: address.shown(),
+            why: super::said(&error),
+        };
         let mut link = super::first_link(&address).await.map_err(away)?;
         let script = load(&mut link, LOOK).await.map_err(away)?;
         Ok(Self { line: Line::new(address), names, script })

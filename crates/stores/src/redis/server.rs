@@ -12,7 +12,7 @@ use crate::remote::{self, Commit};
 
 use super::{
     Redis,
-    commit::{Call, Caller, Reply, Turn},
+    commit::{Call, Reply, Turn},
     head::Head,
     layout::Names,
     link::{Line, Script, is_uncertain},
@@ -69,19 +69,21 @@ impl Server {
 
     /// Asks the server to compare and write.
     pub(super) async fn call(&self, commit: &Commit, turn: Turn) -> Result<Reply, Failure> {
-        let caller = {
+        let (incarnation, seen) = {
             let head = self.head();
-            let incarnation = head.incarnation.clone();
-            Caller { writer: self.writer, incarnation, seen: head.count, turn }
+            (head.incarnation.clone(), head.count)
         };
-        let asked = |cmd: &mut Cmd| Call(commit).ask(&self.names, &caller, cmd);
+        let call = Call { commit, turn };
+        let asked = |cmd: &mut Cmd| {
+            call.ask(&self.names, self.writer, (&incarnation, seen), cmd);
+        };
         let answer = self.line.run(&self.commit, asked).await?;
-        let reply = Call(commit).read(answer).ok_or_else(|| Failure {
+        let reply = call.read(answer).ok_or_else(|| Failure {
             is_uncertain: true,
             why: "it answered something that makes no sense".into(),
         })?;
         if let Reply::Done { count, since } | Reply::Stale { count, since, .. } = &reply
-            && self.head().saw(&caller.incarnation, *count, *since)
+            && self.head().saw(&incarnation, *count, *since)
         {
             tracing::warn!(
                 "another gateway found that Redis lost writes; waiting for what it brings back"

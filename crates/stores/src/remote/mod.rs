@@ -2,8 +2,9 @@
 //! what it assumed and what it wants written (`draft`). The server compares the assumptions and writes all or nothing; what
 //! was wrong comes back as corrections, and the rule runs again. Nothing is locked, and a memory that is out of date costs a
 //! round trip, never a wrong decision. Decisions that wait are made together (`crowd`); readings go the same way
-//! (`reading`).
+//! (`reading`), and so do hints (`bell`).
 
+pub(crate) mod bell;
 pub(crate) mod crowd;
 pub(crate) mod draft;
 pub(crate) mod image;

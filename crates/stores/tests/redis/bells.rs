@@ -2,20 +2,20 @@
 
 use std::time::Duration;
 
-use domain::id::ClaimId;
 use stores::{
     Backend,
     conformance::servers::{RedisCluster, RedisOptions, RedisServer, Replicas, wait_for},
 };
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
-use crate::{connect, gateways::PATIENCE, prefix};
-
-const RINGS: u64 = 200;
-
-fn claim(number: u64) -> ClaimId {
-    ClaimId::from_number(100_000_000_000_000 + number)
-}
+use crate::{
+    connect,
+    gateways::{
+        PATIENCE,
+        bells::{claim, median, until_heard},
+    },
+    prefix,
+};
 
 /// Two gateways whose bells are connected.
 async fn two(url: &str) -> (Backend, Backend, String) {
@@ -23,41 +23,6 @@ async fn two(url: &str) -> (Backend, Backend, String) {
     let pair = (connect(url, &prefix).await, connect(url, &prefix).await);
     until_heard(&pair.0, &pair.1).await;
     (pair.0, pair.1, format!("{{{prefix}:0}}:bell"))
-}
-
-/// Rings at one until the other hears it.
-async fn until_heard(rung: &Backend, heard: &Backend) {
-    let ear = heard.doorbell.listen(claim(0));
-    let ringing = async {
-        loop {
-            rung.doorbell.ring(claim(0));
-            tokio::time::timeout(Duration::from_millis(20), std::future::pending::<()>())
-                .await
-                .ok();
-        }
-    };
-    let heard = async {
-        tokio::select! {
-            () = ear => {}
-            () = ringing => {}
-        }
-    };
-    timeout(PATIENCE, heard).await.expect("a bell rung again and again is heard");
-}
-
-/// How long it takes from a ring to the ear, in the middle of many.
-async fn median(rung: &Backend, heard: &Backend) -> Duration {
-    let mut took = Vec::new();
-    for number in 1..=RINGS {
-        let ear = heard.doorbell.listen(claim(number));
-        let start = Instant::now();
-        rung.doorbell.ring(claim(number));
-        timeout(PATIENCE, ear).await.expect("the bell is heard");
-        took.push(start.elapsed());
-    }
-    took.sort_unstable();
-    eprintln!("from ring to ear: median {:?}, longest {:?}", took[100], took[199]);
-    took[took.len() / 2]
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -3,49 +3,21 @@
 
 use std::collections::BTreeSet;
 
-use stores::{
-    Backend,
-    conformance::servers::{
-        FaultProxy, RedisOptions, RedisServer, shared_cluster, shared_redis, wait_for,
-    },
+use stores::conformance::servers::{
+    FaultProxy, RedisOptions, RedisServer, shared_cluster, shared_redis, wait_for,
 };
 
 use crate::{
-    connect, prefix,
+    connect,
+    gateways::turns::{one_after_another, three_in_turn},
+    prefix,
     schedule::{EVENTS, Race, race_all},
 };
 
-const STEPS: usize = 300;
 /// So many reach everything that can happen.
 const SEEDS: u64 = 32;
 /// At a cluster, where the rules are the same and connecting takes its time.
 const FEW: u64 = 10;
-
-async fn one_after_another(mut race: Race, url: String) -> BTreeSet<String> {
-    let prefix = prefix();
-    let mut other = connect(&url, &prefix).await;
-    for _ in 0..STEPS {
-        if race.chance().u8(..) < 8 {
-            // Unlike the embedded store this one does not take the holders of an earlier connection for dead.
-            other = connect(&url, &prefix).await;
-        }
-        race.step(&other, 0).await;
-    }
-    race.finish(&other).await
-}
-
-async fn three_in_turn(mut race: Race, url: String) -> BTreeSet<String> {
-    let prefix = prefix();
-    let mut others: Vec<Backend> = Vec::new();
-    for _ in 0..3 {
-        others.push(connect(&url, &prefix).await);
-    }
-    for _ in 0..STEPS {
-        let turn = race.chance().usize(0..others.len());
-        race.step(&others[turn], 0).await;
-    }
-    race.finish(&others[0]).await
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_gateway_that_starts_again_gives_the_same_history() {

@@ -5,6 +5,7 @@ mod bells;
 mod cluster;
 mod crowds;
 mod differential;
+#[path = "../gateways/mod.rs"]
 mod gateways;
 mod keys;
 mod losses;

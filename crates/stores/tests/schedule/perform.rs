@@ -138,7 +138,7 @@ fn bad_report(claim: Claim) -> Note {
 fn said<T: Debug>(answer: &Result<T, StoreError>) -> String {
     // An error names its backend; that is the one difference there may be.
     let other = format!("{answer:?}");
-    other.replace("embedded", "memory").replace("redis", "memory")
+    other.replace("embedded", "memory").replace("redis", "memory").replace("postgres", "memory")
 }
 
 /// Everything both can be asked for at the end.

@@ -1,46 +1,86 @@
-//! A store on a server, as a bench uses it: under keys of its own, which are removed afterwards.
+//! A store on a server, as a bench uses it: under keys or in a schema of its own, which are removed afterwards.
 
-use stores::{RedisProbe, RedisUse};
+use stores::{PostgresProbe, RedisProbe};
 
 use crate::exit::{Exit, Failure};
 
-/// A server and a prefix nobody else has.
+/// A server and a corner nobody else has.
 #[derive(Debug)]
 pub(super) struct Far {
     url: String,
-    probe: RedisProbe,
+    probe: Probe,
+}
+
+#[derive(Debug)]
+enum Probe {
+    Redis(RedisProbe),
+    Postgres(PostgresProbe),
+}
+
+/// What a server has done and holds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Use {
+    /// Commands of a Redis, commits of a PostgreSQL.
+    pub(super) commands: u64,
+    /// Bytes: of memory, or on disk.
+    pub(super) memory: u64,
 }
 
 impl Far {
-    /// Keys of its own on the server of this URL.
+    /// A corner of its own on the server of this URL.
     pub(super) async fn open(url: &str) -> Result<Self, Failure> {
-        if !url.starts_with("redis") {
-            return Err(Failure::new(
-                Exit::Usage,
-                "expected redis://, rediss:// or redis+cluster://",
-            ));
-        }
         if url.contains('?') {
-            let why = "a bench uses keys of its own and removes them: leave out ?prefix=";
+            let why = "a bench uses keys or tables of its own and removes them: leave out what follows the ?";
             return Err(Failure::new(Exit::Usage, why));
         }
-        let url = format!("{url}?prefix=bench-{:016x}", fastrand::u64(..));
-        let probe = RedisProbe::connect(&url).await.map_err(Failure::of(Exit::Unreachable))?;
-        Ok(Self { url, probe })
+        let name = fastrand::u64(..);
+        if url.starts_with("redis") {
+            let url = format!("{url}?prefix=bench-{name:016x}");
+            let probe = RedisProbe::connect(&url).await.map_err(Failure::of(Exit::Unreachable))?;
+            return Ok(Self { url, probe: Probe::Redis(probe) });
+        }
+        if url.starts_with("postgres") {
+            let url = format!("{url}?schema=bench_{name:016x}");
+            let probe = PostgresProbe::new(&url).map_err(Failure::of(Exit::Usage))?;
+            return Ok(Self { url, probe: Probe::Postgres(probe) });
+        }
+        let why = "expected redis://, rediss://, redis+cluster:// or postgres://";
+        Err(Failure::new(Exit::Usage, why))
     }
 
-    /// With the prefix.
+    /// The server as PostgreSQL, if it is one.
+    pub(super) fn postgres(&self) -> Option<&PostgresProbe> {
+        match &self.probe {
+            Probe::Postgres(probe) => Some(probe),
+            Probe::Redis(_) => None,
+        }
+    }
+
+    /// With the prefix or schema.
     pub(super) fn url(&self) -> String {
         self.url.clone()
     }
 
     /// What the server has done and holds.
-    pub(super) async fn usage(&self) -> Result<RedisUse, Failure> {
-        self.probe.usage().await.map_err(Failure::of(Exit::Failed))
+    pub(super) async fn usage(&self) -> Result<Use, Failure> {
+        match &self.probe {
+            Probe::Redis(probe) => {
+                let told = probe.usage().await.map_err(Failure::of(Exit::Failed))?;
+                Ok(Use { commands: told.commands, memory: told.memory })
+            }
+            Probe::Postgres(probe) => {
+                let told = probe.usage().await.map_err(Failure::of(Exit::Failed))?;
+                Ok(Use { commands: told.commits, memory: told.bytes })
+            }
+        }
     }
 
     /// Removes everything.
     pub(super) async fn clear(&self) -> Result<(), Failure> {
-        self.probe.clear().await.map_err(Failure::of(Exit::Failed))
+        match &self.probe {
+            Probe::Redis(probe) => probe.clear().await,
+            Probe::Postgres(probe) => probe.clear().await,
+        }
+        .map_err(Failure::of(Exit::Failed))
     }
 }

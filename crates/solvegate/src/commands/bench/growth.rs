@@ -104,7 +104,7 @@ impl Found {
         let sweep = Figure::new("longest of 20 sweeps".to_owned(), "ms", self.sweep_ms);
         report.add(sweep.held_to(Bar::AtMost { bar: 5.0, stretch: 1.0 }));
         if args.store.is_some() {
-            let what = "the server's memory per claim".to_owned();
+            let what = "the server's memory (PostgreSQL: disk) per claim".to_owned();
             report.add(Figure::new(what, "B", self.bytes_per_claim));
         }
     }

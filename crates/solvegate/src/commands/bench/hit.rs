@@ -46,6 +46,10 @@ const FAR_BARS: Bars = Bars {
 /// Runs it.
 pub(super) async fn run(rounds: Rounds, store: Option<String>) -> Result<Report, Failure> {
     let Some(url) = store else { return run_on(rounds, None).await };
+    if url.starts_with("postgres") {
+        let why = "the ceiling is a bare handler that asks a Redis; expected redis://";
+        return Err(Failure::new(Exit::Usage, why));
+    }
     let far = Far::open(&url).await?;
     let report = run_on(rounds, Some(&far)).await;
     far.clear().await?;

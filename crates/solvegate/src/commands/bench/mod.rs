@@ -4,7 +4,8 @@
 //! - `hit`, `durable`, `inflight`: one file per bench, in this process, which makes the load
 //! - `slots`, `polling`, `pool`: in virtual time, on a `virtual_world`, read from its ledgers, for `slots` by `turns`; solve
 //!   times are `lognormal`
-//! - `letters`, `growth`: on stores in this process, full of what `graves` and the `filler` made; `far`: a store on a server
+//! - `letters`, `growth`: on stores in this process, full of what `graves` and the `filler` made; `far`: a store on a server;
+//!   `history`: on one with a long past
 //! - `server`: what is measured, each a process of its own; `child`: this side of it; `vitals`: what it tells
 //! - `load`: callers in a closed loop; `requests`: what they send; `sample`: one path in one round
 //! - `challenges`: what is asked for; `report`: figures, bars, and how they are shown
@@ -16,6 +17,7 @@ mod far;
 mod filler;
 mod graves;
 mod growth;
+mod history;
 mod hit;
 mod inflight;
 mod letters;
@@ -87,6 +89,8 @@ pub enum Bench {
     /// New claims when a million are stored, against a thousand
     #[command(mut_arg("rounds", |arg| arg.default_value("1")))]
     Growth(GrowthArgs),
+    /// Lists and sums on a large history in PostgreSQL, against a small one
+    History(HistoryArgs),
     /// Idle slots, shares and refusals while claims wait, in virtual time
     Slots(Rounds),
     /// Lag and calls of learned polling, against fixed 5 s and the best, in virtual time
@@ -121,7 +125,7 @@ pub struct GrowthArgs {
     #[command(flatten)]
     #[expect(missing_docs, reason = "flattened: its own fields carry the help")]
     pub rounds: Rounds,
-    /// On this Redis, under keys of its own, removed afterwards [default: in memory]
+    /// On this Redis or PostgreSQL, in a corner of its own, removed afterwards [default: in memory]
     #[arg(long, value_name = "URL")]
     pub store: Option<String>,
     /// How many claims are stored
@@ -132,11 +136,26 @@ pub struct GrowthArgs {
     pub inflight: usize,
 }
 
+/// `history`.
+#[derive(Clone, Debug, Args)]
+pub struct HistoryArgs {
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "flattened: its own fields carry the help")]
+    pub rounds: Rounds,
+    /// On this PostgreSQL, in a schema of its own, removed afterwards
+    #[arg(long, value_name = "URL")]
+    pub store: String,
+    /// How many claims are stored, each six rows; a hundredth of them for the small history
+    #[arg(long, value_name = "N", default_value_t = 850_000)]
+    pub claims: u64,
+}
+
 /// Runs one bench and prints its report.
 pub async fn run(bench: Bench) -> Result<(), Failure> {
     let (rounds, report) = match bench {
         Bench::Hit { rounds, store } => (rounds, hit::run(rounds, store).await?),
         Bench::Growth(args) => (args.rounds, growth::run(&args).await?),
+        Bench::History(args) => (args.rounds, history::run(&args).await?),
         Bench::Durable { rounds, data } => (rounds, durable::run(rounds, data).await?),
         Bench::Inflight { rounds, solves, held } => {
             (rounds, inflight::run(rounds, &solves, held).await?)

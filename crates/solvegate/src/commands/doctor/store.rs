@@ -58,7 +58,7 @@ fn kept(store: &StoreUrl) -> Finding {
     if store.is_memory() {
         return Finding::risky(
             "memory: forgets everything with the process, and solves in flight may be paid again",
-            "write [store] url = \"embedded:./solvegate-data\", or a Redis, unless this is a trial",
+            "write [store] url = \"embedded:./solvegate-data\", or a Redis or PostgreSQL, unless this is a trial",
         );
     }
     if store.is_shared() {

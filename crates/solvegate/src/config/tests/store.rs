@@ -54,8 +54,38 @@ fn a_bad_url_names_its_key_shows_a_right_one_and_never_itself() {
         assert!(refusal.starts_with("[store] url: ") && refusal.contains(says), "{refusal}");
         assert!(refusal.contains("redis://host:6379") && !refusal.contains("anary"), "{refusal}");
     }
-    let later = store("postgres://u:canary@host/db").unwrap_err();
-    assert!(later.contains("PostgreSQL store is not in this release") && !later.contains("canary"));
+    let later = store("dynamodb:canary").unwrap_err();
+    assert!(later.contains("DynamoDB store is not in this release") && !later.contains("canary"));
+}
+
+#[test]
+fn every_form_of_a_postgres_url_is_taken_and_shown_without_password_and_query() {
+    let cases = [
+        ("postgres://db", "postgres://db"),
+        ("postgresql://ann@db:5433/shop", "postgresql://…@db:5433/shop"),
+        ("postgres://ann:canary@db/shop?schema=qa_1&sslmode=require", "postgres://…@db/shop"),
+        ("postgres://db/shop?listen=postgres%3A%2F%2Fu%3Acanary%40h%2Fshop", "postgres://db/shop"),
+    ];
+    for (written, shown) in cases {
+        let config = store(written).unwrap();
+        assert_eq!((config.store.to_string(), config.store.expose()), (shown.into(), written));
+        assert!(config.store.is_shared() && !config.store.is_in_the_clear());
+        let debug = format!("{config:?}");
+        assert!(!debug.contains("canary"), "{debug}");
+    }
+    let bad = [
+        ("postgres://", "has no host"),
+        ("postgres://a,b/shop", "names several hosts"),
+        ("postgres://u:canary/x@host/db", "%2F"),
+        ("postgres://host/db?canary=1", "an option at its end that is not known"),
+        ("postgres://host/db?schema=Canary", "a schema that is not"),
+        ("postgres://host/db?schema=pg_canary", "a schema that is not"),
+    ];
+    for (written, says) in bad {
+        let refusal = store(written).unwrap_err();
+        assert!(refusal.starts_with("[store] url: ") && refusal.contains(says), "{refusal}");
+        assert!(refusal.contains("postgres://user") && !refusal.contains("anary"), "{refusal}");
+    }
 }
 
 #[test]
@@ -102,12 +132,21 @@ fn the_tutorials_variables_choose_redis_where_nothing_else_is_chosen() {
 
 #[test]
 fn the_tutorials_other_stores_are_refused_until_they_exist() {
-    for (variable, backend) in [("DATABASE_URL", "PostgreSQL"), ("DYNAMODB_TABLE", "DynamoDB")] {
-        let says = load("", &[(variable, "x")]).unwrap_err();
-        assert!(says.starts_with(variable) && says.contains(backend), "{says}");
-        let chosen = load("[store]\nurl = \"memory:\"", &[(variable, "x")]);
-        assert!(chosen.is_ok(), "a chosen store wins");
-    }
+    let says = load("", &[("DYNAMODB_TABLE", "x")]).unwrap_err();
+    assert!(says.starts_with("DYNAMODB_TABLE") && says.contains("DynamoDB"), "{says}");
+    let chosen = load("[store]\nurl = \"memory:\"", &[("DYNAMODB_TABLE", "x")]);
+    assert!(chosen.is_ok(), "a chosen store wins");
+}
+
+#[test]
+fn the_tutorials_database_is_chosen_where_nothing_else_is() {
+    let named = |url| load("", &[("DATABASE_URL", url)]).map(|config| config.store.to_string());
+    assert_eq!(named("postgres://u:canary@db/shop").unwrap(), "postgres://…@db/shop");
+    let says = named("mysql://u:canary@db/shop").unwrap_err();
+    assert!(says.starts_with("DATABASE_URL: is no PostgreSQL"), "{says}");
+    assert!(says.contains("--data DIR") && !says.contains("canary"), "{says}");
+    let chosen = load("[store]\nurl = \"memory:\"", &[("DATABASE_URL", "mysql://x")]);
+    assert!(chosen.is_ok(), "a chosen store wins");
 }
 
 #[test]
@@ -137,6 +176,8 @@ fn history_may_be_kept_in_any_store_but_the_same() {
         ("redis://cache", "redis://cache?prefix=history"),
         ("redis://cache/0", "redis://cache/1"),
         ("memory:", "embedded:there"),
+        ("memory:", "postgres://db/shop"),
+        ("postgres://db/shop", "postgres://db/shop?schema=history"),
     ];
     for (store, ledger) in different {
         assert!(written(store, ledger).is_ok(), "{store} {ledger}");
@@ -145,13 +186,14 @@ fn history_may_be_kept_in_any_store_but_the_same() {
         ("embedded:here", "embedded:here"),
         ("redis://cache", "redis://:canary@cache/0"),
         ("redis://cache/2?prefix=a", "redis://cache/2?prefix=a"),
+        ("postgres://db/shop?schema=a", "postgres://u:canary@db/shop?sslmode=require&schema=a"),
     ];
     for (store, ledger) in same {
         let refusal = written(store, ledger).unwrap_err();
         assert!(refusal.contains("[store] ledger: is the store itself"), "{refusal}");
         assert!(!refusal.contains("canary"), "{refusal}");
     }
-    let later = written("memory:", "postgres://canary@host/db").unwrap_err();
-    assert!(later.contains("archive to embedded:DIR or to a Redis"), "{later}");
+    let later = written("memory:", "dynamodb:canary").unwrap_err();
+    assert!(later.contains("archive to embedded:DIR, to a Redis or to a PostgreSQL"), "{later}");
     assert!(written("memory:", "pigeon").unwrap_err().starts_with("[store] ledger: expected"));
 }

@@ -22,8 +22,12 @@ const LEDGER: &str = "[store] ledger";
 
 /// What the URLs of servers look like.
 const SERVERS: &str = "redis://host:6379, rediss://user:password@host:6379/0 or \
-                       redis+cluster://host:7000,host:7001, each with ?prefix=name where wanted, over TLS \
-                       with ?ca=FILE";
+                       redis+cluster://host:7000,host:7001, each with ?prefix=name where wanted and over \
+                       TLS with ?ca=FILE, or postgres://user:password@host:5432/database with ?schema=name";
+
+/// What may stand after the `?` of a PostgreSQL URL.
+const POSTGRES_OPTIONS: &str = "schema listen sslmode sslrootcert user password host port dbname options \
+                                connect_timeout tcp_user_timeout keepalives target_session_attrs";
 
 /// A store's URL. Shown, it has neither password nor query: `redis://…@host:6379/0`.
 #[derive(Clone, PartialEq, Eq)]
@@ -93,9 +97,11 @@ fn named_by_tutorials(environment: &Environment) -> Result<Option<StoreUrl>, Con
         }
         return StoreUrl::parse("REDIS_HOST", &format!("redis://{host}:{port}")).map(Some);
     }
-    let later = [("DATABASE_URL", "PostgreSQL"), ("DYNAMODB_TABLE", "DynamoDB")];
-    match later.iter().find(|(variable, _)| environment.get(variable).is_some()) {
-        Some((variable, backend)) => Err(ConfigError::at(variable, not_in_this_release(backend))),
+    if let Some(url) = environment.get("DATABASE_URL") {
+        return StoreUrl::parse_database("DATABASE_URL", url).map(Some);
+    }
+    match environment.get("DYNAMODB_TABLE") {
+        Some(_) => Err(ConfigError::at("DYNAMODB_TABLE", not_in_this_release("DynamoDB"))),
         None => Ok(None),
     }
 }
@@ -103,7 +109,7 @@ fn named_by_tutorials(environment: &Environment) -> Result<Option<StoreUrl>, Con
 fn later(place: &str, backend: &str) -> String {
     if place == LEDGER {
         return format!(
-            "the {backend} store is not in this release; archive to embedded:DIR or to a Redis"
+            "the {backend} store is not in this release; archive to embedded:DIR, to a Redis or to a PostgreSQL"
         );
     }
     not_in_this_release(backend)
@@ -134,7 +140,8 @@ impl StoreUrl {
         match Server::split(self.expose()).filter(|_| self.is_shared) {
             Some(server) => {
                 let database = server.database.trim_start_matches('/');
-                (server.hosts, if database.is_empty() { "0" } else { database }, server.query)
+                let usual = if server.is_postgres() { "" } else { "0" };
+                (server.hosts, if database.is_empty() { usual } else { database }, server.corner())
             }
             None => (self.expose(), "", None),
         }
@@ -158,7 +165,8 @@ impl StoreUrl {
 
     /// Whether what travels to the server can be read on the way.
     pub fn is_in_the_clear(&self) -> bool {
-        self.is_shared && !self.expose().starts_with("rediss")
+        // Of PostgreSQL the store itself says so: it depends on the server, too.
+        self.is_shared && ["redis:", "redis+"].iter().any(|plain| self.expose().starts_with(plain))
     }
 
     fn embedded(dir: &Path) -> Self {
@@ -173,7 +181,7 @@ impl StoreUrl {
     fn read(place: &str, written: &RawSecret, secrets: &Reader<'_>) -> Result<Self, ConfigError> {
         let text = &written.0;
         let elsewhere = text.starts_with("env:") || text.starts_with("file:");
-        let is_secret = Server::split(text).is_some_and(|server| server.user.is_some());
+        let is_secret = Server::split(text).is_some_and(|server| server.has_secret());
         if elsewhere || is_secret {
             return Self::parse(place, secrets.read(place, written)?.expose());
         }
@@ -188,9 +196,23 @@ impl StoreUrl {
             Some(("redis" | "rediss" | "redis+cluster" | "rediss+cluster", _)) => {
                 Self::server(place, text)
             }
-            Some(("postgres" | "postgresql", _)) => refused(later(place, "PostgreSQL")),
+            Some(("postgres" | "postgresql", _)) => Self::server(place, text),
             Some(("dynamodb", _)) => refused(later(place, "DynamoDB")),
             Some(_) | None => refused(format!("expected memory:, embedded:DIR, {SERVERS}")),
+        }
+    }
+
+    /// A variable that other programs use for any database.
+    fn parse_database(place: &str, text: &str) -> Result<Self, ConfigError> {
+        match text.split_once(':') {
+            Some(("postgres" | "postgresql", _)) => Self::server(place, text),
+            Some(_) | None => Err(ConfigError::at(
+                place,
+                format!(
+                    "is no PostgreSQL; write postgres://user:password@host:5432/database, or, to go on with the \
+                     embedded store, [store] url = \"embedded:{DEFAULT_DATA}\" or --data DIR"
+                ),
+            )),
         }
     }
 
@@ -234,6 +256,9 @@ impl<'u> Server<'u> {
         if self.user.is_some_and(|user| user.contains(['/', '?', '#'])) {
             return Err("has a password with characters that must be written as %2F, %3F and %23");
         }
+        if self.is_postgres() {
+            return self.check_postgres();
+        }
         let is_cluster = self.scheme.ends_with("+cluster");
         if !is_cluster && self.hosts.contains(',') {
             return Err("names several hosts, which only a cluster has");
@@ -249,6 +274,52 @@ impl<'u> Server<'u> {
         }
         self.query.map_or(Ok(()), check_query)
     }
+
+    fn check_postgres(&self) -> Result<(), &'static str> {
+        if self.hosts.contains(',') {
+            return Err("names several hosts; name the primary, or what leads to it");
+        }
+        if !is_host(self.hosts) {
+            return Err("has no host, or one that is none");
+        }
+        let known = |name: &str| POSTGRES_OPTIONS.split_whitespace().any(|known| known == name);
+        if !self.options().all(|(name, _)| known(name)) {
+            return Err("has an option at its end that is not known");
+        }
+        self.corner().map_or(Ok(()), check_schema)
+    }
+
+    fn is_postgres(&self) -> bool {
+        self.scheme.starts_with("postgres")
+    }
+
+    /// Whether there is a password in it. A Redis may have one that looks like a name.
+    fn has_secret(&self) -> bool {
+        let in_user = self.user.is_some_and(|user| !self.is_postgres() || user.contains(':'));
+        in_user || self.options().any(|(name, value)| name == "password" || value.contains("%40"))
+    }
+
+    fn options(&self) -> impl Iterator<Item = (&'u str, &'u str)> {
+        let pairs = self.query.into_iter().flat_map(|query| query.split('&'));
+        pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+    }
+
+    /// The part of the server that is its own: a prefix or a schema.
+    fn corner(&self) -> Option<&'u str> {
+        if !self.is_postgres() {
+            return self.query;
+        }
+        self.options().find_map(|(name, value)| (name == "schema").then_some(value))
+    }
+}
+
+fn check_schema(name: &str) -> Result<(), &'static str> {
+    let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
+    let begins = name.bytes().next().is_some_and(|b| b.is_ascii_lowercase() || b == b'_');
+    if begins && name.len() <= 40 && name.bytes().all(plain) && !name.starts_with("pg_") {
+        return Ok(());
+    }
+    Err("has a schema that is not 1 to 40 of a-z, 0-9 and _, or begins with a digit or pg_")
 }
 
 /// `host`, `host:port`, `[::1]:port`.

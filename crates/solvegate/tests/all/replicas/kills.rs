@@ -3,7 +3,9 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use domain::ledger::Event;
-use stores::conformance::servers::{Persistence, RedisOptions, RedisServer};
+use stores::conformance::servers::{
+    Persistence, PostgresOptions, PostgresServer, RedisOptions, RedisServer,
+};
 
 use super::{
     fleet::{Fleet, GATEWAYS},
@@ -30,10 +32,24 @@ fn how_long() -> Duration {
     Duration::from_secs(told.map_or(SECONDS, |told| told.parse().unwrap()))
 }
 
+fn postgres() -> PostgresServer {
+    PostgresServer::start(&PostgresOptions { durable: true, ..PostgresOptions::default() })
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn gateways_killed_under_load_lose_nothing_and_pay_nothing_twice() {
     let redis = redis();
-    let mut fleet = Fleet::start(&redis.url(), "800ms");
+    killed_under_load(&redis.url()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn gateways_on_postgres_killed_under_load_lose_nothing_and_pay_nothing_twice() {
+    let postgres = postgres();
+    killed_under_load(&postgres.url()).await;
+}
+
+async fn killed_under_load(url: &str) {
+    let mut fleet = Fleet::start(url, "800ms");
     let mut chance = fastrand::Rng::new();
     println!("kills drawn from seed {}", chance.get_seed());
     let load = Load::start(&fleet.doors, CLAIMS, how_long());
@@ -49,7 +65,7 @@ async fn gateways_killed_under_load_lose_nothing_and_pay_nothing_twice() {
     let outcomes = load.outcomes().await;
     println!("{kills} kills in {:?}", how_long());
     // Paid tasks that nobody waits for are harvested too.
-    let store = stores::connect(&redis.url()).await.unwrap();
+    let store = stores::connect(url).await.unwrap();
     eventually("every solve ends", Duration::from_secs(60), async || {
         let active = store.records.active(domain::ports::Scope::All, 1).await.unwrap();
         active.is_empty().then_some(())
@@ -68,9 +84,19 @@ fn clock() -> u64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dead_gateways_solves_are_taken_over_within_lease_and_two_seconds() {
-    const SOLVES: usize = 60;
     let redis = redis();
-    let mut fleet = Fleet::start(&redis.url(), "5s");
+    taken_over_in_time(&redis.url()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dead_gateways_solves_on_postgres_are_taken_over_within_lease_and_two_seconds() {
+    let postgres = postgres();
+    taken_over_in_time(&postgres.url()).await;
+}
+
+async fn taken_over_in_time(url: &str) {
+    const SOLVES: usize = 60;
+    let mut fleet = Fleet::start(url, "5s");
     let mut names = Vec::new();
     for n in 0..SOLVES {
         let name = format!("claim-{n}");
@@ -87,7 +113,7 @@ async fn a_dead_gateways_solves_are_taken_over_within_lease_and_two_seconds() {
     for name in &names {
         outcomes.push(work(&fleet.doors, name).await);
     }
-    let store = stores::connect(&redis.url()).await.unwrap();
+    let store = stores::connect(url).await.unwrap();
     let entries = all_entries(&*store.records).await;
     let recovered = entries.iter().filter(|entry| matches!(entry.event, Event::Recovered { .. }));
     let times: Vec<_> = recovered.map(|entry| entry.at.millis().saturating_sub(killed)).collect();

@@ -1,4 +1,4 @@
-//! The Redis dies, forgets, sleeps, fails over or is cut off under load: what is said meanwhile, how soon everything is as
+//! The store's server dies, forgets, sleeps, fails over or is cut off under load: what is said meanwhile, how soon everything is as
 //! usual, and what it cost.
 
 use std::time::Duration;
@@ -6,7 +6,8 @@ use std::time::Duration;
 use http::StatusCode;
 use solvegate::client::Call;
 use stores::conformance::servers::{
-    FaultProxy, Persistence, RedisCluster, RedisOptions, RedisServer, Replicas,
+    FaultProxy, Persistence, PostgresOptions, PostgresServer, RedisCluster, RedisOptions,
+    RedisServer, Replicas,
 };
 
 use super::{
@@ -189,4 +190,25 @@ async fn cut_off_in_the_middle_of_scripts() {
     }
     assert_eq!(run.fleet.losses_noticed(), 0, "nothing was lost: {}", run.fleet.logs());
     run.end(&redis.url()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_postgres_that_crashes_recovers_and_loses_connections() {
+    let options = PostgresOptions { durable: true, ..PostgresOptions::default() };
+    let postgres = PostgresServer::start(&options);
+    let run = Run::start("PostgreSQL crashed", &postgres.url(), Duration::from_secs(15)).await;
+    postgres.crash();
+    run.is_said_to_be_away().await;
+    pause(Duration::from_secs(2)).await;
+    postgres.restart();
+    run.is_back_within(SOON).await;
+    let mut ended = 0;
+    for _ in 0..30 {
+        ended += postgres.terminate("random() < 0.5");
+        pause(Duration::from_millis(100)).await;
+    }
+    println!("{}: {ended} connections ended", run.name);
+    let forgotten = run.fleet.logs().contains("has forgotten commits");
+    assert!(!forgotten, "nothing was lost: {}", run.fleet.logs());
+    run.end(&postgres.url()).await;
 }

@@ -49,8 +49,16 @@ pub fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
 
 /// Runs a program that the kernel kills when this process ends, even by SIGKILL. What it prints is added to a file.
 pub(super) fn spawn(program: &str, args: &[String], log: &Path) -> Child {
+    spawn_as(None, program, args, log)
+}
+
+/// The same as another user.
+pub(super) fn spawn_as(user: Option<&str>, program: &str, args: &[String], log: &Path) -> Child {
     let log = File::options().create(true).append(true).open(log).unwrap();
     let mut command = Command::new("setpriv");
+    if let Some(user) = user {
+        command.args(["--reuid", user, "--regid", user, "--clear-groups"]);
+    }
     command.args(["--pdeathsig", "KILL", program]).args(args);
     command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
     let (reply, child) = channel();

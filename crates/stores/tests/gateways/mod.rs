@@ -1,4 +1,10 @@
-//! Several gateways on one server, as the tests see them.
+//! Several gateways on one server, as the tests of all shared stores see them.
+
+pub(crate) mod bells;
+pub(crate) mod crowds;
+pub(crate) mod skew;
+pub(crate) mod texts;
+pub(crate) mod turns;
 
 use std::{future::Future, time::Duration};
 

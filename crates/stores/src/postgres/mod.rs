@@ -1,0 +1,186 @@
+//! `postgres://`, `postgresql://`: the store of many gateways on the database a team already has. Rules run here on what is
+//! remembered of the server's rows (`crate::remote`); the server compares and writes in one short transaction.
+//!
+//! - `address`, `tls`, `link`: where it is and the way there
+//! - `layout`, `cells`, `shown`: tables, columns, and what stands in them; `sql`: the statements; `migrate`: making the tables
+//! - `server`, `asked`: one commit, one look; `writer`: the one task that makes commits; `history`: the ledger's partitions
+//! - `bell`: hints across gateways; `examine`: what is looked at before a server is trusted; `probe`: for benches
+
+mod address;
+mod asked;
+mod bell;
+mod cells;
+mod examine;
+mod history;
+mod layout;
+mod link;
+mod migrate;
+mod probe;
+mod server;
+mod shown;
+mod sql;
+mod tls;
+mod writer;
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use domain::ports::StoreError;
+
+use crate::{
+    Backend, OpenError, Weight,
+    desk::{Desk, Shelved},
+    remote::{Asks, Assumed, Draft, Ended, Far, reading::reading},
+};
+
+use address::Address;
+use link::{Failure, Line, Trouble};
+use server::Server;
+use tls::Secure;
+
+pub use migrate::{Migrated, migrations_sql};
+pub use probe::{PostgresProbe, PostgresUse};
+
+pub(crate) const NAME: &str = "postgres";
+/// Its name for people.
+pub(crate) const TITLE: &str = "PostgreSQL";
+
+/// A store on PostgreSQL, shared by any number of gateways.
+pub type PostgresStore = Desk<Postgres>;
+
+/// The server, and the one task that writes to it.
+pub struct Postgres {
+    server: Arc<Server>,
+    asks: Asks<Self>,
+}
+
+/// Connections for looks. With the one for decisions and the two for hints a gateway has nine at most.
+const READERS: usize = 6;
+/// A server that is just starting is waited for so long.
+const STARTING: Duration = Duration::from_secs(5);
+
+// === connecting ===
+
+/// Opens the store at the URL.
+pub(crate) async fn connect(url: &str) -> Result<Backend, OpenError> {
+    let (address, secure) = parse(url)?;
+    let reading = Line::new(address.clone(), secure.clone(), READERS);
+    wait_for_start(&reading).await.map_err(|failure| unreachable(&address, &failure))?;
+    let mut findings =
+        examine::examine(&reading).await.map_err(|failure| unreachable(&address, &failure))?;
+    if let Some(bad) = findings.iter().find(|finding| finding.weight == Weight::Bad) {
+        return Err(OpenError::Unsafe {
+            store: TITLE,
+            what: bad.what.clone(),
+            remedy: bad.remedy.clone().unwrap_or_default(),
+        });
+    }
+    migrate::migrate(&reading).await?;
+    let (doorbell, heard) = bell::start(&address, &secure).await?;
+    findings.push(heard);
+    let server = Arc::new(Server::new(Line::new(address, secure, 1), reading));
+    history::start(Arc::downgrade(&server));
+    let asks = writer::start(Arc::clone(&server));
+    let store = Arc::new(Desk(Postgres { server, asks }));
+    Ok(Backend {
+        records: store.clone(),
+        archive: store.clone(),
+        store,
+        doorbell: Arc::new(doorbell),
+        name: NAME,
+        findings,
+    })
+}
+
+/// Brings the schema at the URL up to date.
+pub(crate) async fn migrate(url: &str) -> Result<Migrated, OpenError> {
+    let (address, secure) = parse(url)?;
+    let line = Line::new(address.clone(), secure, 1);
+    wait_for_start(&line).await.map_err(|failure| unreachable(&address, &failure))?;
+    migrate::migrate(&line).await
+}
+
+fn parse(url: &str) -> Result<(Address, Secure), OpenError> {
+    let address = Address::parse(url).map_err(|why| OpenError::Address { store: TITLE, why })?;
+    let secure = secure(&address)?;
+    Ok((address, secure))
+}
+
+fn secure(address: &Address) -> Result<Secure, OpenError> {
+    Secure::new(&address.tls).map_err(|why| OpenError::Address { store: TITLE, why })
+}
+
+/// Connects; a server that is just starting gets a moment.
+async fn wait_for_start(line: &Line) -> Result<(), Failure> {
+    let start = tokio::time::Instant::now();
+    loop {
+        match line.seat().await {
+            Ok(seat) => {
+                seat.give_back().await;
+                return Ok(());
+            }
+            Err(failure) if failure.sort == Trouble::Starting && start.elapsed() < STARTING => {
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+            Err(failure) => return Err(failure),
+        }
+    }
+}
+
+fn unreachable(address: &Address, failure: &Failure) -> OpenError {
+    OpenError::Unreachable { store: TITLE, server: address.shown(), why: failure.why.clone() }
+}
+
+// === impl Postgres ===
+
+impl Far for Postgres {
+    const NAME: &'static str = NAME;
+}
+
+impl Postgres {
+    async fn reading<T>(
+        &self,
+        read: impl Fn(&Draft<'_, Self>) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        reading(read, |assumed| self.compare(assumed)).await
+    }
+
+    async fn compare(&self, assumed: Assumed) -> Result<(Assumed, Ended), StoreError> {
+        let ended = self.server.look(&assumed).await?;
+        Ok((assumed, ended))
+    }
+}
+
+impl Shelved for Postgres {
+    type Writable<'a> = Draft<'a, Self>;
+    type Readable<'a> = Draft<'a, Self>;
+
+    async fn decide<T, F>(&self, decide: F) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: FnMut(&mut Draft<'_, Self>) -> Result<T, StoreError> + Send + 'static,
+    {
+        self.asks.ask(decide).await
+    }
+
+    async fn look<T, F>(&self, read: F) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: Fn(&Draft<'_, Self>) -> Result<T, StoreError> + Send + 'static,
+    {
+        self.reading(read).await
+    }
+
+    async fn read<T, F>(&self, read: F) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: Fn(&Draft<'_, Self>) -> Result<T, StoreError> + Send + 'static,
+    {
+        self.reading(read).await
+    }
+}
+
+impl fmt::Debug for Postgres {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresStore").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,59 @@
+//! The one task of this process that writes: crowds of decisions, each one transaction.
+
+use std::sync::Arc;
+
+use domain::ports::StoreError;
+use tokio::sync::mpsc::Receiver;
+
+use crate::{
+    job::Job,
+    remote::{self, Asks, Commit, Ended, Memory, Scribe, crowd},
+};
+
+use super::{Postgres, server::Server};
+
+/// What the task works with.
+struct Pen {
+    server: Arc<Server>,
+    memory: Memory<Postgres>,
+    /// The last turn that was sent.
+    turn: i64,
+}
+
+/// Starts the task.
+pub(super) fn start(server: Arc<Server>) -> Asks<Postgres> {
+    let (asks, asked) = Asks::new();
+    tokio::spawn(Pen { server, memory: Memory::default(), turn: 0 }.write_all(asked));
+    asks
+}
+
+impl Pen {
+    async fn write_all(mut self, mut asked: Receiver<Box<dyn Job<Postgres>>>) {
+        loop {
+            let mut crowd = self.memory.next(&mut asked).await;
+            if crowd.is_empty() {
+                return;
+            }
+            let written = crowd::commit(&mut self, &mut crowd).await.map(drop);
+            for job in crowd {
+                job.answer(written.as_ref().copied().map_err(remote::same::<Postgres>));
+            }
+        }
+    }
+}
+
+impl Scribe for Pen {
+    type Backend = Postgres;
+
+    fn memory(&mut self) -> &mut Memory<Postgres> {
+        &mut self.memory
+    }
+
+    async fn send(&mut self, commit: &Commit) -> Result<Ended, StoreError> {
+        if commit.writes.is_empty() {
+            return self.server.look(&commit.assumed).await;
+        }
+        self.turn += 1;
+        self.server.commit(commit, self.turn).await
+    }
+}

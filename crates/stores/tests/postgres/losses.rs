@@ -1,0 +1,230 @@
+//! Connections that end, answers that are lost, a server that crashes: nothing is lost that was answered, and nothing is
+//! done twice.
+
+#![expect(
+    clippy::disallowed_methods,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "a test outside the server under test, which fails by panicking and shows its figures"
+)]
+
+use std::{
+    collections::BTreeSet,
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
+    time::{Duration, Instant},
+};
+
+use domain::{
+    claim::{Admission, NewClaim},
+    ports::StoreError,
+};
+use stores::{
+    Backend,
+    conformance::{
+        World, check,
+        servers::{FaultProxy, PostgresOptions, PostgresServer},
+    },
+};
+
+use crate::{
+    connect,
+    gateways::{Gateway, gateways},
+    prefix,
+    schedule::Race,
+    through,
+};
+
+fn durable() -> PostgresServer {
+    PostgresServer::start(&PostgresOptions { durable: true, ..PostgresOptions::default() })
+}
+
+// === answers that are lost ===
+
+const SHORT: usize = 30;
+
+/// The server acts on a request and its answer never comes: at every place of a schedule, in the first, second and third
+/// round trip from there. Nothing is done twice and nothing that was answered is lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_lost_at_any_place_changes_nothing() {
+    let server = PostgresServer::start(&PostgresOptions::default());
+    let proxy = FaultProxy::start(server.port());
+    let mut opened = 0;
+    for place in 0..SHORT {
+        for trip in 1..=3 {
+            let happened = with_a_loss(&server, &proxy, place, trip).await;
+            opened += usize::from(happened.contains("Opened"));
+        }
+    }
+    assert_eq!(opened, 3 * SHORT, "every schedule decides something");
+}
+
+async fn with_a_loss(
+    server: &PostgresServer,
+    proxy: &FaultProxy,
+    place: usize,
+    trip: u32,
+) -> BTreeSet<String> {
+    let prefix = prefix();
+    let url = through(&format!("postgres://postgres@127.0.0.1:{}/postgres", proxy.port()), server);
+    let other = connect(&url, &prefix).await;
+    let connections = proxy.accepted();
+    let mut race = Race::new(place as u64 % 4);
+    for step in 0..SHORT {
+        if step == place {
+            proxy.lose_answer(trip);
+        }
+        race.step(&other, 0).await;
+    }
+    // The last one's round trips are readings.
+    for _ in 0..3 {
+        other.records.entries(0, 1).await.ok();
+    }
+    let happened = race.finish(&other).await;
+    assert!(proxy.accepted() > connections, "place {place}, trip {trip}: no answer was lost");
+    happened
+}
+
+// === connections that end ===
+
+/// A claim is asked for until it is there; the result says whether it was opened by the last asking.
+async fn insist(at: &Gateway, new: NewClaim, unanswered: &AtomicUsize) {
+    let start = Instant::now();
+    loop {
+        let asked = at.backend.store.admit(new.clone(), at.world.now()).await;
+        match asked {
+            // The name is its own: an earlier asking was carried out, and its answer was lost.
+            Ok(Admission::Opened(_) | Admission::NameTaken) => return,
+            Ok(other) => panic!("{other:?}"),
+            Err(StoreError::Unavailable { .. }) => {
+                unanswered.fetch_add(1, Ordering::Relaxed);
+                assert!(start.elapsed() < Duration::from_secs(30), "the store did not come back");
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+/// Claims at three gateways while something happens to the server.
+async fn claims_during(
+    server: &PostgresServer,
+    claims: usize,
+    trouble: impl Fn() + Send + 'static,
+) -> usize {
+    let all = gateways(&server.url(), &prefix(), 3).await;
+    let is_over = std::sync::Arc::new(AtomicBool::new(false));
+    let unanswered = std::sync::Arc::new(AtomicUsize::new(0));
+    let until = is_over.clone();
+    let troubling = tokio::task::spawn_blocking(move || {
+        let mut times = 0;
+        while !until.load(Ordering::Relaxed) {
+            trouble();
+            times += 1;
+        }
+        times
+    });
+    let callers = 30;
+    let mut set = tokio::task::JoinSet::new();
+    for caller in 0..callers {
+        let (at, unanswered) = (all[caller % all.len()].clone(), unanswered.clone());
+        set.spawn(async move {
+            for number in 0..claims / callers {
+                let new = at.world.turnstile(&format!("site-{caller}-{number}"));
+                insist(&at, new, &unanswered).await;
+            }
+        });
+    }
+    set.join_all().await;
+    is_over.store(true, Ordering::Relaxed);
+    let times: usize = troubling.await.unwrap();
+    println!(
+        "{claims} claims, {times} times trouble, {} askings unanswered",
+        unanswered.load(Ordering::Relaxed)
+    );
+    let world = &all[1].world;
+    check(world.records.as_ref()).await;
+    assert_eq!(world.entries().await.len(), claims, "each claim is told once");
+    times
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn connections_killed_at_random_lose_nothing_and_double_nothing() {
+    let server = std::sync::Arc::new(PostgresServer::start(&PostgresOptions::default()));
+    let killer = server.clone();
+    let times = claims_during(&server, 1500, move || {
+        killer.terminate("random() < 0.4");
+        std::thread::sleep(Duration::from_millis(5));
+    })
+    .await;
+    assert!(times >= 5, "hardly anything was killed: {times}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_crash_of_the_server_in_the_middle_loses_nothing_and_doubles_nothing() {
+    let server = std::sync::Arc::new(durable());
+    let crasher = server.clone();
+    let times = claims_during(&server, 1500, move || {
+        std::thread::sleep(Duration::from_millis(150));
+        crasher.restart();
+    })
+    .await;
+    assert!(times >= 2, "it was hardly crashed: {times}");
+}
+
+// === a server that is away ===
+
+async fn one(server_url: &str) -> (Backend, World) {
+    let backend = connect(server_url, &prefix()).await;
+    let world = World::new(&backend);
+    (backend, world)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_is_away_is_said_at_once_and_not_besieged() {
+    let server = PostgresServer::start(&PostgresOptions::default());
+    let proxy = FaultProxy::start(server.port());
+    let (backend, world) =
+        one(&format!("postgres://postgres@127.0.0.1:{}/postgres", proxy.port())).await;
+    let claim = world.open(world.turnstile("a")).await;
+    proxy.cut();
+    let start = Instant::now();
+    let mut asked = 0_u64;
+    while start.elapsed() < Duration::from_secs(3) {
+        assert!(backend.store.find_claim(claim.id).await.is_err());
+        asked += 1;
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert!(asked > 100, "whoever asks is told at once ({asked})");
+    proxy.heal();
+    while backend.store.find_claim(claim.id).await.is_err() {
+        assert!(start.elapsed() < Duration::from_secs(15), "the store did not come back");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    world.open(world.turnstile("b")).await;
+    check(backend.records.as_ref()).await;
+}
+
+/// A gateway that stops between its two round trips holds the head's lock: the others go on after two seconds.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gateway_that_stands_still_in_the_middle_does_not_stop_the_others() {
+    let server = PostgresServer::start(&PostgresOptions::default());
+    let proxy = FaultProxy::start(server.port());
+    let schema = prefix();
+    let stuck =
+        connect(&format!("postgres://postgres@127.0.0.1:{}/postgres", proxy.port()), &schema).await;
+    let other = connect(&server.url(), &schema).await;
+    let world = World::new(&stuck);
+    world.open(world.turnstile("a")).await;
+    proxy.drop_answers();
+    let asking = world.turnstile("b");
+    let (store, now) = (stuck.store.clone(), world.now());
+    let stuck_asking = tokio::spawn(async move { store.admit(asking, now).await });
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let through = world.through(&other);
+    let start = Instant::now();
+    through.open(through.turnstile("c")).await;
+    println!("another gateway waited {:?} for one that stands still", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(6), "{:?}", start.elapsed());
+    assert!(stuck_asking.await.unwrap().is_err(), "it was never answered");
+    check(other.records.as_ref()).await;
+}
