@@ -100,17 +100,22 @@ impl Server {
         Ok(if corrections.is_empty() { Ended::Done } else { Ended::Stale(corrections) })
     }
 
-    /// Compares and writes, as this gateway's turn of that number: all of it once, or nothing.
-    pub(super) async fn commit(&self, commit: &Commit, turn: i64) -> Result<Ended, StoreError> {
-        let mut in_doubt = false;
+    /// Compares and writes, as this gateway's turn of that number: all of it once, or nothing. `in_doubt`: which of the two
+    /// is not known.
+    pub(super) async fn commit(
+        &self,
+        commit: &Commit,
+        turn: i64,
+        in_doubt: &mut bool,
+    ) -> Result<Ended, StoreError> {
         let mut tries = 0;
         loop {
             tries += 1;
-            match self.try_commit(commit, turn, &mut in_doubt).await {
+            match self.try_commit(commit, turn, in_doubt).await {
                 Ok(ended) => return Ok(ended),
                 Err(Fault::Store(error)) => return Err(error),
                 Err(Fault::Failure(failure)) => {
-                    if !self.may_try_again(&failure, tries, in_doubt).await {
+                    if !self.may_try_again(&failure, tries, *in_doubt).await {
                         return Err(self.unavailable(&failure, tries));
                     }
                 }

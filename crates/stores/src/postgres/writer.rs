@@ -18,12 +18,15 @@ struct Pen {
     memory: Memory<Postgres>,
     /// The last turn that was sent.
     turn: i64,
+    /// Nobody knows how it ended: the server may still carry it out.
+    is_open: bool,
 }
 
 /// Starts the task.
 pub(super) fn start(server: Arc<Server>) -> Asks<Postgres> {
     let (asks, asked) = Asks::new();
-    tokio::spawn(Pen { server, memory: Memory::default(), turn: 0 }.write_all(asked));
+    let pen = Pen { server, memory: Memory::default(), turn: 0, is_open: false };
+    tokio::spawn(pen.write_all(asked));
     asks
 }
 
@@ -49,11 +52,16 @@ impl Scribe for Pen {
         &mut self.memory
     }
 
+    /// After a turn whose end is not known the next one stands in line at the head, whatever it writes: only there it is
+    /// seen how that one ended, and from then on it cannot end in another way.
     async fn send(&mut self, commit: &Commit) -> Result<Ended, StoreError> {
-        if commit.writes.is_empty() {
+        if commit.writes.is_empty() && !self.is_open {
             return self.server.look(&commit.assumed).await;
         }
         self.turn += 1;
-        self.server.commit(commit, self.turn).await
+        let mut in_doubt = false;
+        let ended = self.server.commit(commit, self.turn, &mut in_doubt).await;
+        self.is_open = in_doubt || (self.is_open && ended.is_err());
+        ended
     }
 }

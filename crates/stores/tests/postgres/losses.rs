@@ -16,7 +16,9 @@ use std::{
 
 use domain::{
     claim::{Admission, NewClaim},
+    id::Nonce,
     ports::StoreError,
+    solve::{Decision, Fact},
 };
 use stores::{
     Backend,
@@ -227,4 +229,39 @@ async fn a_gateway_that_stands_still_in_the_middle_does_not_stop_the_others() {
     assert!(start.elapsed() < Duration::from_secs(6), "{:?}", start.elapsed());
     assert!(stuck_asking.await.unwrap().is_err(), "it was never answered");
     check(other.records.as_ref()).await;
+}
+
+/// A commit that was given up and that the server still carries out, long after. Nothing is said about it before it is over:
+/// otherwise a withheld intent would be written after all, and nobody would look after it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_intent_carried_out_after_it_was_given_up_is_withheld_then() {
+    let server = PostgresServer::start(&PostgresOptions::default());
+    let schema = prefix();
+    let backend = connect(&server.url(), &schema).await;
+    let world = World::new(&backend);
+    let claim = world.open(world.turnstile("a")).await;
+    let lease = world.lease_of(&claim).await;
+    let nonce = Nonce::from_number(7);
+
+    // The next write of a solve takes longer than anybody waits; those after it do not.
+    server.psql(&format!(
+        "CREATE FUNCTION {schema}.slow() RETURNS trigger LANGUAGE plpgsql AS \
+         'BEGIN IF NEW.stage = ''intent'' THEN PERFORM pg_sleep(12); END IF; RETURN NEW; END'; \
+         CREATE TRIGGER slow BEFORE INSERT OR UPDATE ON {schema}.solves \
+         FOR EACH ROW EXECUTE FUNCTION {schema}.slow()"
+    ));
+    let intended = backend.store.advance(&lease, Decision::Intend { nonce }, world.now()).await;
+    assert!(matches!(intended, Err(StoreError::Unavailable { .. })), "{intended:?}");
+    let start = Instant::now();
+    let withheld = Fact::Withheld { nonce };
+    while backend.store.settle(lease.solve.id, 1, withheld.clone(), world.now()).await.is_err() {
+        assert!(start.elapsed() < Duration::from_secs(30), "the store did not come back");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    println!("withheld {:?} after it was given up", start.elapsed());
+    server.psql(&format!("DROP TRIGGER slow ON {schema}.solves"));
+
+    let again = world.decide(&lease, Decision::Intend { nonce: Nonce::from_number(8) }).await;
+    assert_eq!(again.unwrap().attempt, 2, "the first attempt was written, and withheld");
+    check(&*backend.records).await;
 }

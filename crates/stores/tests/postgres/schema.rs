@@ -232,7 +232,9 @@ const IN_VAIN: u64 = 100;
 fn check_plans(log: &str) {
     let mut scans = 0;
     for line in log.lines() {
-        assert!(!line.contains("Seq Scan on"), "{line}");
+        // The server's own lists of tables and schemas are small.
+        let scanned = line.split("Seq Scan on ").nth(1);
+        assert!(scanned.is_none_or(|table| table.starts_with("pg_")), "{line}");
         if let Some(rest) = line.split("Rows Removed by Filter: ").nth(1) {
             assert!(rest.trim().parse::<u64>().expect("a number") <= IN_VAIN, "{line}");
         }
