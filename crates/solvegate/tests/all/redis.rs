@@ -3,9 +3,16 @@
 use domain::secret::Secret;
 use serde_json::json;
 use solvegate::client::{Call, Remote};
-use stores::conformance::servers::{Persistence, RedisOptions, RedisServer};
+use std::time::Duration;
 
-use crate::support::{ADMIN, Gateway, Settings, Sim, run};
+use domain::{
+    claim::{ClaimState, Source},
+    ports::{ClaimFilter, Scope},
+};
+use rustix::process::Signal;
+use stores::conformance::servers::{FaultProxy, Persistence, RedisOptions, RedisServer};
+
+use crate::support::{ADMIN, Gateway, Settings, Sim, eventually, run};
 
 fn redis() -> RedisServer {
     RedisServer::start(&RedisOptions {
@@ -39,6 +46,75 @@ async fn two_gateways_on_one_redis_pay_once_and_share_their_records() {
         assert!(said.contains("redis://…@127.0.0.1:") && !said.contains("canary"), "{said}");
     }
     assert!(!one.path().join("data").exists(), "what is configured needs no directory");
+}
+
+/// Killed between take and answer: the token is taken from stock for a claim, and the gateway dies before it hears so.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gateway_killed_between_taking_a_token_and_answering_gives_it_to_nobody_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let redis = RedisServer::start(&RedisOptions::default());
+    let proxy = FaultProxy::start(redis.port());
+    let sim = Sim::start(dir.path(), &["--solve-time", "200ms"]);
+    let store = format!("redis://127.0.0.1:{}", proxy.port());
+    let settings = Settings { store, poll_ms: 100, ..Settings::default() };
+    let gateway = Gateway::with(dir.path(), &sim, &settings);
+    let records = stores::connect(&redis.url()).await.unwrap().records;
+    let page = "https://shop.example.com/";
+    let body = json!({ "kind": "turnstile", "sitekey": "a", "pageurl": page });
+    let ask = |key: &str| {
+        Call::post("/v1/solves", body.clone())
+            .header("idempotency-key", key)
+            .header("prefer", "wait=10")
+            .waiting(Duration::from_secs(10))
+    };
+
+    // A claim that is taken back while its task is solved leaves a token in stock.
+    let first = Call::post("/v1/solves", body.clone()).header("idempotency-key", "left");
+    let left = gateway.ask(&first).await.body;
+    eventually("it is paid", Duration::from_secs(5), async || {
+        (sim.charges().await == 1).then_some(())
+    })
+    .await;
+    gateway.ask(&Call::delete(format!("/v1/solves/{}", left["id"].as_str().unwrap()))).await;
+    eventually("its token is in stock", Duration::from_secs(5), async || {
+        let levels = records.stock_levels(wall_clock()).await.unwrap();
+        (!levels.is_empty()).then_some(())
+    })
+    .await;
+
+    proxy.drop_answers();
+    let call = ask("killed");
+    let unanswered = gateway.ask(&call);
+    let taken = eventually("the token is taken", Duration::from_secs(5), async || {
+        let page = records.history(ClaimFilter::all(Scope::All, 10)).await.unwrap();
+        page.items.into_iter().find(|claim| claim.source == Some(Source::Stock))
+    });
+    let taken = tokio::select! {
+        reply = unanswered => panic!("answered: {}", reply.body),
+        taken = taken => taken,
+    };
+    gateway.process.signal(Signal::KILL);
+    proxy.heal();
+
+    let settings = Settings { store: redis.url(), ..settings };
+    let next = Gateway::with(dir.path(), &sim, &settings);
+    let again = next.ask(&ask("killed")).await.body;
+    let token = taken.token.map(|token| token.answer.text.expose().to_owned());
+    assert_eq!(taken.state, ClaimState::Served);
+    assert_eq!(
+        (again["id"].as_str(), again["token"].as_str()),
+        (Some(taken.id.to_string().as_str()), token.as_deref(),)
+    );
+    let other = next.ask(&ask("another")).await.body;
+    assert_eq!(other["state"], "served", "{other}");
+    assert_ne!(other["token"], again["token"], "one token, one claim");
+    assert_eq!(sim.charges().await, 2);
+}
+
+#[expect(clippy::disallowed_methods, reason = "a test outside the process under test")]
+fn wall_clock() -> domain::time::Timestamp {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    domain::time::Timestamp::from_millis(u64::try_from(now.as_millis()).unwrap())
 }
 
 #[tokio::test(flavor = "multi_thread")]
