@@ -56,7 +56,7 @@ impl<'a> Asked<'a> {
             // One that ends with its table is asked for by itself, and so is one of a table in partitions: only then
             // are those left out that cannot hold any of it.
             if reach.is_closed() && !place.sheet.is_parted() {
-                groups.entry((tag, reach.is_falling())).or_default().push(range);
+                groups.entry((tag, reach.is_falling(), reach.shared())).or_default().push(range);
             } else {
                 alone.push(vec![range]);
             }

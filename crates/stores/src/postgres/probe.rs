@@ -142,7 +142,7 @@ fn made(like: &Claim, number: u64) -> Claim {
     let at = |moment: Timestamp| moment.minus(Duration::from_secs(1 + number));
     Claim {
         id: ClaimId::from_number(900_000_000_000_000 + number),
-        sitekey: Some(format!("0x4AAA{:04}", number % 1000)),
+        sitekey: Some(format!("0x4AAA{:04}", number % 100)),
         opened_at: at(like.opened_at),
         ended_at: like.ended_at.map(at),
         ..like.clone()

@@ -112,23 +112,17 @@ impl Place {
     /// The first rows of a range, in its order, each led by a 1: the place in a list of one.
     pub(super) fn range(&self, reach: &Reach, of: Of) -> Ask {
         let mut params = Vec::new();
-        let mut wheres = Vec::new();
-        for (bound, sign) in [(&reach.least, ">="), (&reach.most, "<=")] {
-            if let Some(cells) = bound {
-                let from = params.len();
-                params.extend(cells.iter().cloned().map(Param::One).zip(self.key_types()));
-                let marks: Vec<_> = (from + 1..=params.len()).map(|n| format!("${n}")).collect();
-                wheres.push(format!("({}) {sign} ({})", self.listed("", ""), marks.join(", ")));
-            }
-        }
-        params.push((Param::One(Cell::Number(reach.limit)), Type::INT8));
-        let condition = if wheres.is_empty() {
-            String::new()
-        } else {
-            format!("WHERE {} ", wheres.join(" AND "))
+        let mut mark = |bound: &Option<Vec<Cell>>| {
+            let cells = bound.as_ref()?;
+            let from = params.len() + 1;
+            params.extend(cells.iter().cloned().map(Param::One).zip(self.key_types()));
+            Some((from..=params.len()).map(|n| format!("${n}")).collect::<Vec<_>>())
         };
+        let (least, most) = (mark(&reach.least), mark(&reach.most));
+        let within = self.within(reach.shared(), least.as_deref(), most.as_deref());
+        params.push((Param::One(Cell::Number(reach.limit)), Type::INT8));
         let text = format!(
-            "SELECT 1::bigint, {} FROM {} {condition}ORDER BY {} LIMIT ${}",
+            "SELECT 1::bigint, {} FROM {} {within}ORDER BY {} LIMIT ${}",
             self.told("", of),
             self.name,
             self.listed("", reach.direction()),
@@ -137,7 +131,24 @@ impl Place {
         Ask { text, params }
     }
 
-    /// The first rows of each of several closed ranges of one direction, each led by the place of its range.
+    /// `WHERE a = … AND (b, c) >= (…) AND (b, c) <= (…)`: the columns in which both bounds are the same are said to be equal. An
+    /// index is left at the end of a range only where its first compared column says so.
+    fn within(&self, shared: usize, least: Option<&[String]>, most: Option<&[String]>) -> String {
+        let columns: Vec<&str> = self.columns().collect();
+        let equal = columns.iter().zip(least.unwrap_or_default()).take(shared);
+        let mut wheres: Vec<String> =
+            equal.map(|(column, mark)| format!("{column} = {mark}")).collect();
+        let rest = columns[shared..].join(", ");
+        for (marks, sign) in [(least, ">="), (most, "<=")] {
+            if let Some(marks) = marks.filter(|_| shared < columns.len()) {
+                wheres.push(format!("({rest}) {sign} ({})", marks[shared..].join(", ")));
+            }
+        }
+        if wheres.is_empty() { String::new() } else { format!("WHERE {} ", wheres.join(" AND ")) }
+    }
+
+    /// The first rows of each of several ranges, each led by the place of its range. They are closed and of one
+    /// direction; the fewer columns the bounds of one share, the more is compared for all.
     pub(super) fn ranges(&self, reaches: &[&Reach], of: Of) -> Ask {
         let width = self.sheet.key.len();
         let mut columns = vec![Vec::with_capacity(reaches.len()); 2 * width];
@@ -152,25 +163,22 @@ impl Place {
             columns.into_iter().map(Param::Many).zip(types.map(|ty| array_of(&ty))).collect();
         let limits = reaches.iter().map(|reach| Cell::Number(reach.limit)).collect();
         params.push((Param::Many(limits), Type::INT8_ARRAY));
-        let named = |stem: &str, from: &str| {
-            let each = (0..width).map(|n| format!("{from}{stem}{n}"));
-            each.collect::<Vec<_>>().join(", ")
+        let named = |stem: &str, from: &str| -> Vec<String> {
+            (0..width).map(|n| format!("{from}{stem}{n}")).collect()
         };
         let direction = reaches.first().map_or("", |reach| reach.direction());
-        let key = self.listed("", "");
+        let shared = reaches.iter().map(|reach| reach.shared()).min().unwrap_or(0);
         let text = format!(
             "SELECT a.place, {told} FROM unnest({arrays}) WITH ORDINALITY \
              AS a({least}, {most}, few, place) CROSS JOIN LATERAL (SELECT {inner} FROM {table} \
-             WHERE ({key}) >= ({from}) AND ({key}) <= ({to}) ORDER BY {order} LIMIT a.few) t \
-             ORDER BY a.place, {outer}",
+             {within}ORDER BY {order} LIMIT a.few) t ORDER BY a.place, {outer}",
             told = self.told("t.", of),
             arrays = arrays(&params),
-            least = named("least", ""),
-            most = named("most", ""),
+            least = named("least", "").join(", "),
+            most = named("most", "").join(", "),
             inner = self.told("", of),
             table = self.name,
-            from = named("least", "a."),
-            to = named("most", "a."),
+            within = self.within(shared, Some(&named("least", "a.")), Some(&named("most", "a."))),
             order = self.listed("", direction),
             outer = self.listed("t.", direction),
         );
@@ -301,6 +309,12 @@ impl Reach {
 
     pub(super) fn is_falling(&self) -> bool {
         self.falling
+    }
+
+    /// In how many columns, from the first, both bounds are the same.
+    pub(super) fn shared(&self) -> usize {
+        let (Some(least), Some(most)) = (&self.least, &self.most) else { return 0 };
+        least.iter().zip(most).take_while(|(least, most)| least == most).count()
     }
 
     fn direction(&self) -> &'static str {

@@ -11,6 +11,7 @@ mod pooled;
 #[path = "../schedule/mod.rs"]
 mod schedule;
 mod schema;
+mod secure;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

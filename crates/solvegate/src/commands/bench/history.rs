@@ -116,7 +116,7 @@ impl Past<'_> {
         match place {
             0 => self.page(None, None).await,
             1 => self.page(Some(back(self.claims / 2 + number)), None).await,
-            2 => self.page(None, Some(format!("0x4AAA{:04}", number % 80))).await,
+            2 => self.page(None, Some(format!("0x4AAA{:04}", number % 100))).await,
             3 => self.records.active(Scope::All, 50).await.map(drop),
             4 => {
                 let today = self.like.opened_at.day();

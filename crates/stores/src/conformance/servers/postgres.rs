@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::Mutex,
@@ -17,6 +18,8 @@ use super::{
 pub struct PostgresOptions {
     /// Whether what it confirms is on the disk. Without it a server is faster, and forgets when the machine dies.
     pub durable: bool,
+    /// A certificate and its key, PEM: then it takes TLS, and over TCP nothing else.
+    pub tls: Option<(String, String)>,
     /// More settings: `["max_connections=20"]`.
     pub extra: Vec<String>,
 }
@@ -54,6 +57,9 @@ impl PostgresServer {
             let (port, directory) = (free_port(), Directory::new());
             own(directory.path());
             make_cluster(&directory.path().join("data"));
+            if let Some(tls) = &options.tls {
+                use_tls(&directory, tls);
+            }
             let child = Mutex::new(run(options, port, &directory));
             let server = Self { options: options.clone(), port, directory, child };
             if server.comes_up() {
@@ -118,6 +124,8 @@ impl PostgresServer {
     fn ask(&self, statement: &str) -> Result<String, String> {
         let mut psql = Command::new("timeout");
         let port = self.port.to_string();
+        // Names of the server's certificate are none of its business.
+        psql.env("PGSSLMODE", "prefer");
         psql.args(["60", "psql", "-h", "127.0.0.1", "-p", &port, "-U", USER, "-XAtq"]);
         psql.args(["-v", "ON_ERROR_STOP=1", "-c", statement, "postgres"]).stdin(Stdio::null());
         let output = psql.output().unwrap();
@@ -169,16 +177,29 @@ fn make_cluster(data: &Path) {
     assert!(made.status.success(), "initdb failed: {}", String::from_utf8_lossy(&made.stderr));
 }
 
+/// Puts a certificate and its key where the server finds them, and closes the door to whoever comes without TLS.
+fn use_tls(directory: &Directory, (certificate, key): &(String, String)) {
+    let data = directory.path().join("data");
+    fs::write(data.join("server.crt"), certificate).unwrap();
+    fs::write(data.join("server.key"), key).unwrap();
+    fs::set_permissions(data.join("server.key"), fs::Permissions::from_mode(0o600)).unwrap();
+    fs::write(data.join("pg_hba.conf"), "hostssl all all 127.0.0.1/32 trust\n").unwrap();
+    own(directory.path());
+}
+
+/// A server that keeps nothing cleans up nothing either: a schema for each case is ten thousand tables to look at.
 fn run(options: &PostgresOptions, port: u16, directory: &Directory) -> Child {
     let mut args: Vec<String> =
         vec!["-D".into(), directory.path().join("data").display().to_string()];
     let durable = if options.durable { "on" } else { "off" };
     let fixed = format!(
         "port={port} listen_addresses=127.0.0.1 unix_socket_directories= max_connections=400 shared_buffers=64MB \
-         fsync={durable} full_page_writes={durable} wal_level=minimal max_wal_senders=0 log_min_messages=warning"
+         fsync={durable} full_page_writes={durable} autovacuum={durable} wal_level=minimal max_wal_senders=0 \
+         log_min_messages=warning"
     );
     let settings = fixed.split(' ').filter(|setting| !setting.is_empty()).map(ToOwned::to_owned);
-    for setting in settings.chain(options.extra.iter().cloned()) {
+    let tls = options.tls.iter().map(|_| "ssl=on".to_owned());
+    for setting in settings.chain(tls).chain(options.extra.iter().cloned()) {
         args.extend(["-c".into(), setting]);
     }
     let program = program("postgres").display().to_string();
