@@ -170,14 +170,14 @@ async fn connections_killed_at_random_lose_nothing_and_double_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_crash_of_the_server_in_the_middle_loses_nothing_and_doubles_nothing() {
     let server = Arc::new(durable());
-    let crasher = server.clone();
+    let victim = server.clone();
     let crashes = Arc::new(AtomicUsize::new(0));
     let counted = crashes.clone();
     claims_during(&server, 1500, move || {
         std::thread::sleep(Duration::from_millis(300));
         // It must be up for long enough in the end.
         if counted.fetch_add(1, Ordering::Relaxed) < CRASHES {
-            crasher.restart();
+            victim.restart();
         }
     })
     .await;

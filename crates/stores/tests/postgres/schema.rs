@@ -225,8 +225,8 @@ async fn read_everything(backend: &Backend, world: &World) {
     backend.archive.archived().await.expect("the server is there");
 }
 
-/// Tables with a row for each step, gateway or table, which are looked at when a gateway starts; the server's own.
-const SMALL: [&str; 3] = ["migrations ", "turns ", "pg_"];
+/// The table of one row; those with a row for each step or gateway, which are looked at when a gateway starts; the server's own.
+const SMALL: [&str; 4] = ["head ", "migrations ", "turns ", "pg_"];
 /// Rows a statement may look at where it is not told to give more.
 const FEW: u64 = 5100;
 /// Rows it may look at in vain.
