@@ -1,15 +1,15 @@
 //! Several gateways on one Redis: a claim is paid for once whichever of them is asked, and what is wrong is said.
 
-use domain::secret::Secret;
-use serde_json::{Value, json};
-use solvegate::client::{Call, Remote};
 use std::time::Duration;
 
 use domain::{
     claim::{ClaimState, Source},
     ports::{ClaimFilter, Records, Scope},
+    secret::Secret,
 };
 use rustix::process::Signal;
+use serde_json::{Value, json};
+use solvegate::client::{Call, Remote};
 use stores::conformance::servers::{FaultProxy, Persistence, RedisOptions, RedisServer};
 
 use crate::support::{ADMIN, Gateway, Settings, Sim, eventually, run};
