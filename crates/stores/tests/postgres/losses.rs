@@ -39,8 +39,10 @@ use crate::{
     through,
 };
 
+/// What it confirms stays only where a decision asks for that itself: left alone, a crash loses the last seconds.
 fn durable() -> PostgresServer {
-    PostgresServer::start(&PostgresOptions { durable: true, ..PostgresOptions::default() })
+    let extra = ["synchronous_commit=off", "wal_writer_delay=10s"].map(Into::into).into();
+    PostgresServer::start(&PostgresOptions { durable: true, extra, ..PostgresOptions::default() })
 }
 
 // === answers that are lost ===
