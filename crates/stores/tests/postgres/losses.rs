@@ -256,12 +256,12 @@ async fn an_intent_carried_out_after_it_was_given_up_is_withheld_then() {
     let lease = world.lease_of(&claim).await;
     let nonce = Nonce::from_number(7);
 
-    // The next write of a solve takes longer than anybody waits; those after it do not.
+    // The commit of an intent takes longer than anybody waits: by then the server has read all of it.
     server.psql(&format!(
         "CREATE FUNCTION {schema}.slow() RETURNS trigger LANGUAGE plpgsql AS \
          'BEGIN IF NEW.stage = ''intent'' THEN PERFORM pg_sleep(12); END IF; RETURN NEW; END'; \
-         CREATE TRIGGER slow BEFORE INSERT OR UPDATE ON {schema}.solves \
-         FOR EACH ROW EXECUTE FUNCTION {schema}.slow()"
+         CREATE CONSTRAINT TRIGGER slow AFTER INSERT OR UPDATE ON {schema}.solves \
+         DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION {schema}.slow()"
     ));
     let intended = backend.store.advance(&lease, Decision::Intend { nonce }, world.now()).await;
     assert!(matches!(intended, Err(StoreError::Unavailable { .. })), "{intended:?}");
