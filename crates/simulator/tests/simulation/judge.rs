@@ -70,7 +70,7 @@ pub(crate) fn judge(traces: &Traces) -> Verdict {
     }
     Verdict {
         violations,
-        history: format!("{:x}", history.finalize()),
+        history: format!("{:x}", bytes::Bytes::copy_from_slice(&history.finalize())),
         entries: entries.len(),
         paid: traces.account.ledger().accepted.len(),
         served: traces.got.len(),
