@@ -41,8 +41,10 @@ pub use doorbell::LocalDoorbell;
 pub use embedded::EmbeddedStore;
 pub use examine::{Finding, Weight};
 pub use memory::MemoryStore;
-pub use postgres::{Migrated, PostgresProbe, PostgresStore, PostgresUse, migrations_sql};
-pub use redis::{RedisProbe, RedisStore, RedisUse};
+pub use postgres::{
+    Migrated, PostgresProbe, PostgresStore, PostgresUse, is_schema, migrations_sql,
+};
+pub use redis::{RedisProbe, RedisStore, RedisUse, is_prefix};
 
 /// An open store in its roles.
 #[derive(Clone, Debug)]

@@ -107,10 +107,15 @@ impl Address {
 
 const FORM: &str = "write it as postgres://user:password@host:5432/database";
 
-fn checked_schema(name: String) -> Result<String, String> {
+/// Whether a schema of PostgreSQL may have this name: 1 to 40 of a-z, 0-9 and _, beginning with neither a digit nor pg_.
+pub fn is_schema(name: &str) -> bool {
     let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
     let begins = name.bytes().next().is_some_and(|b| b.is_ascii_lowercase() || b == b'_');
-    if begins && name.len() <= 40 && name.bytes().all(plain) && !name.starts_with("pg_") {
+    begins && name.len() <= 40 && name.bytes().all(plain) && !name.starts_with("pg_")
+}
+
+fn checked_schema(name: String) -> Result<String, String> {
+    if is_schema(&name) {
         return Ok(name);
     }
     Err("its schema must be 1 to 40 of a-z, 0-9 and _, and begin with neither a digit nor pg_"

@@ -37,6 +37,7 @@ use link::{Failure, Line, Trouble};
 use server::Server;
 use tls::Secure;
 
+pub use address::is_schema;
 pub use migrate::{Migrated, migrations_sql};
 pub use probe::{PostgresProbe, PostgresUse};
 

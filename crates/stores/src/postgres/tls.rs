@@ -12,7 +12,7 @@ use std::{
 use rustls::{
     ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
     client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
-    crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature},
+    crypto::{WebPkiSupportedAlgorithms, ring, verify_tls12_signature, verify_tls13_signature},
     pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject},
     version::{TLS12, TLS13},
 };
@@ -42,21 +42,22 @@ pub(super) struct Secured<S>(tokio_rustls::client::TlsStream<S>);
 
 /// Takes any certificate, but only from who has its key.
 #[derive(Debug)]
-struct Anybody(Arc<CryptoProvider>);
+struct Anybody(WebPkiSupportedAlgorithms);
 
 // === impl Secure ===
 
 impl Secure {
     /// What the URL asks for; in words what is wrong with it.
     pub(super) fn new(tls: &Tls) -> Result<Self, String> {
-        let provider = Arc::new(ring::default_provider());
-        let versions = ClientConfig::builder_with_provider(Arc::clone(&provider))
+        let provider = ring::default_provider();
+        let anybody = Anybody(provider.signature_verification_algorithms);
+        let versions = ClientConfig::builder_with_provider(Arc::new(provider))
             .with_protocol_versions(&[&TLS13, &TLS12])
             .map_err(|why| why.to_string())?;
         let config = if tls.is_verified {
             versions.with_root_certificates(roots(tls)?).with_no_client_auth()
         } else {
-            let anybody = Arc::new(Anybody(provider));
+            let anybody = Arc::new(anybody);
             versions.dangerous().with_custom_certificate_verifier(anybody).with_no_client_auth()
         };
         Ok(Self { connector: TlsConnector::from(Arc::new(config)) })
@@ -161,8 +162,7 @@ impl ServerCertVerifier for Anybody {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        let known = &self.0.signature_verification_algorithms;
-        verify_tls12_signature(message, certificate, signed, known)
+        verify_tls12_signature(message, certificate, signed, &self.0)
     }
 
     fn verify_tls13_signature(
@@ -171,11 +171,10 @@ impl ServerCertVerifier for Anybody {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        let known = &self.0.signature_verification_algorithms;
-        verify_tls13_signature(message, certificate, signed, known)
+        verify_tls13_signature(message, certificate, signed, &self.0)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
+        self.0.supported_schemes()
     }
 }

@@ -3,7 +3,7 @@
 
 use std::{fs, time::Duration};
 
-use redis::{ConnectionInfo, IntoConnectionInfo, RedisError, TlsCertificates};
+use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisError, TlsCertificates};
 use socket2::TcpKeepalive;
 
 /// A server or a cluster, and the prefix of the keys there.
@@ -50,6 +50,11 @@ impl Address {
         Ok(Self { nodes: nodes.collect::<Result<_, _>>()?, is_cluster, prefix, authorities })
     }
 
+    /// Whether what travels there is encrypted.
+    pub(super) fn is_over_tls(&self) -> bool {
+        self.nodes.iter().any(|node| matches!(node.addr(), ConnectionAddr::TcpTls { .. }))
+    }
+
     /// Whom to trust, where it is not everybody's authorities.
     pub(super) fn certificates(&self) -> Option<TlsCertificates> {
         let root_cert = Some(self.authorities.clone()?);
@@ -81,7 +86,7 @@ impl Wishes {
         let mut wishes = Self { prefix: PREFIX.to_owned(), authorities: None };
         for wish in query.split('&').filter(|wish| !wish.is_empty()) {
             match wish.split_once('=') {
-                Some(("prefix", name)) if is_name(name) => name.clone_into(&mut wishes.prefix),
+                Some(("prefix", name)) if is_prefix(name) => name.clone_into(&mut wishes.prefix),
                 Some(("prefix", _)) => {
                     return Err("its prefix must be 1 to 40 of a-z, 0-9, - and _".to_owned());
                 }
@@ -97,7 +102,8 @@ impl Wishes {
     }
 }
 
-fn is_name(name: &str) -> bool {
+/// Whether keys of a Redis may begin with this name: 1 to 40 of a-z, 0-9, - and _.
+pub fn is_prefix(name: &str) -> bool {
     let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-_".contains(&b);
     (1..=40).contains(&name.len()) && name.bytes().all(plain)
 }
@@ -118,6 +124,8 @@ mod tests {
         );
         assert!(many.nodes.iter().all(|node| node.redis_settings().password() == Some("p")));
         assert_eq!(many.shown(), "a:1, b:2");
+        assert!(!many.is_over_tls());
+        assert!(Address::parse("rediss+cluster://a:1,b:2").unwrap().is_over_tls());
     }
 
     #[test]

@@ -39,8 +39,7 @@ pub(super) async fn examine(link: &mut Link, key: &[u8]) -> RedisResult<Vec<Find
     if link.is_cluster() {
         findings.push(cluster(link).await?);
     }
-    let replicas = number(&info, "connected_slaves");
-    findings.push(replication(replicas, config.as_ref()));
+    findings.push(replication(Replication::read(&info).replicas, config.as_ref()));
     Ok(findings)
 }
 
@@ -173,10 +172,6 @@ fn facts(text: &str) -> Facts {
 
 fn text(value: Value) -> String {
     redis::from_redis_value(value).unwrap_or_default()
-}
-
-fn number(facts: &Facts, name: &str) -> u64 {
-    facts.get(name).and_then(|value| value.parse().ok()).unwrap_or(0)
 }
 
 #[cfg(test)]

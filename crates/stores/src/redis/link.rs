@@ -62,7 +62,9 @@ impl Link {
         address: &Address,
         pushed: Option<UnboundedSender<PushInfo>>,
     ) -> RedisResult<Self> {
-        choose_cryptography();
+        if address.is_over_tls() {
+            choose_cryptography();
+        }
         if address.is_cluster {
             return Self::open_cluster(address, pushed).await;
         }

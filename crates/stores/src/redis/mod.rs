@@ -42,6 +42,7 @@ use link::{Line, Link, Script};
 use replicas::Replicas;
 use server::{Server, said, unavailable};
 
+pub use address::is_prefix;
 pub use probe::{RedisProbe, RedisUse};
 
 pub(crate) const NAME: &str = "redis";

@@ -314,9 +314,7 @@ impl<'u> Server<'u> {
 }
 
 fn check_schema(name: &str) -> Result<(), &'static str> {
-    let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
-    let begins = name.bytes().next().is_some_and(|b| b.is_ascii_lowercase() || b == b'_');
-    if begins && name.len() <= 40 && name.bytes().all(plain) && !name.starts_with("pg_") {
+    if stores::is_schema(name) {
         return Ok(());
     }
     Err("has a schema that is not 1 to 40 of a-z, 0-9 and _, or begins with a digit or pg_")
@@ -331,11 +329,9 @@ fn is_host(text: &str) -> bool {
 }
 
 fn check_query(query: &str) -> Result<(), &'static str> {
-    let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'_';
     for wish in query.split('&') {
         match wish.split_once('=') {
-            Some(("prefix", name)) if (1..=40).contains(&name.len()) && name.bytes().all(plain) => {
-            }
+            Some(("prefix", name)) if stores::is_prefix(name) => {}
             Some(("prefix", _)) => {
                 return Err("has a prefix that is not 1 to 40 of a-z, 0-9, - and _");
             }
