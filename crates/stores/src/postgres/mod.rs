@@ -28,8 +28,8 @@ use domain::ports::StoreError;
 
 use crate::{
     Backend, OpenError, Weight,
-    desk::{Desk, Shelved},
-    remote::{Asks, Assumed, Draft, Ended, Far, reading::reading},
+    desk::Desk,
+    remote::{Asks, Commit, Ended, Far},
 };
 
 use address::Address;
@@ -135,48 +135,13 @@ fn unreachable(address: &Address, failure: &Failure) -> OpenError {
 
 impl Far for Postgres {
     const NAME: &'static str = NAME;
-}
 
-impl Postgres {
-    async fn reading<T>(
-        &self,
-        read: impl Fn(&Draft<'_, Self>) -> Result<T, StoreError>,
-    ) -> Result<T, StoreError> {
-        reading(read, |assumed| self.compare(assumed)).await
+    fn asks(&self) -> &Asks<Self> {
+        &self.asks
     }
 
-    async fn compare(&self, assumed: Assumed) -> Result<(Assumed, Ended), StoreError> {
-        let ended = self.server.look(&assumed).await?;
-        Ok((assumed, ended))
-    }
-}
-
-impl Shelved for Postgres {
-    type Writable<'a> = Draft<'a, Self>;
-    type Readable<'a> = Draft<'a, Self>;
-
-    async fn decide<T, F>(&self, decide: F) -> Result<T, StoreError>
-    where
-        T: Send + 'static,
-        F: FnMut(&mut Draft<'_, Self>) -> Result<T, StoreError> + Send + 'static,
-    {
-        self.asks.ask(decide).await
-    }
-
-    async fn look<T, F>(&self, read: F) -> Result<T, StoreError>
-    where
-        T: Send + 'static,
-        F: Fn(&Draft<'_, Self>) -> Result<T, StoreError> + Send + 'static,
-    {
-        self.reading(read).await
-    }
-
-    async fn read<T, F>(&self, read: F) -> Result<T, StoreError>
-    where
-        T: Send + 'static,
-        F: Fn(&Draft<'_, Self>) -> Result<T, StoreError> + Send + 'static,
-    {
-        self.reading(read).await
+    async fn look(&self, commit: &Commit) -> Result<Ended, StoreError> {
+        self.server.look(&commit.assumed).await
     }
 }
 

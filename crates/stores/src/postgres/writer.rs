@@ -7,7 +7,7 @@ use tokio::sync::mpsc::Receiver;
 
 use crate::{
     job::Job,
-    remote::{self, Asks, Commit, Ended, Memory, Scribe, crowd},
+    remote::{self, Asks, Commit, Ended, Failed, Memory, Scribe, Turn, crowd},
 };
 
 use super::{Postgres, server::Server};
@@ -16,16 +16,12 @@ use super::{Postgres, server::Server};
 struct Pen {
     server: Arc<Server>,
     memory: Memory<Postgres>,
-    /// The last turn that was sent.
-    turn: i64,
-    /// Nobody knows how it ended: the server may still carry it out.
-    is_open: bool,
 }
 
 /// Starts the task.
 pub(super) fn start(server: Arc<Server>) -> Asks<Postgres> {
     let (asks, asked) = Asks::new();
-    let pen = Pen { server, memory: Memory::default(), turn: 0, is_open: false };
+    let pen = Pen { server, memory: Memory::default() };
     tokio::spawn(pen.write_all(asked));
     asks
 }
@@ -52,16 +48,15 @@ impl Scribe for Pen {
         &mut self.memory
     }
 
-    /// After a turn whose end is not known the next one stands in line at the head, whatever it writes: only there it is
-    /// seen how that one ended, and from then on it cannot end in another way.
-    async fn send(&mut self, commit: &Commit) -> Result<Ended, StoreError> {
-        if commit.writes.is_empty() && !self.is_open {
-            return self.server.look(&commit.assumed).await;
-        }
-        self.turn += 1;
-        let mut in_doubt = false;
-        let ended = self.server.commit(commit, self.turn, &mut in_doubt).await;
-        self.is_open = in_doubt || (self.is_open && ended.is_err());
-        ended
+    async fn look(&mut self, commit: &Commit) -> Result<Ended, StoreError> {
+        self.server.look(&commit.assumed).await
+    }
+
+    /// A turn stands in line at the head: only there it is seen how an earlier one ended, and from then on that cannot end
+    /// in another way.
+    async fn write(&mut self, commit: &Commit, turn: Turn) -> Result<Ended, Failed> {
+        let mut is_open = false;
+        let ended = self.server.commit(commit, turn.number.cast_signed(), &mut is_open).await;
+        ended.map_err(|why| Failed { why, is_open })
     }
 }

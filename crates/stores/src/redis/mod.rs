@@ -27,11 +27,8 @@ use redis::{RedisError, RedisResult};
 
 use crate::{
     Backend, OpenError, Weight,
-    desk::{Desk, Shelved},
-    remote::{
-        Asks, Assumed, Commit, Draft, Ended, Far,
-        reading::{look, reading},
-    },
+    desk::Desk,
+    remote::{Asks, Commit, Ended, Far},
 };
 
 use address::Address;
@@ -148,58 +145,22 @@ async fn load(link: &mut Link, text: &'static str) -> RedisResult<Script> {
 
 impl Far for Redis {
     const NAME: &'static str = NAME;
-}
 
-impl Redis {
-    /// Reads until everything it read was told by the server.
-    async fn reading<T>(
-        &self,
-        read: impl Fn(&Draft<'_, Self>) -> Result<T, StoreError>,
-    ) -> Result<T, StoreError> {
-        self.server.check_settled()?;
-        reading(read, |assumed| self.compare(look(assumed))).await
+    fn asks(&self) -> &Asks<Self> {
+        &self.asks
     }
 
-    async fn compare(&self, commit: Commit) -> Result<(Assumed, Ended), StoreError> {
-        let ended = match self.server.look(&commit).await? {
-            Reply::Done { .. } => Ended::Done,
-            Reply::Stale { corrections, .. } => Ended::Stale(corrections),
+    async fn look(&self, commit: &Commit) -> Result<Ended, StoreError> {
+        self.server.check_settled()?;
+        match self.server.look(commit).await? {
+            Reply::Done { .. } => Ok(Ended::Done),
+            Reply::Stale { corrections, .. } => Ok(Ended::Stale(corrections)),
             Reply::Refused | Reply::Lost => {
                 // The writer finds it too, and starts over.
                 self.asks.ask(|_| Ok(())).await?;
-                return Err(unavailable("it lost writes"));
+                Err(unavailable("it lost writes"))
             }
-        };
-        Ok((commit.assumed, ended))
-    }
-}
-
-impl Shelved for Redis {
-    type Writable<'a> = Draft<'a, Self>;
-    type Readable<'a> = Draft<'a, Self>;
-
-    async fn decide<T, F>(&self, decide: F) -> Result<T, StoreError>
-    where
-        T: Send + 'static,
-        F: FnMut(&mut Draft<'_, Self>) -> Result<T, StoreError> + Send + 'static,
-    {
-        self.asks.ask(decide).await
-    }
-
-    async fn look<T, F>(&self, read: F) -> Result<T, StoreError>
-    where
-        T: Send + 'static,
-        F: Fn(&Draft<'_, Self>) -> Result<T, StoreError> + Send + 'static,
-    {
-        self.reading(read).await
-    }
-
-    async fn read<T, F>(&self, read: F) -> Result<T, StoreError>
-    where
-        T: Send + 'static,
-        F: Fn(&Draft<'_, Self>) -> Result<T, StoreError> + Send + 'static,
-    {
-        self.reading(read).await
+        }
     }
 }
 

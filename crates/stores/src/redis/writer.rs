@@ -13,13 +13,14 @@ use tokio::{sync::mpsc::Receiver, time::timeout};
 use crate::{
     job::Job,
     remote::{
-        self, Asks, Commit, Crowd, Ended, Key, Memory, Scribe, Write, crowd, journal::Journal,
+        self, Asks, Commit, Crowd, Ended, Failed, Key, Memory, Scribe, Turn, Write, crowd,
+        journal::Journal,
     },
 };
 
 use super::{
     Redis,
-    commit::{Reply, Turn},
+    commit::{Reply, Turn as Asked},
     replicas::Replicas,
     restore::Owed,
     server::{Failure, Server, unavailable},
@@ -33,10 +34,6 @@ pub(super) struct Pen {
     /// What has to be brought back before anything else is decided.
     pub(super) owed: Option<Owed>,
     replicas: Replicas,
-    /// The last turn that was sent.
-    turn: u64,
-    /// Nobody knows how it ended: it may still be on its way, and arrive whenever it likes.
-    is_open: bool,
 }
 
 /// Whoever owes something waits no longer than this for somebody to ask.
@@ -47,15 +44,8 @@ pub(super) fn start(server: Arc<Server>, replicas: Replicas) -> Asks<Redis> {
     let (asks, asked) = Asks::new();
     // Whoever opened the data after a loss may not have lived to look through its stock.
     let owed = Owed::of_a_newcomer(&server.head());
-    let pen = Pen {
-        server,
-        memory: Memory::default(),
-        journal: Journal::default(),
-        owed,
-        replicas,
-        turn: 0,
-        is_open: false,
-    };
+    let pen =
+        Pen { server, memory: Memory::default(), journal: Journal::default(), owed, replicas };
     tokio::spawn(pen.write_all(asked));
     asks
 }
@@ -102,40 +92,45 @@ impl Pen {
         crowd::commit(self, crowd).await
     }
 
-    /// Calls the script. When no answer comes it is called once more: the server carries out a turn at most once. After
-    /// one whose end is not known the next call is a turn too, whatever it writes: a later turn on the server is what
-    /// keeps the earlier one from being carried out when nobody reckons with it any more.
-    async fn call(&mut self, commit: &Commit) -> Result<Reply, Failure> {
-        if commit.writes.is_empty() && !self.is_open {
-            return self.server.look(commit).await;
-        }
+    /// Calls the script. When no answer comes it is called once more: the server carries out a turn at most once. Says
+    /// whether one of the calls may still be on its way.
+    async fn call(&mut self, commit: &Commit, turn: Turn) -> (Result<Reply, Failure>, bool) {
         let acknowledged = self.server.acknowledged.load(Ordering::Relaxed);
-        self.turn += 1;
-        let again = self.is_open || self.server.line.is_cluster();
-        let mut turn = Turn { number: self.turn, acknowledged, again };
-        let mut reply = self.server.call(commit, turn).await;
-        if reply.as_ref().is_err_and(|failure| failure.is_uncertain) {
-            self.is_open = true;
-            turn.again = true;
-            reply = self.server.call(commit, turn).await;
+        let again = turn.follows_open || self.server.line.is_cluster();
+        let mut asked = Asked { number: turn.number, acknowledged, again };
+        let mut reply = self.server.call(commit, asked).await;
+        let is_open = reply.as_ref().is_err_and(|failure| failure.is_uncertain);
+        if is_open {
+            asked.again = true;
+            reply = self.server.call(commit, asked).await;
         }
         let is_there = match &reply {
             Ok(Reply::Done { .. } | Reply::Refused) => true,
-            Ok(Reply::Stale { .. }) => turn.again,
+            Ok(Reply::Stale { .. }) => asked.again,
             Ok(Reply::Lost) | Err(_) => false,
         };
         if is_there {
-            self.is_open = false;
-            self.server.acknowledged.store(turn.number, Ordering::Relaxed);
+            self.server.acknowledged.store(asked.number, Ordering::Relaxed);
         }
-        reply
+        (reply, is_open)
+    }
+
+    /// What the reply means; a server that lost writes is opened anew.
+    async fn ended(&mut self, reply: Reply) -> Result<Ended, StoreError> {
+        match reply {
+            Reply::Done { .. } => Ok(Ended::Done),
+            Reply::Stale { corrections, .. } => Ok(Ended::Stale(corrections)),
+            Reply::Refused => Ok(Ended::Refused),
+            Reply::Lost => {
+                self.start_over().await?;
+                Err(unavailable("it lost writes; the gateways bring back what they know"))
+            }
+        }
     }
 
     /// What is remembered of a server that lost writes is worth nothing, and turns are counted anew.
     pub(super) fn forget(&mut self) {
-        self.memory.image.clear();
-        self.turn = 0;
-        self.is_open = false;
+        self.memory.forget();
         self.server.acknowledged.store(0, Ordering::Relaxed);
     }
 }
@@ -147,16 +142,18 @@ impl Scribe for Pen {
         &mut self.memory
     }
 
-    async fn send(&mut self, commit: &Commit) -> Result<Ended, StoreError> {
-        match self.call(commit).await? {
-            Reply::Done { .. } => Ok(Ended::Done),
-            Reply::Stale { corrections, .. } => Ok(Ended::Stale(corrections)),
-            Reply::Refused => Ok(Ended::Refused),
-            Reply::Lost => {
-                self.start_over().await?;
-                Err(unavailable("it lost writes; the gateways bring back what they know"))
-            }
-        }
+    async fn look(&mut self, commit: &Commit) -> Result<Ended, StoreError> {
+        let reply = self.server.look(commit).await?;
+        self.ended(reply).await
+    }
+
+    async fn write(&mut self, commit: &Commit, turn: Turn) -> Result<Ended, Failed> {
+        let (reply, is_open) = self.call(commit, turn).await;
+        let ended = match reply {
+            Ok(reply) => self.ended(reply).await,
+            Err(failure) => Err(failure.into()),
+        };
+        ended.map_err(|why| Failed { why, is_open })
     }
 
     fn is_doubtful(&self) -> bool {

@@ -10,23 +10,12 @@ use std::{
 use domain::ports::StoreError;
 use tokio::sync::mpsc::{Receiver, Sender, channel, error::TrySendError};
 
-use crate::{
-    desk::Shelved,
-    job::{self, Job},
-};
+use crate::job::{self, Job};
 
 use super::{Assumed, Correction, Draft, Far, Image, Key, Stamp, Write, unavailable};
 
-/// A backend whose decisions are made on drafts.
-pub(crate) trait Remote:
-    Far + for<'a> Shelved<Writable<'a> = Draft<'a, Self>> + Sized
-{
-}
-
-impl<B: Far + for<'a> Shelved<Writable<'a> = Draft<'a, B>>> Remote for B {}
-
 /// The way to the writing task, which ends when this is dropped and everything asked is answered.
-pub(crate) struct Asks<B: Remote> {
+pub(crate) struct Asks<B: Far> {
     queue: Sender<Box<dyn Job<B>>>,
 }
 
@@ -52,20 +41,48 @@ pub(crate) enum Ended {
     Refused,
 }
 
+/// Whose turn it is: the server carries out a turn of a gateway once, or never.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Turn {
+    pub(crate) number: u64,
+    /// Nobody knows how an earlier one ended.
+    pub(crate) follows_open: bool,
+}
+
+/// Why a turn did not end as it should.
+#[derive(Debug)]
+pub(crate) struct Failed {
+    pub(crate) why: StoreError,
+    /// Nobody knows how it ended: it may still be on its way, and be carried out whenever it arrives.
+    pub(crate) is_open: bool,
+}
+
 /// What the writing task remembers, and what did not fit into its last call.
-pub(crate) struct Memory<B: Remote> {
+pub(crate) struct Memory<B: Far> {
     pub(crate) image: Image,
     left: VecDeque<Box<dyn Job<B>>>,
+    /// The last turn that was sent.
+    turn: u64,
+    /// Nobody knows how a turn ended.
+    is_open: bool,
 }
 
 /// Who has commits compared and written.
 pub(crate) trait Scribe: Send {
-    type Backend: Remote;
+    type Backend: Far;
 
     fn memory(&mut self) -> &mut Memory<Self::Backend>;
 
-    /// Has a commit compared and written, or only compared when it writes nothing.
-    fn send(&mut self, commit: &Commit) -> impl Future<Output = Result<Ended, StoreError>> + Send;
+    /// Has a commit compared that writes nothing.
+    fn look(&mut self, commit: &Commit) -> impl Future<Output = Result<Ended, StoreError>> + Send;
+
+    /// Has a commit compared and written, whatever it writes. Once this has succeeded, no earlier turn is carried out
+    /// any more.
+    fn write(
+        &mut self,
+        commit: &Commit,
+        turn: Turn,
+    ) -> impl Future<Output = Result<Ended, Failed>> + Send;
 
     /// Whether nothing may be risked on the rows.
     fn is_doubtful(&self) -> bool {
@@ -89,7 +106,7 @@ const UNLUCKY: usize = 8;
 
 // === impl Asks ===
 
-impl<B: Remote> Asks<B> {
+impl<B: Far> Asks<B> {
     /// The way, and where everything asked arrives.
     pub(crate) fn new() -> (Self, Receiver<Box<dyn Job<B>>>) {
         let (queue, asked) = channel(QUEUE);
@@ -113,13 +130,13 @@ impl<B: Remote> Asks<B> {
 
 // === impl Memory ===
 
-impl<B: Remote> Default for Memory<B> {
+impl<B: Far> Default for Memory<B> {
     fn default() -> Self {
-        Self { image: Image::default(), left: VecDeque::new() }
+        Self { image: Image::default(), left: VecDeque::new(), turn: 0, is_open: false }
     }
 }
 
-impl<B: Remote> Memory<B> {
+impl<B: Far> Memory<B> {
     /// Who was left by the last call, or else who asks next; nobody when nobody ever will.
     pub(crate) async fn next(&mut self, asked: &mut Receiver<Box<dyn Job<B>>>) -> Crowd<B> {
         let mut crowd: Crowd<B> = self.left.drain(..).collect();
@@ -157,6 +174,12 @@ impl<B: Remote> Memory<B> {
             self.left.push_front(job);
         }
     }
+
+    /// Turns are counted anew, by a server that has forgotten the old ones; what is remembered of it is worth nothing.
+    pub(crate) fn forget(&mut self) {
+        self.image.clear();
+        (self.turn, self.is_open) = (0, false);
+    }
 }
 
 /// Makes the crowd's decisions and has them written; says which of them must outlive the server.
@@ -177,7 +200,7 @@ pub(crate) async fn commit<S: Scribe>(
         if commit.writes.is_empty() && seen.as_ref().is_some_and(is_told) {
             return Ok(lasting);
         }
-        match scribe.send(&commit).await? {
+        match send(scribe, &commit).await? {
             Ended::Done => {
                 scribe.wrote(&commit.writes);
                 scribe.memory().image.wrote(commit.writes, commit.stamp);
@@ -196,4 +219,23 @@ pub(crate) async fn commit<S: Scribe>(
         }
     }
     Err(unavailable::<S::Backend>("other gateways change the same things too often; ask again"))
+}
+
+/// Has a commit compared, and written where there is something to write. After a turn whose end is not known the next call
+/// is a turn too, whatever it writes: only a later one keeps the earlier from being carried out when nobody reckons with
+/// it any more.
+async fn send<S: Scribe>(scribe: &mut S, commit: &Commit) -> Result<Ended, StoreError> {
+    let memory = scribe.memory();
+    if commit.writes.is_empty() && !memory.is_open {
+        return scribe.look(commit).await;
+    }
+    memory.turn += 1;
+    let turn = Turn { number: memory.turn, follows_open: memory.is_open };
+    let written = scribe.write(commit, turn).await;
+    let memory = scribe.memory();
+    memory.is_open = match &written {
+        Ok(_) => false,
+        Err(failed) => memory.is_open || failed.is_open,
+    };
+    written.map_err(|failed| failed.why)
 }

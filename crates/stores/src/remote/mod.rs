@@ -11,13 +11,15 @@ pub(crate) mod image;
 pub(crate) mod journal;
 pub(crate) mod reading;
 
-pub(crate) use crowd::{Asks, Commit, Crowd, Ended, Memory, Scribe};
+pub(crate) use crowd::{Asks, Commit, Crowd, Ended, Failed, Memory, Scribe, Turn};
 pub(crate) use draft::{Assumed, Draft, Span, Write};
 pub(crate) use image::{Correction, Image};
 
-use std::{sync::Arc, time::Duration};
+use std::{fmt, future::Future, sync::Arc, time::Duration};
 
 use domain::ports::{BoxError, StoreError};
+
+use crate::desk::Shelved;
 
 /// The version of a row: drawn anew for every commit that writes it.
 pub(crate) type Stamp = [u8; 8];
@@ -33,9 +35,15 @@ pub(crate) struct Row {
 pub(crate) type Key = Arc<[u8]>;
 
 /// A backend whose rows lie on a server.
-pub(crate) trait Far: Send + Sync + 'static {
+pub(crate) trait Far: fmt::Debug + Send + Sync + Sized + 'static {
     /// Its name in messages.
     const NAME: &'static str;
+
+    /// The way to its writing task.
+    fn asks(&self) -> &Asks<Self>;
+
+    /// Has a commit compared that writes nothing: what is told is of one moment.
+    fn look(&self, commit: &Commit) -> impl Future<Output = Result<Ended, StoreError>> + Send;
 }
 
 /// Whoever is away is asked again after a random part of this, doubled each time, up to the most.
@@ -44,6 +52,35 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// At most so many rows come back for one range; a rule that wants more asks again.
 const MOST_ROWS: usize = 5000;
+
+impl<B: Far> Shelved for B {
+    type Writable<'a> = Draft<'a, Self>;
+    type Readable<'a> = Draft<'a, Self>;
+
+    async fn decide<T, F>(&self, decide: F) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: FnMut(&mut Draft<'_, Self>) -> Result<T, StoreError> + Send + 'static,
+    {
+        self.asks().ask(decide).await
+    }
+
+    async fn look<T, F>(&self, read: F) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: Fn(&Draft<'_, Self>) -> Result<T, StoreError> + Send + 'static,
+    {
+        reading::read(self, read).await
+    }
+
+    async fn read<T, F>(&self, read: F) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: Fn(&Draft<'_, Self>) -> Result<T, StoreError> + Send + 'static,
+    {
+        reading::read(self, read).await
+    }
+}
 
 /// A random part of a time that doubles.
 pub(crate) fn pause(failures: u32) -> Duration {

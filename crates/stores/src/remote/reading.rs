@@ -1,6 +1,6 @@
 //! Reading rows that lie on a server: what is read is asked for until everything was told.
 
-use std::future::Future;
+use std::collections::BTreeMap;
 
 use domain::ports::StoreError;
 
@@ -9,15 +9,11 @@ use super::{Assumed, Commit, Draft, Ended, Far, Image, unavailable};
 /// So often a reading is made again before it is given up.
 const ROUNDS: usize = 100;
 
-/// Reads until everything it read was told by the server. `compare` says what was wrong, or that nothing was.
-pub(crate) async fn reading<B, T, F>(
+/// Reads until everything it read was told by the server.
+pub(crate) async fn read<B: Far, T>(
+    backend: &B,
     read: impl Fn(&Draft<'_, B>) -> Result<T, StoreError>,
-    compare: impl Fn(Assumed) -> F,
-) -> Result<T, StoreError>
-where
-    B: Far,
-    F: Future<Output = Result<(Assumed, Ended), StoreError>>,
-{
+) -> Result<T, StoreError> {
     let mut image = Image::default();
     let mut seen = Assumed::default();
     for _ in 0..ROUNDS {
@@ -29,11 +25,11 @@ where
         if assumed.is_empty() {
             return result;
         }
-        let (assumed, ended) = compare(assumed).await?;
-        match ended {
+        let look = look(assumed);
+        match backend.look(&look).await? {
             Ended::Done => return result,
             Ended::Stale(corrections) => {
-                seen.extend(assumed);
+                seen.extend(look.assumed);
                 for correction in corrections {
                     seen.learned(&correction);
                     image.correct(correction);
@@ -46,6 +42,6 @@ where
 }
 
 /// A commit that only compares.
-pub(crate) fn look(assumed: Assumed) -> Commit {
-    Commit { assumed, writes: std::collections::BTreeMap::new(), stamp: [0; 8] }
+fn look(assumed: Assumed) -> Commit {
+    Commit { assumed, writes: BTreeMap::new(), stamp: [0; 8] }
 }
