@@ -31,6 +31,7 @@ use crate::{
 
 /// One call looks at no more records than this; a short page says where to go on.
 const MOST_SEEN: usize = 20_000;
+/// Rows of an index looked at together, at most.
 const LOT: usize = 256;
 
 /// Rows of an index: when, and whose.
@@ -41,7 +42,7 @@ pub(crate) fn history<S: Shelf>(
     shelf: &S,
     filter: &ClaimFilter,
 ) -> Result<Paged<Claim>, StoreError> {
-    let lot = |from: Cursor| claim_rows(shelf, filter, from);
+    let lot = |from: Cursor, size| claim_rows(shelf, filter, from, size);
     let read = |id| shelf.get::<Claims>(&ClaimId::from_number(id));
     page(filter.from, filter.limit, lot, read, |claim| claim_matches(filter, claim))
 }
@@ -51,13 +52,13 @@ pub(crate) fn dead_letters<S: Shelf>(
     shelf: &S,
     filter: &DeadLetterFilter,
 ) -> Result<Paged<DeadLetter>, StoreError> {
-    let lot = |from: Cursor| {
+    let lot = |from: Cursor, size| {
         let edge = |at, n| (at, SolveId::from_number(n));
         let newest = filter.until.map_or(edge(from.at, from.id), |until| {
             edge(from.at, from.id).min(edge(until, u64::MAX))
         });
         let range = edge(filter.since.unwrap_or_default(), 0)..=newest;
-        let rows = shelf.scan::<Died>(range, Order::Falling, LOT)?;
+        let rows = shelf.scan::<Died>(range, Order::Falling, size)?;
         Ok(rows.into_iter().map(|((at, id), ())| (at, id.number())).collect())
     };
     let read = |id| shelf.get::<DeadLetters>(&SolveId::from_number(id));
@@ -68,7 +69,7 @@ pub(crate) fn dead_letters<S: Shelf>(
 fn page<T>(
     from: Option<Cursor>,
     limit: usize,
-    lot: impl Fn(Cursor) -> Result<Dated, StoreError>,
+    lot: impl Fn(Cursor, usize) -> Result<Dated, StoreError>,
     read: impl Fn(u64) -> Result<Option<T>, StoreError>,
     matches: impl Fn(&T) -> bool,
 ) -> Result<Paged<T>, StoreError> {
@@ -79,10 +80,13 @@ fn page<T>(
     };
     let mut items = Vec::new();
     let (mut seen, mut shown) = (0, None);
+    // Mostly the newest are the page, and one more says that it goes on. On a server every row of a lot is fetched.
+    let mut size = limit.saturating_add(1).min(LOT);
     while let Some(cursor) = start {
-        let rows = lot(cursor)?;
+        let rows = lot(cursor, size)?;
         let Some(&(at, id)) = rows.last() else { break };
-        start = if rows.len() < LOT { None } else { before(Cursor { at, id }) };
+        start = if rows.len() < size { None } else { before(Cursor { at, id }) };
+        size = (2 * size).min(LOT);
         for (at, id) in rows {
             if items.len() == limit || seen == MOST_SEEN {
                 return Ok(Paged { items, next: shown });
@@ -113,6 +117,7 @@ fn claim_rows<S: Shelf>(
     shelf: &S,
     filter: &ClaimFilter,
     from: Cursor,
+    size: usize,
 ) -> Result<Dated, StoreError> {
     let (oldest, newest) = ((Timestamp::default(), ClaimId::from_number(0)), edge_of(from));
     let named = |name: &str| {
@@ -123,12 +128,12 @@ fn claim_rows<S: Shelf>(
         rows.into_iter().map(|((_, at, id), ())| (at, id.number())).collect()
     };
     if let Some(sitekey) = &filter.sitekey {
-        return shelf.scan::<BySitekey>(named(sitekey), Order::Falling, LOT).map(dated);
+        return shelf.scan::<BySitekey>(named(sitekey), Order::Falling, size).map(dated);
     }
     if let Scope::Worker(worker) = &filter.scope {
-        return shelf.scan::<ByWorker>(named(worker.as_str()), Order::Falling, LOT).map(dated);
+        return shelf.scan::<ByWorker>(named(worker.as_str()), Order::Falling, size).map(dated);
     }
-    let rows = shelf.scan::<ByTime>(oldest..=newest, Order::Falling, LOT)?;
+    let rows = shelf.scan::<ByTime>(oldest..=newest, Order::Falling, size)?;
     Ok(rows.into_iter().map(|((at, id), ())| (at, id.number())).collect())
 }
 
