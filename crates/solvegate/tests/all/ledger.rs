@@ -1,54 +1,104 @@
 //! `[store] ledger`: history is kept in another store, and found there.
 
-#![expect(clippy::disallowed_methods, reason = "a test outside the process under test")]
-
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use domain::ports::{ClaimFilter, Scope};
-use serde_json::json;
+use serde_json::{Value, json};
 use solvegate::client::Call;
-use stores::conformance::servers::{RedisOptions, RedisServer};
+use stores::{
+    Backend,
+    conformance::servers::{PostgresOptions, PostgresServer, RedisOptions, RedisServer},
+};
 
-use crate::support::{Gateway, Settings, Sim, run};
+use crate::support::{Gateway, Settings, Sim, eventually, run};
 
-fn settings(ledger: &str) -> Settings {
-    let store = format!("embedded:data\"\nledger = \"{ledger}");
+fn settings(store: &str, ledger: &str) -> Settings {
+    let store = format!("{store}\"\nledger = \"{ledger}");
     Settings { store, ..Settings::default() }
 }
 
-fn page() -> ClaimFilter {
-    ClaimFilter::all(Scope::All, 9)
+fn body(sitekey: &str) -> Value {
+    json!({ "kind": "turnstile", "sitekey": sitekey, "pageurl": "https://shop.example.com/" })
+}
+
+/// Waits until the archive at the URL has so many entries.
+async fn archived(url: &str, entries: usize) -> Backend {
+    let archive = stores::connect(url).await.unwrap();
+    eventually("everything is archived", Duration::from_secs(20), async || {
+        let there = archive.archive.entries(0, 999).await.unwrap().len();
+        (there >= entries).then_some(())
+    })
+    .await;
+    archive
+}
+
+/// Serves claims on one store, then asks a gateway on another for them, which has them from the archive alone. `meanwhile` happens
+/// to the archive between the first claim and the others.
+async fn told_by_the_archive(places: [&str; 2], ledger: &str, meanwhile: impl AsyncFn(bool)) {
+    let dir = tempfile::tempdir().unwrap();
+    let sim = Sim::start(dir.path(), &["--solve-time", "200ms"]);
+    let gateway = Gateway::with(dir.path(), &sim, &settings(places[0], ledger));
+    let mut stories = Vec::new();
+    for number in 0..4 {
+        if number == 1 {
+            meanwhile(true).await;
+        }
+        let key = format!("order-{number}");
+        let served = gateway.solve(body("a"), Some(&key)).await.body;
+        assert_eq!(served["state"], "served", "{served}");
+        let id = served["id"].as_str().unwrap().to_owned();
+        let story = gateway.story(&id).await;
+        assert_eq!(story[0]["event"], "opened", "{story:?}");
+        stories.push((id, story));
+    }
+    meanwhile(false).await;
+    let entries = stories.iter().map(|(_, story)| story.len()).sum();
+    let archive = archived(ledger, entries).await;
+    for (id, story) in &stories {
+        assert_eq!(&gateway.story(id).await, story, "told once, in the same words");
+    }
+    drop(gateway);
+    let gateway = Gateway::with(dir.path(), &sim, &settings(places[1], ledger));
+    for (id, story) in &stories {
+        assert_eq!(&gateway.story(id).await, story);
+    }
+    let history = gateway.ask_as_admin(&Call::get("/v1/history")).await.body;
+    assert_eq!(history["items"][0]["id"], stories[3].0.as_str());
+    let page = ClaimFilter::all(Scope::All, 9);
+    assert_eq!(archive.archive.history(page).await.unwrap().items.len(), stories.len());
+}
+
+const EMBEDDED: [&str; 2] = ["embedded:data", "embedded:other"];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_is_explained_and_listed_by_a_redis_when_the_store_is_gone() {
+    let redis = RedisServer::start(&RedisOptions::default());
+    let url = format!("{}?prefix=history", redis.url());
+    told_by_the_archive(EMBEDDED, &url, async |_| ()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_claim_is_explained_and_listed_and_is_in_the_archive_when_the_store_is_gone() {
-    let dir = tempfile::tempdir().unwrap();
-    let sim = Sim::start(dir.path(), &["--solve-time", "200ms"]);
+async fn a_claim_is_explained_and_listed_by_a_postgres_when_the_store_is_gone() {
+    let postgres = PostgresServer::start(&PostgresOptions::default());
+    told_by_the_archive(EMBEDDED, &postgres.url(), async |_| ()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_postgres_is_the_archive_of_a_redis() {
     let redis = RedisServer::start(&RedisOptions::default());
-    let url = format!("{}?prefix=history", redis.url());
-    let settings = settings(&url);
-    let body =
-        json!({ "kind": "turnstile", "sitekey": "a", "pageurl": "https://shop.example.com/" });
-    let gateway = Gateway::with(dir.path(), &sim, &settings);
-    let served = gateway.solve(body, Some("order-1")).await.body;
-    let id = served["id"].as_str().unwrap();
-    let fresh = gateway.story(id).await;
-    assert_eq!(fresh[0]["event"], "opened", "{fresh:?}");
-    let archive = stores::connect(&url).await.unwrap();
-    let until = Instant::now() + Duration::from_secs(20);
-    while archive.archive.entries(0, 99).await.unwrap().len() < fresh.len() {
-        assert!(Instant::now() < until, "nothing was archived");
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    assert_eq!(gateway.story(id).await, fresh, "told once, in the same words");
-    drop(gateway);
-    // Another store: the claim is known from the archive alone.
-    std::fs::remove_dir_all(dir.path().join("data")).unwrap();
-    let gateway = Gateway::with(dir.path(), &sim, &settings);
-    assert_eq!(gateway.story(id).await, fresh);
-    let history = gateway.ask_as_admin(&Call::get("/v1/history")).await.body;
-    assert_eq!(history["items"][0]["id"], served["id"]);
-    assert_eq!(archive.archive.history(page()).await.unwrap().items.len(), 1);
+    let postgres = PostgresServer::start(&PostgresOptions::default());
+    let stores = ["one", "two"].map(|prefix| format!("{}?prefix={prefix}", redis.url()));
+    let ledger = format!("{}?schema=history", postgres.url());
+    told_by_the_archive([&stores[0], &stores[1]], &ledger, async |_| ()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_postgres_that_is_away_for_a_while_misses_nothing() {
+    let postgres = PostgresServer::start(&PostgresOptions::default());
+    told_by_the_archive(EMBEDDED, &postgres.url(), async |is_away| {
+        if is_away { postgres.crash() } else { postgres.restart() }
+    })
+    .await;
 }
 
 #[test]
