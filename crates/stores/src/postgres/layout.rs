@@ -3,7 +3,7 @@
 
 use crate::{shelf::Table, tables as t};
 
-use super::cells::{Part, Sort};
+use super::cells::{Cell, Part, Sort};
 
 /// How a table is kept.
 #[derive(Clone, Copy, Debug)]
@@ -14,6 +14,11 @@ pub(super) struct Sheet {
     /// What is written beside the body for people and their queries; `None`: a row is nothing but its key.
     pub(super) shown: Option<&'static [(&'static str, Sort)]>,
 }
+
+/// An index takes 2,704 bytes. This leaves a name 2,000 and something for what stands beside it.
+const LONGEST_KEY: usize = 2100;
+pub(super) const NO_KEY: &str = "a key that is none";
+pub(super) const BEYOND: &str = "a number or time beyond what PostgreSQL holds";
 
 use Part::{Day, Holder, Number, Print, Text, Time, Which};
 use Sort::{Number as N, Text as T, Time as At};
@@ -45,6 +50,31 @@ impl Sheet {
         Self::records(tag)
             .or_else(|| Self::indexes(tag))
             .unwrap_or_else(|| unreachable!("no table has the tag {tag}"))
+    }
+
+    /// A key as cells, and whether they say exactly the same.
+    pub(super) fn cells(&self, key: &[u8]) -> Option<(Vec<Cell>, bool)> {
+        let mut rest = key.get(1..)?;
+        let mut all_exact = true;
+        let mut cells = Vec::with_capacity(self.key.len());
+        for (_, part) in self.key {
+            let (cell, is_exact) = part.read(&mut rest)?;
+            all_exact &= is_exact;
+            cells.push(cell);
+        }
+        rest.is_empty().then_some((cells, all_exact))
+    }
+
+    /// Why no row can have this key.
+    pub(super) fn refuses(&self, key: &[u8]) -> Option<&'static str> {
+        if key.len() > LONGEST_KEY {
+            return Some("a name of more than 2,000 bytes, which no index of PostgreSQL takes");
+        }
+        match self.cells(key) {
+            None => Some(NO_KEY),
+            Some((_, false)) => Some(BEYOND),
+            Some((_, true)) => None,
+        }
     }
 
     /// Whether it lies in partitions.

@@ -33,6 +33,7 @@ use crate::{
 };
 
 use address::Address;
+use layout::Sheet;
 use link::{Failure, Line, Trouble};
 use server::Server;
 use tls::Secure;
@@ -135,6 +136,10 @@ fn unreachable(address: &Address, failure: &Failure) -> OpenError {
 
 impl Far for Postgres {
     const NAME: &'static str = NAME;
+
+    fn refuses(key: &[u8]) -> Option<&'static str> {
+        Sheet::of(*key.first()?).refuses(key)
+    }
 
     fn asks(&self) -> &Asks<Self> {
         &self.asks

@@ -14,7 +14,7 @@ use crate::{
 use super::{
     NAME,
     cells::{Cell, Param, array_of},
-    layout::Sheet,
+    layout::{BEYOND, NO_KEY, Sheet},
     shown::shown,
 };
 
@@ -245,10 +245,9 @@ impl Place {
     ) -> Result<Vec<(Param, Type)>, StoreError> {
         let mut columns = vec![Vec::new(); self.sheet.key.len()];
         for key in keys {
-            let (cells, is_exact) =
-                self.cells(key).ok_or_else(|| self.odd("a key that is none"))?;
+            let (cells, is_exact) = self.sheet.cells(key).ok_or_else(|| self.odd(NO_KEY))?;
             if !is_exact {
-                return Err(self.odd("a number or time beyond what PostgreSQL holds"));
+                return Err(self.odd(BEYOND));
             }
             for (column, cell) in columns.iter_mut().zip(cells) {
                 column.push(cell);
@@ -258,29 +257,16 @@ impl Place {
         Ok(columns.into_iter().map(Param::Many).zip(types).collect())
     }
 
-    /// A key as cells, and whether they say exactly the same.
-    fn cells(&self, key: &[u8]) -> Option<(Vec<Cell>, bool)> {
-        let mut rest = key.get(1..)?;
-        let mut all_exact = true;
-        let mut cells = Vec::with_capacity(self.sheet.key.len());
-        for (_, part) in self.sheet.key {
-            let (cell, is_exact) = part.read(&mut rest)?;
-            all_exact &= is_exact;
-            cells.push(cell);
-        }
-        rest.is_empty().then_some((cells, all_exact))
-    }
-
     /// Whether a row may have this key.
     pub(super) fn holds(&self, key: &[u8]) -> bool {
-        self.cells(key).is_some_and(|(_, is_exact)| is_exact)
+        self.sheet.cells(key).is_some_and(|(_, is_exact)| is_exact)
     }
 
     /// Cells as a key.
     pub(super) fn key(&self, tag: u8, cells: &[Cell]) -> Result<Key, StoreError> {
         let mut bytes = vec![tag];
         for ((_, part), cell) in self.sheet.key.iter().zip(cells) {
-            part.write(cell, &mut bytes).ok_or_else(|| self.odd("a key that is none"))?;
+            part.write(cell, &mut bytes).ok_or_else(|| self.odd(NO_KEY))?;
         }
         Ok(bytes.into())
     }
@@ -289,8 +275,8 @@ impl Place {
     pub(super) fn reach(&self, span: &Span, until: Option<&Key>, limit: usize) -> Reach {
         let part = span.told(until);
         Reach {
-            least: self.cells(part.start()).map(|(cells, _)| cells),
-            most: self.cells(part.end()).map(|(cells, _)| cells),
+            least: self.sheet.cells(part.start()).map(|(cells, _)| cells),
+            most: self.sheet.cells(part.end()).map(|(cells, _)| cells),
             falling: span.falling,
             limit: i64::try_from(limit).unwrap_or(i64::MAX),
         }

@@ -268,6 +268,9 @@ impl<B: Far> Shelf for Draft<'_, B> {
 impl<B: Far> ShelfMut for Draft<'_, B> {
     fn put<T: Table>(&mut self, key: T::Key, value: T::Value) -> Result<(), StoreError> {
         let key = self.key::<T>(&key);
+        if let Some(why) = B::refuses(&key) {
+            return Err(crate::codec::corrupt(B::NAME, T::NAME, why));
+        }
         let bytes: Arc<[u8]> = if is_plain::<T>() {
             self.nothing.clone()
         } else {

@@ -39,6 +39,11 @@ pub(crate) trait Far: fmt::Debug + Send + Sync + Sized + 'static {
     /// Its name in messages.
     const NAME: &'static str;
 
+    /// Why no row there can have this key. Who wants to write one is refused alone; the server would refuse the whole crowd.
+    fn refuses(_key: &[u8]) -> Option<&'static str> {
+        None
+    }
+
     /// The way to its writing task.
     fn asks(&self) -> &Asks<Self>;
 

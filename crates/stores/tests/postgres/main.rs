@@ -12,6 +12,7 @@ mod pooled;
 mod schedule;
 mod schema;
 mod secure;
+mod trust;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
