@@ -164,6 +164,15 @@ pub async fn connect(url: &str) -> Result<Backend, OpenError> {
     }
 }
 
+/// Looks at the store a URL names, as [`connect`] does before it opens it. On a server nothing is changed.
+pub async fn examine(url: &str) -> Result<Vec<Finding>, OpenError> {
+    match scheme_of(url).as_str() {
+        "redis" | "rediss" | "redis+cluster" | "rediss+cluster" => redis::examine(url).await,
+        "postgres" | "postgresql" => postgres::examine(url).await,
+        _ => open(url).map(|backend| backend.findings),
+    }
+}
+
 /// Brings the tables of the store at a URL up to date; [`connect`] does so, too.
 pub async fn migrate(url: &str) -> Result<Migrated, OpenError> {
     match scheme_of(url).as_str() {
@@ -191,6 +200,15 @@ fn backend<S: Store + Archive>(store: Arc<S>, name: &'static str) -> Backend {
         name,
         findings: Vec::new(),
     }
+}
+
+/// Nothing is opened on a server where something is wrong.
+fn refuse_bad(store: &'static str, findings: &[Finding]) -> Result<(), OpenError> {
+    let bad = findings.iter().find(|finding| finding.weight == Weight::Bad);
+    bad.map_or(Ok(()), |bad| {
+        let (what, remedy) = (bad.what.clone(), bad.remedy.clone().unwrap_or_default());
+        Err(OpenError::Unsafe { store, what, remedy })
+    })
 }
 
 /// What comes after the scheme may hold a password.

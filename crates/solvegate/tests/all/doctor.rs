@@ -138,6 +138,8 @@ fn a_redis_is_looked_at_before_it_is_trusted() {
     assert_eq!(code, Some(0), "{checks:#?}");
     says(&checks, "store", "good", "what is written is kept");
     says(&checks, "keys", "risky", "[admin] key");
+    says(&checks, "store", "good", "there is nothing yet; serve begins it");
+    assert_eq!(kept.cli(&["DBSIZE"]).trim(), "0", "doctor makes nothing");
     kept.cli(&["CONFIG", "SET", "appendonly", "no"]);
     kept.cli(&["CONFIG", "SET", "save", ""]);
     let (code, checks) = doctor(dir.path(), &["--store", &kept.url()]);

@@ -15,6 +15,7 @@ mod end_to_end;
 mod faults;
 mod ledger;
 mod pools;
+mod postgres;
 mod readme;
 mod redis;
 mod replicas;

@@ -14,6 +14,7 @@ use super::{
 };
 
 /// What the server says about itself.
+#[derive(Default)]
 struct Facts {
     version: String,
     number: i64,
@@ -186,4 +187,33 @@ async fn latency(line: &Line) -> Result<Finding, Failure> {
         took.push(start.elapsed());
     }
     Ok(Finding::latency(took, "two"))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Weight;
+
+    use super::*;
+
+    #[test]
+    fn a_server_before_13_is_refused() {
+        for (number, weight) in [
+            (90_624, Weight::Bad),
+            (120_022, Weight::Bad),
+            (130_000, Weight::Good),
+            (170_002, Weight::Good),
+        ] {
+            let facts = Facts { number, version: "as it is".to_owned(), ..Facts::default() };
+            let found = version(&facts);
+            assert_eq!((found.weight, found.what.as_str()), (weight, "version as it is"));
+        }
+    }
+
+    #[test]
+    fn a_replica_is_refused_and_a_database_that_is_read_only_by_default_is_not() {
+        let replica = Facts { is_replica: true, is_read_only: true, ..Facts::default() };
+        assert_eq!(role(&replica).weight, Weight::Bad);
+        assert_eq!(role(&Facts { is_replica: false, ..replica }).weight, Weight::Risky);
+        assert_eq!(role(&Facts::default()).weight, Weight::Good);
+    }
 }

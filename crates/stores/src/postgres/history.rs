@@ -8,7 +8,15 @@ use std::{sync::Weak, time::Duration};
 
 use tokio_postgres::{Client, types::Type};
 
-use super::{link::Failure, migrate::lock_of, server::Server};
+use crate::Finding;
+
+use super::{
+    cells::{Cell, Param},
+    link::{Failure, Line, Step},
+    migrate::lock_of,
+    server::Server,
+    sql::Ask,
+};
 
 /// How often somebody looks. One gateway of all does the work.
 const EVERY: Duration = Duration::from_secs(600);
@@ -19,6 +27,24 @@ const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL 
 
 /// All who write stand in line here.
 const ALONE: &str = "SELECT commits FROM head FOR UPDATE";
+
+/// Only who owns a table may make and drop its partitions.
+const OWNS: &str = "SELECT pg_catalog.pg_has_role(relowner, 'USAGE') FROM pg_catalog.pg_class \
+    WHERE oid = pg_catalog.to_regclass(pg_catalog.quote_ident($1) || '.pages')";
+
+/// What this role may not do with the partitions.
+pub(super) async fn rights(line: &Line) -> Result<Option<Finding>, Failure> {
+    let schema = Param::One(Cell::Text(line.address.schema.clone()));
+    let ask = Ask { text: OWNS.to_owned(), params: vec![(schema, Type::TEXT)] };
+    let answers = line.run(&[Step::Ask(ask)]).await?;
+    let owns = answers.iter().flatten().next().map(|row| row.try_get(0)).transpose()?;
+    Ok((owns == Some(false)).then(|| {
+        Finding::risky(
+            "this role does not own the tables: it decides and reads, but cannot close a day of the ledger or drop an old one",
+            "start a gateway as their owner now and then, or the ledger's newest partition grows for ever",
+        )
+    }))
+}
 
 /// Looks after the partitions as long as there is the store.
 pub(super) fn start(server: Weak<Server>) {
@@ -44,8 +70,11 @@ pub(super) async fn look_after(server: &Server) -> Result<(), Failure> {
         .query_typed_one("SELECT pg_try_advisory_xact_lock($1)", &[(&lock, Type::INT8)])
         .await?;
     if row.try_get(0)? {
-        roll(&client).await?;
-        drop_empty(&client).await?;
+        let owns = client.query_typed_one(OWNS, &[(&schema, Type::TEXT)]).await?.try_get(0)?;
+        if owns {
+            roll(&client).await?;
+            drop_empty(&client).await?;
+        }
         client.batch_execute("DELETE FROM turns WHERE at < now() - interval '30 days'").await?;
     }
     client.batch_execute("COMMIT").await?;

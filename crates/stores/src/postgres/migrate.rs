@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use crate::OpenError;
+use crate::{Finding, OpenError};
 
 use super::{
     address::Address,
@@ -75,6 +75,29 @@ pub(super) async fn migrate(line: &Line) -> Result<Migrated, OpenError> {
     Ok(migrated(from, known()))
 }
 
+/// How far the tables are; none is made or changed.
+pub(super) async fn look(line: &Line) -> Result<Finding, OpenError> {
+    let address = &line.address;
+    let away = |failure: Failure| super::unreachable(address, &failure);
+    let found = version_of(line).await.map_err(away)?;
+    check(address, found)?;
+    let steps = migrated(found, known()).steps;
+    if !steps.is_empty() && !may_make(line).await.map_err(away)? {
+        return Ok(Finding::bad(
+            "tables are missing, and this role may not make them",
+            "let their owner run what `solvegate store migrate --print` prints",
+        ));
+    }
+    Ok(Finding::good(match found {
+        0 => "no tables yet; serve or `store migrate` makes them".to_owned(),
+        found if steps.is_empty() => format!("its tables are up to date (version {found})"),
+        found => format!(
+            "its tables are at version {found}; serve or `store migrate` does what is missing: {}",
+            steps.join(", ")
+        ),
+    }))
+}
+
 fn migrated(from: i64, to: i64) -> Migrated {
     let steps = ALL.iter().filter(|step| step.version > from && step.version <= to);
     let number = |version: i64| u32::try_from(version).unwrap_or(0);
@@ -112,6 +135,17 @@ async fn version_of(line: &Line) -> Result<i64, Failure> {
         params: Vec::new(),
     };
     Ok(number(&line.run(&[Step::Ask(version)]).await?))
+}
+
+/// Whether this role may make tables in the schema, or the schema itself.
+async fn may_make(line: &Line) -> Result<bool, Failure> {
+    let ask = Ask {
+        text: "SELECT coalesce((SELECT has_schema_privilege(oid, 'CREATE') FROM pg_catalog.pg_namespace \
+               WHERE nspname = $1), has_database_privilege(current_database(), 'CREATE'))::int::bigint"
+            .to_owned(),
+        params: vec![(Param::One(Cell::Text(line.address.schema.clone())), Type::TEXT)],
+    };
+    Ok(number(&line.run(&[Step::Ask(ask)]).await?) == 1)
 }
 
 fn number(answers: &[Vec<tokio_postgres::Row>]) -> i64 {

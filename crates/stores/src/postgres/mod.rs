@@ -27,7 +27,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use domain::ports::StoreError;
 
 use crate::{
-    Backend, OpenError, Weight,
+    Backend, Finding, OpenError, Weight,
     desk::Desk,
     remote::{Asks, Commit, Ended, Far},
 };
@@ -65,18 +65,10 @@ const STARTING: Duration = Duration::from_secs(5);
 /// Opens the store at the URL.
 pub(crate) async fn connect(url: &str) -> Result<Backend, OpenError> {
     let (address, secure) = parse(url)?;
-    let reading = Line::new(address.clone(), secure.clone(), READERS);
-    wait_for_start(&reading).await.map_err(|failure| unreachable(&address, &failure))?;
-    let mut findings =
-        examine::examine(&reading).await.map_err(|failure| unreachable(&address, &failure))?;
-    if let Some(bad) = findings.iter().find(|finding| finding.weight == Weight::Bad) {
-        return Err(OpenError::Unsafe {
-            store: TITLE,
-            what: bad.what.clone(),
-            remedy: bad.remedy.clone().unwrap_or_default(),
-        });
-    }
+    let (reading, mut findings) = meet(&address, &secure).await?;
+    crate::refuse_bad(TITLE, &findings)?;
     migrate::migrate(&reading).await?;
+    findings.extend(rights(&reading).await?);
     let (doorbell, heard) = bell::start(&address, &secure).await?;
     findings.push(heard);
     let server = Arc::new(Server::new(Line::new(address, secure, 1), reading));
@@ -91,6 +83,34 @@ pub(crate) async fn connect(url: &str) -> Result<Backend, OpenError> {
         name: NAME,
         findings,
     })
+}
+
+/// Looks at the server at the URL and at its tables, without making or changing any.
+pub(crate) async fn examine(url: &str) -> Result<Vec<Finding>, OpenError> {
+    let (address, secure) = parse(url)?;
+    let (line, mut findings) = meet(&address, &secure).await?;
+    if findings.iter().any(|finding| finding.weight == Weight::Bad) {
+        return Ok(findings);
+    }
+    findings.push(migrate::look(&line).await?);
+    findings.extend(rights(&line).await?);
+    let (_doorbell, heard) = bell::start(&address, &secure).await?;
+    findings.push(heard);
+    Ok(findings)
+}
+
+/// What this role may not do.
+async fn rights(line: &Line) -> Result<Option<Finding>, OpenError> {
+    history::rights(line).await.map_err(|failure| unreachable(&line.address, &failure))
+}
+
+/// Connects, and sees whether the server can be trusted.
+async fn meet(address: &Address, secure: &Secure) -> Result<(Line, Vec<Finding>), OpenError> {
+    let line = Line::new(address.clone(), secure.clone(), READERS);
+    let away = |failure: Failure| unreachable(address, &failure);
+    wait_for_start(&line).await.map_err(away)?;
+    let findings = examine::examine(&line).await.map_err(away)?;
+    Ok((line, findings))
 }
 
 /// Brings the schema at the URL up to date.

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::{
     layout::{FORMAT, Names, SHARDS},
-    link::{Line, Script},
+    link::{Line, Link, Script},
 };
 
 /// What a gateway knows about the data.
@@ -48,6 +48,14 @@ pub(super) enum Opened {
     Other(String),
     /// No sense can be made of the answer.
     Odd,
+}
+
+/// What lies there, for whoever only looks.
+pub(super) enum Found {
+    Nothing,
+    Ours,
+    /// The data is of another format.
+    Other(String),
 }
 
 /// Gateways bring back what they know within this.
@@ -110,14 +118,29 @@ impl Head {
     }
 }
 
+/// Looks what lies there.
+pub(super) async fn look(link: &mut Link, names: &Names) -> RedisResult<Found> {
+    let mut ask = redis::cmd("HMGET");
+    ask.arg(names.head()).arg("format").arg("shards");
+    let (format, shards): (Option<String>, Option<String>) =
+        redis::from_redis_value(link.ask(&ask).await?)?;
+    Ok(match (format, shards) {
+        (None, _) => Found::Nothing,
+        (Some(format), Some(shards)) if format == FORMAT && shards == SHARDS => Found::Ours,
+        (Some(format), shards) => Found::Other(other(&format, &shards.unwrap_or_default())),
+    })
+}
+
+fn other(format: &str, shards: &str) -> String {
+    format!("{format} with {shards} shards")
+}
+
 fn read(answer: Value) -> Option<Opened> {
     let parts: Vec<Value> = redis::from_redis_value(answer).ok()?;
     let texts: Vec<String> =
         parts.into_iter().map(|part| redis::from_redis_value(part).ok()).collect::<Option<_>>()?;
     match texts.as_slice() {
-        [word, format, shards] if word == "other" => {
-            Some(Opened::Other(format!("{format} with {shards} shards")))
-        }
+        [word, format, shards] if word == "other" => Some(Opened::Other(other(format, shards))),
         [word, incarnation, count, since, stock, now] if word == "open" => {
             let (since, now): (u64, u64) = (since.parse().ok()?, now.parse().ok()?);
             let mut head = Head {

@@ -26,14 +26,14 @@ use domain::ports::StoreError;
 use redis::{RedisError, RedisResult};
 
 use crate::{
-    Backend, OpenError, Weight,
+    Backend, Finding, OpenError,
     desk::Desk,
     remote::{Asks, Commit, Ended, Far},
 };
 
 use address::Address;
 use commit::Reply;
-use head::{Head, Known, Opened};
+use head::{Found, Head, Known, Opened};
 use layout::Names;
 use link::{Line, Link, Script};
 use replicas::Replicas;
@@ -60,24 +60,19 @@ const STARTING: Duration = Duration::from_secs(5);
 
 // === connecting ===
 
+/// A server that was looked at, and not yet opened.
+struct Met {
+    address: Address,
+    names: Names,
+    link: Link,
+    findings: Vec<Finding>,
+}
+
 /// Opens the store at the URL.
 pub(crate) async fn connect(url: &str) -> Result<Backend, OpenError> {
-    let address = Address::parse(url).map_err(|why| OpenError::Address { store: TITLE, why })?;
-    let away = |error: RedisError| OpenError::Unreachable {
-        store: TITLE,
-        server: address.shown(),
-        why: said(&error),
-    };
-    let mut link = first_link(&address).await.map_err(away)?;
-    let names = Names::new(&address.prefix);
-    let findings = examine::examine(&mut link, &names.head()).await.map_err(away)?;
-    if let Some(bad) = findings.iter().find(|finding| finding.weight == Weight::Bad) {
-        return Err(OpenError::Unsafe {
-            store: TITLE,
-            what: bad.what.clone(),
-            remedy: bad.remedy.clone().unwrap_or_default(),
-        });
-    }
+    let Met { address, names, mut link, findings } = meet(url).await?;
+    crate::refuse_bad(TITLE, &findings)?;
+    let away = |error: RedisError| unreachable(&address, &said(&error));
     let scripts = (
         load(&mut link, include_str!("commit.lua")).await.map_err(away)?,
         load(&mut link, include_str!("head.lua")).await.map_err(away)?,
@@ -87,17 +82,9 @@ pub(crate) async fn connect(url: &str) -> Result<Backend, OpenError> {
     let opened = Head::open(&way, &scripts.1, &names, writer, &Known::default()).await;
     let head = match opened.map_err(away)? {
         Opened::Head(head) => head,
-        Opened::Other(found) => {
-            return Err(OpenError::Foreign {
-                store: TITLE,
-                server: address.shown(),
-                found,
-                remedy: "?prefix=NAME to use keys of its own",
-            });
-        }
+        Opened::Other(found) => return Err(foreign(&address, found)),
         Opened::Odd => {
-            let why = "it gave an answer that makes no sense".to_owned();
-            return Err(OpenError::Unreachable { store: TITLE, server: address.shown(), why });
+            return Err(unreachable(&address, "it gave an answer that makes no sense"));
         }
     };
     let replicas = examine::replication_of(&way, &names.head()).await.map_err(away)?;
@@ -113,6 +100,36 @@ pub(crate) async fn connect(url: &str) -> Result<Backend, OpenError> {
         name: NAME,
         findings,
     })
+}
+
+/// Looks at the server at the URL, and whether there is data, without opening it.
+pub(crate) async fn examine(url: &str) -> Result<Vec<Finding>, OpenError> {
+    let Met { address, names, mut link, mut findings } = meet(url).await?;
+    let found = head::look(&mut link, &names).await;
+    findings.push(match found.map_err(|error| unreachable(&address, &said(&error)))? {
+        Found::Nothing => Finding::good("there is nothing yet; serve begins it"),
+        Found::Ours => Finding::good("its data is of this release's format"),
+        Found::Other(found) => return Err(foreign(&address, found)),
+    });
+    Ok(findings)
+}
+
+async fn meet(url: &str) -> Result<Met, OpenError> {
+    let address = Address::parse(url).map_err(|why| OpenError::Address { store: TITLE, why })?;
+    let away = |error: RedisError| unreachable(&address, &said(&error));
+    let mut link = first_link(&address).await.map_err(away)?;
+    let names = Names::new(&address.prefix);
+    let findings = examine::examine(&mut link, &names.head()).await.map_err(away)?;
+    Ok(Met { address, names, link, findings })
+}
+
+fn unreachable(address: &Address, why: &str) -> OpenError {
+    OpenError::Unreachable { store: TITLE, server: address.shown(), why: why.to_owned() }
+}
+
+fn foreign(address: &Address, found: String) -> OpenError {
+    let remedy = "?prefix=NAME to use keys of its own";
+    OpenError::Foreign { store: TITLE, server: address.shown(), found, remedy }
 }
 
 /// Connects; a server that is loading its data or just starting gets a moment.

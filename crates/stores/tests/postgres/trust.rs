@@ -1,8 +1,26 @@
-//! What is refused, and that it is refused alone.
+//! What is not trusted, and what is refused alone.
 
-use stores::conformance::servers::shared_postgres;
+use stores::conformance::servers::{PostgresOptions, PostgresServer, shared_postgres};
 
 use crate::{gateways::gateways, prefix};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_is_refused_and_looked_at_all_the_same() {
+    let extra = ["wal_level=replica", "max_wal_senders=4"].map(Into::into).into();
+    let primary = PostgresServer::start(&PostgresOptions { extra, ..PostgresOptions::default() });
+    let schema = prefix();
+    stores::migrate(&format!("{}?schema={schema}", primary.url())).await.expect("it is there");
+    let standby = primary.standby();
+    assert_eq!(standby.psql("SELECT pg_is_in_recovery()"), "t");
+    let url = format!("{}?schema={schema}", standby.url());
+    let error = stores::connect(&url).await.expect_err("it cannot write").to_string();
+    assert!(error.contains("it is a replica (pg_is_in_recovery)"), "{error}");
+    assert!(error.ends_with("give the address of the primary"), "{error}");
+    let seen = stores::examine(&url).await.expect("it answers");
+    assert!(seen.iter().any(|finding| finding.what.contains("it is a replica")), "{seen:?}");
+    let seen = stores::examine(&primary.url()).await.expect("it answers");
+    assert!(seen.iter().any(|finding| finding.what.starts_with("1 replicas, and")), "{seen:?}");
+}
 
 /// A name that the server's index would not take, and that nothing makes shorter.
 fn long_name() -> String {

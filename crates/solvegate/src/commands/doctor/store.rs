@@ -23,7 +23,7 @@ pub(super) async fn examine(config: &Config) -> Vec<Line> {
 async fn look(store: &StoreUrl) -> Vec<Finding> {
     match store.directory().filter(|dir| !dir.exists()) {
         Some(dir) => vec![to_be_made(store, dir)],
-        None => opened(store).await,
+        None => looked_at(store).await,
     }
 }
 
@@ -43,13 +43,13 @@ fn to_be_made(store: &StoreUrl, dir: &Path) -> Finding {
     }
 }
 
-async fn opened(store: &StoreUrl) -> Vec<Finding> {
-    let backend = match stores::connect(store.expose()).await {
-        Ok(backend) => backend,
+async fn looked_at(store: &StoreUrl) -> Vec<Finding> {
+    let seen = match stores::examine(store.expose()).await {
+        Ok(seen) => seen,
         Err(error) => return vec![refused(&error)],
     };
     let mut findings = vec![kept(store)];
-    findings.extend(backend.findings);
+    findings.extend(seen);
     findings.extend(in_the_clear(store));
     findings
 }

@@ -70,6 +70,21 @@ impl PostgresServer {
         panic!("postgres ended {STARTS} times when it was started; the last time it said:\n{log}");
     }
 
+    /// Starts a server that follows this one and takes no writes. This one needs `wal_level=replica` and `max_wal_senders`.
+    #[must_use]
+    pub fn standby(&self) -> Self {
+        let (port, directory) = (free_port(), Directory::new());
+        own(directory.path());
+        let data = directory.path().join("data").display().to_string();
+        let from = self.port.to_string();
+        let server = ["-h", "127.0.0.1", "-p", &from, "-U", USER, "-D", &data];
+        make("pg_basebackup", &[&server[..], &["-X", "stream", "-R", "-N", "-c", "fast"]].concat());
+        let child = Mutex::new(run(&self.options, port, &directory));
+        let server = Self { options: self.options.clone(), port, directory, child };
+        assert!(server.comes_up(), "the standby did not come up; it said:\n{}", server.log());
+        server
+    }
+
     /// Where it is: `postgres://postgres@127.0.0.1:PORT/postgres`.
     pub fn url(&self) -> String {
         format!("postgres://{USER}@127.0.0.1:{}/postgres", self.port)
@@ -169,12 +184,17 @@ fn signal(pid: u32, name: &str) {
 
 /// The data directory of a new server.
 fn make_cluster(data: &Path) {
-    let mut initdb = as_user();
-    initdb.push(program("initdb").display().to_string());
-    initdb.extend(["-A", "trust", "-N", "-U", USER, "-E", "UTF8", "--locale=C"].map(Into::into));
-    initdb.extend(["-D".into(), data.display().to_string()]);
-    let made = Command::new(&initdb[0]).args(&initdb[1..]).stdin(Stdio::null()).output().unwrap();
-    assert!(made.status.success(), "initdb failed: {}", String::from_utf8_lossy(&made.stderr));
+    let data = data.display().to_string();
+    make("initdb", &["-A", "trust", "-N", "-U", USER, "-E", "UTF8", "--locale=C", "-D", &data]);
+}
+
+/// Runs a program that makes a directory.
+fn make(name: &str, args: &[&str]) {
+    let mut words = as_user();
+    words.push(program(name).display().to_string());
+    let mut command = Command::new(&words[0]);
+    let made = command.args(&words[1..]).args(args).stdin(Stdio::null()).output().unwrap();
+    assert!(made.status.success(), "{name} failed: {}", String::from_utf8_lossy(&made.stderr));
 }
 
 /// Puts a certificate and its key where the server finds them, and closes the door to whoever comes without TLS.
