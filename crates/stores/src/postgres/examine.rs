@@ -30,12 +30,14 @@ struct Facts {
     most_connections: i64,
 }
 
+/// Of other roles' connections a role with few rights sees neither what they do nor what they are.
 const FACTS: &str = "SELECT current_setting('server_version'), \
     current_setting('server_version_num')::bigint, pg_is_in_recovery(), \
     current_setting('default_transaction_read_only') = 'on', current_setting('server_encoding'), \
     current_setting('fsync'), current_setting('full_page_writes'), current_setting('synchronous_commit'), \
     (SELECT count(*) FROM pg_stat_replication), current_setting('synchronous_standby_names'), \
-    (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'), \
+    (SELECT count(*) FROM pg_stat_activity WHERE datid IS NOT NULL \
+     AND coalesce(backend_type, 'client backend') = 'client backend'), \
     current_setting('max_connections')::bigint - current_setting('superuser_reserved_connections')::bigint";
 
 /// Looks at everything.

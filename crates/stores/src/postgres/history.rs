@@ -12,7 +12,7 @@ use crate::Finding;
 
 use super::{
     cells::{Cell, Param},
-    link::{Failure, Line, Step},
+    link::{Failure, Line, Step, Trouble},
     migrate::lock_of,
     server::Server,
     sql::Ask,
@@ -50,8 +50,14 @@ pub(super) async fn rights(line: &Line) -> Result<Option<Finding>, Failure> {
 pub(super) fn start(server: Weak<Server>) {
     tokio::spawn(async move {
         while let Some(server) = server.upgrade() {
-            if let Err(failure) = look_after(&server).await {
-                tracing::debug!(error = %failure, "the ledger's partitions are looked after later");
+            match look_after(&server).await {
+                Err(failure) if failure.sort == Trouble::Refused => {
+                    tracing::warn!(error = %failure, "the ledger's partitions cannot be looked after");
+                }
+                Err(failure) => {
+                    tracing::debug!(error = %failure, "the ledger's partitions are looked after later");
+                }
+                Ok(()) => {}
             }
             drop(server);
             tokio::time::sleep(EVERY).await;
@@ -96,7 +102,8 @@ async fn roll(client: &Client) -> Result<(), Failure> {
     let Some((last, first)) = last.zip(first) else {
         return say_begun(client, &today).await;
     };
-    if begun.is_empty() {
+    // Nothing yet, or what somebody wrote there for people.
+    if begun.len() != 8 || !begun.bytes().all(|byte| byte.is_ascii_digit()) {
         return say_begun(client, &today).await;
     }
     if begun == today {

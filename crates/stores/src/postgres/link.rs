@@ -2,7 +2,13 @@
 //! that grows. Statements of one transaction are sent together and answered together. Nothing is kept in a session, so
 //! that a pooler may give each transaction another one.
 
-use std::{fmt, future::Future, pin::Pin, time::Duration};
+use std::{
+    fmt,
+    future::Future,
+    pin::Pin,
+    sync::{Mutex as StdMutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use futures_util::{future::maybe_done, poll};
 use tokio::{
@@ -24,12 +30,13 @@ pub(super) struct Line {
     pub(super) address: Address,
     pub(super) secure: Secure,
     seats: Semaphore,
-    state: Mutex<State>,
+    idle: StdMutex<Vec<Client>>,
+    /// Who connects has it meanwhile; whoever finds or leaves a connection does not need it.
+    door: Mutex<Door>,
 }
 
 #[derive(Default)]
-struct State {
-    idle: Vec<Client>,
+struct Door {
     failures: u32,
     not_before: Option<Instant>,
 }
@@ -78,14 +85,15 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 
 impl Line {
     pub(super) fn new(address: Address, secure: Secure, seats: usize) -> Self {
-        Self { address, secure, seats: Semaphore::new(seats), state: Mutex::default() }
+        let (idle, door) = (StdMutex::default(), Mutex::default());
+        Self { address, secure, seats: Semaphore::new(seats), idle, door }
     }
 
     /// Sends a whole transaction and gives its answers.
     pub(super) async fn run(&self, steps: &[Step]) -> Result<Vec<Vec<Row>>, Failure> {
         let seat = self.seat().await?;
         let answers = seat.run(steps).await?;
-        seat.give_back().await;
+        seat.give_back();
         Ok(answers)
     }
 
@@ -104,29 +112,46 @@ impl Line {
     }
 
     async fn client(&self) -> Result<Client, Failure> {
-        let mut state = self.state.lock().await;
-        while let Some(client) = state.idle.pop() {
-            if !client.is_closed() {
-                return Ok(client);
-            }
+        if let Some(client) = self.idle_client() {
+            return Ok(client);
+        }
+        let mut door = self.door.lock().await;
+        // One may have been left here meanwhile.
+        if let Some(client) = self.idle_client() {
+            return Ok(client);
         }
         // Everybody who asks meanwhile is told so at once: nobody queues up before a closed door.
-        if state.not_before.is_some_and(|at| Instant::now() < at) {
+        if door.not_before.is_some_and(|at| Instant::now() < at) {
             return Err(Failure::away("it did not answer and is asked again in a moment"));
         }
         let late = || Failure::away("it did not answer within two seconds");
         let connecting = timeout(PATIENCE, connect(&self.address, &self.secure));
         match connecting.await.unwrap_or_else(|_| Err(late())) {
             Ok(client) => {
-                (state.failures, state.not_before) = (0, None);
+                *door = Door::default();
                 Ok(client)
             }
             Err(failure) => {
-                state.failures += 1;
-                state.not_before = Some(Instant::now() + pause(state.failures));
+                door.failures += 1;
+                door.not_before = Some(Instant::now() + pause(door.failures));
                 Err(failure)
             }
         }
+    }
+
+    /// A connection that nobody uses and that is still good.
+    fn idle_client(&self) -> Option<Client> {
+        let mut idle = self.idle();
+        while let Some(client) = idle.pop() {
+            if !client.is_closed() {
+                return Some(client);
+            }
+        }
+        None
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<Client>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -160,8 +185,8 @@ impl Seat<'_> {
     }
 
     /// Leaves the connection to the next. A failed one is not given back: whatever was open on it ends with it.
-    pub(super) async fn give_back(self) {
-        self.line.state.lock().await.idle.push(self.client);
+    pub(super) fn give_back(self) {
+        self.line.idle().push(self.client);
     }
 }
 
@@ -226,24 +251,28 @@ impl fmt::Display for Failure {
 }
 
 fn trouble(error: &Error) -> Trouble {
-    let Some(code) = error.code() else { return Trouble::Broken };
+    error.code().map_or(Trouble::Broken, trouble_of)
+}
+
+fn trouble_of(code: &SqlState) -> Trouble {
     let crowded = [
         SqlState::T_R_SERIALIZATION_FAILURE,
         SqlState::T_R_DEADLOCK_DETECTED,
         SqlState::LOCK_NOT_AVAILABLE,
         SqlState::QUERY_CANCELED,
     ];
-    let broken = [
-        SqlState::ADMIN_SHUTDOWN,
-        SqlState::CRASH_SHUTDOWN,
-        SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT,
-    ];
+    // The server's own words before it ends a connection, for whatever reason, those of later releases too.
+    let is_ended = |code: &SqlState| {
+        code.code().starts_with("08")
+            || code.code().starts_with("57P")
+            || ["25P03", "25P04"].contains(&code.code())
+    };
     if crowded.contains(code) {
         Trouble::Crowded
-    } else if broken.contains(code) || code.code().starts_with("08") {
-        Trouble::Broken
     } else if *code == SqlState::CANNOT_CONNECT_NOW {
         Trouble::Starting
+    } else if is_ended(code) {
+        Trouble::Broken
     } else if *code == SqlState::TOO_MANY_CONNECTIONS {
         Trouble::Away
     } else {
@@ -258,4 +287,32 @@ pub(super) fn said(error: &Error) -> String {
     }
     let source = std::error::Error::source(error).map(|source| format!(": {source}"));
     format!("{error}{}", source.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_the_server_ends_is_made_again_and_a_refusal_is_not() {
+        for (code, sort) in [
+            // Shut down, crashed, the database dropped, idle for too long, and too long in a transaction.
+            ("57P01", Trouble::Broken),
+            ("57P02", Trouble::Broken),
+            ("57P04", Trouble::Broken),
+            ("57P05", Trouble::Broken),
+            ("25P03", Trouble::Broken),
+            ("25P04", Trouble::Broken),
+            ("08P01", Trouble::Broken),
+            ("57P03", Trouble::Starting),
+            ("57014", Trouble::Crowded),
+            ("40P01", Trouble::Crowded),
+            ("53300", Trouble::Away),
+            ("42501", Trouble::Refused),
+            ("25006", Trouble::Refused),
+            ("54000", Trouble::Refused),
+        ] {
+            assert_eq!(trouble_of(&SqlState::from_code(code)), sort, "{code}");
+        }
+    }
 }

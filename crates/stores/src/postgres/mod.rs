@@ -137,7 +137,7 @@ async fn wait_for_start(line: &Line) -> Result<(), Failure> {
     loop {
         match line.seat().await {
             Ok(seat) => {
-                seat.give_back().await;
+                seat.give_back();
                 return Ok(());
             }
             Err(failure) if failure.sort == Trouble::Starting && start.elapsed() < STARTING => {

@@ -166,7 +166,7 @@ impl Server {
         let mut answers = seat.run(&self.compare_steps(&asked)?).await?.into_iter().skip(1);
         if *in_doubt && self.has_turn(&seat, turn).await? {
             seat.run(&[ROLLBACK]).await?;
-            seat.give_back().await;
+            seat.give_back();
             return Ok(Ended::Done);
         }
         *in_doubt = false;
@@ -183,7 +183,7 @@ impl Server {
             let ranges = self.tell(&seat, wrong).await?;
             Ended::Stale(rows.into_iter().chain(ranges).collect())
         };
-        seat.give_back().await;
+        seat.give_back();
         Ok(ended)
     }
 

@@ -10,6 +10,7 @@
 
 use std::{
     collections::BTreeSet,
+    net::TcpListener,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -30,6 +31,8 @@ use stores::{
         servers::{FaultProxy, PostgresOptions, PostgresServer},
     },
 };
+
+use tokio::task::JoinSet;
 
 use crate::{
     connect,
@@ -217,6 +220,29 @@ async fn a_server_that_is_away_is_said_at_once_and_not_besieged() {
     }
     world.open(world.turnstile("b")).await;
     check(backend.records.as_ref()).await;
+}
+
+/// While a new connection is waited for, whoever has one asks and is answered as ever.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_is_slow_to_come_holds_up_nobody_else() {
+    let server = PostgresServer::start(&PostgresOptions::default());
+    let proxy = FaultProxy::start(server.port());
+    let (backend, world) =
+        one(&format!("postgres://postgres@127.0.0.1:{}/postgres", proxy.port())).await;
+    let claim = world.open(world.turnstile("a")).await;
+    world.find(&claim).await;
+    // It takes connections and says nothing.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    proxy.lead_to(silent.local_addr().unwrap().port());
+    let start = Instant::now();
+    let mut asking = JoinSet::new();
+    for _ in 0..2 {
+        let (store, id) = (backend.store.clone(), claim.id);
+        asking.spawn(async move { store.find_claim(id).await });
+    }
+    let first = asking.join_next().await.unwrap().unwrap();
+    assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+    assert_eq!(first.unwrap(), Some(world.find(&claim).await));
 }
 
 /// A gateway that stops between its two round trips holds the head's lock: the others go on after two seconds.

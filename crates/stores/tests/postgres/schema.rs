@@ -312,3 +312,18 @@ async fn the_ledger_is_closed_day_by_day_and_what_retention_emptied_is_dropped()
     world.open(world.turnstile("much later")).await;
     stores::conformance::check(world.records.as_ref()).await;
 }
+
+/// What a partition was begun on stands in its comment, and somebody may write there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_comment_by_somebody_else_is_no_day() {
+    let server = shared_postgres();
+    let schema = prefix();
+    let world = World::new(&connect(&server.url(), &schema).await);
+    world.open(world.turnstile("a")).await;
+    let begun = format!("SELECT obj_description('{schema}.pages_newest'::regclass, 'pg_class')");
+    wait_for("the newest partition says when it was begun", || !server.psql(&begun).is_empty());
+    server.psql(&format!("COMMENT ON TABLE {schema}.pages_newest IS 'ours; ask first'"));
+    let _backend = connect(&server.url(), &schema).await;
+    wait_for("it says a day again", || server.psql(&begun).parse::<u32>().is_ok());
+    assert_eq!(closed(server, &schema), 0);
+}
