@@ -1,6 +1,7 @@
 //! `solvegate bench`, tiny: every bench runs to its end and says what it promises to say. No figure is judged here.
 
 use serde_json::{Value, json};
+use stores::conformance::servers::{PostgresOptions, PostgresServer};
 use tempfile::tempdir;
 
 use super::support::run;
@@ -229,4 +230,23 @@ fn benches_in_virtual_time_give_the_same_figures_every_time() {
     let pool = || report(&["pool", "--hours", "1"]);
     let (one, other) = (pool(), pool());
     assert_eq!((&one["figures"], &one["grids"]), (&other["figures"], &other["grids"]));
+}
+
+#[test]
+fn benches_on_a_postgres_leave_nothing_there() {
+    let server = PostgresServer::start(&PostgresOptions::default());
+    let url = server.url();
+    let decided = report(&["decisions", "--store", &url, "--callers", "6"]);
+    for who in ["1 gateway", "3 gateways"] {
+        for what in ["decisions", "commits", "commits / bare commits", "decisions in a commit"] {
+            assert!(median(&decided, &format!("{who}: {what}")) > 0.0, "{decided:#}");
+        }
+        figure(&decided, &format!("{who}: conflicts for each commit"));
+    }
+    let past = report(&["history", "--store", &url, "--claims", "6000"]);
+    is_judged(&past, "a site key's page: 36000 rows / a hundredth");
+    let hit = report(&["hit", "--store", &url]);
+    is_judged(&hit, "v1 stock: commits of PostgreSQL per hit");
+    let left = server.psql("SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'bench%'");
+    assert_eq!(left, "0", "a bench leaves nothing behind");
 }

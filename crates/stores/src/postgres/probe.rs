@@ -1,6 +1,9 @@
 //! For benches: what the server says about a store, a history that nobody lived through, and taking it all away again.
 
-use std::{fmt, time::Duration};
+use std::{
+    fmt,
+    time::{Duration, Instant},
+};
 
 use domain::{claim::Claim, id::ClaimId, ledger::Entry, ports::StoreError, time::Timestamp};
 
@@ -13,8 +16,8 @@ use crate::{
 };
 
 use super::{
-    NAME,
-    link::{Failure, Line, send},
+    NAME, READERS,
+    link::{Failure, Line, Step, send},
     server::unavailable,
     sql::{Ask, Place},
 };
@@ -31,6 +34,8 @@ pub struct PostgresUse {
     pub commits: u64,
     /// Bytes on disk, tables and indexes.
     pub bytes: u64,
+    /// Transactions of the whole database that were taken back, as far as the server has told; a conflict is one.
+    pub rollbacks: u64,
 }
 
 /// Rows of one table to be written.
@@ -45,7 +50,13 @@ impl PostgresProbe {
     /// Goes to the server of a store's URL.
     pub fn new(url: &str) -> Result<Self, OpenError> {
         let (address, secure) = super::parse(url)?;
-        Ok(Self { line: Line::new(address, secure, 1) })
+        Ok(Self { line: Line::new(address, secure, READERS) })
+    }
+
+    /// One question, there and back, on as many connections as a gateway has for looks.
+    pub async fn round_trip(&self) -> Result<(), StoreError> {
+        let ask = Ask { text: "SELECT 1".to_owned(), params: Vec::new() };
+        self.line.run(&[Step::Ask(ask)]).await.map(drop).map_err(failed)
     }
 
     /// What the store has done by now.
@@ -55,13 +66,15 @@ impl PostgresProbe {
         let asked = format!(
             "SELECT (SELECT commits FROM \"{schema}\".head), \
              (SELECT sum(pg_total_relation_size(oid))::bigint FROM pg_class \
-              WHERE relnamespace = '{schema}'::regnamespace AND relkind = 'r')"
+              WHERE relnamespace = '{schema}'::regnamespace AND relkind = 'r'), \
+             (SELECT xact_rollback FROM pg_stat_database WHERE datname = current_database())"
         );
         let row = client.query_typed_one(&asked, &[]).await.map_err(broken)?;
         let number = |at: usize| row.try_get::<_, i64>(at).map_err(broken);
         Ok(PostgresUse {
             commits: u64::try_from(number(0)?).unwrap_or(0),
             bytes: u64::try_from(number(1)?).unwrap_or(0),
+            rollbacks: u64::try_from(number(2)?).unwrap_or(0),
         })
     }
 
@@ -92,6 +105,26 @@ impl PostgresProbe {
         Ok(written)
     }
 
+    /// How many commits of one row the server makes in this time, each on disk, one after the other: what stands in line
+    /// cannot be faster.
+    pub async fn bare_commits(&self, length: Duration) -> Result<u64, StoreError> {
+        let client = self.line.client_alone().await.map_err(failed)?;
+        let table = format!("\"{}\".bare", self.line.address.schema);
+        let made = format!(
+            "SET synchronous_commit = on; DROP TABLE IF EXISTS {table}; \
+             CREATE TABLE {table} (made bigint NOT NULL); INSERT INTO {table} VALUES (0)"
+        );
+        client.batch_execute(&made).await.map_err(broken)?;
+        let one = format!("UPDATE {table} SET made = made + 1");
+        let start = Instant::now();
+        let mut commits = 0;
+        while start.elapsed() < length {
+            client.execute_typed(&one, &[]).await.map_err(broken)?;
+            commits += 1;
+        }
+        Ok(commits)
+    }
+
     /// Removes the store.
     pub async fn clear(&self) -> Result<(), StoreError> {
         let client = self.line.client_alone().await.map_err(failed)?;
@@ -104,7 +137,7 @@ impl PostgresProbe {
 }
 
 async fn run(client: &tokio_postgres::Client, ask: Ask) -> Result<(), StoreError> {
-    send(client, &super::link::Step::Ask(ask)).await.map(drop).map_err(broken)
+    send(client, &Step::Ask(ask)).await.map(drop).map_err(broken)
 }
 
 /// The rows of some claims, table by table.

@@ -34,13 +34,17 @@ impl Far {
             return Err(Failure::new(Exit::Usage, why));
         }
         let name = fastrand::u64(..);
+        let corner = if url.starts_with("postgres") { "schema=bench_" } else { "prefix=bench-" };
+        Self::at(format!("{url}?{corner}{name:016x}")).await
+    }
+
+    /// The corner this URL names.
+    pub(super) async fn at(url: String) -> Result<Self, Failure> {
         if url.starts_with("redis") {
-            let url = format!("{url}?prefix=bench-{name:016x}");
             let probe = RedisProbe::connect(&url).await.map_err(Failure::of(Exit::Unreachable))?;
             return Ok(Self { url, probe: Probe::Redis(probe) });
         }
         if url.starts_with("postgres") {
-            let url = format!("{url}?schema=bench_{name:016x}");
             let probe = PostgresProbe::new(&url).map_err(Failure::of(Exit::Usage))?;
             return Ok(Self { url, probe: Probe::Postgres(probe) });
         }
@@ -54,6 +58,15 @@ impl Far {
             Probe::Postgres(probe) => Some(probe),
             Probe::Redis(_) => None,
         }
+    }
+
+    /// Asks it the least there is to ask, once.
+    pub(super) async fn round_trip(&self) -> Result<(), Failure> {
+        match &self.probe {
+            Probe::Redis(probe) => probe.round_trip().await,
+            Probe::Postgres(probe) => probe.round_trip().await,
+        }
+        .map_err(Failure::of(Exit::Failed))
     }
 
     /// With the prefix or schema.

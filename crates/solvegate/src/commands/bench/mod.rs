@@ -5,13 +5,14 @@
 //! - `slots`, `polling`, `pool`: in virtual time, on a `virtual_world`, read from its ledgers, for `slots` by `turns`; solve
 //!   times are `lognormal`
 //! - `letters`, `growth`: on stores in this process, full of what `graves` and the `filler` made; `far`: a store on a server;
-//!   `history`: on one with a long past
+//!   `history`: on one with a long past; `decisions`: of several gateways on one
 //! - `server`: what is measured, each a process of its own; `child`: this side of it; `vitals`: what it tells
 //! - `load`: callers in a closed loop; `requests`: what they send; `sample`: one path in one round
 //! - `challenges`: what is asked for; `report`: figures, bars, and how they are shown
 
 mod challenges;
 mod child;
+mod decisions;
 mod durable;
 mod far;
 mod filler;
@@ -61,7 +62,7 @@ pub enum Bench {
         #[command(flatten)]
         #[expect(missing_docs, reason = "flattened: its own fields carry the help")]
         rounds: Rounds,
-        /// On this Redis (under keys of its own, removed afterwards), against a handler that asks it once [default: in memory]
+        /// On this Redis or PostgreSQL, in a corner of its own, removed afterwards, against a handler that asks it once [default: in memory]
         #[arg(long, value_name = "URL")]
         store: Option<String>,
     },
@@ -91,6 +92,9 @@ pub enum Bench {
     Growth(GrowthArgs),
     /// Lists and sums on a large history in PostgreSQL, against a small one
     History(HistoryArgs),
+    /// Decisions of several gateways on one PostgreSQL, against its bare commits
+    #[command(mut_arg("rounds", |arg| arg.default_value("3")))]
+    Decisions(DecisionsArgs),
     /// Idle slots, shares and refusals while claims wait, in virtual time
     Slots(Rounds),
     /// Lag and calls of learned polling, against fixed 5 s and the best, in virtual time
@@ -150,12 +154,30 @@ pub struct HistoryArgs {
     pub claims: u64,
 }
 
+/// `decisions`.
+#[derive(Clone, Debug, Args)]
+pub struct DecisionsArgs {
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "flattened: its own fields carry the help")]
+    pub rounds: Rounds,
+    /// On this PostgreSQL, in a schema of its own, removed afterwards
+    #[arg(long, value_name = "URL")]
+    pub store: String,
+    /// How many gateways decide together; one alone is measured too
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    pub gateways: usize,
+    /// How many callers ask, all gateways together
+    #[arg(long, value_name = "N", default_value_t = 192)]
+    pub callers: usize,
+}
+
 /// Runs one bench and prints its report.
 pub async fn run(bench: Bench) -> Result<(), Failure> {
     let (rounds, report) = match bench {
         Bench::Hit { rounds, store } => (rounds, hit::run(rounds, store).await?),
         Bench::Growth(args) => (args.rounds, growth::run(&args).await?),
         Bench::History(args) => (args.rounds, history::run(&args).await?),
+        Bench::Decisions(args) => (args.rounds, decisions::run(&args).await?),
         Bench::Durable { rounds, data } => (rounds, durable::run(rounds, data).await?),
         Bench::Inflight { rounds, solves, held } => {
             (rounds, inflight::run(rounds, &solves, held).await?)

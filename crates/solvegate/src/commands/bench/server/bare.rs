@@ -10,11 +10,10 @@ use axum::{
     routing::get,
 };
 use domain::id::TaskId;
-use stores::RedisProbe;
 use tokio::net::TcpListener;
 
 use super::{
-    super::{requests::Asked, vitals::StoreCounts},
+    super::{far::Far, requests::Asked, vitals::StoreCounts},
     Hello, Measured, obey,
 };
 use crate::exit::{Exit, Failure};
@@ -34,8 +33,8 @@ pub(super) async fn run(listener: TcpListener, store: Option<String>) -> Result<
     let router = match store {
         None => Router::new().route("/", get(answer)).route("/held", get(held)),
         Some(url) => {
-            let probe = RedisProbe::connect(&url).await.map_err(Failure::of(Exit::Unreachable))?;
-            Router::new().route("/", get(look_and_answer)).with_state(Arc::new(probe))
+            let far = Far::at(url).await?;
+            Router::new().route("/", get(look_and_answer)).with_state(Arc::new(far))
         }
     };
     tokio::select! {
@@ -48,11 +47,9 @@ async fn answer() -> impl IntoResponse {
     ([(header::CONTENT_TYPE, "application/json")], ANSWER)
 }
 
-/// One script there and back, as the tutorials' caches do.
-async fn look_and_answer(
-    State(probe): State<Arc<RedisProbe>>,
-) -> Result<impl IntoResponse, StatusCode> {
-    probe.round_trip().await.map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
+/// One question there and back, as the tutorials' caches do.
+async fn look_and_answer(State(far): State<Arc<Far>>) -> Result<impl IntoResponse, StatusCode> {
+    far.round_trip().await.map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
     Ok(answer().await)
 }
 
