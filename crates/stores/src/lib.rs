@@ -13,6 +13,12 @@ mod codec;
 pub mod conformance;
 mod desk;
 mod doorbell;
+#[cfg(feature = "dynamodb")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the way to a server has timeouts of its own; what is decided gets its time from the caller"
+)]
+mod dynamodb;
 mod embedded;
 mod examine;
 mod job;
@@ -38,6 +44,8 @@ use std::{io, path::PathBuf, sync::Arc};
 use domain::ports::{Archive, Doorbell, Records, Store};
 
 pub use doorbell::LocalDoorbell;
+#[cfg(feature = "dynamodb")]
+pub use dynamodb::{Billing, DynamoDbProbe, DynamoDbStore, DynamoDbUse, Inventory, Printed};
 pub use embedded::EmbeddedStore;
 pub use examine::{Finding, Weight};
 pub use memory::MemoryStore;
@@ -71,6 +79,16 @@ pub enum OpenError {
         "{0:?} is no store of this release; use memory:, embedded:DIR, redis://, rediss://, redis+cluster:// or postgres:// (dynamodb comes in a later release)"
     )]
     Unknown(String),
+    /// The table is not there.
+    #[error(
+        "DynamoDB at {server} has no table {table}; `solvegate store migrate` makes it, or prints it for whoever may"
+    )]
+    NoTable {
+        /// Where.
+        server: String,
+        /// Which.
+        table: String,
+    },
     /// A store without tables has none to migrate.
     #[error("{0:?} has no tables to migrate; only postgres:// has")]
     NoTables(String),
@@ -160,6 +178,8 @@ pub async fn connect(url: &str) -> Result<Backend, OpenError> {
     match scheme_of(url).as_str() {
         "redis" | "rediss" | "redis+cluster" | "rediss+cluster" => redis::connect(url).await,
         "postgres" | "postgresql" => postgres::connect(url).await,
+        #[cfg(feature = "dynamodb")]
+        "dynamodb" => dynamodb::connect(url).await,
         _ => open(url),
     }
 }
@@ -177,8 +197,22 @@ pub async fn examine(url: &str) -> Result<Vec<Finding>, OpenError> {
 pub async fn migrate(url: &str) -> Result<Migrated, OpenError> {
     match scheme_of(url).as_str() {
         "postgres" | "postgresql" => postgres::migrate(url).await,
+        #[cfg(feature = "dynamodb")]
+        "dynamodb" => dynamodb::migrate(url, Billing::OnDemand).await,
         other => Err(OpenError::NoTables(other.to_owned())),
     }
+}
+
+/// Makes the table a `dynamodb:` URL names, paid for as wished.
+#[cfg(feature = "dynamodb")]
+pub async fn make_table(url: &str, billing: Billing) -> Result<Migrated, OpenError> {
+    dynamodb::migrate(url, billing).await
+}
+
+/// The definition of the table a `dynamodb:` URL names, for whoever makes it.
+#[cfg(feature = "dynamodb")]
+pub fn table_definition(url: &str, billing: Billing, form: Printed) -> Result<String, OpenError> {
+    dynamodb::print(url, billing, form)
 }
 
 /// Opens a store of this process alone: `memory:` or `embedded:DIR`.

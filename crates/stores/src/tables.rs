@@ -63,7 +63,7 @@ macro_rules! tables {
         };
 
         /// Every table's tag and name.
-        #[cfg(test)]
+        #[cfg(any(test, feature = "dynamodb"))]
         pub(crate) const NAMES: &[(u8, &str)] = &[$( ($tag, stringify!($field)), )*];
     };
 }
@@ -131,6 +131,12 @@ tables! {
     30 Memos in memos: Text => Vec<u8>;
     /// In an archive: how far it was told the ledger of its store. There is one row.
     31 Archived in archived: u8 => Progress;
+}
+
+/// The name of the table with a tag.
+#[cfg(feature = "dynamodb")]
+pub(crate) fn name_of(tag: u8) -> Option<&'static str> {
+    NAMES.iter().find(|(other, _)| *other == tag).map(|(_, name)| *name)
 }
 
 /// Whose key it is and what it stands for.

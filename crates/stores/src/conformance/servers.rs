@@ -1,9 +1,11 @@
-//! Private servers for the tests of the shared stores: real Redis and PostgreSQL processes on loopback, and a proxy that breaks
+//! Private servers for the tests of the shared stores: real Redis, PostgreSQL and DynamoDB-compatible processes on loopback, and a proxy that breaks
 //! connections on purpose. Each is started by the test that needs it and ends with it, however the test ends.
 //!
 //! Everything here blocks, a few milliseconds mostly: a test has nothing better to do than to wait for its server.
 
 mod cluster;
+mod dynamodb;
+mod http_proxy;
 mod postgres;
 mod process;
 mod proxy;
@@ -17,6 +19,8 @@ use std::sync::{
 };
 
 pub use cluster::{RedisCluster, Replicas};
+pub use dynamodb::{DynamoDbServer, url as dynamodb_url};
+pub use http_proxy::{Faults, HttpProxy};
 pub use postgres::{PgBouncer, PostgresOptions, PostgresServer};
 pub use process::{free_port, wait_for};
 pub use proxy::FaultProxy;
@@ -45,6 +49,12 @@ pub fn shared_postgres() -> &'static PostgresServer {
 pub fn shared_bouncer() -> &'static PgBouncer {
     static SHARED: OnceLock<PgBouncer> = OnceLock::new();
     SHARED.get_or_init(|| PgBouncer::start(shared_postgres()))
+}
+
+/// The one server that speaks DynamoDB of this test process for cases that break nothing.
+pub fn shared_dynamodb() -> &'static DynamoDbServer {
+    static SHARED: OnceLock<DynamoDbServer> = OnceLock::new();
+    SHARED.get_or_init(DynamoDbServer::start)
 }
 
 /// A key prefix or schema that no other case of this process has.

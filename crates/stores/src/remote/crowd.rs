@@ -91,18 +91,28 @@ pub(crate) trait Scribe: Send {
 
     /// What was written.
     fn wrote(&mut self, _writes: &BTreeMap<Key, Write>) {}
+
+    /// The image had become too large, and is empty.
+    fn forgot(&mut self) {}
 }
 
 /// Decisions in one call at most: the server does nothing else meanwhile.
 const CROWD: usize = 64;
-/// Bytes in one call, but for its last decision: challenges can be large.
-const MOST_BYTES: usize = 2 << 20;
 /// Decisions that may wait; beyond it the store is as good as away.
 const QUEUE: usize = 20_000;
 /// So often a crowd is made again before it is given up.
 const ROUNDS: usize = 100;
 /// Who was wrong so often goes on with half of the crowd: a smaller one assumes less.
 const UNLUCKY: usize = 8;
+
+// === impl Failed ===
+
+impl Failed {
+    /// Nothing was written, and nothing will be.
+    pub(crate) fn sure(why: StoreError) -> Self {
+        Self { why, is_open: false }
+    }
+}
 
 // === impl Asks ===
 
@@ -137,6 +147,12 @@ impl<B: Far> Default for Memory<B> {
 }
 
 impl<B: Far> Memory<B> {
+    /// One that also keeps what only readings look at: the backend says of whole stretches that they are complete.
+    #[cfg(feature = "dynamodb")]
+    pub(crate) fn keeping_all() -> Self {
+        Self { image: Image::keeping_all(), ..Self::default() }
+    }
+
     /// Who was left by the last call, or else who asks next; nobody when nobody ever will.
     pub(crate) async fn next(&mut self, asked: &mut Receiver<Box<dyn Job<B>>>) -> Crowd<B> {
         let mut crowd: Crowd<B> = self.left.drain(..).collect();
@@ -152,7 +168,7 @@ impl<B: Far> Memory<B> {
         let mut draft = Draft::new(&self.image, doubtful);
         let mut lasting = Vec::with_capacity(crowd.len());
         for job in crowd.iter_mut() {
-            if draft.written() > MOST_BYTES {
+            if draft.written() > B::MOST_BYTES {
                 break;
             }
             draft.mark();
@@ -187,7 +203,9 @@ pub(crate) async fn commit<S: Scribe>(
     scribe: &mut S,
     crowd: &mut Crowd<S::Backend>,
 ) -> Result<Vec<bool>, StoreError> {
-    scribe.memory().image.bound();
+    if scribe.memory().image.bound() {
+        scribe.forgot();
+    }
     let mut seen: Option<Assumed> = None;
     for round in 0..ROUNDS {
         let doubtful = scribe.is_doubtful();

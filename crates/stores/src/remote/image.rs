@@ -17,6 +17,8 @@ use super::{Key, Row, Span, Stamp, Write};
 pub(crate) struct Image {
     rows: BTreeMap<Key, Row>,
     size: usize,
+    /// Whether rows that no decision looks at are kept too.
+    keeps_all: bool,
 }
 
 /// What an assumption should have been.
@@ -41,6 +43,11 @@ const ROW: usize = 96;
 // === impl Image ===
 
 impl Image {
+    #[cfg(feature = "dynamodb")]
+    pub(crate) fn keeping_all() -> Self {
+        Self { keeps_all: true, ..Self::default() }
+    }
+
     pub(crate) fn get(&self, key: &[u8]) -> Option<&Row> {
         self.rows.get(key)
     }
@@ -69,11 +76,14 @@ impl Image {
         }
     }
 
-    /// Forgets everything when it has become too much. Not while a decision is corrected: it would never come to its end.
-    pub(crate) fn bound(&mut self) {
-        if self.size > MOST_BYTES {
+    /// Forgets everything when it has become too much, and says so. Not while a decision is corrected: it would never come to
+    /// its end.
+    pub(crate) fn bound(&mut self) -> bool {
+        let is_too_much = self.size > MOST_BYTES;
+        if is_too_much {
             self.clear();
         }
+        is_too_much
     }
 
     /// Remembers what the server said.
@@ -97,11 +107,27 @@ impl Image {
 
     /// Forgets everything.
     pub(crate) fn clear(&mut self) {
-        *self = Self::default();
+        *self = Self { keeps_all: self.keeps_all, ..Self::default() };
+    }
+
+    /// Remembers all rows of a stretch.
+    #[cfg(feature = "dynamodb")]
+    pub(crate) fn learn(&mut self, stretch: std::ops::Range<Key>, rows: Vec<(Key, Row)>) {
+        let old: Vec<Key> = self.rows.range(stretch).map(|(key, _)| key.clone()).collect();
+        for key in &old {
+            self.forget(key);
+        }
+        for (key, row) in rows {
+            self.insert(key, row);
+        }
     }
 
     /// Remembers what decisions to come may look at.
     fn remember(&mut self, key: Key, row: Row) {
+        if self.keeps_all {
+            self.insert(key, row);
+            return;
+        }
         if key.first().is_some_and(|tag| is_history(*tag)) {
             return;
         }

@@ -38,6 +38,8 @@ pub(crate) type Key = Arc<[u8]>;
 pub(crate) trait Far: fmt::Debug + Send + Sync + Sized + 'static {
     /// Its name in messages.
     const NAME: &'static str;
+    /// Bytes in one call, but for its last decision: challenges can be large.
+    const MOST_BYTES: usize = 2 << 20;
 
     /// Why no row there can have this key. Who wants to write one is refused alone; the server would refuse the whole crowd.
     fn refuses(_key: &[u8]) -> Option<&'static str> {

@@ -138,7 +138,8 @@ fn bad_report(claim: Claim) -> Note {
 fn said<T: Debug>(answer: &Result<T, StoreError>) -> String {
     // An error names its backend; that is the one difference there may be.
     let other = format!("{answer:?}");
-    other.replace("embedded", "memory").replace("redis", "memory").replace("postgres", "memory")
+    let backends = ["embedded", "redis", "postgres", "dynamodb"];
+    backends.iter().fold(other, |text, backend| text.replace(backend, "memory"))
 }
 
 /// Everything both can be asked for at the end.
