@@ -3,7 +3,6 @@
 #![expect(
     clippy::disallowed_methods,
     clippy::print_stderr,
-    clippy::unwrap_used,
     reason = "a test outside the store under test, which fails by panicking and shows its figures"
 )]
 
