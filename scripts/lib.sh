@@ -43,6 +43,21 @@ has_postgres_server() {
     { command -v pg_config >/dev/null && [[ -x $(pg_config --bindir)/initdb ]]; }
 }
 
+# A server that speaks DynamoDB, for tests: from the Rust registry, in a target directory of its own, with what the tests need and
+# no more. It is kept with the builds.
+DYNOXIDE=3.2.0
+need_dynamodb() {
+  local tools=$PWD/target/tools
+  if [[ -x $tools/bin/dynoxide ]] && grep -q "dynoxide-rs $DYNOXIDE " "$tools/.crates.toml" 2>/dev/null; then return 0; fi
+  CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_OPT_LEVEL=1 CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
+    CARGO_TARGET_DIR=$tools/build cargo install dynoxide-rs --version "$DYNOXIDE" --locked --quiet --root "$tools" \
+    --no-default-features --features native-sqlite,http-server,cli || {
+    echo "dynoxide $DYNOXIDE could not be installed: cargo install dynoxide-rs needs the Rust registry and a C compiler." >&2
+    return 1
+  }
+  rm -rf "$tools/build"
+}
+
 # need PACKAGE ADVICE — installs it where that can be done from here.
 need() {
   if ((EUID != 0)) || ! command -v apt-get >/dev/null; then

@@ -15,7 +15,7 @@ use crate::config::{Environment, Flags, Sources, read_duration};
 pub use dead_letters::{DeadLettersAction, DeadLettersArgs, LetterFilter, PurgeArgs, ReviveArgs};
 pub use doctor::DoctorArgs;
 pub use pools::{PoolSetArgs, PoolsAction, PoolsArgs};
-pub use store::{StoreAction, StoreArgs};
+pub use store::{Form, StoreAction, StoreArgs};
 
 /// The exit codes, as every help text ends with them.
 const EXIT_CODES: &str = "\

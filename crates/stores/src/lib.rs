@@ -76,7 +76,7 @@ pub struct Backend {
 pub enum OpenError {
     /// The URL names no store of this release.
     #[error(
-        "{0:?} is no store of this release; use memory:, embedded:DIR, redis://, rediss://, redis+cluster:// or postgres:// (dynamodb comes in a later release)"
+        "{0:?} is no store of this release; use memory:, embedded:DIR, redis://, rediss://, redis+cluster://, postgres:// or, unless this program was built without it, dynamodb:TABLE"
     )]
     Unknown(String),
     /// The table is not there.
@@ -90,7 +90,7 @@ pub enum OpenError {
         table: String,
     },
     /// A store without tables has none to migrate.
-    #[error("{0:?} has no tables to migrate; only postgres:// has")]
+    #[error("{0:?} has no tables to migrate; only postgres:// and dynamodb: have")]
     NoTables(String),
     /// `embedded:` without a directory.
     #[error("embedded: needs a directory; write it as embedded:./solvegate-data")]
@@ -189,6 +189,8 @@ pub async fn examine(url: &str) -> Result<Vec<Finding>, OpenError> {
     match scheme_of(url).as_str() {
         "redis" | "rediss" | "redis+cluster" | "rediss+cluster" => redis::examine(url).await,
         "postgres" | "postgresql" => postgres::examine(url).await,
+        #[cfg(feature = "dynamodb")]
+        "dynamodb" => dynamodb::examine(url).await,
         _ => open(url).map(|backend| backend.findings),
     }
 }
@@ -201,6 +203,12 @@ pub async fn migrate(url: &str) -> Result<Migrated, OpenError> {
         "dynamodb" => dynamodb::migrate(url, Billing::OnDemand).await,
         other => Err(OpenError::NoTables(other.to_owned())),
     }
+}
+
+/// Reads a `dynamodb:` URL: the table and where it is, or what is wrong with it.
+#[cfg(feature = "dynamodb")]
+pub fn table_of(url: &str) -> Result<(String, String), String> {
+    dynamodb::table_of(url)
 }
 
 /// Makes the table a `dynamodb:` URL names, paid for as wished.

@@ -1,6 +1,6 @@
 //! `store`, as it is typed.
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 
 use crate::config::Flags;
 
@@ -8,7 +8,10 @@ const MIGRATE_EXAMPLES: &str = "\
 Examples:
   solvegate store migrate --store postgres://gateway@db/shop
   solvegate store migrate --print | psql postgres://owner@db/shop
-`serve` does the same when it starts; gateways that start together do it once.";
+  solvegate store migrate --store dynamodb:shop?region=eu-west-1
+  solvegate store migrate --store dynamodb:shop --print terraform > solvegate.tf
+On PostgreSQL `serve` does the same when it starts; gateways that start together do it once.
+A table of DynamoDB is made only by this command, or by whatever is printed.";
 
 /// `store`.
 #[derive(Debug, Args)]
@@ -21,16 +24,40 @@ pub struct StoreArgs {
 /// What to do with a store.
 #[derive(Debug, Subcommand)]
 pub enum StoreAction {
-    /// Bring the tables of a PostgreSQL store up to date
+    /// Make the tables of a PostgreSQL or DynamoDB store, or bring them up to date
     #[command(after_help = MIGRATE_EXAMPLES)]
     Migrate {
-        /// The store: `postgres://HOST:PORT/DB`; or env:NAME, file:PATH [default: as `serve` has it]
+        /// The store: `postgres://HOST:PORT/DB`, dynamodb:TABLE; or env:NAME, file:PATH [default: as `serve` has it]
         #[arg(long, value_name = "URL")]
         store: Option<String>,
-        /// Only print the SQL, for the schema `solvegate`; nothing is connected to
-        #[arg(long)]
-        print: bool,
+        /// Only print what makes them; nothing is connected to. SQL is for the schema `solvegate`
+        #[arg(long, value_name = "FORM", num_args = 0..=1, default_missing_value = "sql", value_enum)]
+        print: Option<Form>,
+        /// Pay for so many read and write units a second instead of by use; DynamoDB only
+        #[arg(long, value_name = "READ,WRITE", value_parser = units)]
+        provisioned: Option<(u32, u32)>,
     },
+}
+
+/// What is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Form {
+    /// For PostgreSQL
+    Sql,
+    /// For DynamoDB
+    Terraform,
+    /// For DynamoDB
+    #[value(name = "cloudformation")]
+    CloudFormation,
+    /// For DynamoDB: the input of `aws dynamodb create-table`
+    Json,
+}
+
+/// `25,25`.
+fn units(text: &str) -> Result<(u32, u32), String> {
+    let number = |text: &str| text.parse::<u32>().ok().filter(|units| *units > 0);
+    let pair = text.split_once(',').and_then(|(read, write)| number(read).zip(number(write)));
+    pair.ok_or_else(|| "expected two numbers, such as 25,25".to_owned())
 }
 
 impl StoreArgs {

@@ -7,7 +7,9 @@ use serde_json::{Value, json};
 use solvegate::client::Call;
 use stores::{
     Backend,
-    conformance::servers::{PostgresOptions, PostgresServer, RedisOptions, RedisServer},
+    conformance::servers::{
+        DynamoDbServer, PostgresOptions, PostgresServer, RedisOptions, RedisServer,
+    },
 };
 
 use crate::support::{Gateway, Settings, Sim, eventually, run};
@@ -98,6 +100,32 @@ async fn a_postgres_that_is_away_for_a_while_misses_nothing() {
     told_by_the_archive(EMBEDDED, &postgres.url(), async |is_away| {
         if is_away { postgres.crash() } else { postgres.restart() }
     })
+    .await;
+}
+
+/// The tutorial's use: Redis to coordinate, DynamoDB to keep track.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dynamodb_is_the_archive_of_a_redis() {
+    let redis = RedisServer::start(&RedisOptions::default());
+    let server = DynamoDbServer::start();
+    let ledger = server.url("history");
+    stores::migrate(&ledger).await.unwrap();
+    let stores = ["one", "two"].map(|prefix| format!("{}?prefix={prefix}", redis.url()));
+    told_by_the_archive([&stores[0], &stores[1]], &ledger, async |_| ()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dynamodb_that_is_away_for_a_while_misses_nothing() {
+    let server = DynamoDbServer::start_durable();
+    let ledger = server.url("history");
+    stores::migrate(&ledger).await.unwrap();
+    told_by_the_archive(
+        EMBEDDED,
+        &ledger,
+        async |is_away| {
+            if is_away { server.kill() } else { server.restart() }
+        },
+    )
     .await;
 }
 

@@ -11,6 +11,7 @@ mod crash;
 mod dead_letters;
 mod doctor;
 mod drain;
+mod dynamodb;
 mod end_to_end;
 mod faults;
 mod ledger;

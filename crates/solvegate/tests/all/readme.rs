@@ -9,15 +9,16 @@ use solvegate::client::{Call, Remote};
 use crate::support::{Process, command, run};
 
 /// The documents, and how many marked blocks each has.
-const DOCUMENTS: [(&str, &str, usize); 4] = [
+const DOCUMENTS: [(&str, &str, usize); 5] = [
     ("README.md", include_str!("../../../../README.md"), 5),
     ("docs/doctor.md", include_str!("../../../../docs/doctor.md"), 2),
+    ("docs/stores/dynamodb.md", include_str!("../../../../docs/stores/dynamodb.md"), 1),
     ("docs/stores/ledger.md", include_str!("../../../../docs/stores/ledger.md"), 1),
     ("docs/stores/redis.md", include_str!("../../../../docs/stores/redis.md"), 2),
 ];
 
 /// The ports in the documents; free ones take their places.
-const PORTS: [&str; 3] = ["8402", "8403", "6379"];
+const PORTS: [&str; 4] = ["8402", "8403", "6379", "8000"];
 
 /// Where a gateway listens when its command line does not say: not on the usual port, which somebody may have.
 const LISTEN: &str = "SOLVEGATE_LISTEN";
@@ -147,6 +148,15 @@ fn redis(dir: &Path, words: &[String]) -> (Process, String) {
     (process, said)
 }
 
+fn dynoxide(dir: &Path, words: &[String]) -> (Process, String) {
+    let mut command = Command::new(stores::conformance::servers::dynoxide());
+    command.args(words).current_dir(dir);
+    let process = Process::start(command);
+    process.line_after("istening");
+    let said = process.stdout();
+    (process, said)
+}
+
 /// One block, in a directory of its own.
 struct Reader {
     dir: tempfile::TempDir,
@@ -171,6 +181,7 @@ impl Reader {
         let output = match (words[0].as_str(), is_background) {
             ("curl", false) => curl(&words[1..]).await,
             ("redis-server", true) => self.keep(redis(dir, &words[1..])),
+            ("dynoxide", true) => self.keep(dynoxide(dir, &words[1..])),
             ("solvegate", true) => {
                 let said = self.keep(serve(dir, &words[1..], &listen));
                 self.keys.extend(copied(&said));

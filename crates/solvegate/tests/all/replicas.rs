@@ -1,4 +1,4 @@
-//! Three gateways on one Redis or PostgreSQL, all of them real processes: paid once whichever is asked, whichever dies, and
+//! Three gateways on one Redis, PostgreSQL or DynamoDB, all of them real processes: paid once whichever is asked, whichever dies, and
 //! whatever becomes of the server. The judge is the simulator's own ledger, kept by another process that never dies.
 
 #![expect(

@@ -19,7 +19,7 @@ use std::sync::{
 };
 
 pub use cluster::{RedisCluster, Replicas};
-pub use dynamodb::{DynamoDbServer, url as dynamodb_url};
+pub use dynamodb::{DynamoDbServer, dynoxide, url as dynamodb_url};
 pub use http_proxy::{Faults, HttpProxy};
 pub use postgres::{PgBouncer, PostgresOptions, PostgresServer};
 pub use process::{free_port, wait_for};

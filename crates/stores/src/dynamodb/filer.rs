@@ -200,9 +200,9 @@ impl Filing<'_> {
         let mut rest = changes;
         while let Some((first, _)) = rest.first() {
             let sheet = self.log.sheet_at(first).await?;
-            if sheet.filed > self.slot {
+            let Some(sheet) = sheet.filter(|sheet| sheet.filed <= self.slot) else {
                 return Err(replaced());
-            }
+            };
             let here = rest.partition_point(|(key, _)| *key < sheet.until).clamp(1, LOT);
             let (here, later) = rest.split_at(here);
             self.file_sheet(&sheet, here).await?;

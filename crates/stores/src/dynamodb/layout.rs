@@ -236,6 +236,12 @@ impl Sheet {
         read().ok_or_else(|| odd("sheet"))
     }
 
+    /// All of a table that has no sheets yet.
+    pub(super) fn empty(tag: u8) -> Self {
+        let (least, until) = (table_least(tag), table_end(tag));
+        Self { least, until, filed: 0, edition: 0, rows: Vec::new() }
+    }
+
     pub(super) fn tag(&self) -> u8 {
         self.least.first().copied().unwrap_or(0)
     }

@@ -26,7 +26,7 @@ use std::{fmt, sync::Arc};
 use domain::ports::StoreError;
 
 use crate::{
-    Backend, LocalDoorbell, Migrated, OpenError, Weight,
+    Backend, Finding, LocalDoorbell, Migrated, OpenError, Weight,
     desk::Desk,
     remote::{Asks, Commit, Ended, Far},
 };
@@ -121,6 +121,17 @@ async fn head(link: &Link) -> Result<Head, OpenError> {
             remedy: "another table's name",
         }),
     }
+}
+
+/// Looks at the table at the URL without changing anything.
+pub(crate) async fn examine(url: &str) -> Result<Vec<Finding>, OpenError> {
+    let link = Link::open(parse(url)?).await;
+    examine::examine(&link).await.map_err(|failure| away(&link, &failure))
+}
+
+/// The table a URL names, and where it is.
+pub(crate) fn table_of(url: &str) -> Result<(String, String), String> {
+    Address::parse(url).map(|address| (address.table.clone(), address.shown()))
 }
 
 /// Makes the table at the URL, if it is not there.

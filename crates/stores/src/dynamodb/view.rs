@@ -8,7 +8,7 @@ use futures_util::future::try_join_all;
 use crate::remote::{Assumed, Correction, Ended, Key, Row, Span, plain};
 
 use super::{
-    layout::{Sheet, Value, sheet_partition, table_end, table_least},
+    layout::{Sheet, Value, sheet_partition, table_end},
     link::{Part, unavailable},
     log::{Log, State},
 };
@@ -119,31 +119,30 @@ impl Log {
         let rows = try_join_all(lanes.map(|keys| self.sheets_at(keys)));
         let ranges = try_join_all(needs.ranges.iter().map(|range| self.sheets_of(range)));
         let (rows, ranges) = tokio::try_join!(rows, ranges)?;
+        let rows = rows.into_iter().collect::<Option<Vec<_>>>();
         let ranges = ranges.into_iter().collect::<Option<Vec<_>>>();
-        Ok(ranges.map(|ranges| Sheets { rows: rows.into_iter().flatten().collect(), ranges }))
+        let both = rows.zip(ranges);
+        Ok(both.map(|(rows, ranges)| Sheets { rows: rows.into_iter().flatten().collect(), ranges }))
     }
 
     /// The sheets of some keys in order.
-    async fn sheets_at(&self, keys: &[&Key]) -> Result<Vec<Sheet>, StoreError> {
+    async fn sheets_at(&self, keys: &[&Key]) -> Result<Option<Vec<Sheet>>, StoreError> {
         let mut found: Vec<Sheet> = Vec::new();
         for key in keys {
             if found.last().is_none_or(|sheet| sheet.until <= **key) {
-                found.push(self.sheet_at(key).await?);
+                let Some(sheet) = self.sheet_at(key).await? else { return Ok(None) };
+                found.push(sheet);
             }
         }
-        Ok(found)
+        Ok(Some(found))
     }
 
-    /// The sheet a key belongs to. A table without sheets is one empty sheet.
-    pub(super) async fn sheet_at(&self, key: &Key) -> Result<Sheet, StoreError> {
+    /// The sheet a key belongs to. A table without sheets is one empty sheet. A query may see one half of a transaction: then
+    /// there is none for a moment.
+    pub(super) async fn sheet_at(&self, key: &Key) -> Result<Option<Sheet>, StoreError> {
         let found = self.sheets_before(key[0], Some(key), 1).await?;
-        Ok(found.into_iter().next().unwrap_or_else(|| Sheet {
-            least: table_least(key[0]),
-            until: table_end(key[0]),
-            filed: 0,
-            edition: 0,
-            rows: Vec::new(),
-        }))
+        let found = found.into_iter().next().unwrap_or_else(|| Sheet::empty(key[0]));
+        Ok(Some(found).filter(|sheet| *key < sheet.until))
     }
 
     /// Sheets from one that begins with `most` or before it, and those before; `None`: from the table's last.
@@ -177,7 +176,8 @@ impl Log {
         let (least, most) = (range.keys.start(), range.keys.end());
         let tag = least[0];
         let start = if range.falling { most.min(&table_end(tag)).clone() } else { least.clone() };
-        let mut found = vec![self.first_sheet(&start, tag).await?];
+        let Some(first) = self.first_sheet(&start, tag).await? else { return Ok(None) };
+        let mut found = vec![first];
         let mut rows = self.state().count(&found[0], range);
         while let Some(end) = found.last().filter(|end| !range.ends_in(&end.least, &end.until)) {
             if rows >= range.wanted {
@@ -209,15 +209,14 @@ impl Log {
     }
 
     /// The sheet a scan begins in; one from the end of the table begins in its last.
-    async fn first_sheet(&self, start: &Key, tag: u8) -> Result<Sheet, StoreError> {
-        if *start != table_end(tag) {
+    async fn first_sheet(&self, start: &Key, tag: u8) -> Result<Option<Sheet>, StoreError> {
+        let end = table_end(tag);
+        if *start != end {
             return self.sheet_at(start).await;
         }
         let found = self.sheets_before(tag, None, 1).await?;
-        match found.into_iter().next() {
-            Some(sheet) => Ok(sheet),
-            None => self.sheet_at(&table_least(tag)).await,
-        }
+        let found = found.into_iter().next().unwrap_or_else(|| Sheet::empty(tag));
+        Ok(Some(found).filter(|sheet| sheet.until == end))
     }
 }
 

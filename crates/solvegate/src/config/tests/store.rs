@@ -54,8 +54,23 @@ fn a_bad_url_names_its_key_shows_a_right_one_and_never_itself() {
         assert!(refusal.starts_with("[store] url: ") && refusal.contains(says), "{refusal}");
         assert!(refusal.contains("redis://host:6379") && !refusal.contains("anary"), "{refusal}");
     }
-    let later = store("dynamodb:canary").unwrap_err();
-    assert!(later.contains("DynamoDB store is not in this release") && !later.contains("canary"));
+}
+
+#[test]
+fn a_table_of_dynamodb_is_taken_and_shown_without_where_it_is() {
+    for written in
+        ["dynamodb:shop", "dynamodb:shop?region=eu-west-1&endpoint=http://127.0.0.1:8000"]
+    {
+        let config = store(written).unwrap();
+        assert_eq!(config.store.to_string(), "dynamodb:shop");
+        assert!(config.store.is_shared() && !config.store.is_in_the_clear());
+        assert_eq!(config.store.hosts().count(), 0);
+    }
+    for written in ["dynamodb:", "dynamodb:a", "dynamodb:shop?regoin=x"] {
+        let refusal = store(written).unwrap_err();
+        assert!(refusal.starts_with("[store] url: "), "{refusal}");
+        assert!(refusal.contains("dynamodb:TABLE?region=eu-west-1"), "{refusal}");
+    }
 }
 
 #[test]
@@ -131,9 +146,11 @@ fn the_tutorials_variables_choose_redis_where_nothing_else_is_chosen() {
 }
 
 #[test]
-fn the_tutorials_other_stores_are_refused_until_they_exist() {
+fn the_tutorials_table_is_chosen_where_nothing_else_is() {
+    let chosen = load("", &[("DYNAMODB_TABLE", "captcha-solves")]).unwrap();
+    assert_eq!(chosen.store.to_string(), "dynamodb:captcha-solves");
     let says = load("", &[("DYNAMODB_TABLE", "x")]).unwrap_err();
-    assert!(says.starts_with("DYNAMODB_TABLE") && says.contains("DynamoDB"), "{says}");
+    assert!(says.starts_with("DYNAMODB_TABLE: "), "{says}");
     let chosen = load("[store]\nurl = \"memory:\"", &[("DYNAMODB_TABLE", "x")]);
     assert!(chosen.is_ok(), "a chosen store wins");
 }
@@ -193,7 +210,7 @@ fn history_may_be_kept_in_any_store_but_the_same() {
         assert!(refusal.contains("[store] ledger: is the store itself"), "{refusal}");
         assert!(!refusal.contains("canary"), "{refusal}");
     }
-    let later = written("memory:", "dynamodb:canary").unwrap_err();
-    assert!(later.contains("archive to embedded:DIR, to a Redis or to a PostgreSQL"), "{later}");
+    assert!(written("dynamodb:shop", "dynamodb:shop").is_err());
+    assert!(written("redis://cache", "dynamodb:shop").is_ok());
     assert!(written("memory:", "pigeon").unwrap_err().starts_with("[store] ledger: expected"));
 }

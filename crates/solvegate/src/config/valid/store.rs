@@ -23,7 +23,8 @@ const LEDGER: &str = "[store] ledger";
 /// What the URLs of servers look like.
 const SERVERS: &str = "redis://host:6379, rediss://user:password@host:6379/0 or \
                        redis+cluster://host:7000,host:7001, each with ?prefix=name where wanted and over \
-                       TLS with ?ca=FILE, or postgres://user:password@host:5432/database with ?schema=name";
+                       TLS with ?ca=FILE, or postgres://user:password@host:5432/database with ?schema=name, or \
+                       dynamodb:TABLE?region=NAME";
 
 /// What may stand after the `?` of a PostgreSQL URL.
 const POSTGRES_OPTIONS: &str = "schema listen sslmode sslrootcert user password host port dbname options \
@@ -101,25 +102,9 @@ fn named_by_tutorials(environment: &Environment) -> Result<Option<StoreUrl>, Con
         return StoreUrl::parse_database("DATABASE_URL", url).map(Some);
     }
     match environment.get("DYNAMODB_TABLE") {
-        Some(_) => Err(ConfigError::at("DYNAMODB_TABLE", not_in_this_release("DynamoDB"))),
+        Some(table) => StoreUrl::parse("DYNAMODB_TABLE", &format!("dynamodb:{table}")).map(Some),
         None => Ok(None),
     }
-}
-
-fn later(place: &str, backend: &str) -> String {
-    if place == LEDGER {
-        return format!(
-            "the {backend} store is not in this release; archive to embedded:DIR, to a Redis or to a PostgreSQL"
-        );
-    }
-    not_in_this_release(backend)
-}
-
-fn not_in_this_release(backend: &str) -> String {
-    format!(
-        "the {backend} store is not in this release; to go on with the embedded one write \
-         [store] url = \"embedded:{DEFAULT_DATA}\" or give --data DIR"
-    )
 }
 
 // === impl StoreUrl ===
@@ -137,6 +122,10 @@ impl StoreUrl {
 
     /// What tells two apart, whoever is asked for by whichever name and password.
     fn place(&self) -> (&str, &str, Option<&str>) {
+        if self.is_table() {
+            let (table, query) = self.expose().split_once('?').unwrap_or((self.expose(), ""));
+            return (table, query, None);
+        }
         match Server::split(self.expose()).filter(|_| self.is_shared) {
             Some(server) => {
                 let database = server.database.trim_start_matches('/');
@@ -145,6 +134,11 @@ impl StoreUrl {
             }
             None => (self.expose(), "", None),
         }
+    }
+
+    /// Whether it is a table of DynamoDB.
+    pub fn is_table(&self) -> bool {
+        self.expose().starts_with("dynamodb:")
     }
 
     /// Whether it lives and dies with the process.
@@ -159,7 +153,8 @@ impl StoreUrl {
 
     /// The server's hosts, `host` or `host:port`.
     pub fn hosts(&self) -> impl Iterator<Item = &str> {
-        let server = Server::split(self.expose()).filter(|_| self.is_shared);
+        let is_server = self.is_shared && !self.is_table();
+        let server = Server::split(self.expose()).filter(|_| is_server);
         server.into_iter().flat_map(|server| server.hosts.split(','))
     }
 
@@ -197,9 +192,21 @@ impl StoreUrl {
                 Self::server(place, text)
             }
             Some(("postgres" | "postgresql", _)) => Self::server(place, text),
-            Some(("dynamodb", _)) => refused(later(place, "DynamoDB")),
+            Some(("dynamodb", _)) => Self::table(place, text),
             Some(_) | None => refused(format!("expected memory:, embedded:DIR, {SERVERS}")),
         }
+    }
+
+    #[cfg(feature = "dynamodb")]
+    fn table(place: &str, text: &str) -> Result<Self, ConfigError> {
+        let (table, _) = stores::table_of(text).map_err(|why| ConfigError::at(place, why))?;
+        Ok(Self { url: Secret::new(text), shown: format!("dynamodb:{table}"), is_shared: true })
+    }
+
+    #[cfg(not(feature = "dynamodb"))]
+    fn table(place: &str, _text: &str) -> Result<Self, ConfigError> {
+        let what = "this program was built without DynamoDB; build it with the feature dynamodb, or name another store";
+        Err(ConfigError::at(place, what))
     }
 
     /// A variable that other programs use for any database.

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use domain::ledger::Event;
 use stores::conformance::servers::{
-    Persistence, PostgresOptions, PostgresServer, RedisOptions, RedisServer,
+    DynamoDbServer, Persistence, PostgresOptions, PostgresServer, RedisOptions, RedisServer,
 };
 
 use super::{
@@ -17,6 +17,8 @@ use crate::support::{eventually, pause};
 /// How long the load and the kills go on, when nobody says otherwise.
 const SECONDS: u64 = 45;
 const CLAIMS: usize = 2_000;
+/// On a table every decision is a request of its own.
+const FEWER_CLAIMS: usize = 500;
 /// Lease and two seconds.
 const TAKEN_OVER: Duration = Duration::from_secs(17);
 
@@ -39,20 +41,31 @@ fn postgres() -> PostgresServer {
 #[tokio::test(flavor = "multi_thread")]
 async fn gateways_killed_under_load_lose_nothing_and_pay_nothing_twice() {
     let redis = redis();
-    killed_under_load(&redis.url()).await;
+    killed_under_load(&redis.url(), CLAIMS).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn gateways_on_postgres_killed_under_load_lose_nothing_and_pay_nothing_twice() {
     let postgres = postgres();
-    killed_under_load(&postgres.url()).await;
+    killed_under_load(&postgres.url(), CLAIMS).await;
 }
 
-async fn killed_under_load(url: &str) {
+#[tokio::test(flavor = "multi_thread")]
+async fn gateways_on_dynamodb_killed_under_load_lose_nothing_and_pay_nothing_twice() {
+    let server = DynamoDbServer::start();
+    // Filed often enough that some die while they file.
+    let url = format!("{}&file_every=40", server.url("shop"));
+    stores::migrate(&url).await.unwrap();
+    killed_under_load(&url, FEWER_CLAIMS).await;
+    let (_, probe) = stores::DynamoDbProbe::connect(&url).await.unwrap();
+    println!("{:?}", probe.take_stock().await.unwrap());
+}
+
+async fn killed_under_load(url: &str, claims: usize) {
     let mut fleet = Fleet::start(url, "800ms");
     let mut chance = fastrand::Rng::new();
     println!("kills drawn from seed {}", chance.get_seed());
-    let load = Load::start(&fleet.doors, CLAIMS, how_long());
+    let load = Load::start(&fleet.doors, claims, how_long());
     let mut kills = 0;
     let end = super::now() + how_long();
     while super::now() < end && !load.is_over() {
@@ -72,7 +85,7 @@ async fn killed_under_load(url: &str) {
     })
     .await;
     let paid = fleet.sim.ledger().await;
-    judge(&store, &paid, &outcomes, CLAIMS).await.hold(&outcomes);
+    judge(&store, &paid, &outcomes, claims).await.hold(&outcomes);
     stores::conformance::check(&*store.records).await;
 }
 
@@ -92,6 +105,13 @@ async fn a_dead_gateways_solves_are_taken_over_within_lease_and_two_seconds() {
 async fn a_dead_gateways_solves_on_postgres_are_taken_over_within_lease_and_two_seconds() {
     let postgres = postgres();
     taken_over_in_time(&postgres.url()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dead_gateways_solves_on_dynamodb_are_taken_over_within_lease_and_two_seconds() {
+    let server = DynamoDbServer::start();
+    stores::migrate(&server.url("shop")).await.unwrap();
+    taken_over_in_time(&server.url("shop")).await;
 }
 
 async fn taken_over_in_time(url: &str) {

@@ -6,8 +6,8 @@ use std::time::Duration;
 use http::StatusCode;
 use solvegate::client::Call;
 use stores::conformance::servers::{
-    FaultProxy, Persistence, PostgresOptions, PostgresServer, RedisCluster, RedisOptions,
-    RedisServer, Replicas,
+    DynamoDbServer, FaultProxy, Faults, HttpProxy, Persistence, PostgresOptions, PostgresServer,
+    RedisCluster, RedisOptions, RedisServer, Replicas, dynamodb_url,
 };
 
 use super::{
@@ -211,4 +211,31 @@ async fn a_postgres_that_crashes_recovers_and_loses_connections() {
     let forgotten = run.fleet.logs().contains("has forgotten commits");
     assert!(!forgotten, "nothing was lost: {}", run.fleet.logs());
     run.end(&postgres.url()).await;
+}
+
+/// Requests that are refused, conflict, fail after they were carried out, or are never answered; then a server that crashes.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dynamodb_that_fails_now_and_then_and_is_away_for_a_while() {
+    let server = DynamoDbServer::start_durable();
+    let proxy = HttpProxy::start(server.port(), 3);
+    let url = format!("{}&file_every=30", dynamodb_url(proxy.port(), "shop"));
+    stores::migrate(&url).await.unwrap();
+    let run = Run::start("DynamoDB with faults", &url, Duration::from_secs(15)).await;
+    proxy.set(Faults {
+        throttled: 5,
+        conflicts: 3,
+        failed_after: 4,
+        lost: 4,
+        denied: 0,
+        only: None,
+    });
+    pause(Duration::from_secs(8)).await;
+    proxy.set(Faults::default());
+    server.kill();
+    run.is_said_to_be_away().await;
+    server.restart();
+    run.is_back_within(SETTLED).await;
+    run.end(&url).await;
+    let (_, probe) = stores::DynamoDbProbe::connect(&url).await.unwrap();
+    println!("{:?} {:?}", probe.take_stock().await.unwrap(), proxy.asked());
 }

@@ -99,11 +99,11 @@ fn run(port: u16, directory: &Path, keeps: bool) -> Child {
     if keeps {
         args.extend(["--db-path".into(), directory.join("tables.db").display().to_string()]);
     }
-    spawn(&program().display().to_string(), &args, &directory.join(LOG))
+    spawn(&dynoxide().display().to_string(), &args, &directory.join(LOG))
 }
 
 /// On the path, or where `scripts/test` puts it.
-fn program() -> PathBuf {
+pub fn dynoxide() -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut places: Vec<PathBuf> = std::env::split_paths(&path).collect();
     places.push(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/bin"));
