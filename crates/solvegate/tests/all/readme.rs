@@ -149,7 +149,9 @@ fn redis(dir: &Path, words: &[String]) -> (Process, String) {
 }
 
 fn dynoxide(dir: &Path, words: &[String]) -> (Process, String) {
-    let mut command = Command::new(stores::conformance::servers::dynoxide());
+    let mut command = Command::new("sh");
+    // What it says goes to the other stream.
+    command.args(["-c", "exec \"$0\" \"$@\" 2>&1"]).arg(stores::conformance::servers::dynoxide());
     command.args(words).current_dir(dir);
     let process = Process::start(command);
     process.line_after("istening");

@@ -3,6 +3,7 @@
 
 use std::{
     collections::HashMap,
+    error::Error,
     fmt,
     future::Future,
     sync::atomic::{AtomicU64, Ordering},
@@ -13,7 +14,7 @@ use aws_config::{BehaviorVersion, Region, retry::RetryConfig, timeout::TimeoutCo
 use aws_sdk_dynamodb::{
     Client,
     config::{Builder, Credentials},
-    error::{DisplayErrorContext, ProvideErrorMetadata, SdkError},
+    error::{ProvideErrorMetadata, SdkError},
     operation::{
         create_table::{CreateTableError, builders::CreateTableFluentBuilder},
         describe_table::DescribeTableError,
@@ -369,7 +370,7 @@ impl Link {
         }
     }
 
-    fn failure<E: ProvideErrorMetadata + Retried + std::error::Error + 'static>(
+    fn failure<E: ProvideErrorMetadata + Retried + Error + 'static>(
         &self,
         error: &SdkError<E>,
     ) -> Failure {
@@ -385,7 +386,7 @@ impl Link {
             }
             (_, Some(code), Some(message)) => format!("{code}: {message}"),
             (_, Some(code), None) => code.to_owned(),
-            (_, None, _) => short(&DisplayErrorContext(error).to_string()),
+            (_, None, _) => causes(error),
         };
         Failure { sort, why }
     }
@@ -399,11 +400,18 @@ impl Link {
     }
 }
 
-/// The chain of causes without what the SDK adds for those who debug it.
-fn short(text: &str) -> String {
-    let end = text.find(" (").unwrap_or(text.len()).min(300);
-    let end = (0..=end).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
-    text[..end].to_owned()
+/// What happened, and why, and why that.
+fn causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let more = cause.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        next = cause.source();
+    }
+    text
 }
 
 #[expect(
