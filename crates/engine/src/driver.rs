@@ -135,7 +135,7 @@ async fn lease(inner: &Inner, afresh: bool) -> Result<Vec<Lease>, StoreError> {
         inner.ports.store.release(inner.holder, inner.now()).await?;
         keeper::renew(inner).await?;
     }
-    let ask = LeaseAsk { holder: inner.holder, limit: LEASE_LIMIT };
+    let ask = LeaseAsk::any(inner.holder, LEASE_LIMIT);
     inner.ports.store.lease(ask, inner.now()).await
 }
 

@@ -51,7 +51,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// once. An intent keeps its holder: should that process not come back, the attempt becomes ambiguous.
     async fn release(&self, holder: HolderId, now: Timestamp) -> Result<(), StoreError>;
 
-    /// Takes solves that are due and free (or whose holder is dead), each with a fresh fence.
+    /// Takes solves that are due and free (or whose holder is dead), each with a fresh fence; all there are, or the one
+    /// that is named.
     async fn lease(&self, ask: LeaseAsk, now: Timestamp) -> Result<Vec<Lease>, StoreError>;
 
     /// Applies a fenced decision. The result is the solve as it stands now.
@@ -155,6 +156,8 @@ pub struct LeaseAsk {
     pub holder: HolderId,
     /// At most so many.
     pub limit: usize,
+    /// This one and no other: whoever came for one solve leaves the rest to others.
+    pub only: Option<SolveId>,
 }
 
 /// What a sweep is to do.
@@ -300,4 +303,14 @@ impl SweepAsk {
 impl LeaseAsk {
     /// How long a process's lease lasts.
     pub const TERM: Duration = Duration::from_secs(15);
+
+    /// Whatever there is, up to so many.
+    pub fn any(holder: HolderId, limit: usize) -> Self {
+        Self { holder, limit, only: None }
+    }
+
+    /// One solve and no other.
+    pub fn only(holder: HolderId, solve: SolveId) -> Self {
+        Self { holder, limit: 1, only: Some(solve) }
+    }
 }

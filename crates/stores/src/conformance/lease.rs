@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use domain::{
     claim::ClaimState,
-    id::HolderId,
+    id::{HolderId, SolveId},
     ledger::Event,
+    ports::LeaseAsk,
     retry::{Verdict, own},
     solve::{MOST_RECOVERIES, Refused, Stage},
 };
@@ -44,6 +45,49 @@ pub async fn leases_come_oldest_first_and_limited(world: World) {
         seen.extend(leases.into_iter().map(|lease| lease.solve.id));
     }
     assert_eq!(seen, expected);
+}
+
+pub async fn a_named_solve_is_leased_alone(world: World) {
+    let older = world.open(world.turnstile("a")).await.solve.unwrap();
+    world.pass(1);
+    let named = world.open(world.turnstile("a")).await.solve.unwrap();
+    let holder = world.holder(1).await;
+    assert_eq!(taken(&world, holder, SolveId::from_number(7)).await, []);
+    assert_eq!(taken(&world, holder, named).await, [named]);
+    assert_eq!(taken(&world, holder, named).await, [], "it has it already");
+    let rest: Vec<_> = world.lease(holder).await.iter().map(|lease| lease.solve.id).collect();
+    assert_eq!(rest, [older]);
+}
+
+/// As everything else that is leased: not from the living, not before it is due, and an intent only as ambiguous.
+pub async fn a_named_solve_is_taken_from_the_dead_only(world: World) {
+    let claim = world.open(world.turnstile("a")).await;
+    let named = claim.solve.unwrap();
+    let one = world.holder(1).await;
+    let lease = world.lease(one).await.remove(0);
+    world.intend(&lease).await.unwrap();
+    let again = Verdict::Again { due: world.now().plus(Duration::from_secs(20)), counted: true };
+    world.tell(named, 1, refused("ERROR_NO_SLOT_AVAILABLE", again)).await;
+    world.pass(16);
+    let two = world.holder(2).await;
+    assert_eq!(taken(&world, two, named).await, [], "its time has not come");
+    world.pass(4);
+    assert_eq!(taken(&world, two, named).await, [named]);
+    let three = world.holder(3).await;
+    assert_eq!(taken(&world, three, named).await, [], "its holder lives");
+    world.pass(16);
+    let three = world.holder(3).await;
+    let lease = world.store.lease(LeaseAsk::only(three, named), world.now()).await.unwrap();
+    world.intend(&lease[0]).await.unwrap();
+    world.pass(16);
+    let four = world.holder(4).await;
+    let lease = world.store.lease(LeaseAsk::only(four, named), world.now()).await.unwrap();
+    assert_eq!(lease[0].solve.stage, Stage::Ambiguous);
+}
+
+async fn taken(world: &World, holder: HolderId, named: SolveId) -> Vec<SolveId> {
+    let leases = world.store.lease(LeaseAsk::only(holder, named), world.now()).await.unwrap();
+    leases.into_iter().map(|lease| lease.solve.id).collect()
 }
 
 pub async fn a_dead_holders_intent_becomes_ambiguous(world: World) {

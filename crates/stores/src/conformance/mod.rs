@@ -128,6 +128,8 @@ macro_rules! conformance {
             only_a_living_holder_gets_leases,
             a_lease_is_given_once,
             leases_come_oldest_first_and_limited,
+            a_named_solve_is_leased_alone,
+            a_named_solve_is_taken_from_the_dead_only,
             a_dead_holders_intent_becomes_ambiguous,
             a_dead_holders_task_is_taken_over_at_once,
             a_task_told_by_a_clock_ahead_is_taken_over_too,

@@ -208,7 +208,7 @@ impl World {
 
     /// At most `limit` leases.
     pub async fn lease_some(&self, holder: HolderId, limit: usize) -> Vec<Lease> {
-        self.store.lease(LeaseAsk { holder, limit }, self.now()).await.unwrap()
+        self.store.lease(LeaseAsk::any(holder, limit), self.now()).await.unwrap()
     }
 
     /// The lease of a claim's solve, held by the driver, who takes all there are.

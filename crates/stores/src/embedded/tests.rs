@@ -125,7 +125,7 @@ async fn holders_of_the_last_life_are_dead_at_once() {
     let known = store.look(move |rows| crate::shelf::Shelf::has::<Holders>(rows, &last)).await;
     assert!(!known.unwrap());
     let holder = world.holder(7).await;
-    let ask = LeaseAsk { holder, limit: 9 };
+    let ask = LeaseAsk::any(holder, 9);
     let taken = store.lease(ask, world.now()).await.unwrap().remove(0);
     assert_eq!((taken.solve.id, taken.holder), (lease.solve.id, HolderId::from_number(7)));
     assert!(taken.fence > lease.fence);

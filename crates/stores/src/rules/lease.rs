@@ -61,16 +61,10 @@ pub(crate) fn lease<S: ShelfMut>(
     if !is_alive(shelf, ask.holder, now)? {
         return Ok(Vec::new());
     }
-    let mut found: Vec<Due> = shelf
-        .scan::<Free>(due_until(now), Order::Rising, ask.limit)?
-        .into_iter()
-        .map(|(key, ())| key)
-        .collect();
-    for dead in dead_holders(shelf, now)? {
-        found.extend(left_behind(shelf, dead, ask.limit, now)?);
-    }
-    found.sort_unstable();
-    found.truncate(ask.limit);
+    let found = match ask.only {
+        Some(id) => named(shelf, id, now)?,
+        None => oldest(shelf, ask.limit, now)?,
+    };
     let mut step = Step::new(shelf, now);
     let mut leases = Vec::with_capacity(found.len());
     for (_, id) in found {
@@ -78,6 +72,31 @@ pub(crate) fn lease<S: ShelfMut>(
     }
     step.finish()?;
     Ok(leases)
+}
+
+/// What can be taken, oldest first.
+fn oldest<S: Shelf>(shelf: &S, limit: usize, now: Timestamp) -> Result<Vec<Due>, StoreError> {
+    let free = shelf.scan::<Free>(due_until(now), Order::Rising, limit)?;
+    let mut found: Vec<Due> = free.into_iter().map(|(key, ())| key).collect();
+    for dead in dead_holders(shelf, now)? {
+        found.extend(left_behind(shelf, dead, limit, now)?);
+    }
+    found.sort_unstable();
+    found.truncate(limit);
+    Ok(found)
+}
+
+/// That one, if it is among what can be taken. Its row says so as well as the indexes do, and is all that is read.
+fn named<S: Shelf>(shelf: &S, id: SolveId, now: Timestamp) -> Result<Vec<Due>, StoreError> {
+    let Some(solve) = shelf.get::<Solves>(&id)?.filter(|solve| !solve.stage.is_final()) else {
+        return Ok(Vec::new());
+    };
+    let can_go_on = match solve.holder {
+        None => solve.due <= now,
+        Some(holder) if is_alive(shelf, holder, now)? => false,
+        Some(_) => solve.due <= now || has_task(&solve),
+    };
+    Ok(if can_go_on { vec![(solve.due, id)] } else { Vec::new() })
 }
 
 fn take<S: ShelfMut>(
@@ -141,11 +160,15 @@ fn left_behind<S: Shelf>(
     let range = later..=*held_by(dead, u64::MAX).end();
     for ((_, due, id), ()) in shelf.scan::<Held>(range, Order::Rising, usize::MAX)? {
         let solve = shelf.get::<Solves>(&id)?;
-        if solve.is_some_and(|solve| matches!(solve.stage, Stage::Submitted | Stage::Overdue)) {
+        if solve.is_some_and(|solve| has_task(&solve)) {
             found.push((due, id));
         }
     }
     Ok(found)
+}
+
+fn has_task(solve: &Solve) -> bool {
+    matches!(solve.stage, Stage::Submitted | Stage::Overdue)
 }
 
 fn held_by(holder: HolderId, until: u64) -> RangeInclusive<(HolderId, Timestamp, SolveId)> {

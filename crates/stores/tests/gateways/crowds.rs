@@ -62,7 +62,7 @@ pub(crate) async fn solves_by_twenty(all: &[Gateway], solves: u64) {
 
 /// Takes a solve, whoever opened it, to its end; the token that was delivered.
 async fn solve_one(at: &Gateway, holder: HolderId) -> String {
-    let ask = LeaseAsk { holder, limit: 1 };
+    let ask = LeaseAsk::any(holder, 1);
     let leases = at.backend.store.lease(ask, at.world.now()).await.expect("the server is there");
     let lease = leases.first().expect("there are as many solves as callers");
     let solve = at.world.intend(lease).await.expect("its lease is good");

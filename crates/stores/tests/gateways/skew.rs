@@ -32,7 +32,7 @@ async fn hold(at: &Gateway, id: HolderId, now: Timestamp) {
 }
 
 async fn lease(at: &Gateway, holder: HolderId, now: Timestamp) -> Vec<Lease> {
-    let ask = LeaseAsk { holder, limit: 100 };
+    let ask = LeaseAsk::any(holder, 100);
     at.backend.store.lease(ask, now).await.expect("the server is there")
 }
 

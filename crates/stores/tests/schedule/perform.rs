@@ -50,7 +50,7 @@ pub(super) async fn perform(
         }
         Act::Release(id) => said(&store.release(id, now).await),
         Act::Lease(holder, limit) => {
-            let answer = store.lease(LeaseAsk { holder, limit }, now).await;
+            let answer = store.lease(LeaseAsk::any(holder, limit), now).await;
             if let (Some(plan), Ok(leases)) = (plan, &answer) {
                 plan.leases.extend(leases.iter().cloned());
             }

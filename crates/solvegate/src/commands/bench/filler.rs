@@ -107,7 +107,7 @@ impl<'p> Filler<'p> {
 
     /// Intends to submit everything that is due.
     pub(super) async fn intend(&self) -> Result<Vec<Lease>, Failure> {
-        let ask = LeaseAsk { holder: self.holder, limit: LEASES };
+        let ask = LeaseAsk::any(self.holder, LEASES);
         let mut all = Vec::new();
         loop {
             let leases =

@@ -83,7 +83,7 @@ impl Digger<'_> {
         self.store.hold(holder, self.now).await.map_err(failed)?;
         let opened = try_join_all(numbers.iter().map(|number| self.open(*number))).await?;
         let codes: BTreeMap<SolveId, &str> = opened.into_iter().collect();
-        let ask = LeaseAsk { holder: self.holder, limit: LOT };
+        let ask = LeaseAsk::any(self.holder, LOT);
         let leases = self.store.lease(ask, self.now).await.map_err(failed)?;
         let bury = leases.iter().map(|lease| self.bury(lease, codes[&lease.solve.id]));
         let buried = try_join_all(bury).await?.len();
