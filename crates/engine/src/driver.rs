@@ -2,6 +2,8 @@
 //! One loop owns all solves of this process; steps run beside it and hand their solve back. Before: admit.rs.
 //! After: submit.rs, poll.rs.
 
+mod leases;
+mod round;
 mod turns;
 
 use std::{
@@ -14,7 +16,7 @@ use std::{
 use domain::{
     id::SolveId,
     lease::Lease,
-    ports::{LeaseAsk, StoreError},
+    ports::StoreError,
     solve::{AMBIGUOUS_WAIT, Fact, Stage},
     time::Timestamp,
 };
@@ -27,10 +29,15 @@ use crate::{
     breaker::Reach,
     budget::RetryBudget,
     held::{Held, Sent, Then, Turn},
-    keeper,
     pace::Pace,
-    poll, submit, together,
+    poll,
+    rounds::Tally,
+    submit, together,
 };
+
+use leases::{lease, release};
+
+pub(crate) use round::round;
 
 enum Done {
     Leased {
@@ -66,6 +73,8 @@ struct Driver {
     pace: Pace,
     retries: RetryBudget,
     submits_running: usize,
+    /// This solve is driven and no other.
+    only: Option<SolveId>,
     leasing: bool,
     lease_at: Timestamp,
     /// A reply of the store was lost: everything is given back and leased afresh.
@@ -81,6 +90,7 @@ struct Driver {
     /// What waits for a slot is looked at again then; not at all while only a freed slot helps.
     submit_at: Option<Timestamp>,
     drain_until: Option<Timestamp>,
+    tally: Tally,
 }
 
 /// Without a hint, the store is asked for due work this often.
@@ -93,50 +103,14 @@ const MOST_STEPS: usize = 2048;
 
 /// Runs until drained; then gives up the process's lease.
 pub(crate) async fn run(inner: Arc<Inner>) {
-    let now = inner.now();
-    let mut driver = Driver {
-        afloat: Afloat::default(),
-        agenda: BTreeMap::new(),
-        steps: JoinSet::new(),
-        pace: Pace::new(inner.config.submits_per_second),
-        retries: RetryBudget::new(now),
-        submits_running: 0,
-        leasing: false,
-        lease_at: now,
-        unsure: false,
-        meanwhile: None,
-        knows_all: false,
-        hopeless_at: now,
-        epoch: 0,
-        submit_at: None,
-        drain_until: None,
-        inner: Arc::clone(&inner),
-    };
+    let mut driver = Driver::new(&inner, None);
     while !driver.is_drained() {
         driver.start_steps();
-        let look = driver.next_look();
-        tokio::select! {
-            biased;
-            Some(done) = driver.steps.join_next() => driver.take(done),
-            () = inner.wake.notified() => driver.lease_at = inner.now(),
-            () = inner.ports.clock.sleep_until(look) => {}
-        }
+        driver.wait().await;
     }
     driver.steps.abort_all();
-    if let Err(error) = inner.ports.store.release(inner.holder, inner.now()).await {
-        tracing::error!(%error, "the process's lease could not be given up; others wait for its end");
-    }
+    release(&inner).await;
     inner.done.send_replace(true);
-}
-
-/// Leases what is due. An unsure process gives everything back first, all but the submissions under way.
-async fn lease(inner: &Inner, afresh: bool) -> Result<Vec<Lease>, StoreError> {
-    if afresh {
-        inner.ports.store.release(inner.holder, inner.now()).await?;
-        keeper::renew(inner).await?;
-    }
-    let ask = LeaseAsk::any(inner.holder, LEASE_LIMIT);
-    inner.ports.store.lease(ask, inner.now()).await
 }
 
 /// A step panicked. What it knew is gone: an attempt it may have sent is ambiguous, and its solve is leased afresh.
@@ -156,6 +130,42 @@ async fn panicked(inner: &Inner, step: &Step) -> Then {
 // === impl Driver ===
 
 impl Driver {
+    fn new(inner: &Arc<Inner>, only: Option<SolveId>) -> Self {
+        let now = inner.now();
+        Self {
+            afloat: Afloat::default(),
+            agenda: BTreeMap::new(),
+            steps: JoinSet::new(),
+            pace: Pace::new(inner.config.submits_per_second),
+            retries: RetryBudget::new(now),
+            submits_running: 0,
+            only,
+            leasing: false,
+            lease_at: now,
+            unsure: false,
+            meanwhile: None,
+            knows_all: false,
+            hopeless_at: now,
+            epoch: 0,
+            submit_at: None,
+            drain_until: None,
+            tally: Tally::default(),
+            inner: Arc::clone(inner),
+        }
+    }
+
+    /// Until a step is done, a hint comes, or it is time to look again.
+    async fn wait(&mut self) {
+        let look = self.next_look();
+        let inner = Arc::clone(&self.inner);
+        tokio::select! {
+            biased;
+            Some(done) = self.steps.join_next() => self.take(done),
+            () = inner.wake.notified() => self.lease_at = inner.now(),
+            () = inner.ports.clock.sleep_until(look) => {}
+        }
+    }
+
     fn start_steps(&mut self) {
         let now = self.inner.now();
         self.start_lease(now);
@@ -178,9 +188,9 @@ impl Driver {
         self.lease_at = now.plus(LEASE_EVERY);
         let afresh = std::mem::take(&mut self.unsure);
         self.meanwhile = afresh.then(BTreeSet::new);
-        let inner = Arc::clone(&self.inner);
+        let (inner, only) = (Arc::clone(&self.inner), self.only);
         self.steps.spawn(async move {
-            let result = lease(&inner, afresh).await;
+            let result = lease(&inner, only, afresh).await;
             inner.noted(&result);
             Done::Leased { result, afresh }
         });
@@ -278,8 +288,11 @@ impl Driver {
         if step.is_submit {
             self.submits_running -= 1;
             self.inner.places.submitted();
+            self.tally.submitted += 1;
         } else if step.had_slot {
             self.inner.places.give_back();
+            self.tally.polled += 1;
+            self.tally.over += usize::from(matches!(then, Then::Gone));
         }
         let mut goes_on = false;
         match then {
@@ -301,78 +314,6 @@ impl Driver {
             if step.epoch == self.epoch {
                 self.let_go(step.solve);
             }
-        }
-    }
-
-    fn take_leases(&mut self, result: Result<Vec<Lease>, StoreError>, afresh: bool) {
-        self.leasing = false;
-        let mut meanwhile = self.meanwhile.take().unwrap_or_default();
-        let leases = match result {
-            Ok(leases) => leases,
-            Err(error) => {
-                tracing::error!(%error, "due work could not be leased");
-                self.unsure = true;
-                return;
-            }
-        };
-        if afresh {
-            meanwhile.retain(|id| leases.iter().all(|lease| lease.solve.id != *id));
-            self.forget(&meanwhile);
-        }
-        let knew_all = std::mem::replace(&mut self.knows_all, leases.len() < LEASE_LIMIT);
-        if self.knows_all && !knew_all {
-            // What an earlier life sent is ours again: it was counted as others' so far.
-            self.inner.ask_threads.notify_one();
-        }
-        if leases.len() == LEASE_LIMIT {
-            self.lease_at = self.inner.now();
-        } else if afresh {
-            let ours = |id: &SolveId| {
-                meanwhile.contains(id) || leases.iter().any(|lease| lease.solve.id == *id)
-            };
-            self.inner.sent().retain(|id, _| ours(id));
-        }
-        for lease in leases {
-            let (at, polls) = self.first_look(&lease);
-            self.keep(at, Box::new(Held::new(lease, polls)));
-        }
-    }
-
-    /// When a leased solve is looked at, and how often its task was asked for. A task that we ourselves asked for
-    /// just now, before we had to lease it afresh, is not asked for again before its time.
-    fn first_look(&self, lease: &Lease) -> (Timestamp, u32) {
-        let (now, solve) = (self.inner.now(), &lease.solve);
-        if solve.task.is_none() {
-            return (solve.due, 0);
-        }
-        let polling = &self.inner.config.polling;
-        let polled = self.inner.sent().get(&solve.id).and_then(|sent| sent.polled);
-        if let Some((at, polls)) = polled {
-            return (now.max(at.plus(polling.min_gap())), polls);
-        }
-        let polls = Held::polls_until_now(&self.inner, lease);
-        self.inner.quota.earn(polling.most().saturating_sub(polls));
-        (now, polls)
-    }
-
-    /// Everything was given back and what is still ours has just been leased afresh; all but what was being submitted.
-    fn forget(&mut self, kept: &BTreeSet<SolveId>) {
-        self.epoch += 1;
-        let is_gone = |held: &Held| !kept.contains(&held.lease.solve.id);
-        self.inner.queue().remove_where(|held| is_gone(held));
-        let agenda = std::mem::take(&mut self.agenda);
-        let (gone, stays) = agenda.into_iter().partition(|(_, held)| is_gone(held));
-        self.agenda = stays;
-        let (afloat, stays): (Vec<_>, Vec<_>) =
-            self.afloat.take_all().partition(|held| is_gone(held));
-        for held in stays {
-            self.afloat.insert(&self.inner, held);
-        }
-        for held in BTreeMap::into_values(gone).chain(afloat) {
-            if held.slot {
-                self.inner.places.give_back();
-            }
-            self.end_turn(held.turn);
         }
     }
 

@@ -96,7 +96,7 @@ impl Held {
         let settled = inner.settle(solve.id, solve.attempt, fact).await;
         // Another holder has it; or we ourselves have leased it afresh meanwhile.
         let ours =
-            settled.solve.holder == Some(inner.holder) && settled.solve.fence == self.lease.fence;
+            settled.solve.holder == Some(inner.holder()) && settled.solve.fence == self.lease.fence;
         if !ours || settled.solve.stage.is_final() {
             return Then::Gone;
         }

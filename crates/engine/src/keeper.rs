@@ -9,14 +9,14 @@ use std::{
 use domain::{
     lease::Holder,
     money::Money,
-    ports::{LeaseAsk, StoreError, SweepAsk},
+    ports::{LeaseAsk, StoreError, SweepAsk, Swept},
     time::Timestamp,
 };
 
 use crate::Inner;
 
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
-const SWEEP_LIMIT: usize = 500;
+pub(crate) const SWEEP_LIMIT: usize = 500;
 /// The provider is asked for its threads this often, and never more often than that.
 const ASK_EVERY: Duration = Duration::from_secs(60);
 const LEAST_ASK: Duration = Duration::from_secs(5);
@@ -27,7 +27,7 @@ const ASK_IDLE: Duration = Duration::from_secs(600);
 pub(crate) async fn renew(inner: &Inner) -> Result<(), StoreError> {
     let now = inner.now();
     let until = now.plus(LeaseAsk::TERM);
-    let result = inner.ports.store.hold(Holder { id: inner.holder, until }, now).await;
+    let result = inner.ports.store.hold(Holder { id: inner.holder(), until }, now).await;
     inner.noted(&result);
     result?;
     inner.held_until.store(until.millis(), Ordering::SeqCst);
@@ -82,12 +82,7 @@ pub(crate) async fn memorise(inner: Arc<Inner>) {
 /// Asks the provider for its threads, at the start, every minute, and soon after a refusal for want of one.
 pub(crate) async fn ask_threads(inner: Arc<Inner>) {
     loop {
-        // One more question with a wrong key is one step nearer to a ban.
-        if !inner.breakers.account.is_open() {
-            match inner.ports.provider.threads().await {
-                Ok(threads) if threads.total > 0 => inner.places.told(threads),
-                Ok(_) | Err(_) => inner.places.not_told(),
-            }
+        if ask_once(&inner).await {
             inner.wake.notify_one();
         }
         if !inner.pause(LEAST_ASK).await {
@@ -107,19 +102,38 @@ pub(crate) async fn ask_threads(inner: Arc<Inner>) {
     }
 }
 
+/// Asks the provider for its threads, unless one more question with a wrong key is one step nearer to a ban; whether it
+/// was asked.
+pub(crate) async fn ask_once(inner: &Inner) -> bool {
+    if inner.breakers.account.is_open() {
+        return false;
+    }
+    match inner.ports.provider.threads().await {
+        Ok(threads) if threads.total > 0 => inner.places.told(threads),
+        Ok(_) | Err(_) => inner.places.not_told(),
+    }
+    true
+}
+
 /// Ends what passed its deadline or expired, again and again.
 pub(crate) async fn sweep(inner: Arc<Inner>) {
     while inner.pause(SWEEP_EVERY).await {
-        let trouble = inner.breakers.account.code();
-        let ask = SweepAsk { limit: SWEEP_LIMIT, trouble, history: inner.history() };
-        let result = inner.ports.store.sweep(ask, inner.now()).await;
-        inner.noted(&result);
-        match result {
-            Ok(swept) => inner.ring(swept.lapsed),
-            Err(error) => tracing::error!(%error, "the sweep failed"),
+        if let Err(error) = sweep_once(&inner).await {
+            tracing::error!(%error, "the sweep failed");
         }
         inner.probe_when_idle().await;
     }
+}
+
+/// Ends what passed its deadline or expired, up to a limit.
+pub(crate) async fn sweep_once(inner: &Inner) -> Result<Swept, StoreError> {
+    let trouble = inner.breakers.account.code();
+    let ask = SweepAsk { limit: SWEEP_LIMIT, trouble, history: inner.history() };
+    let result = inner.ports.store.sweep(ask, inner.now()).await;
+    inner.noted(&result);
+    let swept = result?;
+    inner.ring(swept.lapsed.iter().copied());
+    Ok(swept)
 }
 
 impl Inner {

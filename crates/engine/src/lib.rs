@@ -11,6 +11,7 @@
 //! - `slots`, `fair`: how many at once, and whose turn it is; `budget`, `breaker`, `pace`: what holds submissions back;
 //!   `quota`: what holds polls back
 //! - `pools`: standing orders; [`letters`](Engine::revive): dead letters brought back; `outbox`, `alerts`: what others are told
+//! - [`Rounds`]: the same machine where nothing stays, moved from outside
 //! - `archive`: history that is kept elsewhere; `keeper`: lease upkeep and sweeping; `tasks`: the only `spawn`
 
 mod admit;
@@ -35,6 +36,7 @@ mod poll;
 mod polling;
 mod pools;
 mod quota;
+mod rounds;
 mod settle;
 mod slots;
 mod submit;
@@ -72,6 +74,7 @@ pub use polling::{
     batch,
 };
 pub use pools::{PoolRefusal, PoolWish};
+pub use rounds::{Rounds, Tally};
 pub use slots::Slots;
 pub use tasks::Tasks;
 
@@ -104,8 +107,8 @@ struct Inner {
     config: EngineConfig,
     /// Declarations can change while running.
     sites: RwLock<Arc<Sites>>,
-    /// This life of this process.
-    holder: HolderId,
+    /// This life of this process, as a number.
+    holder: AtomicU64,
     /// Our own lease, as far as we know: milliseconds; checked just before money leaves.
     held_until: AtomicU64,
     /// New work wakes the driver through this.
@@ -158,37 +161,7 @@ impl Engine {
         if let Some(archive) = config.archive.clone() {
             ports.records = Arc::new(archive::WithArchive { store: ports.records, archive });
         }
-        let holder = HolderId::draw(&*ports.chance);
-        let sites = RwLock::new(Arc::clone(&config.sites));
-        let inner = Arc::new(Inner {
-            sites,
-            holder,
-            held_until: AtomicU64::new(0),
-            wake: tokio::sync::Notify::new(),
-            draining: AtomicBool::new(false),
-            breakers: breaker::Breakers::new(config.probe_every),
-            places: slots::Places::new(config.slots, ports.clock.now()),
-            queue: Mutex::new(fair::Fair::new()),
-            sent: Mutex::default(),
-            nudges: Mutex::default(),
-            confirmed: Mutex::default(),
-            quota: quota::Quota::default(),
-            together: together::Together::default(),
-            priorities: RwLock::new(config.priorities.clone()),
-            allowances: RwLock::new(alerts::allowances(&config)),
-            pooled: RwLock::default(),
-            pool_hint: tokio::sync::Notify::new(),
-            empty_in_a_row: AtomicU32::new(0),
-            ask_threads: tokio::sync::Notify::new(),
-            outbox: tokio::sync::Notify::new(),
-            has_callbacks: AtomicBool::new(false),
-            archived: Mutex::default(),
-            health: health::Vitals::default(),
-            tasks: Tasks::default(),
-            done: tokio::sync::watch::Sender::new(false),
-            ports,
-            config,
-        });
+        let inner = Arc::new(Inner::new(ports, config));
         keeper::renew(&inner).await?;
         inner.remember_together().await;
         keeper::recall(&inner).await;
@@ -279,6 +252,44 @@ async fn watch(inner: Arc<Inner>, name: &'static str, part: impl Future<Output =
 }
 
 impl Inner {
+    /// Nothing runs yet.
+    fn new(ports: Ports, config: EngineConfig) -> Self {
+        Self {
+            sites: RwLock::new(Arc::clone(&config.sites)),
+            holder: AtomicU64::new(HolderId::draw(&*ports.chance).number()),
+            held_until: AtomicU64::new(0),
+            wake: tokio::sync::Notify::new(),
+            draining: AtomicBool::new(false),
+            breakers: breaker::Breakers::new(config.probe_every),
+            places: slots::Places::new(config.slots, ports.clock.now()),
+            queue: Mutex::new(fair::Fair::new()),
+            sent: Mutex::default(),
+            nudges: Mutex::default(),
+            confirmed: Mutex::default(),
+            quota: quota::Quota::default(),
+            together: together::Together::default(),
+            priorities: RwLock::new(config.priorities.clone()),
+            allowances: RwLock::new(alerts::allowances(&config)),
+            pooled: RwLock::default(),
+            pool_hint: tokio::sync::Notify::new(),
+            empty_in_a_row: AtomicU32::new(0),
+            ask_threads: tokio::sync::Notify::new(),
+            outbox: tokio::sync::Notify::new(),
+            has_callbacks: AtomicBool::new(false),
+            archived: Mutex::default(),
+            health: health::Vitals::default(),
+            tasks: Tasks::default(),
+            done: tokio::sync::watch::Sender::new(false),
+            ports,
+            config,
+        }
+    }
+
+    /// Our name in this life.
+    fn holder(&self) -> HolderId {
+        HolderId::from_number(self.holder.load(Ordering::SeqCst))
+    }
+
     fn queue(&self) -> MutexGuard<'_, fair::Fair<Box<held::Held>>> {
         self.queue.lock().expect("no holder of this lock can panic")
     }

@@ -192,7 +192,7 @@ impl Inner {
         let target = self.aim(pool);
         let spare = state.stock.len() + state.coming;
         let missing = usize::try_from(target.level).unwrap_or(usize::MAX).saturating_sub(spare);
-        let is_ours = pool.controller == Some(self.holder);
+        let is_ours = pool.controller == Some(self.holder());
         if is_ours && missing == 0 && pool.target == target {
             return;
         }
@@ -201,7 +201,7 @@ impl Inner {
         let count = missing.min(free).min(MOST_ORDERS);
         let ask = Refill {
             pool: pool.fingerprint,
-            holder: self.holder,
+            holder: self.holder(),
             target,
             solves: (0..count)
                 .map(|_| SolveId::draw(&*self.ports.chance, &pool.fingerprint))

@@ -13,6 +13,7 @@ mod pools;
 mod ports;
 mod queue;
 mod receivers;
+mod rounds;
 mod seeds;
 mod stage;
 mod stories;

@@ -20,7 +20,7 @@ use domain::{
     solve::AmbiguousPolicy,
     time::Timestamp,
 };
-use engine::{Ask, Engine, EngineConfig, FixedPolling, Outcome, Ports};
+use engine::{Ask, Engine, EngineConfig, FixedPolling, Outcome, Ports, Rounds};
 use simulator::{
     Account, BehaviourConfig, Call, Fault, Latency, Planned, SimProvider, VirtualClock,
 };
@@ -153,7 +153,16 @@ impl Stage {
     }
 
     pub(crate) async fn gateway(&self, seed: u64) -> Engine {
-        let ports = Ports {
+        Engine::start(self.ports(seed), self.config.clone()).await.unwrap()
+    }
+
+    /// A process that does not stay.
+    pub(crate) fn rounds(&self, seed: u64) -> Rounds {
+        Rounds::new(self.ports(seed), self.config.clone())
+    }
+
+    fn ports(&self, seed: u64) -> Ports {
+        Ports {
             store: Arc::clone(&self.backend.store),
             records: Arc::clone(&self.backend.records),
             doorbell: Arc::clone(&self.backend.doorbell),
@@ -161,8 +170,7 @@ impl Stage {
             clock: Arc::clone(&self.clock),
             chance: Arc::new(SeededChance::new(seed)),
             courier: Arc::clone(&self.receiver) as Arc<dyn Courier>,
-        };
-        Engine::start(ports, self.config.clone()).await.unwrap()
+        }
     }
 
     pub(crate) async fn pass(&self, length: Duration) {
