@@ -10,6 +10,7 @@ use domain::{
     secret::Secret,
     time::Timestamp,
 };
+use doors::KeyDigest;
 use engine::{Engine, EngineConfig, Family, Polling, Ports, Seen, Slots};
 use simulator::{BehaviourConfig, Sim, SimConfig, SimHandle, pace::SolveTime};
 use stores::{Backend, Finding, Weight};
@@ -195,7 +196,8 @@ async fn check_alerts(courier: &dyn Courier, alerts: &Alerts) {
     }
 }
 
-fn engine_config(config: &Config) -> EngineConfig {
+/// What the engine is told of it all.
+pub fn engine_config(config: &Config) -> EngineConfig {
     let prices = match (&config.upstream.service, config.upstream.prices.is_empty()) {
         // The simulator's own list, so that savings have a price from the first try.
         (Service::Simulator, true) => {
@@ -244,6 +246,24 @@ fn teach(polling: &dyn Polling, kind: Kind) {
         let by = median.mul_f64(fraction);
         polling.learn(&family, Seen::Ready { after: by.mul_f64(0.9), by });
     }
+}
+
+/// A configured worker as the doors know it.
+pub fn door_worker(worker: &Worker) -> Result<doors::Worker, Failure> {
+    Ok(doors::Worker {
+        name: worker.name.clone(),
+        key: key_digest(&worker.key)?,
+        project: worker.project.clone(),
+        allowance: worker.allowance(),
+        rate: worker.rate,
+        narrowing: worker.sites.clone().map(Into::into),
+        priority: worker.priority,
+    })
+}
+
+/// What the doors compare a key with.
+pub fn key_digest(key: &Secret) -> Result<KeyDigest, Failure> {
+    KeyDigest::of(key.expose()).map_err(Failure::of(Exit::Usage))
 }
 
 /// The workers' shares of the slots.

@@ -5,12 +5,9 @@ use domain::secret::Secret;
 use doors::{Doors, DoorsConfig, KeyDigest, Workers};
 use tower::ServiceExt as _;
 
-use super::{
-    Context,
-    serve::{self, local_worker},
-};
+use super::{Context, serve::local_worker};
 use crate::{
-    assemble::{Assembled, Purpose},
+    assemble::{Assembled, Purpose, door_worker},
     cli::Whom,
     client::{Call, Remote, Reply},
     exit::{Exit, Failure},
@@ -88,7 +85,7 @@ impl Local {
         let local = local_worker(digest(&worker)?)?;
         // The others are known too, so that their letters can be brought back; nobody calls with their keys in here.
         let others = config.workers.iter().filter(|other| other.name != local.name);
-        let mut all = others.map(serve::worker).collect::<Result<Vec<_>, _>>()?;
+        let mut all = others.map(door_worker).collect::<Result<Vec<_>, _>>()?;
         all.push(local);
         let workers = Workers::new(all);
         let settings = DoorsConfig {

@@ -11,8 +11,8 @@ use tokio::{net::TcpListener, sync::oneshot};
 
 use super::{Context, banner};
 use crate::{
-    assemble::{Assembled, Purpose, allowances, priorities},
-    config::{self, Config, Sources, Tls},
+    assemble::{Assembled, Purpose, allowances, door_worker, key_digest, priorities},
+    config::{Config, Sources, Tls},
     exit::{Exit, Failure},
     keys::{self, MadeKeys},
     shutdown::{Signals, Wish},
@@ -129,19 +129,15 @@ fn allowed_hosts(config: &Config) -> Vec<String> {
     config.hosts.iter().cloned().chain(pingback.map(str::to_ascii_lowercase)).collect()
 }
 
-fn digest(key: &domain::secret::Secret) -> Result<KeyDigest, Failure> {
-    KeyDigest::of(key.expose()).map_err(Failure::of(Exit::Usage))
-}
-
 /// The configured admin key, or the one that was made.
 fn admin(config: &Config, keys: &MadeKeys) -> Result<Option<KeyDigest>, Failure> {
     let made = keys.admin.as_ref().map(|made| made.digest);
-    config.admin.as_ref().map(digest).transpose().map(|configured| configured.or(made))
+    config.admin.as_ref().map(key_digest).transpose().map(|configured| configured.or(made))
 }
 
 /// The configured workers, or the one whose key was made.
 fn workers(config: &Config, keys: &MadeKeys) -> Result<Vec<doors::Worker>, Failure> {
-    let configured = config.workers.iter().map(worker);
+    let configured = config.workers.iter().map(door_worker);
     let made = keys.worker.iter().map(|made| local_worker(made.digest));
     // A worker configured by a reload takes the place of the one that was made at start.
     if config.workers.is_empty() { made.collect() } else { configured.collect() }
@@ -157,19 +153,6 @@ pub(super) fn local_worker(key: KeyDigest) -> Result<doors::Worker, Failure> {
         rate: None,
         narrowing: None,
         priority: 1,
-    })
-}
-
-/// A configured worker as the doors know it.
-pub(super) fn worker(worker: &config::Worker) -> Result<doors::Worker, Failure> {
-    Ok(doors::Worker {
-        name: worker.name.clone(),
-        key: digest(&worker.key)?,
-        project: worker.project.clone(),
-        allowance: worker.allowance(),
-        rate: worker.rate,
-        narrowing: worker.sites.clone().map(Into::into),
-        priority: worker.priority,
     })
 }
 
