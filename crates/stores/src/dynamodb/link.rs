@@ -29,7 +29,7 @@ use aws_sdk_dynamodb::{
     types::{
         AttributeValue, ConsumedCapacity, ReturnConsumedCapacity,
         ReturnValuesOnConditionCheckFailure, TableDescription, TimeToLiveSpecification,
-        TimeToLiveStatus, TransactWriteItem,
+        TimeToLiveStatus, TransactWriteItem, error::ConditionalCheckFailedException,
     },
 };
 use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
@@ -241,18 +241,7 @@ impl Link {
                 .return_consumed_capacity(ReturnConsumedCapacity::Total)
                 .send()
         });
-        match put.await {
-            Ok(done) => {
-                self.count_write(done.consumed_capacity());
-                Ok(Written::Done)
-            }
-            Err(error) => match error.as_service_error() {
-                Some(PutItemError::ConditionalCheckFailedException(refused)) => {
-                    Ok(Written::Refused(refused.item.clone()))
-                }
-                _ => Err(self.failure(&error)),
-            },
-        }
+        self.settle(put.await.map(|done| done.consumed_capacity))
     }
 
     /// Changes the head if the condition holds for what is there.
@@ -274,16 +263,21 @@ impl Link {
                 .return_consumed_capacity(ReturnConsumedCapacity::Total)
                 .send()
         });
-        match updated.await {
-            Ok(done) => {
-                self.count_write(done.consumed_capacity());
+        self.settle(updated.await.map(|done| done.consumed_capacity))
+    }
+
+    fn settle<E: ProvideErrorMetadata + Retried + Error + 'static>(
+        &self,
+        answer: Result<Option<ConsumedCapacity>, SdkError<E>>,
+    ) -> Result<Written, Failure> {
+        match answer {
+            Ok(used) => {
+                self.count_write(used.as_ref());
                 Ok(Written::Done)
             }
-            Err(error) => match error.as_service_error() {
-                Some(UpdateItemError::ConditionalCheckFailedException(refused)) => {
-                    Ok(Written::Refused(refused.item.clone()))
-                }
-                _ => Err(self.failure(&error)),
+            Err(error) => match error.as_service_error().and_then(Retried::refusal) {
+                Some(refusal) => Ok(Written::Refused(refusal.item.clone())),
+                None => Err(self.failure(&error)),
             },
         }
     }
@@ -432,6 +426,11 @@ pub(super) trait Retried {
     fn is_conflict(&self) -> bool {
         false
     }
+
+    /// What is said when a condition does not hold.
+    fn refusal(&self) -> Option<&ConditionalCheckFailedException> {
+        None
+    }
 }
 
 impl Retried for TransactWriteItemsError {
@@ -450,9 +449,23 @@ impl Retried for CreateTableError {}
 impl Retried for DescribeTableError {}
 impl Retried for DescribeTimeToLiveError {}
 impl Retried for GetItemError {}
-impl Retried for PutItemError {}
+
+impl Retried for PutItemError {
+    fn refusal(&self) -> Option<&ConditionalCheckFailedException> {
+        let Self::ConditionalCheckFailedException(refusal) = self else { return None };
+        Some(refusal)
+    }
+}
+
 impl Retried for QueryError {}
-impl Retried for UpdateItemError {}
+
+impl Retried for UpdateItemError {
+    fn refusal(&self) -> Option<&ConditionalCheckFailedException> {
+        let Self::ConditionalCheckFailedException(refusal) = self else { return None };
+        Some(refusal)
+    }
+}
+
 impl Retried for UpdateTimeToLiveError {}
 
 fn is_refused(error: &SdkError<TransactWriteItemsError>) -> bool {

@@ -4,14 +4,10 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use domain::ports::StoreError;
-use tokio::sync::mpsc::Receiver;
 
-use crate::{
-    job::Job,
-    remote::{
-        self, Asks, Assumed, Commit, Correction, Ended, Failed, Key, Memory, Scribe, Stamp, Turn,
-        Write, crowd,
-    },
+use crate::remote::{
+    Asks, Assumed, Commit, Correction, Ended, Failed, Key, Memory, Scribe, Stamp, Turn, Write,
+    crowd,
 };
 
 use super::{
@@ -56,24 +52,11 @@ pub(super) fn start(log: Arc<Log>) -> Asks<DynamoDb> {
         gateway: fastrand::u64(1..),
         laid: Vec::new(),
     };
-    tokio::spawn(pen.write_all(asked));
+    tokio::spawn(crowd::write_all(pen, asked));
     asks
 }
 
 impl Pen {
-    async fn write_all(mut self, mut asked: Receiver<Box<dyn Job<DynamoDb>>>) {
-        loop {
-            let mut crowd = self.memory.next(&mut asked).await;
-            if crowd.is_empty() {
-                return;
-            }
-            let written = crowd::commit(&mut self, &mut crowd).await.map(drop);
-            for job in crowd {
-                job.answer(written.as_ref().copied().map_err(remote::same::<DynamoDb>));
-            }
-        }
-    }
-
     /// Takes what others committed into the image; says whether it changes anything that was assumed.
     fn catch_up(&mut self, assumed: &Assumed) -> bool {
         let beginning = self.log.state().beginning;

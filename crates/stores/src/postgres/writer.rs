@@ -3,12 +3,8 @@
 use std::sync::Arc;
 
 use domain::ports::StoreError;
-use tokio::sync::mpsc::Receiver;
 
-use crate::{
-    job::Job,
-    remote::{self, Asks, Commit, Ended, Failed, Memory, Scribe, Turn, crowd},
-};
+use crate::remote::{Asks, Commit, Ended, Failed, Memory, Scribe, Turn, crowd};
 
 use super::{Postgres, server::Server};
 
@@ -22,23 +18,8 @@ struct Pen {
 pub(super) fn start(server: Arc<Server>) -> Asks<Postgres> {
     let (asks, asked) = Asks::new();
     let pen = Pen { server, memory: Memory::default() };
-    tokio::spawn(pen.write_all(asked));
+    tokio::spawn(crowd::write_all(pen, asked));
     asks
-}
-
-impl Pen {
-    async fn write_all(mut self, mut asked: Receiver<Box<dyn Job<Postgres>>>) {
-        loop {
-            let mut crowd = self.memory.next(&mut asked).await;
-            if crowd.is_empty() {
-                return;
-            }
-            let written = crowd::commit(&mut self, &mut crowd).await.map(drop);
-            for job in crowd {
-                job.answer(written.as_ref().copied().map_err(remote::same::<Postgres>));
-            }
-        }
-    }
 }
 
 impl Scribe for Pen {

@@ -12,7 +12,7 @@ use tokio::sync::mpsc::{Receiver, Sender, channel, error::TrySendError};
 
 use crate::job::{self, Job};
 
-use super::{Assumed, Correction, Draft, Far, Image, Key, Stamp, Write, unavailable};
+use super::{Assumed, Correction, Draft, Far, Image, Key, Stamp, Write, same, unavailable};
 
 /// The way to the writing task, which ends when this is dropped and everything asked is answered.
 pub(crate) struct Asks<B: Far> {
@@ -195,6 +195,23 @@ impl<B: Far> Memory<B> {
     pub(crate) fn forget(&mut self) {
         self.image.clear();
         (self.turn, self.is_open) = (0, false);
+    }
+}
+
+/// Makes and writes crowds as long as somebody may ask.
+pub(crate) async fn write_all<S: Scribe>(
+    mut scribe: S,
+    mut asked: Receiver<Box<dyn Job<S::Backend>>>,
+) {
+    loop {
+        let mut crowd = scribe.memory().next(&mut asked).await;
+        if crowd.is_empty() {
+            return;
+        }
+        let written = commit(&mut scribe, &mut crowd).await.map(drop);
+        for job in crowd {
+            job.answer(written.as_ref().copied().map_err(same::<S::Backend>));
+        }
     }
 }
 
