@@ -10,8 +10,9 @@ use aws_sdk_dynamodb::types::{
 use crate::Migrated;
 
 use super::{
+    failure::{Failure, Trouble},
     layout::{GC_AT, PK, SK},
-    link::{Failure, Link, Trouble},
+    link::Link,
 };
 
 /// How the table is paid for.

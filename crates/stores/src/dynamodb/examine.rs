@@ -10,8 +10,9 @@ use aws_sdk_dynamodb::types::{
 use crate::examine::Finding;
 
 use super::{
+    failure::{Failure, Trouble},
     layout::{GC_AT, PK, SK, head_key},
-    link::{Failure, Link, Trouble},
+    link::Link,
 };
 
 /// Looks at everything.

@@ -21,11 +21,12 @@ use crate::{
 };
 
 use super::{
+    failure::unavailable,
     layout::{
         BEAT, Changes, EDITION, FILED, FILER, PK, Sheet, Value, head_key, key, number,
         sheet_partition, table_least,
     },
-    link::{Condition, Written, unavailable},
+    link::{Condition, Written},
     log::Log,
 };
 

@@ -4,7 +4,6 @@
 use std::{
     collections::HashMap,
     error::Error,
-    fmt,
     future::Future,
     sync::atomic::{AtomicU64, Ordering},
     time::Duration,
@@ -16,30 +15,21 @@ use aws_sdk_dynamodb::{
     config::{Builder, Credentials},
     error::{ProvideErrorMetadata, SdkError},
     operation::{
-        create_table::{CreateTableError, builders::CreateTableFluentBuilder},
-        describe_table::DescribeTableError,
-        describe_time_to_live::DescribeTimeToLiveError,
-        get_item::GetItemError,
-        put_item::PutItemError,
-        query::{QueryError, builders::QueryFluentBuilder},
-        transact_write_items::TransactWriteItemsError,
-        update_item::UpdateItemError,
-        update_time_to_live::UpdateTimeToLiveError,
+        create_table::builders::CreateTableFluentBuilder, query::builders::QueryFluentBuilder,
     },
     types::{
         AttributeValue, ConsumedCapacity, ReturnConsumedCapacity,
         ReturnValuesOnConditionCheckFailure, TableDescription, TimeToLiveSpecification,
-        TimeToLiveStatus, TransactWriteItem, error::ConditionalCheckFailedException,
+        TimeToLiveStatus, TransactWriteItem,
     },
 };
 use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
-use domain::ports::{BoxError, StoreError};
 
 use crate::remote;
 
 use super::{
-    DynamoDb,
     address::Address,
+    failure::{Failure, Retried, is_refused, may_pass},
     layout::{Item, PK, SK, bytes, text},
 };
 
@@ -88,26 +78,6 @@ pub(super) struct Part {
     pub(super) most: Option<Vec<u8>>,
     pub(super) falling: bool,
     pub(super) limit: Option<usize>,
-}
-
-/// Why there is no answer.
-#[derive(Debug)]
-pub(super) struct Failure {
-    pub(super) sort: Trouble,
-    why: String,
-}
-
-/// What can be done about it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Trouble {
-    /// Too much is asked, or others were in the way: it was not carried out.
-    Crowded,
-    /// Whether it was carried out is not known.
-    Unknown,
-    /// There is no such table.
-    NoTable,
-    /// It is refused, and will be.
-    Refused,
 }
 
 /// An answer that takes longer is not waited for.
@@ -171,7 +141,7 @@ impl Link {
             let ask = self.client.get_item().table_name(self.table()).set_key(Some(key.clone()));
             ask.consistent_read(true).return_consumed_capacity(ReturnConsumedCapacity::Total).send()
         });
-        let got = got.await.map_err(|error| self.failure(&error))?;
+        let got = got.await.map_err(|error| Failure::of(&error, self.table()))?;
         self.count_read(got.consumed_capacity());
         Ok(got.item)
     }
@@ -183,7 +153,7 @@ impl Link {
         loop {
             let left = part.limit.map(|limit| limit - found.len());
             let got = self.ask(|| self.query_page(part, from.clone(), left).send());
-            let got = got.await.map_err(|error| self.failure(&error))?;
+            let got = got.await.map_err(|error| Failure::of(&error, self.table()))?;
             self.count_read(got.consumed_capacity());
             found.extend(got.items.unwrap_or_default());
             from = got.last_evaluated_key;
@@ -277,7 +247,7 @@ impl Link {
             }
             Err(error) => match error.as_service_error().and_then(Retried::refusal) {
                 Some(refusal) => Ok(Written::Refused(refusal.item.clone())),
-                None => Err(self.failure(&error)),
+                None => Err(Failure::of(&error, self.table())),
             },
         }
     }
@@ -301,14 +271,14 @@ impl Link {
                 Ok(Written::Done)
             }
             Err(error) if is_refused(&error) => Ok(Written::Refused(None)),
-            Err(error) => Err(self.failure(&error)),
+            Err(error) => Err(Failure::of(&error, self.table())),
         }
     }
 
     /// What the table is like.
     pub(super) async fn describe(&self) -> Result<TableDescription, Failure> {
         let told = self.ask(|| self.client.describe_table().table_name(self.table()).send()).await;
-        let told = told.map_err(|error| self.failure(&error))?;
+        let told = told.map_err(|error| Failure::of(&error, self.table()))?;
         told.table.ok_or_else(|| Failure::refused("it said nothing about the table"))
     }
 
@@ -316,7 +286,8 @@ impl Link {
     pub(super) async fn time_to_live(&self) -> Result<Option<(TimeToLiveStatus, String)>, Failure> {
         let told =
             self.ask(|| self.client.describe_time_to_live().table_name(self.table()).send()).await;
-        let told = told.map_err(|error| self.failure(&error))?.time_to_live_description;
+        let told =
+            told.map_err(|error| Failure::of(&error, self.table()))?.time_to_live_description;
         Ok(told.and_then(|told| {
             told.time_to_live_status.zip(Some(told.attribute_name.unwrap_or_default()))
         }))
@@ -330,14 +301,14 @@ impl Link {
             let ask = self.client.update_time_to_live().table_name(self.table());
             ask.time_to_live_specification(wish.clone()).send()
         });
-        set.await.map(drop).map_err(|error| self.failure(&error))
+        set.await.map(drop).map_err(|error| Failure::of(&error, self.table()))
     }
 
     /// Makes the table; somebody else may have done so just now.
     pub(super) async fn create(&self, ask: CreateTableFluentBuilder) -> Result<(), Failure> {
         match self.ask(|| ask.clone().send()).await {
             Err(error) if error.code() != Some("ResourceInUseException") => {
-                Err(self.failure(&error))
+                Err(Failure::of(&error, self.table()))
             }
             _ => Ok(()),
         }
@@ -364,27 +335,6 @@ impl Link {
         }
     }
 
-    fn failure<E: ProvideErrorMetadata + Retried + Error + 'static>(
-        &self,
-        error: &SdkError<E>,
-    ) -> Failure {
-        let sort = match error.code() {
-            Some("ResourceNotFoundException") => Trouble::NoTable,
-            _ if is_crowded(error) => Trouble::Crowded,
-            _ if may_pass(error) => Trouble::Unknown,
-            _ => Trouble::Refused,
-        };
-        let why = match (sort, error.code(), error.message()) {
-            (Trouble::NoTable, ..) => {
-                format!("there is no table {}; `solvegate store migrate` makes it", self.table())
-            }
-            (_, Some(code), Some(message)) => format!("{code}: {message}"),
-            (_, Some(code), None) => code.to_owned(),
-            (_, None, _) => causes(error),
-        };
-        Failure { sort, why }
-    }
-
     fn count_read(&self, units: Option<&ConsumedCapacity>) {
         count(&self.used.reads, units);
     }
@@ -392,20 +342,6 @@ impl Link {
     fn count_write(&self, units: Option<&ConsumedCapacity>) {
         count(&self.used.writes, units);
     }
-}
-
-/// What happened, and why, and why that.
-fn causes(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        let more = cause.to_string();
-        if !text.contains(&more) {
-            text = format!("{text}: {more}");
-        }
-        next = cause.source();
-    }
-    text
 }
 
 #[expect(
@@ -416,93 +352,6 @@ fn causes(error: &dyn Error) -> String {
 fn count(counter: &AtomicU64, units: Option<&ConsumedCapacity>) {
     let units = units.and_then(ConsumedCapacity::capacity_units).unwrap_or(0.0);
     counter.fetch_add((units * 1000.0) as u64, Ordering::Relaxed);
-}
-
-// === what may pass ===
-
-/// Errors that say more than their code.
-pub(super) trait Retried {
-    /// Whether it was others that were in the way.
-    fn is_conflict(&self) -> bool {
-        false
-    }
-
-    /// What is said when a condition does not hold.
-    fn refusal(&self) -> Option<&ConditionalCheckFailedException> {
-        None
-    }
-}
-
-impl Retried for TransactWriteItemsError {
-    fn is_conflict(&self) -> bool {
-        let Self::TransactionCanceledException(cancelled) = self else { return false };
-        let codes = || cancelled.cancellation_reasons().iter().filter_map(|reason| reason.code());
-        let passes = |code: &str| {
-            ["TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded"]
-                .contains(&code)
-        };
-        codes().any(passes) && !codes().any(|code| code == "ConditionalCheckFailed")
-    }
-}
-
-impl Retried for CreateTableError {}
-impl Retried for DescribeTableError {}
-impl Retried for DescribeTimeToLiveError {}
-impl Retried for GetItemError {}
-
-impl Retried for PutItemError {
-    fn refusal(&self) -> Option<&ConditionalCheckFailedException> {
-        let Self::ConditionalCheckFailedException(refusal) = self else { return None };
-        Some(refusal)
-    }
-}
-
-impl Retried for QueryError {}
-
-impl Retried for UpdateItemError {
-    fn refusal(&self) -> Option<&ConditionalCheckFailedException> {
-        let Self::ConditionalCheckFailedException(refusal) = self else { return None };
-        Some(refusal)
-    }
-}
-
-impl Retried for UpdateTimeToLiveError {}
-
-fn is_refused(error: &SdkError<TransactWriteItemsError>) -> bool {
-    let Some(TransactWriteItemsError::TransactionCanceledException(cancelled)) =
-        error.as_service_error()
-    else {
-        return false;
-    };
-    cancelled
-        .cancellation_reasons()
-        .iter()
-        .any(|reason| reason.code() == Some("ConditionalCheckFailed"))
-}
-
-/// Too much was asked, or others were in the way.
-fn is_crowded<E: ProvideErrorMetadata + Retried>(error: &SdkError<E>) -> bool {
-    let codes = [
-        "ProvisionedThroughputExceededException",
-        "RequestLimitExceeded",
-        "ThrottlingException",
-        "TransactionConflictException",
-        "TransactionInProgressException",
-    ];
-    error.code().is_some_and(|code| codes.contains(&code))
-        || error.as_service_error().is_some_and(Retried::is_conflict)
-}
-
-/// Whether the same may work in a moment.
-fn may_pass<E: ProvideErrorMetadata + Retried>(error: &SdkError<E>) -> bool {
-    match error {
-        SdkError::TimeoutError(_) | SdkError::ResponseError(_) => true,
-        SdkError::DispatchFailure(why) => why.is_io() || why.is_timeout() || why.is_other(),
-        SdkError::ServiceError(refused) => {
-            is_crowded(error) || refused.raw().status().as_u16() >= 500
-        }
-        SdkError::ConstructionFailure(_) | _ => false,
-    }
 }
 
 // === conditions ===
@@ -529,28 +378,4 @@ impl Condition {
         let values = self.values.iter().map(|(mark, value)| ((*mark).to_owned(), value.clone()));
         Some(values.collect()).filter(|values: &HashMap<_, _>| !values.is_empty())
     }
-}
-
-// === failing ===
-
-impl Failure {
-    pub(super) fn refused(why: &str) -> Self {
-        Self { sort: Trouble::Refused, why: why.to_owned() }
-    }
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.why)
-    }
-}
-
-impl From<Failure> for StoreError {
-    fn from(failure: Failure) -> Self {
-        unavailable(failure.why)
-    }
-}
-
-pub(super) fn unavailable(why: impl Into<BoxError>) -> StoreError {
-    remote::unavailable::<DynamoDb>(why)
 }

@@ -25,11 +25,12 @@ use crate::{
 
 use super::{
     NAME,
+    failure::{Failure, Trouble, unavailable},
     layout::{
         Apart, BLOCK, Body, Head, Record, Value, apart_key, decode, head_key, log_partition,
         read_commit, read_head, read_part,
     },
-    link::{Failure, Link, Part, Trouble, unavailable},
+    link::{Link, Part},
 };
 
 /// The log, shared by all of this process.

@@ -1,7 +1,7 @@
 //! `dynamodb:`: the store of many gateways on one DynamoDB table. Rules run here on what is remembered of the rows
 //! (`crate::remote`). A decision is one item: the next of a log, written if nobody else has written it.
 //!
-//! - `address`, `link`: where the table is and the way there; `layout`: its items; `apart`: what is too large for one
+//! - `address`, `link`, `failure`: where the table is, the way there, and what goes wrong on it; `layout`: its items; `apart`: what is too large for one
 //! - `log`: the commits as this process follows them; `view`: what is true, from sheets and log; `known`: what of it is known here
 //! - `writer`: the one task that commits; `filer`: writing the log's changes into sheets; `bell`: hints from other gateways
 //! - `definition`: the table itself, made or printed; `examine`: what is looked at before it is trusted;
@@ -12,6 +12,7 @@ mod apart;
 mod bell;
 mod definition;
 mod examine;
+mod failure;
 mod filer;
 mod known;
 mod layout;
@@ -32,10 +33,11 @@ use crate::{
 };
 
 use address::Address;
+use failure::{Failure, Trouble};
 use layout::{
     FILED, FORMAT, Head, INCARNATION, Item, THIS_FORMAT, head_key, number, read_format, read_head,
 };
-use link::{Condition, Failure, Link, Trouble, Written};
+use link::{Condition, Link, Written};
 use log::Log;
 use view::Needs;
 

@@ -8,8 +8,9 @@ use futures_util::future::try_join_all;
 use crate::remote::{Assumed, Correction, Ended, Key, Row, Span, plain};
 
 use super::{
+    failure::unavailable,
     layout::{Sheet, Value, sheet_partition, table_end},
-    link::{Part, unavailable},
+    link::Part,
     log::{Log, State},
 };
 

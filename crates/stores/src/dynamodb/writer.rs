@@ -13,9 +13,10 @@ use crate::remote::{
 use super::{
     DynamoDb,
     apart::{Parcel, put_parts},
+    failure::Trouble,
     known::Known,
     layout::{Item, LONG, Record, Value, read_commit},
-    link::{Condition, Trouble, Written},
+    link::{Condition, Written},
     log::Log,
     view::{Needs, Range, row},
 };
