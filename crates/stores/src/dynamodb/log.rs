@@ -60,7 +60,7 @@ pub(super) struct State {
     bytes: usize,
     /// Commits of others, for who decides by them.
     unseen: Vec<Arc<Record>>,
-    /// Counts how often everything was begun anew.
+    /// Counts how often whoever decides had to begin anew.
     pub(super) beginning: u64,
     /// The table was away: it may be another one when it is back.
     is_doubtful: bool,
@@ -70,6 +70,8 @@ pub(super) struct State {
 
 /// Commits are filed when there are so many bytes of them: who starts has to read them all.
 const MUCH: usize = 256 << 10;
+/// Commits of others that wait for who decides.
+const MOST_UNSEEN: usize = 4096;
 
 // === impl Log ===
 
@@ -150,7 +152,7 @@ impl Log {
             let is_next = state.slot + 1 == slot;
             if is_next {
                 state.apply(&record, body.len());
-                state.unseen.push(Arc::clone(&record));
+                state.show(&record);
             }
             is_next
         };
@@ -278,6 +280,16 @@ impl State {
         }
     }
 
+    /// Keeps a commit for who decides. One that reads and never decides would keep them for ever: beyond some number whoever
+    /// decides has to begin anew.
+    fn show(&mut self, record: &Arc<Record>) {
+        if self.unseen.len() >= MOST_UNSEEN {
+            self.unseen.clear();
+            self.beginning += 1;
+        }
+        self.unseen.push(Arc::clone(record));
+    }
+
     pub(super) fn is_full(&self) -> bool {
         self.sizes.len() >= self.many || self.bytes >= MUCH
     }
@@ -294,5 +306,31 @@ impl State {
             self.bytes -= self.sizes.pop_front().unwrap_or(0);
         }
         self.filed = filed;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(slot: u64) -> Arc<Record> {
+        let key: Key = [1, u8::try_from(slot % 7).unwrap()].as_slice().into();
+        Arc::new(Record { slot, nonce: [0; 8], changes: vec![(key, None)] })
+    }
+
+    #[test]
+    fn a_reader_that_never_decides_keeps_a_bounded_number_of_commits() {
+        let head = Head { incarnation: 1, filed: 0, filer: None };
+        let mut state = State::new(&head, 0, 256);
+        for slot in 1..=20_000 {
+            let record = record(slot);
+            state.apply(&record, 10);
+            state.show(&record);
+            state.is_filed_up_to(slot.saturating_sub(300));
+        }
+        assert!(state.unseen.len() <= MOST_UNSEEN && state.beginning == 4, "{}", state.beginning);
+        assert_eq!((state.slot, state.filed, state.sizes.len()), (20_000, 19_700, 300));
+        assert_eq!(state.bytes, 3000);
+        assert_eq!(state.recent.len(), 7);
     }
 }
