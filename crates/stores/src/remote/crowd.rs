@@ -107,6 +107,7 @@ const UNLUCKY: usize = 8;
 
 // === impl Failed ===
 
+#[cfg(feature = "dynamodb")]
 impl Failed {
     /// Nothing was written, and nothing will be.
     pub(crate) fn sure(why: StoreError) -> Self {
