@@ -210,7 +210,12 @@ fn history_may_be_kept_in_any_store_but_the_same() {
         assert!(refusal.contains("[store] ledger: is the store itself"), "{refusal}");
         assert!(!refusal.contains("canary"), "{refusal}");
     }
-    assert!(written("dynamodb:shop", "dynamodb:shop").is_err());
+    for same in ["dynamodb:shop", "dynamodb:shop?file_every=9", "dynamodb:shop?region=local"] {
+        assert!(written("dynamodb:shop", same).is_err(), "{same}");
+    }
+    assert!(written("dynamodb:shop?region=a", "dynamodb:shop?file_every=9&region=a").is_err());
+    assert!(written("dynamodb:shop?region=a", "dynamodb:shop?region=b").is_ok());
+    assert!(written("dynamodb:shop", "dynamodb:history").is_ok());
     assert!(written("redis://cache", "dynamodb:shop").is_ok());
     assert!(written("memory:", "pigeon").unwrap_err().starts_with("[store] ledger: expected"));
 }

@@ -79,7 +79,7 @@ pub(super) fn check_ledger(
 ) -> Result<Option<StoreUrl>, ConfigError> {
     let Some(written) = &raw.ledger else { return Ok(None) };
     let ledger = StoreUrl::read(LEDGER, written, secrets)?;
-    if ledger.place() == store.place() {
+    if ledger.is_where(store) {
         let what = "is the store itself; name another one, or remove the key: then the store keeps its history";
         return Err(ConfigError::at(LEDGER, what));
     }
@@ -120,12 +120,28 @@ impl StoreUrl {
         self.is_shared
     }
 
+    /// Whether it is the same place as another. Two tables of one name are, unless both say that they are elsewhere: a region may
+    /// be left to the environment.
+    fn is_where(&self, other: &Self) -> bool {
+        if !self.is_table() || !other.is_table() {
+            return self.place() == other.place();
+        }
+        let (here, there) = (self.table_place(), other.table_place());
+        let is_open = here.is_empty() || there.is_empty();
+        self.shown == other.shown && (is_open || here == there)
+    }
+
+    /// Where a table is said to be.
+    fn table_place(&self) -> Vec<&str> {
+        let query = self.expose().split_once('?').map_or("", |(_, query)| query);
+        let says_where = |wish: &&str| wish.starts_with("region=") || wish.starts_with("endpoint=");
+        let mut wishes: Vec<&str> = query.split('&').filter(says_where).collect();
+        wishes.sort_unstable();
+        wishes
+    }
+
     /// What tells two apart, whoever is asked for by whichever name and password.
     fn place(&self) -> (&str, &str, Option<&str>) {
-        if self.is_table() {
-            let (table, query) = self.expose().split_once('?').unwrap_or((self.expose(), ""));
-            return (table, query, None);
-        }
         match Server::split(self.expose()).filter(|_| self.is_shared) {
             Some(server) => {
                 let database = server.database.trim_start_matches('/');
