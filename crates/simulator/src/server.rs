@@ -12,6 +12,7 @@ use std::{convert::Infallible, future::pending, io, net::SocketAddr, path::PathB
 
 use bytes::Bytes;
 use domain::ports::Clock;
+use futures_util::future::BoxFuture;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Collected, Limited, combinators::UnsyncBoxBody};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
@@ -76,7 +77,12 @@ const BODY_MAX: usize = 4 * 1024 * 1024;
 
 impl Sim {
     /// Listens and answers until the handle is dropped.
-    pub async fn start(config: SimConfig) -> io::Result<SimHandle> {
+    pub fn start(config: SimConfig) -> BoxFuture<'static, io::Result<SimHandle>> {
+        // Boxed, so that the server is compiled in this crate and not in every one that starts it.
+        Box::pin(Self::listen(config))
+    }
+
+    async fn listen(config: SimConfig) -> io::Result<SimHandle> {
         let account = Account::new(config.behaviour);
         if let Some(path) = &config.ledger_file {
             account.keep_in(path)?;
@@ -129,11 +135,18 @@ impl SimHandle {
 }
 
 /// Answers on this listener until `shutdown` is done; then every connection is closed at once.
-pub async fn serve(listener: TcpListener, front: Front, shutdown: impl Future<Output = ()>) {
+pub fn serve<'a>(
+    listener: TcpListener,
+    front: Front,
+    shutdown: impl Future<Output = ()> + Send + 'a,
+) -> BoxFuture<'a, ()> {
+    Box::pin(serve_until(listener, front, Box::pin(shutdown)))
+}
+
+async fn serve_until(listener: TcpListener, front: Front, mut shutdown: BoxFuture<'_, ()>) {
     let mut connections = JoinSet::new();
     let (calls, due) = mpsc::channel(pingback::MOST);
     connections.spawn(pingback::run(due, front.clone()));
-    tokio::pin!(shutdown);
     loop {
         tokio::select! {
             biased;

@@ -1,16 +1,13 @@
-//! The shelves: one module per backend, one conformance suite for all.
+//! The shelves: one module per backend. What every backend must do is in the crate `store-tests`.
 //!
 //! # Layout
 //! - [`connect`] turns a store's URL into a [`Backend`]; [`open`] does so without a server; `examine`: what was seen of one
 //! - `memory`, `embedded`, `redis`, `postgres`: the backends; `remote`: deciding on rows that lie on a server; `doorbell`: hints within
 //!   one process
-//! - `desk`: every method of the ports, once; `job`, `codec`: how a decision travels and how a row is written
+//! - `desk`: every method of the ports, once; `queued`, `codec`: how a decision travels and how a row is written
 //! - `rules/`: every decision, written once on top of a `shelf`; `readings`: every reading; `tables`: what is kept
-//! - `conformance`: what every backend must do (feature `conformance`)
 
 mod codec;
-#[cfg(feature = "conformance")]
-pub mod conformance;
 mod desk;
 mod doorbell;
 #[cfg(feature = "dynamodb")]
@@ -21,13 +18,13 @@ mod doorbell;
 mod dynamodb;
 mod embedded;
 mod examine;
-mod job;
 mod memory;
 #[expect(
     clippy::disallowed_methods,
     reason = "the way to a server has timeouts of its own; what is decided gets its time from the caller"
 )]
 mod postgres;
+mod queued;
 mod readings;
 #[expect(
     clippy::disallowed_methods,
@@ -42,6 +39,7 @@ mod tables;
 use std::{io, path::PathBuf, sync::Arc};
 
 use domain::ports::{Archive, Doorbell, Records, Store};
+use futures_util::future::BoxFuture;
 
 pub use doorbell::LocalDoorbell;
 #[cfg(feature = "dynamodb")]
@@ -173,36 +171,45 @@ pub enum OpenError {
     },
 }
 
+// The functions below return boxed futures on purpose. The body of an `async fn` is compiled in every crate that polls it,
+// and with it every backend it can reach; a boxed future is compiled here, once.
+
 /// Opens the store a URL names, also one on a server.
-pub async fn connect(url: &str) -> Result<Backend, OpenError> {
-    match scheme_of(url).as_str() {
-        "redis" | "rediss" | "redis+cluster" | "rediss+cluster" => redis::connect(url).await,
-        "postgres" | "postgresql" => postgres::connect(url).await,
-        #[cfg(feature = "dynamodb")]
-        "dynamodb" => dynamodb::connect(url).await,
-        _ => open(url),
-    }
+pub fn connect(url: &str) -> BoxFuture<'_, Result<Backend, OpenError>> {
+    Box::pin(async move {
+        match scheme_of(url).as_str() {
+            "redis" | "rediss" | "redis+cluster" | "rediss+cluster" => redis::connect(url).await,
+            "postgres" | "postgresql" => postgres::connect(url).await,
+            #[cfg(feature = "dynamodb")]
+            "dynamodb" => dynamodb::connect(url).await,
+            _ => open(url),
+        }
+    })
 }
 
 /// Looks at the store a URL names, as [`connect`] does before it opens it. On a server nothing is changed.
-pub async fn examine(url: &str) -> Result<Vec<Finding>, OpenError> {
-    match scheme_of(url).as_str() {
-        "redis" | "rediss" | "redis+cluster" | "rediss+cluster" => redis::examine(url).await,
-        "postgres" | "postgresql" => postgres::examine(url).await,
-        #[cfg(feature = "dynamodb")]
-        "dynamodb" => dynamodb::examine(url).await,
-        _ => open(url).map(|backend| backend.findings),
-    }
+pub fn examine(url: &str) -> BoxFuture<'_, Result<Vec<Finding>, OpenError>> {
+    Box::pin(async move {
+        match scheme_of(url).as_str() {
+            "redis" | "rediss" | "redis+cluster" | "rediss+cluster" => redis::examine(url).await,
+            "postgres" | "postgresql" => postgres::examine(url).await,
+            #[cfg(feature = "dynamodb")]
+            "dynamodb" => dynamodb::examine(url).await,
+            _ => open(url).map(|backend| backend.findings),
+        }
+    })
 }
 
 /// Brings the tables of the store at a URL up to date; [`connect`] does so, too.
-pub async fn migrate(url: &str) -> Result<Migrated, OpenError> {
-    match scheme_of(url).as_str() {
-        "postgres" | "postgresql" => postgres::migrate(url).await,
-        #[cfg(feature = "dynamodb")]
-        "dynamodb" => dynamodb::migrate(url, Billing::OnDemand).await,
-        other => Err(OpenError::NoTables(other.to_owned())),
-    }
+pub fn migrate(url: &str) -> BoxFuture<'_, Result<Migrated, OpenError>> {
+    Box::pin(async move {
+        match scheme_of(url).as_str() {
+            "postgres" | "postgresql" => postgres::migrate(url).await,
+            #[cfg(feature = "dynamodb")]
+            "dynamodb" => dynamodb::migrate(url, Billing::OnDemand).await,
+            other => Err(OpenError::NoTables(other.to_owned())),
+        }
+    })
 }
 
 /// Reads a `dynamodb:` URL: the table and where it is, or what is wrong with it.
@@ -213,8 +220,8 @@ pub fn table_of(url: &str) -> Result<(String, String), String> {
 
 /// Makes the table a `dynamodb:` URL names, paid for as wished.
 #[cfg(feature = "dynamodb")]
-pub async fn make_table(url: &str, billing: Billing) -> Result<Migrated, OpenError> {
-    dynamodb::migrate(url, billing).await
+pub fn make_table(url: &str, billing: Billing) -> BoxFuture<'_, Result<Migrated, OpenError>> {
+    Box::pin(async move { dynamodb::migrate(url, billing).await })
 }
 
 /// The definition of the table a `dynamodb:` URL names, for whoever makes it.

@@ -58,7 +58,7 @@ pub(crate) type Rows<T> = Vec<(<T as Table>::Key, <T as Table>::Value)>;
 /// Reads rows.
 pub(crate) trait Shelf {
     /// The backend's name in error messages.
-    const BACKEND: &'static str;
+    fn backend(&self) -> &'static str;
 
     /// The row of a key.
     fn get<T: Table>(&self, key: &T::Key) -> Result<Option<T::Value>, StoreError>;
@@ -225,7 +225,9 @@ impl<A: Key, B: Key, C: Key> Key for (A, B, C) {
 // === impl Maps: the memory store's shelf ===
 
 impl Shelf for Maps {
-    const BACKEND: &'static str = "memory";
+    fn backend(&self) -> &'static str {
+        "memory"
+    }
 
     fn get<T: Table>(&self, key: &T::Key) -> Result<Option<T::Value>, StoreError> {
         Ok(T::map(self).get(key).map(|value| T::Value::clone(value)))

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use simulator::{BehaviourConfig, Call, Fault, Planned, Sim, SimConfig, SimHandle};
 use solvegate::config::{Environment, Sources};
 use solvegate_lambda::{Function, WallClock};
-use stores::conformance::servers::DynamoDbServer;
+use store_tests::servers::DynamoDbServer;
 use tempfile::TempDir;
 
 const KEY: &str = "0123456789abcdef0123456789abcdef";

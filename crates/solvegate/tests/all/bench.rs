@@ -1,7 +1,7 @@
 //! `solvegate bench`, tiny: every bench runs to its end and says what it promises to say. No figure is judged here.
 
 use serde_json::{Value, json};
-use stores::conformance::servers::{PostgresOptions, PostgresServer};
+use store_tests::servers::{PostgresOptions, PostgresServer};
 use tempfile::tempdir;
 
 use super::support::run;

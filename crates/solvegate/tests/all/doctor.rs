@@ -3,7 +3,7 @@
 use std::{fs, net::TcpListener, path::Path};
 
 use serde_json::Value;
-use stores::conformance::servers::{Persistence, RedisOptions, RedisServer};
+use store_tests::servers::{Persistence, RedisOptions, RedisServer};
 
 use crate::support::{Gateway, Sim, run};
 

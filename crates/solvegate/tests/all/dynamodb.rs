@@ -4,7 +4,7 @@ use std::{path::Path, time::Duration};
 
 use serde_json::json;
 use solvegate::client::Call;
-use stores::conformance::servers::DynamoDbServer;
+use store_tests::servers::DynamoDbServer;
 
 use crate::support::{Gateway, Settings, Sim, eventually, run};
 

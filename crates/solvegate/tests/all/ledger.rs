@@ -5,12 +5,10 @@ use std::time::Duration;
 use domain::ports::{ClaimFilter, Scope};
 use serde_json::{Value, json};
 use solvegate::client::Call;
-use stores::{
-    Backend,
-    conformance::servers::{
-        DynamoDbServer, PostgresOptions, PostgresServer, RedisOptions, RedisServer,
-    },
+use store_tests::servers::{
+    DynamoDbServer, PostgresOptions, PostgresServer, RedisOptions, RedisServer,
 };
+use stores::Backend;
 
 use crate::support::{Gateway, Settings, Sim, eventually, run};
 

@@ -3,7 +3,7 @@
 use std::{path::Path, time::Duration};
 
 use serde_json::json;
-use stores::conformance::servers::{PostgresOptions, PostgresServer};
+use store_tests::servers::{PostgresOptions, PostgresServer};
 
 use crate::support::{Gateway, Settings, Sim, eventually, run};
 

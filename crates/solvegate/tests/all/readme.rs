@@ -151,7 +151,7 @@ fn redis(dir: &Path, words: &[String]) -> (Process, String) {
 fn dynoxide(dir: &Path, words: &[String]) -> (Process, String) {
     let mut command = Command::new("sh");
     // What it says goes to the other stream.
-    command.args(["-c", "exec \"$0\" \"$@\" 2>&1"]).arg(stores::conformance::servers::dynoxide());
+    command.args(["-c", "exec \"$0\" \"$@\" 2>&1"]).arg(store_tests::servers::dynoxide());
     command.args(words).current_dir(dir);
     let process = Process::start(command);
     process.line_after("istening");

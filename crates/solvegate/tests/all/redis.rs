@@ -10,7 +10,7 @@ use domain::{
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use solvegate::client::{Call, Remote};
-use stores::conformance::servers::{FaultProxy, Persistence, RedisOptions, RedisServer};
+use store_tests::servers::{FaultProxy, Persistence, RedisOptions, RedisServer};
 
 use crate::support::{ADMIN, Gateway, Settings, Sim, eventually, run};
 

@@ -42,7 +42,7 @@ impl Parcel {
         let mut item = slot_key(slot);
         item.insert(NONCE.into(), bytes(&nonce));
         item.insert(GATEWAY.into(), number(gateway));
-        item.insert(GC_AT.into(), number(gc_at()));
+        item.insert(GC_AT.into(), number(kept_until()));
         match self.apart {
             Some(apart) => item.insert(PARTS.into(), number(apart.parts.into())),
             None => item.insert(BODY.into(), bytes(&self.body)),
@@ -57,7 +57,7 @@ pub(super) async fn put_parts(log: &Log, whole: &[u8], nonce: Stamp) -> Result<A
     for piece in whole.chunks(MOST) {
         let mut item = apart_key(nonce, parts);
         item.insert(BODY.into(), bytes(piece));
-        item.insert(GC_AT.into(), number(gc_at()));
+        item.insert(GC_AT.into(), number(kept_until()));
         // Refused is as good as done: nobody else draws this nonce.
         log.link.put(item, Condition::is_new()).await.map_err(|failure| log.failed(failure))?;
         parts += 1;
@@ -65,7 +65,7 @@ pub(super) async fn put_parts(log: &Log, whole: &[u8], nonce: Stamp) -> Result<A
     Ok(Apart { nonce, parts })
 }
 
-fn gc_at() -> u64 {
+fn kept_until() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     (now + KEPT).as_secs()
 }

@@ -10,7 +10,7 @@ mod open;
 mod rows;
 mod writer;
 
-#[cfg(all(test, feature = "conformance"))]
+#[cfg(test)]
 mod tests;
 
 use std::{

@@ -33,7 +33,9 @@ impl<R> OpenRows<R> {
 }
 
 impl<R: ReadableTable<&'static [u8], &'static [u8]>> Shelf for OpenRows<R> {
-    const BACKEND: &'static str = NAME;
+    fn backend(&self) -> &'static str {
+        NAME
+    }
 
     fn get<T: Table>(&self, key: &T::Key) -> Result<Option<T::Value>, StoreError> {
         let key = key_bytes::<T>(key);

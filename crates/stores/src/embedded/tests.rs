@@ -1,7 +1,5 @@
 //! Faults that only a test inside the crate can make.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::{path::Path, sync::atomic::Ordering};
 
 use domain::{
@@ -9,13 +7,13 @@ use domain::{
     ports::{LeaseAsk, Store, StoreError},
 };
 use redb::ReadableDatabase;
+use store_tests::World;
 
 mod damage;
 
 use super::{EmbeddedStore, ROWS};
 use crate::{
-    Backend, OpenError, backend,
-    conformance::World,
+    OpenError,
     desk::Shelved as _,
     shelf::ShelfMut,
     tables::{Claims, Holders, Solves},
@@ -23,8 +21,8 @@ use crate::{
 
 fn open(dir: &Path) -> (std::sync::Arc<EmbeddedStore>, World) {
     let store = std::sync::Arc::new(EmbeddedStore::open(dir).unwrap());
-    let opened: Backend = backend(std::sync::Arc::clone(&store), "embedded");
-    (store, World::new(&opened))
+    let world = World::on(store.clone(), store.clone(), store.clone());
+    (store, world)
 }
 
 fn is_unavailable<T: std::fmt::Debug>(answer: Result<T, StoreError>) -> String {
@@ -54,7 +52,7 @@ async fn after_a_failed_fsync_nothing_is_answered_until_a_restart() {
     let (_store, world) = open(dir.path());
     assert_eq!(world.find(&kept).await, kept);
     // What was not answered may be there or not, but never half.
-    crate::conformance::check(world.records.as_ref()).await;
+    store_tests::check(world.records.as_ref()).await;
 }
 
 #[tokio::test]

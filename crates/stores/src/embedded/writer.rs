@@ -16,7 +16,7 @@ use std::{
 use domain::ports::{BoxError, StoreError};
 use redb::{Database, Durability};
 
-use crate::job::{self, Job};
+use crate::queued::{self, Queued};
 
 use super::{
     Embedded, NAME, ROWS, corrupt,
@@ -26,7 +26,7 @@ use super::{
 /// The way to the writing thread; dropping it waits until everything asked is answered.
 #[derive(Debug)]
 pub(super) struct Writer {
-    queue: Option<Sender<Box<dyn Job<Embedded>>>>,
+    queue: Option<Sender<Box<dyn Queued<Embedded>>>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -83,8 +83,8 @@ impl Writer {
         F: FnMut(&mut WriteRows<'_>) -> Result<T, StoreError> + Send + 'static,
     {
         let gone = || unavailable("its writing thread has ended");
-        let (job, answer) = job::new::<Embedded, T, F>(decide);
-        self.queue.as_ref().ok_or_else(gone)?.send(job).map_err(|_| gone())?;
+        let (queued, answer) = queued::new::<Embedded, T, F>(decide);
+        self.queue.as_ref().ok_or_else(gone)?.send(queued).map_err(|_| gone())?;
         answer.await.map_err(|_| gone())?
     }
 }
@@ -137,7 +137,7 @@ pub(super) fn unavailable(why: impl Into<BoxError>) -> StoreError {
 
 // === the thread ===
 
-fn write_all(shared: &Shared, asked: &Receiver<Box<dyn Job<Embedded>>>) {
+fn write_all(shared: &Shared, asked: &Receiver<Box<dyn Queued<Embedded>>>) {
     while let Ok(first) = asked.recv() {
         let mut crowd = vec![first];
         crowd.extend(asked.try_iter().take(CROWD - 1));
@@ -146,24 +146,24 @@ fn write_all(shared: &Shared, asked: &Receiver<Box<dyn Job<Embedded>>>) {
     }
 }
 
-fn write_crowd(shared: &Shared, mut crowd: Vec<Box<dyn Job<Embedded>>>) {
+fn write_crowd(shared: &Shared, mut crowd: Vec<Box<dyn Queued<Embedded>>>) {
     if shared.check().is_ok() {
         match write_once(shared, &mut crowd) {
             // One that fails must not take the others with it.
             Ended::Refused if crowd.len() > 1 => {
-                return crowd.into_iter().for_each(|job| write_crowd(shared, vec![job]));
+                return crowd.into_iter().for_each(|queued| write_crowd(shared, vec![queued]));
             }
             // A failure of its own is the answer.
             Ended::Durable | Ended::Refused => {}
             Ended::Stopped(why) => shared.stop(why),
         }
     }
-    for job in crowd {
-        job.answer(shared.check());
+    for queued in crowd {
+        queued.answer(shared.check());
     }
 }
 
-fn write_once(shared: &Shared, crowd: &mut [Box<dyn Job<Embedded>>]) -> Ended {
+fn write_once(shared: &Shared, crowd: &mut [Box<dyn Queued<Embedded>>]) -> Ended {
     // redb asserts on pages that cannot be; half a transaction is dropped with the panic.
     let written = catch_unwind(AssertUnwindSafe(|| transact(shared, crowd)));
     match written {
@@ -173,11 +173,14 @@ fn write_once(shared: &Shared, crowd: &mut [Box<dyn Job<Embedded>>]) -> Ended {
     }
 }
 
-fn transact(shared: &Shared, crowd: &mut [Box<dyn Job<Embedded>>]) -> Result<Ended, redb::Error> {
+fn transact(
+    shared: &Shared,
+    crowd: &mut [Box<dyn Queued<Embedded>>],
+) -> Result<Ended, redb::Error> {
     let mut transaction = shared.database.begin_write()?;
     transaction.set_durability(Durability::Immediate)?;
     let mut rows = OpenRows::new(transaction.open_table(ROWS)?);
-    let good = crowd.iter_mut().all(|job| job.make(&mut rows));
+    let good = crowd.iter_mut().all(|queued| queued.make(&mut rows));
     let changed = rows.changed;
     drop(rows);
     if good && changed {

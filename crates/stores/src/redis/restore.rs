@@ -8,7 +8,7 @@ use domain::{ports::StoreError, time::Timestamp};
 use tokio::time::Instant;
 
 use crate::{
-    job,
+    queued,
     remote::{self, Draft, crowd},
     rules::{self, Relic, Turn as Place},
 };
@@ -199,13 +199,13 @@ impl Pen {
     async fn decide<T, F>(&mut self, decide: F) -> Result<T, StoreError>
     where
         T: Send + 'static,
-        F: FnMut(&mut Draft<'_, Redis>) -> Result<T, StoreError> + Send + 'static,
+        F: FnMut(&mut Draft<'_>) -> Result<T, StoreError> + Send + 'static,
     {
-        let (job, answer) = job::new::<Redis, T, F>(decide);
-        let mut crowd = vec![job];
+        let (queued, answer) = queued::new::<Redis, T, F>(decide);
+        let mut crowd = vec![queued];
         let written = Box::pin(crowd::commit(self, &mut crowd)).await.map(drop);
-        for job in crowd {
-            job.answer(written.as_ref().copied().map_err(remote::same::<Redis>));
+        for queued in crowd {
+            queued.answer(written.as_ref().copied().map_err(remote::same::<Redis>));
         }
         answer.await.map_err(|_| unavailable("a decision panicked; the log says where"))?
     }

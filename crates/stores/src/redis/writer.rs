@@ -11,7 +11,7 @@ use domain::ports::StoreError;
 use tokio::{sync::mpsc::Receiver, time::timeout};
 
 use crate::{
-    job::Job,
+    queued::Queued,
     remote::{
         self, Asks, Commit, Crowd, Ended, Failed, Key, Memory, Scribe, Turn, Write, crowd,
         journal::Journal,
@@ -53,7 +53,7 @@ pub(super) fn start(server: Arc<Server>, replicas: Replicas) -> Asks<Redis> {
 // === impl Pen ===
 
 impl Pen {
-    async fn write_all(mut self, mut asked: Receiver<Box<dyn Job<Redis>>>) {
+    async fn write_all(mut self, mut asked: Receiver<Box<dyn Queued<Redis>>>) {
         loop {
             let pause = if self.owed.is_some() { OWING } else { Duration::MAX };
             match timeout(pause, self.memory.next(&mut asked)).await {
@@ -75,8 +75,8 @@ impl Pen {
         let written = self.write(&mut crowd).await;
         let lasting = written.as_ref().map(Vec::as_slice).unwrap_or_default();
         let is_unsafe = lasting.contains(&true) && !self.replicas.have_it(&self.server).await;
-        for (place, job) in crowd.into_iter().enumerate() {
-            job.answer(match &written {
+        for (place, queued) in crowd.into_iter().enumerate() {
+            queued.answer(match &written {
                 Ok(lasting) if is_unsafe && lasting[place] => Err(unavailable(
                     "no replica confirmed the write within half a second; nothing is spent on it",
                 )),

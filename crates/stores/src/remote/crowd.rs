@@ -10,17 +10,17 @@ use std::{
 use domain::ports::StoreError;
 use tokio::sync::mpsc::{Receiver, Sender, channel, error::TrySendError};
 
-use crate::job::{self, Job};
+use crate::queued::{self, Queued};
 
 use super::{Assumed, Correction, Draft, Far, Image, Key, Stamp, Write, same, unavailable};
 
 /// The way to the writing task, which ends when this is dropped and everything asked is answered.
 pub(crate) struct Asks<B: Far> {
-    queue: Sender<Box<dyn Job<B>>>,
+    queue: Sender<Box<dyn Queued<B>>>,
 }
 
 /// Decisions that are made together.
-pub(crate) type Crowd<B> = Vec<Box<dyn Job<B>>>;
+pub(crate) type Crowd<B> = Vec<Box<dyn Queued<B>>>;
 
 /// What is compared and written together.
 #[derive(Clone, Debug)]
@@ -60,7 +60,7 @@ pub(crate) struct Failed {
 /// What the writing task remembers, and what did not fit into its last call.
 pub(crate) struct Memory<B: Far> {
     pub(crate) image: Image,
-    left: VecDeque<Box<dyn Job<B>>>,
+    left: VecDeque<Box<dyn Queued<B>>>,
     /// The last turn that was sent.
     turn: u64,
     /// Nobody knows how a turn ended.
@@ -119,7 +119,7 @@ impl Failed {
 
 impl<B: Far> Asks<B> {
     /// The way, and where everything asked arrives.
-    pub(crate) fn new() -> (Self, Receiver<Box<dyn Job<B>>>) {
+    pub(crate) fn new() -> (Self, Receiver<Box<dyn Queued<B>>>) {
         let (queue, asked) = channel(QUEUE);
         (Self { queue }, asked)
     }
@@ -128,10 +128,10 @@ impl<B: Far> Asks<B> {
     pub(crate) async fn ask<T, F>(&self, decide: F) -> Result<T, StoreError>
     where
         T: Send + 'static,
-        F: FnMut(&mut Draft<'_, B>) -> Result<T, StoreError> + Send + 'static,
+        F: FnMut(&mut Draft<'_>) -> Result<T, StoreError> + Send + 'static,
     {
-        let (job, answer) = job::new::<B, T, F>(decide);
-        self.queue.try_send(job).map_err(|error| match error {
+        let (queued, answer) = queued::new::<B, T, F>(decide);
+        self.queue.try_send(queued).map_err(|error| match error {
             TrySendError::Full(_) => unavailable::<B>("too many decisions wait for it"),
             TrySendError::Closed(_) => unavailable::<B>("its writing task has ended"),
         })?;
@@ -155,7 +155,7 @@ impl<B: Far> Memory<B> {
     }
 
     /// Who was left by the last call, or else who asks next; nobody when nobody ever will.
-    pub(crate) async fn next(&mut self, asked: &mut Receiver<Box<dyn Job<B>>>) -> Crowd<B> {
+    pub(crate) async fn next(&mut self, asked: &mut Receiver<Box<dyn Queued<B>>>) -> Crowd<B> {
         let mut crowd: Crowd<B> = self.left.drain(..).collect();
         if crowd.is_empty() {
             asked.recv_many(&mut crowd, CROWD).await;
@@ -166,15 +166,15 @@ impl<B: Far> Memory<B> {
     /// Makes as many of the crowd's decisions as fit into a call; the others are left for the next one. Says which of
     /// them must outlive the server.
     fn make(&mut self, crowd: &mut Crowd<B>, doubtful: bool) -> (Commit, Vec<bool>) {
-        let mut draft = Draft::new(&self.image, doubtful);
+        let mut draft = Draft::new(B::KIND, &self.image, doubtful);
         let mut lasting = Vec::with_capacity(crowd.len());
-        for job in crowd.iter_mut() {
+        for queued in crowd.iter_mut() {
             if draft.written() > B::MOST_BYTES {
                 break;
             }
             draft.mark();
             // A rule that panics, or fails, must not take the others with it.
-            let made = catch_unwind(AssertUnwindSafe(|| job.make(&mut draft)));
+            let made = catch_unwind(AssertUnwindSafe(|| queued.make(&mut draft)));
             if !made.unwrap_or(false) {
                 draft.take_back();
             }
@@ -187,8 +187,8 @@ impl<B: Far> Memory<B> {
 
     /// Leaves all but the first few for the next call.
     fn leave(&mut self, crowd: &mut Crowd<B>, keep: usize) {
-        for job in crowd.drain(keep.min(crowd.len())..).rev() {
-            self.left.push_front(job);
+        for queued in crowd.drain(keep.min(crowd.len())..).rev() {
+            self.left.push_front(queued);
         }
     }
 
@@ -202,7 +202,7 @@ impl<B: Far> Memory<B> {
 /// Makes and writes crowds as long as somebody may ask.
 pub(crate) async fn write_all<S: Scribe>(
     mut scribe: S,
-    mut asked: Receiver<Box<dyn Job<S::Backend>>>,
+    mut asked: Receiver<Box<dyn Queued<S::Backend>>>,
 ) {
     loop {
         let mut crowd = scribe.memory().next(&mut asked).await;
@@ -210,8 +210,8 @@ pub(crate) async fn write_all<S: Scribe>(
             return;
         }
         let written = commit(&mut scribe, &mut crowd).await.map(drop);
-        for job in crowd {
-            job.answer(written.as_ref().copied().map_err(same::<S::Backend>));
+        for queued in crowd {
+            queued.answer(written.as_ref().copied().map_err(same::<S::Backend>));
         }
     }
 }

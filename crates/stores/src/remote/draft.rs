@@ -1,8 +1,6 @@
 //! A decision in the making: what it assumed, and what it wants written.
 
-use std::{
-    cell::RefCell, collections::BTreeMap, marker::PhantomData, ops::RangeInclusive, sync::Arc,
-};
+use std::{cell::RefCell, collections::BTreeMap, ops::RangeInclusive, sync::Arc};
 
 use domain::ports::StoreError;
 
@@ -11,10 +9,11 @@ use crate::{
     shelf::{Order, Rows, Shelf, ShelfMut, Table},
 };
 
-use super::{Correction, Far, Image, Key, MOST_ROWS, Row, Stamp};
+use super::{Correction, Image, Key, MOST_ROWS, Row, Stamp};
 
 /// The shelf of a decision: the image, with the decision's own writes before it.
-pub(crate) struct Draft<'a, B> {
+pub(crate) struct Draft<'a> {
+    kind: BackendKind,
     image: &'a Image,
     writes: BTreeMap<Key, Write>,
     /// What the writes were before, since the last mark.
@@ -27,7 +26,16 @@ pub(crate) struct Draft<'a, B> {
     scratch: RefCell<Vec<u8>>,
     /// The value of rows that have none.
     nothing: Arc<[u8]>,
-    backend: PhantomData<B>,
+}
+
+/// What a draft has to know of its backend. Data rather than a type parameter: every rule would be compiled for each
+/// backend.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BackendKind {
+    /// Its name in messages.
+    pub(crate) name: &'static str,
+    /// Why no row there can have this key.
+    pub(crate) refuses: fn(&[u8]) -> Option<&'static str>,
 }
 
 /// What is to become of a row.
@@ -70,10 +78,11 @@ pub(crate) struct Found {
 
 // === impl Draft ===
 
-impl<'a, B: Far> Draft<'a, B> {
+impl<'a> Draft<'a> {
     /// An empty draft. While the store is in doubt, nothing is risked on it.
-    pub(crate) fn new(image: &'a Image, doubtful: bool) -> Self {
+    pub(crate) fn new(kind: BackendKind, image: &'a Image, doubtful: bool) -> Self {
         Self {
+            kind,
             image,
             writes: BTreeMap::new(),
             undo: Vec::new(),
@@ -83,7 +92,6 @@ impl<'a, B: Far> Draft<'a, B> {
             written: 0,
             scratch: RefCell::default(),
             nothing: Arc::from([]),
-            backend: PhantomData,
         }
     }
 
@@ -215,13 +223,15 @@ fn first_of<'k>(order: Order, a: Option<&'k Key>, b: Option<&'k Key>) -> Option<
     }
 }
 
-impl<B: Far> Shelf for Draft<'_, B> {
-    const BACKEND: &'static str = B::NAME;
+impl Shelf for Draft<'_> {
+    fn backend(&self) -> &'static str {
+        self.kind.name
+    }
 
     fn get<T: Table>(&self, key: &T::Key) -> Result<Option<T::Value>, StoreError> {
         let key = self.key::<T>(key);
         match self.seen(&key) {
-            Some(bytes) => value::<B, T>(&key, &bytes).map(Some),
+            Some(bytes) => value::<T>(self.kind.name, &key, &bytes).map(Some),
             None => Ok(None),
         }
     }
@@ -237,7 +247,7 @@ impl<B: Far> Shelf for Draft<'_, B> {
             falling: true,
         };
         match self.seen_range(&span, 1).first() {
-            Some((key, _)) => read_key::<T>(B::NAME, key).map(Some),
+            Some((key, _)) => read_key::<T>(self.kind.name, key).map(Some),
             None => Ok(None),
         }
     }
@@ -258,23 +268,23 @@ impl<B: Far> Shelf for Draft<'_, B> {
         };
         let rows = self.seen_range(&span, limit).into_iter();
         rows.map(|(key, bytes)| {
-            let value = value::<B, T>(&key, &bytes)?;
-            Ok((read_key::<T>(B::NAME, &key)?, value))
+            let value = value::<T>(self.kind.name, &key, &bytes)?;
+            Ok((read_key::<T>(self.kind.name, &key)?, value))
         })
         .collect()
     }
 }
 
-impl<B: Far> ShelfMut for Draft<'_, B> {
+impl ShelfMut for Draft<'_> {
     fn put<T: Table>(&mut self, key: T::Key, value: T::Value) -> Result<(), StoreError> {
         let key = self.key::<T>(&key);
-        if let Some(why) = B::refuses(&key) {
-            return Err(crate::codec::corrupt(B::NAME, T::NAME, why));
+        if let Some(why) = (self.kind.refuses)(&key) {
+            return Err(crate::codec::corrupt(self.kind.name, T::NAME, why));
         }
         let bytes: Arc<[u8]> = if is_plain::<T>() {
             self.nothing.clone()
         } else {
-            write_row::<T>(B::NAME, &key, &value, self.scratch.get_mut())?;
+            write_row::<T>(self.kind.name, &key, &value, self.scratch.get_mut())?;
             self.scratch.get_mut().as_slice().into()
         };
         self.write(key, Write::Put(bytes));
@@ -289,7 +299,7 @@ impl<B: Far> ShelfMut for Draft<'_, B> {
         } else {
             self.seen(&key)
         };
-        let value = seen.map(|bytes| value::<B, T>(&key, &bytes)).transpose()?;
+        let value = seen.map(|bytes| value::<T>(self.kind.name, &key, &bytes)).transpose()?;
         if value.is_some() || is_plain::<T>() {
             self.write(key, Write::Gone);
         }
@@ -310,12 +320,16 @@ fn is_plain<T: Table>() -> bool {
     size_of::<T::Value>() == 0
 }
 
-fn value<B: Far, T: Table>(key: &[u8], bytes: &[u8]) -> Result<T::Value, StoreError> {
+fn value<T: Table>(
+    backend: &'static str,
+    key: &[u8],
+    bytes: &[u8],
+) -> Result<T::Value, StoreError> {
     if is_plain::<T>() {
         return postcard::from_bytes(&[])
-            .map_err(|why| crate::codec::corrupt(B::NAME, T::NAME, why));
+            .map_err(|why| crate::codec::corrupt(backend, T::NAME, why));
     }
-    read_row::<T>(B::NAME, key, bytes)
+    read_row::<T>(backend, key, bytes)
 }
 
 // === impl Assumed ===

@@ -12,7 +12,7 @@ pub(crate) mod journal;
 pub(crate) mod reading;
 
 pub(crate) use crowd::{Asks, Commit, Crowd, Ended, Failed, Memory, Scribe, Turn};
-pub(crate) use draft::{Assumed, Draft, Span, Write};
+pub(crate) use draft::{Assumed, BackendKind, Draft, Span, Write};
 pub(crate) use image::{Correction, Image};
 
 use std::{fmt, future::Future, sync::Arc, time::Duration};
@@ -46,6 +46,9 @@ pub(crate) trait Far: fmt::Debug + Send + Sync + Sized + 'static {
         None
     }
 
+    /// What a draft has to know of it.
+    const KIND: BackendKind = BackendKind { name: Self::NAME, refuses: Self::refuses };
+
     /// The way to its writing task.
     fn asks(&self) -> &Asks<Self>;
 
@@ -61,13 +64,13 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 const MOST_ROWS: usize = 5000;
 
 impl<B: Far> Shelved for B {
-    type Writable<'a> = Draft<'a, Self>;
-    type Readable<'a> = Draft<'a, Self>;
+    type Writable<'a> = Draft<'a>;
+    type Readable<'a> = Draft<'a>;
 
     async fn decide<T, F>(&self, decide: F) -> Result<T, StoreError>
     where
         T: Send + 'static,
-        F: FnMut(&mut Draft<'_, Self>) -> Result<T, StoreError> + Send + 'static,
+        F: FnMut(&mut Draft<'_>) -> Result<T, StoreError> + Send + 'static,
     {
         self.asks().ask(decide).await
     }
@@ -75,7 +78,7 @@ impl<B: Far> Shelved for B {
     async fn look<T, F>(&self, read: F) -> Result<T, StoreError>
     where
         T: Send + 'static,
-        F: Fn(&Draft<'_, Self>) -> Result<T, StoreError> + Send + 'static,
+        F: Fn(&Draft<'_>) -> Result<T, StoreError> + Send + 'static,
     {
         reading::read(self, read).await
     }
@@ -83,7 +86,7 @@ impl<B: Far> Shelved for B {
     async fn read<T, F>(&self, read: F) -> Result<T, StoreError>
     where
         T: Send + 'static,
-        F: Fn(&Draft<'_, Self>) -> Result<T, StoreError> + Send + 'static,
+        F: Fn(&Draft<'_>) -> Result<T, StoreError> + Send + 'static,
     {
         reading::read(self, read).await
     }

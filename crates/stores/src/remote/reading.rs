@@ -12,12 +12,12 @@ const ROUNDS: usize = 100;
 /// Reads until everything it read was told by the server.
 pub(crate) async fn read<B: Far, T>(
     backend: &B,
-    read: impl Fn(&Draft<'_, B>) -> Result<T, StoreError>,
+    read: impl Fn(&Draft<'_>) -> Result<T, StoreError>,
 ) -> Result<T, StoreError> {
     let mut image = Image::default();
     let mut seen = Assumed::default();
     for _ in 0..ROUNDS {
-        let draft = Draft::<B>::new(&image, false);
+        let draft = Draft::new(B::KIND, &image, false);
         let result = read(&draft);
         let (assumed, _) = draft.finish();
         // What was told before is not asked again: a long list is not of one moment, each of its parts is.

@@ -35,7 +35,7 @@ pub(crate) fn advance<S: ShelfMut>(
     let decision = in_demand(&before, decision);
     if matches!(decision, Decision::Authorise { .. }) && shelf.is_doubtful() {
         let why = "it lost writes a moment ago; no attempt is repeated until everybody has told what they know (20 s)";
-        return Err(StoreError::Unavailable { backend: S::BACKEND, source: why.into() });
+        return Err(StoreError::Unavailable { backend: shelf.backend(), source: why.into() });
     }
     if let Err(refused) = check(shelf, lease, &before, &decision, now)? {
         return Ok(Err(refused));

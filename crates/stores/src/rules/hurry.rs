@@ -129,7 +129,7 @@ fn rename<S: ShelfMut>(
     keep::solve(step.shelf, before, &gone)?;
     let challenge = step.shelf.get::<Challenges>(&before.id)?;
     let challenge = challenge.ok_or_else(|| {
-        missing::<S>("challenges", format!("the challenge of {} is gone", before.id))
+        missing(step.shelf, "challenges", format!("the challenge of {} is gone", before.id))
     })?;
     step.shelf.put::<Challenges>(after.id, challenge)?;
     keep::new_solve(step.shelf, after)

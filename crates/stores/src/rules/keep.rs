@@ -108,7 +108,7 @@ pub(super) fn dies_at(token: &Token) -> Timestamp {
 
 /// A claim that must be there, because another record names it.
 pub(super) fn named_claim<S: ShelfMut>(shelf: &S, id: ClaimId) -> Result<Claim, StoreError> {
-    shelf.get::<Claims>(&id)?.ok_or_else(|| missing::<S>("claims", format!("claim {id} is gone")))
+    shelf.get::<Claims>(&id)?.ok_or_else(|| missing(shelf, "claims", format!("claim {id} is gone")))
 }
 
 // === solves ===
@@ -175,5 +175,5 @@ fn unindex_solve<S: ShelfMut>(shelf: &mut S, solve: &Solve) -> Result<(), StoreE
 
 /// A solve that must be there, because another record names it.
 pub(super) fn named_solve<S: ShelfMut>(shelf: &S, id: SolveId) -> Result<Solve, StoreError> {
-    shelf.get::<Solves>(&id)?.ok_or_else(|| missing::<S>("solves", format!("solve {id} is gone")))
+    shelf.get::<Solves>(&id)?.ok_or_else(|| missing(shelf, "solves", format!("solve {id} is gone")))
 }

@@ -119,10 +119,9 @@ fn take<S: ShelfMut>(
     }
     solve.due = solve.due.min(step.now);
     keep::solve(step.shelf, &before, &solve)?;
-    let challenge = step
-        .shelf
-        .get::<Challenges>(&id)?
-        .ok_or_else(|| missing::<S>("challenges", format!("the challenge of {id} is gone")))?;
+    let challenge = step.shelf.get::<Challenges>(&id)?.ok_or_else(|| {
+        missing(step.shelf, "challenges", format!("the challenge of {id} is gone"))
+    })?;
     Ok(Some(Lease { holder, fence: solve.fence, solve, challenge }))
 }
 

@@ -53,6 +53,6 @@ use domain::ports::StoreError;
 use crate::shelf::Shelf;
 
 /// Something a record points at is not there.
-fn missing<S: Shelf>(what: &'static str, why: String) -> StoreError {
-    StoreError::Corrupt { backend: S::BACKEND, what, source: why.into() }
+fn missing(shelf: &impl Shelf, what: &'static str, why: String) -> StoreError {
+    StoreError::Corrupt { backend: shelf.backend(), what, source: why.into() }
 }

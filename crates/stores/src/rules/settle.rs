@@ -36,7 +36,7 @@ pub(crate) fn settle<S: ShelfMut>(
     now: Timestamp,
 ) -> Result<Settled, StoreError> {
     let before = shelf.get::<Solves>(&id)?.ok_or_else(|| {
-        missing::<S>("solves", format!("a fact came about the unknown solve {id}"))
+        missing(shelf, "solves", format!("a fact came about the unknown solve {id}"))
     })?;
     let mut solve = before.clone();
     let mut step = Step::new(shelf, now);

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use domain::ledger::Event;
-use stores::conformance::servers::{
+use store_tests::servers::{
     DynamoDbServer, Persistence, PostgresOptions, PostgresServer, RedisOptions, RedisServer,
 };
 
@@ -86,7 +86,7 @@ async fn killed_under_load(url: &str, claims: usize) {
     .await;
     let paid = fleet.sim.ledger().await;
     judge(&store, &paid, &outcomes, claims).await.hold(&outcomes);
-    stores::conformance::check(&*store.records).await;
+    store_tests::check(&*store.records).await;
 }
 
 #[expect(clippy::disallowed_methods, reason = "held against the times in the ledger")]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 use solvegate::client::Call;
-use stores::conformance::servers::{
+use store_tests::servers::{
     DynamoDbServer, FaultProxy, Faults, HttpProxy, Persistence, PostgresOptions, PostgresServer,
     RedisCluster, RedisOptions, RedisServer, Replicas, dynamodb_url,
 };

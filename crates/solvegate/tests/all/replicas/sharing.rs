@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use http::StatusCode;
 use serde_json::{Value, json};
 use solvegate::client::Call;
-use stores::conformance::servers::{RedisOptions, RedisServer};
+use store_tests::servers::{RedisOptions, RedisServer};
 
 use super::{
     fleet::{Fleet, GATEWAYS},

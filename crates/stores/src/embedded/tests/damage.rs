@@ -8,11 +8,9 @@ use std::{
 
 use domain::ports::StoreError;
 use redb::{ReadableDatabase, ReadableTable};
+use store_tests::named;
 
-use crate::{
-    conformance::named,
-    embedded::{EmbeddedStore, ROWS, corrupt, writer::guarded},
-};
+use crate::embedded::{EmbeddedStore, ROWS, corrupt, writer::guarded};
 
 /// All rows, as bytes.
 type Picture = BTreeMap<Vec<u8>, Vec<u8>>;

@@ -1,0 +1,254 @@
+//! The cases as data. Each is an ordinary async function on a [`World`]; this list makes it a test on every backend.
+
+mod admit;
+mod advance;
+mod archive;
+mod crowd;
+mod hurry;
+mod keys;
+mod lease;
+mod letters;
+mod outbox;
+mod pools;
+mod records;
+mod settle;
+mod share;
+mod stock;
+mod sweep;
+
+use std::{fmt, future::Future, pin::Pin};
+
+use crate::World;
+
+/// One thing that every store must do.
+#[derive(Clone, Copy)]
+pub struct Case {
+    /// The group it belongs to: the name of its file.
+    pub group: &'static str,
+    /// What must be so.
+    pub name: &'static str,
+    run: fn(World) -> Running,
+}
+
+/// Boxed here, so that the code of a case is generated once, in this crate, however many programs run it.
+type Running = Pin<Box<dyn Future<Output = ()>>>;
+
+impl Case {
+    pub(crate) async fn run(self, world: World) {
+        (self.run)(world).await;
+    }
+}
+
+impl fmt::Debug for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}::{}", self.group, self.name)
+    }
+}
+
+macro_rules! cases {
+    ($($group:ident: [$($name:ident),+ $(,)?]),+ $(,)?) => {
+        &[$($(Case {
+            group: stringify!($group),
+            name: stringify!($name),
+            run: |world| Box::pin($group::$name(world)),
+        }),+),+]
+    };
+}
+
+/// Every case. One that is missing here is dead code, which the compiler reports.
+pub const CASES: &[Case] = cases! {
+    admit: [
+        a_new_claim_opens_one_solve,
+        a_name_that_is_taken_is_drawn_again,
+        a_claim_that_collects_takes_the_stocked_token_with_the_answer,
+        the_budget_of_solves_holds,
+        the_budget_of_money_holds,
+        a_budget_is_per_worker_and_day,
+        a_refused_claim_changes_nothing,
+    ],
+    keys: [
+        the_same_key_is_the_same_claim,
+        another_challenge_under_the_key_is_refused,
+        a_key_is_kept_for_a_day_after_the_end,
+        a_named_key_replays_a_failure,
+        a_named_key_replays_a_dead_token_as_it_is,
+        a_derived_key_is_the_claim_in_flight,
+        a_derived_key_lasts_for_its_window,
+        a_derived_key_never_outlives_the_token,
+        a_derived_key_does_not_replay_a_failure,
+        a_replay_that_collects_counts_as_delivered,
+        an_own_claim_is_never_replayed,
+    ],
+    share: [
+        a_shared_kind_joins_the_solve_under_way,
+        a_shared_answer_serves_all_who_wait_and_all_who_come,
+        a_join_wakes_an_overdue_solve,
+        one_of_two_joined_claims_may_leave,
+        a_joined_claim_costs_nothing,
+        a_shared_answer_reported_bad_serves_nobody_else,
+        all_joined_claims_fail_with_one_dead_letter,
+    ],
+    lease: [
+        only_a_living_holder_gets_leases,
+        a_lease_is_given_once,
+        leases_come_oldest_first_and_limited,
+        a_named_solve_is_leased_alone,
+        a_named_solve_is_taken_from_the_dead_only,
+        a_dead_holders_intent_becomes_ambiguous,
+        a_dead_holders_task_is_taken_over_at_once,
+        a_task_told_by_a_clock_ahead_is_taken_over_too,
+        a_dead_holders_solves_come_in_their_turn,
+        a_dead_holders_backoff_is_kept,
+        a_released_solve_is_free_at_once,
+        a_released_intent_is_not_sent_again,
+        a_solve_that_kills_its_holders_is_given_up,
+    ],
+    advance: [
+        an_intent_is_written_once,
+        an_old_fence_is_refused,
+        a_holder_whose_lease_ended_is_refused,
+        an_ambiguous_attempt_is_authorised_once,
+        the_ambiguity_budget_is_the_whole_days,
+        a_policy_of_never_refuses_to_authorise,
+        what_nobody_waits_for_is_written_off_not_authorised,
+        writing_off_leaves_a_dead_letter,
+        a_solve_that_ended_takes_no_decision,
+    ],
+    settle: [
+        an_answer_serves_the_claim_it_was_solved_for,
+        facts_told_twice_change_nothing,
+        a_refused_attempt_is_queued_again,
+        an_intent_is_disowned_by_its_own_nonce_only,
+        a_refusal_for_good_leaves_a_dead_letter,
+        a_task_that_ends_is_tried_again_and_costs_add_up,
+        an_unknown_cost_stays_unknown,
+        a_late_task_id_after_authorise_is_harvested_apart,
+        an_orphans_answer_serves_who_still_waits,
+        a_late_task_id_resolves_an_ambiguous_attempt,
+        two_solves_never_share_a_task,
+        a_late_answer_closes_the_dead_letter,
+        a_fact_about_an_attempt_never_made_changes_nothing,
+        an_answer_that_died_on_the_way_fails_the_claim,
+    ],
+    stock: [
+        a_withdrawn_claims_token_serves_the_next,
+        an_answer_nobody_waits_for_is_stocked_once,
+        the_first_to_die_is_handed_out_first,
+        nothing_is_handed_out_with_less_than_ten_seconds_left,
+        a_fetch_hands_out_the_same_token_again,
+        a_fetch_after_death_gives_nothing_and_is_told_once,
+        an_unsent_solve_ends_with_its_claim,
+        a_sent_attempt_without_claims_is_not_tried_again,
+        an_unfetched_token_goes_to_the_oldest_waiting_claim,
+        a_fetched_token_stays_with_its_claim,
+    ],
+    sweep: [
+        an_unsent_solve_dies_at_the_deadline,
+        account_trouble_is_named_and_buries_nothing,
+        a_sent_solve_goes_on_after_the_deadline_and_closes_its_letter,
+        an_ambiguous_solve_keeps_its_stage_at_the_deadline,
+        a_token_not_fetched_by_the_deadline_serves_the_next,
+        a_token_that_died_unfetched_is_wasted_once,
+        a_token_that_died_in_stock_is_wasted,
+        a_shared_answer_that_aged_out_is_not_wasted,
+        a_key_used_anew_outlives_its_first_claim,
+        a_sweep_is_limited,
+        old_records_are_dropped_and_numbers_go_on,
+    ],
+    letters: [
+        a_revived_letter_comes_in_again_under_its_own_key,
+        ten_equal_letters_make_one_attempt,
+        a_letter_is_revived_once_however_often_it_is_asked_for,
+        letters_of_different_keys_come_back_each,
+        a_paid_task_is_waited_for_rather_than_paid_again,
+        a_revived_letter_is_served_from_stock,
+        a_revived_letter_that_fails_again_keeps_its_history,
+        a_waited_for_task_that_fails_opens_its_letter_again,
+        all_claims_of_a_shared_letter_come_back,
+        a_revival_keeps_to_the_budget,
+        a_letter_comes_back_with_whoever_may_open,
+        claims_of_workers_that_are_gone_stay_dead,
+        a_letter_whose_revival_meets_account_trouble_is_open_again,
+        a_key_that_went_on_is_not_taken_back,
+        a_purged_letter_is_gone_and_told,
+        letters_are_filtered,
+        a_queued_solve_without_a_chance_is_let_go,
+        a_solve_somebody_waits_longer_for_is_kept,
+        account_trouble_lets_go_without_a_letter,
+        a_claim_that_no_solve_can_serve_in_time_is_refused,
+    ],
+    hurry: [
+        a_live_claim_takes_the_place_of_one_that_waits_for_nobody,
+        a_live_claim_waits_for_a_revived_task_that_is_paid,
+        a_token_that_came_for_nobody_serves_the_next,
+        a_token_that_came_for_nobody_serves_who_waits,
+        a_token_given_back_goes_to_who_waits_for_it,
+        a_live_claim_without_a_chance_leaves_the_revived_one_alone,
+        a_revived_claim_asked_for_by_its_key_is_wanted_now,
+        a_revived_claim_with_a_callback_keeps_its_own_solve,
+        a_revived_picture_is_hurried_by_who_joins_it,
+    ],
+    pools: [
+        a_standing_order_is_kept_and_changed,
+        a_pool_orders_what_it_is_short_of_and_no_more,
+        orders_are_bounded_by_the_waste_allowed,
+        what_is_served_earns_new_orders,
+        dead_tokens_count_as_wasted_before_they_are_swept,
+        a_refill_serves_who_waits_or_the_next,
+        one_living_holder_controls_a_pool,
+        a_dead_controller_is_replaced,
+        four_holders_order_as_one,
+        what_withdrawn_claims_leave_counts_as_stock,
+        an_order_that_was_not_sent_in_time_leaves_nothing,
+        a_lost_reply_of_a_refill_is_written_off,
+        announced_demand_may_be_bought,
+        a_thousand_takers_of_five_hundred_tokens,
+        a_token_refused_late_raises_the_margin,
+        a_report_counts_once,
+        memos_are_found_by_their_beginning,
+    ],
+    outbox: [
+        the_end_of_a_claim_is_announced_once,
+        a_callback_is_tried_again_until_it_is_taken,
+        a_callback_is_dropped_after_a_day,
+        a_later_end_takes_the_place_of_one_not_told,
+        a_stocked_claim_is_announced_too,
+        the_outbox_is_limited_and_in_order,
+    ],
+    archive: [
+        an_archive_tells_the_same_as_its_store,
+        a_lot_told_twice_changes_nothing,
+        one_of_two_who_tell_the_same_is_heard,
+        a_store_that_lost_writes_is_told_from_the_beginning,
+        a_claim_told_as_it_was_does_not_go_back,
+        a_purged_letter_leaves_the_archive,
+        an_archive_keeps_its_history_for_ninety_days,
+        what_is_archived_is_dropped_a_day_after_its_end,
+        what_is_not_archived_stays,
+        an_archive_of_another_ledger_lets_nothing_go,
+        a_dead_letter_keeps_its_claims,
+        a_store_without_its_archive_keeps_its_own_history_again,
+    ],
+    records: [
+        history_is_paged_newest_first,
+        history_is_filtered,
+        a_worker_sees_its_own,
+        active_lists_what_is_under_way,
+        totals_are_by_day_and_worker,
+        dead_letters_are_listed_and_found,
+        the_story_of_a_claim_is_told_in_order,
+        a_story_does_not_tell_of_others_who_joined,
+        the_ledger_is_read_in_pieces,
+        stock_levels_count_what_is_usable,
+        spending_is_by_day_and_worker,
+        notes_are_entries,
+    ],
+    crowd: [
+        fifty_callers_with_one_key_open_one_solve,
+        twenty_callers_with_a_budget_of_one_open_one_solve,
+        two_keys_never_share_an_exclusive_token,
+        ten_holders_never_get_the_same_lease,
+        fifty_fetches_of_one_token_are_one_claims,
+        one_image_from_fifty_callers_is_one_solve,
+    ],
+};

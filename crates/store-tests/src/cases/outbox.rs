@@ -1,0 +1,106 @@
+//! Ends that are told to the workers' own addresses.
+
+use domain::{
+    callback::Callback,
+    claim::{Claim, ClaimState, NewClaim},
+    ledger::Event,
+    secret::Secret,
+};
+
+use crate::World;
+
+fn with_callback(mut new: NewClaim) -> NewClaim {
+    new.callback_url = Some(Secret::new("https://hooks.example.com/solved"));
+    new
+}
+
+async fn due(world: &World) -> Vec<Callback> {
+    world.store.callbacks(100, world.now()).await.unwrap()
+}
+
+async fn told(world: &World, callback: &Callback) {
+    world.store.called_back(callback, world.now()).await.unwrap();
+}
+
+fn of(callbacks: &[Callback], claim: &Claim, state: ClaimState) -> bool {
+    callbacks.iter().any(|callback| callback.claim == claim.id && callback.state == state)
+}
+
+pub(super) async fn the_end_of_a_claim_is_announced_once(world: World) {
+    let claim = world.open(with_callback(world.turnstile("a"))).await;
+    let silent = world.open(world.turnstile("b")).await;
+    assert!(due(&world).await.is_empty(), "nothing has ended");
+    world.fail_solve(&claim, "ERROR_PAGEURL").await;
+    world.fail_solve(&silent, "ERROR_PAGEURL").await;
+    let callbacks = due(&world).await;
+    assert_eq!(callbacks.len(), 1);
+    assert!(of(&callbacks, &claim, ClaimState::Failed));
+    assert_eq!(
+        (callbacks[0].tries, callbacks[0].url.expose()),
+        (1, "https://hooks.example.com/solved")
+    );
+    assert!(due(&world).await.is_empty(), "it is being tried");
+    told(&world, &callbacks[0]).await;
+    told(&world, &callbacks[0]).await;
+    world.pass_days(1);
+    assert!(due(&world).await.is_empty());
+    assert_eq!(world.count(|event| matches!(event, Event::CalledBack { tries: 1 })).await, 1);
+}
+
+pub(super) async fn a_callback_is_tried_again_until_it_is_taken(world: World) {
+    let claim = world.serve(with_callback(world.turnstile("a")), "t1").await;
+    let mut id = None;
+    for tries in 1..=5 {
+        let callbacks = due(&world).await;
+        assert_eq!((callbacks.len(), callbacks[0].tries), (1, tries));
+        assert!(of(&callbacks, &claim, ClaimState::Served));
+        let first = id.get_or_insert_with(|| callbacks[0].message_id());
+        assert_eq!(*first, callbacks[0].message_id());
+        world.pass(30 * 60);
+    }
+    let callbacks = due(&world).await;
+    told(&world, &callbacks[0]).await;
+    world.pass(3600);
+    assert!(due(&world).await.is_empty());
+}
+
+pub(super) async fn a_callback_is_dropped_after_a_day(world: World) {
+    world.fail(with_callback(world.turnstile("a")), "ERROR_PAGEURL").await;
+    assert_eq!(due(&world).await.len(), 1);
+    world.pass_days(1);
+    assert!(due(&world).await.is_empty());
+    assert_eq!(world.count(|event| matches!(event, Event::CallbackDropped { tries: 1 })).await, 1);
+    world.pass_days(1);
+    assert!(due(&world).await.is_empty());
+}
+
+pub(super) async fn a_later_end_takes_the_place_of_one_not_told(world: World) {
+    let claim = world.serve(with_callback(world.turnstile("a")), "t1").await;
+    let served = due(&world).await.remove(0);
+    world.withdraw(&claim).await;
+    told(&world, &served).await;
+    let callbacks = due(&world).await;
+    assert!(of(&callbacks, &claim, ClaimState::Withdrawn));
+    assert_eq!(callbacks.len(), 1);
+    assert_ne!(callbacks[0].message_id(), served.message_id());
+}
+
+pub(super) async fn a_stocked_claim_is_announced_too(world: World) {
+    world.stock(world.turnstile("a"), "t1").await;
+    world.admit(with_callback(world.turnstile("a"))).await;
+    assert_eq!(due(&world).await.len(), 1);
+}
+
+pub(super) async fn the_outbox_is_limited_and_in_order(world: World) {
+    let mut claims = Vec::new();
+    for n in 0..5 {
+        claims.push(world.fail(with_callback(world.turnstile(&n.to_string())), "ERROR").await.id);
+        world.tick();
+    }
+    let mut seen = Vec::new();
+    for _ in 0..3 {
+        let lot = world.store.callbacks(2, world.now()).await.unwrap();
+        seen.extend(lot.into_iter().map(|callback| callback.claim));
+    }
+    assert_eq!(seen, claims);
+}

@@ -1,0 +1,261 @@
+//! Readings.
+
+use domain::{
+    challenge::Kind,
+    claim::{Claim, ClaimState},
+    id::{Project, WorkerName},
+    ledger::Event,
+    ports::{ClaimFilter, DeadLetterFilter, Note, Scope, TotalsAsk},
+    solve::Stage,
+};
+
+use crate::{PRICE, World};
+
+fn everything() -> ClaimFilter {
+    ClaimFilter::all(Scope::All, 100)
+}
+
+fn of(worker: &str) -> Scope {
+    Scope::Worker(WorkerName::new(worker).unwrap())
+}
+
+async fn open_as(world: &World, worker: &str, sitekey: &str) -> Claim {
+    let mut new = world.turnstile(sitekey);
+    new.worker = WorkerName::new(worker).unwrap();
+    new.project = Project::new(format!("{worker}s")).unwrap();
+    world.open(new).await
+}
+
+pub(super) async fn history_is_paged_newest_first(world: World) {
+    let mut expected = Vec::new();
+    for n in 0..7 {
+        expected.push(world.open(world.turnstile("a")).await);
+        // Several may come in the same millisecond.
+        if n % 2 == 0 {
+            world.pass(1);
+        }
+    }
+    expected.sort_by_key(|claim| std::cmp::Reverse((claim.opened_at, claim.id)));
+    let mut filter = ClaimFilter { limit: 3, ..everything() };
+    let mut seen = Vec::new();
+    for expected in [3, 3, 1] {
+        let page = world.records.history(filter.clone()).await.unwrap();
+        assert_eq!((page.items.len(), page.next.is_none()), (expected, expected == 1));
+        seen.extend(page.items);
+        filter.from = page.next;
+    }
+    assert_eq!(seen, expected);
+    let all = world.records.history(ClaimFilter { limit: 7, ..everything() }).await.unwrap();
+    assert_eq!((all.items, all.next), (expected, None));
+}
+
+pub(super) async fn history_is_filtered(world: World) {
+    let one = open_as(&world, "ann", "a").await;
+    let two = open_as(&world, "ann", "b").await;
+    let three = open_as(&world, "bob", "a").await;
+    world.withdraw(&two).await;
+    let two = world.find(&two).await;
+    let site = ClaimFilter { sitekey: Some("a".into()), ..everything() };
+    let state = ClaimFilter { state: Some(ClaimState::Withdrawn), ..everything() };
+    let kind = ClaimFilter { kind: Some(Kind::Image), ..everything() };
+    let project = ClaimFilter { project: Some(Project::new("anns").unwrap()), ..everything() };
+    let both = ClaimFilter { scope: of("bob"), ..site.clone() };
+    for (filter, expected) in [
+        (site, vec![&three, &one]),
+        (state, vec![&two]),
+        (kind, vec![]),
+        (project, vec![&two, &one]),
+        (both, vec![&three]),
+    ] {
+        let found = world.records.history(filter.clone()).await.unwrap().items;
+        assert_eq!(found.iter().collect::<Vec<_>>(), expected, "{filter:?}");
+    }
+}
+
+pub(super) async fn a_worker_sees_its_own(world: World) {
+    let own = open_as(&world, "ann", "a").await;
+    open_as(&world, "bob", "a").await;
+    let filter = ClaimFilter { scope: of("ann"), ..everything() };
+    assert_eq!(world.records.history(filter).await.unwrap().items, std::slice::from_ref(&own));
+    let active = world.records.active(of("ann"), 9).await.unwrap();
+    assert_eq!((active.len(), active[0].claims.clone()), (1, vec![own.id]));
+    let day = world.now().day();
+    let ask = TotalsAsk { scope: of("ann"), from: day, to: day };
+    assert_eq!(world.records.totals(ask).await.unwrap().len(), 1);
+    let nobody = ClaimFilter { scope: of("an"), ..everything() };
+    assert!(world.records.history(nobody).await.unwrap().items.is_empty());
+}
+
+pub(super) async fn active_lists_what_is_under_way(world: World) {
+    let done = world.serve(world.turnstile("a"), "t1").await;
+    let sent = world.open(world.turnstile("a")).await;
+    world.submit(&sent, "t2").await;
+    world.pass(1);
+    let queued = world.open(world.turnstile("a")).await;
+    let active = world.records.active(Scope::All, 9).await.unwrap();
+    let seen: Vec<_> = active.iter().map(|solve| (Some(solve.id), solve.stage)).collect();
+    assert_eq!(seen, [(queued.solve, Stage::Queued), (sent.solve, Stage::Submitted)]);
+    assert!(active.iter().all(|solve| Some(solve.id) != done.solve));
+    assert_eq!(world.records.active(Scope::All, 1).await.unwrap().len(), 1);
+}
+
+pub(super) async fn totals_are_by_day_and_worker(world: World) {
+    let today = world.now().day();
+    open_as(&world, "ann", "a").await;
+    let claim = world.open(world.turnstile("b")).await;
+    world.submit(&claim, "t1").await;
+    world.pass(17);
+    world.tell(claim.solve.unwrap(), 1, world.solved("t1")).await;
+    world.withdraw(&claim).await;
+    let mut collected = world.turnstile("b");
+    collected.collect = true;
+    world.admit(collected).await;
+    world.pass_days(1);
+    open_as(&world, "bob", "a").await;
+    let ask = |from, to| TotalsAsk { scope: Scope::All, from, to };
+    let days = world.records.totals(ask(today, today)).await.unwrap();
+    assert_eq!(days.len(), 2);
+    let counts = days.iter().find(|total| total.project.as_str() == "shop").unwrap().counts;
+    assert_eq!((counts.claims, counts.opened, counts.stocked), (2, 1, 1));
+    assert_eq!((counts.attempts, counts.solved, counts.withdrawn), (1, 1, 1));
+    assert_eq!((counts.polls, counts.solve_ms), (3, 17_000));
+    assert_eq!((counts.cost, counts.saved, counts.savings()), (PRICE, PRICE, 1));
+    assert_eq!(world.records.totals(ask(today, world.now().day())).await.unwrap().len(), 3);
+}
+
+pub(super) async fn dead_letters_are_listed_and_found(world: World) {
+    let mut ids = Vec::new();
+    for _ in 0..4 {
+        let claim = world.open(world.turnstile("a")).await;
+        world.pass(120);
+        world.sweep().await;
+        ids.insert(0, claim.solve.unwrap());
+    }
+    let open = DeadLetterFilter::open(of("ann"), 3);
+    let mut filter = DeadLetterFilter { kind: Some(Kind::Turnstile), ..open };
+    let first = world.records.dead_letters(filter.clone()).await.unwrap();
+    filter.from = first.next;
+    let second = world.records.dead_letters(filter.clone()).await.unwrap();
+    let seen: Vec<_> = first.items.iter().chain(&second.items).map(|letter| letter.id).collect();
+    assert_eq!((seen, second.next), (ids, None));
+    filter = DeadLetterFilter { from: None, code: Some("OTHER".into()), ..filter };
+    assert!(world.records.dead_letters(filter.clone()).await.unwrap().items.is_empty());
+    filter = DeadLetterFilter { code: None, scope: of("bob"), ..filter };
+    assert!(world.records.dead_letters(filter).await.unwrap().items.is_empty());
+}
+
+pub(super) async fn the_story_of_a_claim_is_told_in_order(world: World) {
+    world.open(world.turnstile("x")).await;
+    let claim = world.serve(world.turnstile("a"), "t1").await;
+    world.fetch(&claim).await;
+    let story = world.records.explain(claim.id).await.unwrap();
+    let names: Vec<&str> = story
+        .iter()
+        .map(|entry| match &entry.event {
+            Event::Opened { .. } => "opened",
+            Event::Intent { .. } => "intent",
+            Event::Accepted { .. } => "accepted",
+            Event::Ready { .. } => "ready",
+            Event::Allotted { .. } => "allotted",
+            Event::Delivered { .. } => "delivered",
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(names, ["opened", "intent", "accepted", "ready", "allotted", "delivered"]);
+    assert!(story.is_sorted_by_key(|entry| entry.seq));
+    // One that was served from stock tells of the solve that paid.
+    world.stock(world.turnstile("b"), "t2").await;
+    world.admit(world.turnstile("b")).await;
+    let newest = world.records.history(ClaimFilter { limit: 1, ..everything() }).await.unwrap();
+    let story = world.records.explain(newest.items[0].id).await.unwrap();
+    assert!(story.iter().any(|entry| matches!(entry.event, Event::Ready { .. })));
+}
+
+pub(super) async fn a_story_does_not_tell_of_others_who_joined(world: World) {
+    let first = world.open(world.image(b"a picture")).await;
+    let mut new = world.image(b"a picture");
+    new.worker = WorkerName::new("bob").unwrap();
+    world.admit(new.clone()).await;
+    world.submit(&first, "t1").await;
+    world.tell(first.solve.unwrap(), 1, world.solved("t1")).await;
+    let story = world.records.explain(new.id).await.unwrap();
+    assert!(story.iter().any(|entry| matches!(entry.event, Event::Ready { .. })));
+    assert!(story.iter().all(|entry| entry.claim.is_none_or(|claim| claim == new.id)));
+    assert_eq!(story.iter().filter(|entry| entry.claim == Some(new.id)).count(), 2);
+}
+
+pub(super) async fn the_ledger_is_read_in_pieces(world: World) {
+    for name in ["t1", "t2", "t3"] {
+        let claim = world.serve(world.turnstile("a"), name).await;
+        world.fetch(&claim).await;
+    }
+    let all = world.entries().await;
+    for size in [1, 2, 5] {
+        let mut seen = Vec::new();
+        loop {
+            let from = seen.len() as u64 + 1;
+            let piece = world.records.entries(from, size).await.unwrap();
+            if piece.is_empty() {
+                break;
+            }
+            assert!(piece.len() <= size);
+            seen.extend(piece);
+        }
+        assert_eq!(seen, all);
+    }
+}
+
+pub(super) async fn stock_levels_count_what_is_usable(world: World) {
+    let claim = world.open(world.turnstile("a")).await;
+    let other = world.open(world.turnstile("a")).await;
+    world.submit(&claim, "t1").await;
+    world.submit(&other, "t2").await;
+    world.withdraw(&claim).await;
+    world.withdraw(&other).await;
+    world.tell(claim.solve.unwrap(), 1, world.solved("t1")).await;
+    world.pass(100);
+    world.tell(other.solve.unwrap(), 1, world.solved("t2")).await;
+    let levels = world.records.stock_levels(world.now()).await.unwrap();
+    let expiry = world.now().plus(std::time::Duration::from_secs(150));
+    assert_eq!((levels.len(), levels[0].usable), (1, 2));
+    assert_eq!((levels[0].next_expiry, &levels[0].kind), (Some(expiry), &Kind::Turnstile));
+    world.pass(141);
+    assert_eq!(world.records.stock_levels(world.now()).await.unwrap()[0].usable, 1);
+}
+
+pub(super) async fn notes_are_entries(world: World) {
+    let claim = world.serve(world.turnstile("a"), "t1").await;
+    let note = Note {
+        claim: Some(claim.id),
+        worker: claim.worker.clone(),
+        project: claim.project.clone(),
+        kind: Some(claim.kind.clone()),
+        event: Event::Reported { good: true },
+    };
+    world.store.note(note.clone(), world.now()).await.unwrap();
+    let story = world.records.explain(claim.id).await.unwrap();
+    assert_eq!(story.last().unwrap().event, Event::Reported { good: true });
+    assert_eq!(story.last().unwrap().solve, claim.solve);
+    let event = Event::Refused { code: "ERROR_SITE_NOT_DECLARED".into(), pageurl: None };
+    world.store.note(Note { claim: None, event, ..note }, world.now()).await.unwrap();
+    let day = world.now().day();
+    let ask = TotalsAsk { scope: Scope::All, from: day, to: day };
+    assert_eq!(world.records.totals(ask).await.unwrap()[0].counts.refused, 1);
+}
+
+pub(super) async fn spending_is_by_day_and_worker(world: World) {
+    let today = world.now().day();
+    open_as(&world, "ann", "a").await;
+    open_as(&world, "ann", "b").await;
+    open_as(&world, "bob", "c").await;
+    let ambiguous = open_as(&world, "bob", "d").await;
+    let lease = world.lose_reply(&ambiguous).await;
+    world.authorise(&lease).await.unwrap();
+    let spent = world.records.spending(today).await.unwrap();
+    let opened: Vec<_> =
+        spent.workers.iter().map(|(name, spent)| (name.as_str(), spent.opened)).collect();
+    assert_eq!((opened, spent.authorised), (vec![("ann", 2), ("bob", 2)], 1));
+    assert_eq!(spent.workers[0].1.listed, PRICE + PRICE);
+    world.pass_days(1);
+    assert!(world.records.spending(world.now().day()).await.unwrap().workers.is_empty());
+}

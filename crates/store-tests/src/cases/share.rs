@@ -1,0 +1,107 @@
+//! Shared kinds: one picture is one solve, whoever asks.
+
+use domain::{
+    claim::{Admission, Claim, ClaimState, NewClaim, Source},
+    ledger::Event,
+    money::Money,
+    ports::Note,
+    retry::Verdict,
+    solve::Stage,
+};
+
+use crate::{PRICE, World, accepted, over, token_of};
+
+const PICTURE: &[u8] = b"a picture";
+
+async fn joined(world: &World, new: NewClaim) -> Claim {
+    match world.admit(new).await {
+        Admission::Joined(claim) => claim,
+        other => panic!("expected a join, got {other:?}"),
+    }
+}
+
+pub(super) async fn a_shared_kind_joins_the_solve_under_way(world: World) {
+    let first = world.open(world.image(PICTURE)).await;
+    let second = joined(&world, world.image(PICTURE)).await;
+    assert_eq!((second.solve, second.state), (first.solve, ClaimState::Waiting));
+    world.open(world.image(b"another picture")).await;
+    assert_eq!(world.lease_of(&first).await.solve.claims, [first.id, second.id]);
+}
+
+pub(super) async fn a_shared_answer_serves_all_who_wait_and_all_who_come(world: World) {
+    let first = world.open(world.image(PICTURE)).await;
+    let second = joined(&world, world.image(PICTURE)).await;
+    world.submit(&first, "t1").await;
+    let told = world.tell(first.solve.unwrap(), 1, world.solved("t1")).await;
+    assert_eq!(told.ended, [first.id, second.id]);
+    for _ in 0..3 {
+        let Admission::Stocked(claim) = world.admit(world.image(PICTURE)).await else {
+            panic!("not stocked")
+        };
+        assert_eq!(token_of(&claim), Some("token-t1"));
+        assert_eq!(claim.source, Some(Source::Stock));
+    }
+    assert_eq!(world.find(&first).await.source, Some(Source::Upstream));
+    assert_eq!(world.find(&second).await.source, Some(Source::Join));
+}
+
+pub(super) async fn a_join_wakes_an_overdue_solve(world: World) {
+    let first = world.open(world.image(PICTURE)).await;
+    world.submit(&first, "t1").await;
+    world.withdraw(&first).await;
+    let second = joined(&world, world.image(PICTURE)).await;
+    let stage = world.records.active(domain::ports::Scope::All, 9).await.unwrap()[0].stage;
+    assert_eq!((stage, second.solve), (Stage::Submitted, first.solve));
+    let told = world.tell(first.solve.unwrap(), 1, world.solved("t1")).await;
+    assert_eq!(told.ended, [second.id]);
+}
+
+pub(super) async fn one_of_two_joined_claims_may_leave(world: World) {
+    let first = world.open(world.image(PICTURE)).await;
+    let second = joined(&world, world.image(PICTURE)).await;
+    world.withdraw(&first).await;
+    let lease = world.lease_of(&second).await;
+    assert_eq!((lease.solve.stage, &lease.solve.claims), (Stage::Queued, &vec![second.id]));
+    world.intend(&lease).await.unwrap();
+    world.tell(lease.solve.id, 1, accepted("t1")).await;
+    let told = world.tell(lease.solve.id, 1, world.solved("t1")).await;
+    assert_eq!(told.ended, [second.id]);
+}
+
+pub(super) async fn a_joined_claim_costs_nothing(world: World) {
+    let first = world.open(world.image(PICTURE)).await;
+    let second = joined(&world, world.image(PICTURE)).await;
+    world.submit(&first, "t1").await;
+    world.tell(first.solve.unwrap(), 1, world.solved("t1")).await;
+    assert_eq!(world.find(&first).await.cost, Some(PRICE));
+    assert_eq!(world.find(&second).await.cost, Some(Money::ZERO));
+}
+
+pub(super) async fn all_joined_claims_fail_with_one_dead_letter(world: World) {
+    let first = world.open(world.image(PICTURE)).await;
+    let second = joined(&world, world.image(PICTURE)).await;
+    world.submit(&first, "t1").await;
+    let told = world.tell(first.solve.unwrap(), 1, over("ERROR_BAD", Verdict::GiveUp)).await;
+    assert_eq!(told.ended, [first.id, second.id]);
+    assert_eq!(world.find(&second).await.state, ClaimState::Failed);
+    let letter = world.records.dead_letter(first.solve.unwrap()).await.unwrap().unwrap();
+    assert_eq!((letter.claims, letter.cost), (vec![first.id, second.id], Some(PRICE)));
+    assert_eq!(world.count(|event| matches!(event, Event::DeadLettered { .. })).await, 1);
+}
+
+pub(super) async fn a_shared_answer_reported_bad_serves_nobody_else(world: World) {
+    let first = world.serve(world.image(PICTURE), "t1").await;
+    let report = |claim: &Claim, good| Note {
+        claim: Some(claim.id),
+        worker: claim.worker.clone(),
+        project: claim.project.clone(),
+        kind: Some(claim.kind.clone()),
+        event: Event::Reported { good },
+    };
+    world.store.note(report(&first, true), world.now()).await.unwrap();
+    let Admission::Stocked(second) = world.admit(world.image(PICTURE)).await else {
+        panic!("a good report spoils nothing")
+    };
+    world.store.note(report(&second, false), world.now()).await.unwrap();
+    assert!(matches!(world.admit(world.image(PICTURE)).await, Admission::Opened(_)));
+}

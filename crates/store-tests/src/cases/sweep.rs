@@ -1,0 +1,172 @@
+//! What time does.
+
+use domain::{
+    claim::{Admission, Claim, ClaimState, Delivery},
+    dead_letter::Closing,
+    ledger::Event,
+    money::Money,
+    ports::{Scope, SweepAsk},
+    retry::own,
+    solve::{Decision, Stage},
+};
+
+use crate::{PRICE, World, named, token_of};
+
+pub(super) async fn an_unsent_solve_dies_at_the_deadline(world: World) {
+    let claim = world.open(world.turnstile("a")).await;
+    world.pass(119);
+    assert!(world.sweep().await.lapsed.is_empty());
+    world.pass(1);
+    assert_eq!(world.sweep().await.lapsed, [claim.id]);
+    let claim = world.find(&claim).await;
+    assert_eq!((claim.state, claim.code.unwrap().as_str()), (ClaimState::Lapsed, own::DEADLINE));
+    let letter = world.records.dead_letter(claim.solve.unwrap()).await.unwrap().unwrap();
+    assert_eq!((letter.code.as_str(), letter.claims), (own::DEADLINE, vec![claim.id]));
+    let holder = world.holder(1).await;
+    assert_eq!(world.lease(holder).await.len(), 0);
+    assert!(world.sweep().await.lapsed.is_empty());
+}
+
+pub(super) async fn account_trouble_is_named_and_buries_nothing(world: World) {
+    let unsent = world.open(world.turnstile("a")).await;
+    let sent = world.open(world.turnstile("b")).await;
+    world.submit(&sent, "t1").await;
+    world.pass(120);
+    let trouble = Some("ERROR_ZERO_BALANCE".into());
+    world.store.sweep(SweepAsk { trouble, ..SweepAsk::plain(9) }, world.now()).await.unwrap();
+    let (unsent, sent) = (world.find(&unsent).await, world.find(&sent).await);
+    let code = |claim: &Claim| claim.code.as_ref().unwrap().to_string();
+    assert_eq!((code(&unsent), code(&sent)), ("ERROR_ZERO_BALANCE".into(), own::DEADLINE.into()));
+    assert!(world.records.dead_letter(unsent.solve.unwrap()).await.unwrap().is_none());
+    // What was sent lapsed by itself: it may be paid, and nobody knows yet what it costs.
+    let letter = world.records.dead_letter(sent.solve.unwrap()).await.unwrap().unwrap();
+    assert_eq!((letter.cost, sent.cost, unsent.cost), (None, None, Some(Money::ZERO)));
+}
+
+pub(super) async fn a_sent_solve_goes_on_after_the_deadline_and_closes_its_letter(world: World) {
+    let claim = world.open(world.turnstile("a")).await;
+    let lease = world.submit(&claim, "t1").await;
+    world.pass(120);
+    assert_eq!(world.sweep().await.lapsed, [claim.id]);
+    let active = world.records.active(Scope::All, 9).await.unwrap();
+    assert_eq!(active[0].stage, Stage::Overdue);
+    assert!(world.records.dead_letter(lease.solve.id).await.unwrap().unwrap().closed.is_none());
+    world.tell(lease.solve.id, 1, world.solved("t1")).await;
+    let letter = world.records.dead_letter(lease.solve.id).await.unwrap().unwrap();
+    assert_eq!((letter.closed.unwrap().how, letter.cost), (Closing::LateAnswer, Some(PRICE)));
+    assert_eq!(world.find(&claim).await.state, ClaimState::Lapsed);
+    assert!(matches!(world.admit(world.turnstile("a")).await, Admission::Stocked(_)));
+}
+
+pub(super) async fn an_ambiguous_solve_keeps_its_stage_at_the_deadline(world: World) {
+    let claim = world.open(world.turnstile("a")).await;
+    world.lose_reply(&claim).await;
+    world.pass(120);
+    world.sweep().await;
+    let lease = world.lease_of(&claim).await;
+    assert_eq!(world.records.active(Scope::All, 9).await.unwrap()[0].stage, Stage::Ambiguous);
+    world.decide(&lease, Decision::WriteOff).await.unwrap();
+    assert_eq!(world.count(|event| matches!(event, Event::DeadLettered { .. })).await, 1);
+    let letter = world.records.dead_letter(lease.solve.id).await.unwrap().unwrap();
+    // What happened after the deadline is in the letter too.
+    assert_eq!((letter.causes.len(), letter.cost), (1, None));
+}
+
+pub(super) async fn a_token_not_fetched_by_the_deadline_serves_the_next(world: World) {
+    let claim = world.serve(world.turnstile("a"), "t1").await;
+    world.pass(120);
+    let swept = world.sweep().await;
+    assert_eq!((swept.banked, swept.lapsed), (1, vec![claim.id]));
+    assert!(matches!(world.fetch(&claim).await, Delivery::Nothing(_)));
+    let Admission::Stocked(next) = world.admit(world.turnstile("a")).await else {
+        panic!("not stocked")
+    };
+    assert_eq!(token_of(&next), Some("token-t1"));
+    world.open(world.turnstile("a")).await;
+}
+
+pub(super) async fn a_token_that_died_unfetched_is_wasted_once(world: World) {
+    let mut new = world.turnstile("a");
+    new.deadline = world.now().plus(std::time::Duration::from_secs(600));
+    let claim = world.serve(new, "t1").await;
+    world.pass(241);
+    let swept = world.sweep().await;
+    assert_eq!((swept.wasted, swept.banked), (1, 0));
+    world.pass(600);
+    assert_eq!(world.sweep().await.wasted, 0);
+    assert!(matches!(world.fetch(&claim).await, Delivery::Expired(_)));
+    assert_eq!(world.count(|event| matches!(event, Event::Wasted { .. })).await, 1);
+}
+
+pub(super) async fn a_token_that_died_in_stock_is_wasted(world: World) {
+    world.stock(world.turnstile("a"), "t1").await;
+    world.pass(240);
+    assert_eq!(world.sweep().await.wasted, 0);
+    world.tick();
+    assert_eq!(world.sweep().await.wasted, 1);
+    assert_eq!(world.sweep().await.wasted, 0);
+    assert!(world.records.stock_levels(world.now()).await.unwrap().is_empty());
+}
+
+pub(super) async fn a_shared_answer_that_aged_out_is_not_wasted(world: World) {
+    world.serve(world.image(b"a picture"), "t1").await;
+    world.pass(241);
+    assert_eq!(world.sweep().await.wasted, 0);
+    assert!(matches!(world.admit(world.image(b"a picture")).await, Admission::Opened(_)));
+}
+
+pub(super) async fn a_key_used_anew_outlives_its_first_claim(world: World) {
+    let keyed = |world: &World| {
+        let mut new = world.turnstile("a");
+        new.key = named(&new, "k");
+        new
+    };
+    let first = world.serve(keyed(&world), "t1").await;
+    world.fetch(&first).await;
+    world.pass(90 * 86_400 - 3600);
+    let second = world.open(keyed(&world)).await;
+    world.pass(3600);
+    world.store.withdraw(second.id, world.now()).await.unwrap();
+    world.sweep().await;
+    assert!(world.store.find_claim(first.id).await.unwrap().is_none());
+    match world.admit(keyed(&world)).await {
+        Admission::Replayed(claim) => assert_eq!(claim.id, second.id),
+        other => panic!("{other:?}"),
+    }
+}
+
+pub(super) async fn a_sweep_is_limited(world: World) {
+    for _ in 0..5 {
+        world.open(world.turnstile("a")).await;
+    }
+    world.pass(120);
+    for expected in [2, 2, 1, 0] {
+        let swept = world.store.sweep(SweepAsk::plain(2), world.now()).await.unwrap();
+        assert_eq!(swept.lapsed.len(), expected);
+    }
+}
+
+pub(super) async fn old_records_are_dropped_and_numbers_go_on(world: World) {
+    let mut new = world.turnstile("a");
+    new.key = named(&new, "k");
+    let served = world.serve(new, "t1").await;
+    world.fetch(&served).await;
+    world.pass(1);
+    let failed = world.open(world.turnstile("a")).await;
+    world.pass(120);
+    world.sweep().await;
+    let last = world.entries().await.last().unwrap().seq;
+    world.pass_days(31);
+    world.sweep().await;
+    assert!(world.records.dead_letter(failed.solve.unwrap()).await.unwrap().is_none());
+    assert!(world.store.find_claim(served.id).await.unwrap().is_some());
+    world.pass_days(60);
+    // Challenges go first, what they belonged to after them.
+    world.sweep().await;
+    world.sweep().await;
+    assert!(world.store.find_claim(served.id).await.unwrap().is_none());
+    assert!(world.records.explain(served.id).await.unwrap().is_empty());
+    world.open(world.turnstile("a")).await;
+    let next = world.entries().await.last().unwrap().seq;
+    assert_eq!(next, last + 1);
+}

@@ -1,0 +1,126 @@
+//! One real server that speaks DynamoDB's protocol, with nothing on the disk unless a test wants it.
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::Child,
+    sync::Mutex,
+};
+
+use super::process::{Directory, free_port, spawn, wait_for};
+
+/// How often another port is tried when a server ends at once: somebody else may have taken its port.
+const STARTS: u32 = 5;
+const LOG: &str = "dynoxide.log";
+
+/// A `dynoxide` of the test's own, on loopback. Dropping it ends the process and removes its directory.
+#[derive(Debug)]
+pub struct DynamoDbServer {
+    port: u16,
+    directory: Directory,
+    child: Mutex<Child>,
+    keeps: bool,
+}
+
+impl DynamoDbServer {
+    /// Starts a server that keeps everything in memory, and waits until it answers.
+    pub fn start() -> Self {
+        Self::start_as(false)
+    }
+
+    /// One that has its tables again when it was killed.
+    pub fn start_durable() -> Self {
+        Self::start_as(true)
+    }
+
+    fn start_as(keeps: bool) -> Self {
+        let mut log = String::new();
+        for _ in 0..STARTS {
+            let (port, directory) = (free_port(), Directory::new());
+            let child = Mutex::new(run(port, directory.path(), keeps));
+            let server = Self { port, directory, child, keeps };
+            if server.comes_up() {
+                return server;
+            }
+            log = fs::read_to_string(server.directory.path().join(LOG)).unwrap_or_default();
+        }
+        panic!("dynoxide ended {STARTS} times when it was started; the last time it said:\n{log}");
+    }
+
+    /// Where it is.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The URL of a table there.
+    pub fn url(&self, table: &str) -> String {
+        url(self.port, table)
+    }
+
+    /// The server for [`crate::connect_to_corner`], which puts a table of its own in.
+    pub fn any_table(&self) -> String {
+        url(self.port, crate::corner::ANY_TABLE)
+    }
+
+    /// Ends it by SIGKILL.
+    pub fn kill(&self) {
+        let mut child = self.child.lock().unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    /// Kills it and starts it again on the same port.
+    pub fn restart(&self) {
+        self.kill();
+        *self.child.lock().unwrap() = run(self.port, self.directory.path(), self.keeps);
+        assert!(self.comes_up(), "dynoxide did not come up again");
+    }
+
+    fn comes_up(&self) -> bool {
+        let mut up = false;
+        wait_for("dynoxide listens or ends", || {
+            up = std::net::TcpStream::connect(("127.0.0.1", self.port)).is_ok();
+            up || self.child.lock().unwrap().try_wait().unwrap().is_some()
+        });
+        up && self.child.lock().unwrap().try_wait().unwrap().is_none()
+    }
+}
+
+impl Drop for DynamoDbServer {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// The URL of a table on a port of this machine.
+pub fn url(port: u16, table: &str) -> String {
+    format!("dynamodb:{table}?region=local&endpoint=http%3A%2F%2F127.0.0.1%3A{port}")
+}
+
+fn run(port: u16, directory: &Path, keeps: bool) -> Child {
+    let mut args: Vec<String> =
+        ["serve", "--host", "127.0.0.1", "--log", "quiet", "--port"].map(Into::into).to_vec();
+    args.push(port.to_string());
+    if keeps {
+        args.extend(["--db-path".into(), directory.join("tables.db").display().to_string()]);
+    }
+    spawn(&dynoxide().display().to_string(), &args, &directory.join(LOG))
+}
+
+/// The one that `scripts/test` names, the one on the path, or one that an earlier `scripts/test` installed.
+pub fn dynoxide() -> PathBuf {
+    let named = env::var_os("SOLVEGATE_DYNOXIDE").map(PathBuf::from);
+    let path = env::var_os("PATH").unwrap_or_default();
+    let on_path = env::split_paths(&path).map(|place| place.join("dynoxide"));
+    let found = named.into_iter().chain(on_path).chain(installed()).find(|file| file.is_file());
+    found.expect("dynoxide is missing; scripts/test installs it")
+}
+
+/// Where `scripts/install.sh` puts it.
+fn installed() -> Option<PathBuf> {
+    let home = || env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
+    let cache = env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or_else(home)?;
+    let entries = fs::read_dir(cache.join("solvegate")).ok()?.filter_map(Result::ok);
+    let is_it = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().starts_with("dynoxide-");
+    entries.filter(is_it).map(|entry| entry.path().join("bin/dynoxide")).max()
+}

@@ -1,0 +1,45 @@
+//! The same schedule gives the same answers and the same history on every store: memory is the model, the embedded store
+//! is closed and opened in between. `redis/differential.rs` does the same with servers.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::{collections::BTreeSet, path::Path};
+
+use crate::schedule::{EVENTS, Race, race_all};
+use domain::{id::HolderId, lease::Holder, time::Timestamp};
+use stores::Backend;
+
+const STEPS: usize = 300;
+const SEEDS: u64 = 32;
+
+fn embedded(dir: &Path) -> Backend {
+    stores::open(&format!("embedded:{}", dir.display())).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_same_schedule_gives_the_same_history() {
+    let happened = race_all(SEEDS, reopened_now_and_then).await;
+    assert_eq!(happened.len(), EVENTS, "the schedules reach everything: {happened:?}");
+}
+
+async fn reopened_now_and_then(mut race: Race) -> BTreeSet<String> {
+    let dir = tempfile::tempdir().unwrap();
+    let mut other = embedded(dir.path());
+    for _ in 0..STEPS {
+        if race.chance().u8(..) < 8 {
+            drop(other);
+            other = embedded(dir.path());
+            forget_holders(&race).await;
+        }
+        race.step(&other, 0).await;
+    }
+    race.finish(&other).await
+}
+
+/// The embedded store knows at once that the holders of its last life are dead. The model learns it by a hold that ends.
+async fn forget_holders(race: &Race) {
+    for number in 1..=3 {
+        let holder = Holder { id: HolderId::from_number(number), until: Timestamp::default() };
+        race.model.store.hold(holder, race.world.now()).await.unwrap();
+    }
+}

@@ -1,0 +1,123 @@
+//! Gateways whose clocks differ. A holder renews its lease of 15 s every 5 s, so another's clock may be ahead by anything
+//! below 10 s without a living holder being taken for dead; and when one is, nothing is paid twice.
+
+use std::time::Duration;
+
+use domain::{
+    claim::Claim,
+    id::{HolderId, Nonce},
+    lease::{Holder, Lease},
+    ledger::Event,
+    ports::LeaseAsk,
+    solve::{Decision, Refused, Stage},
+    time::Timestamp,
+};
+use store_tests::{accepted, token_of};
+
+use crate::prefix;
+
+use super::{Gateway, gateways};
+
+/// As the engine does it.
+const RENEWAL: Duration = Duration::from_secs(LeaseAsk::TERM.as_secs() / 3);
+/// What clocks may differ by: less than this.
+const ALLOWANCE: Duration = Duration::from_secs(10);
+
+const OURS: HolderId = HolderId::from_number(1);
+const THEIRS: HolderId = HolderId::from_number(2);
+
+async fn hold(at: &Gateway, id: HolderId, now: Timestamp) {
+    let holder = Holder { id, until: now.plus(LeaseAsk::TERM) };
+    at.backend.store.hold(holder, now).await.expect("the server is there");
+}
+
+async fn lease(at: &Gateway, holder: HolderId, now: Timestamp) -> Vec<Lease> {
+    let ask = LeaseAsk::any(holder, 100);
+    at.backend.store.lease(ask, now).await.expect("the server is there")
+}
+
+/// What a gateway whose clock is ahead takes from a holder that renews in time, within a minute.
+async fn taken_by_one_ahead(url: &str, skew: Duration) -> Vec<Lease> {
+    let both = gateways(url, &prefix(), 2).await;
+    let (ours, ahead) = (&both[0], &both[1]);
+    let world = &ours.world;
+    let claims = [world.open(world.turnstile("a")).await, world.open(world.turnstile("b")).await];
+    hold(ours, OURS, world.now()).await;
+    let held = lease(ours, OURS, world.now()).await;
+    assert_eq!(held.len(), claims.len());
+    // One of them is submitted: a task is what is taken over first.
+    world.intend(&held[0]).await.expect("its lease is good");
+    world.tell(held[0].solve.id, 1, accepted("t1")).await;
+    let mut taken = Vec::new();
+    for _ in 0..12 {
+        world.pass(RENEWAL.as_secs());
+        // The other asks in the last moment before the lease is renewed.
+        let theirs = world.now().plus(skew);
+        hold(ahead, THEIRS, theirs).await;
+        taken.extend(lease(ahead, THEIRS, theirs).await);
+        hold(ours, OURS, world.now()).await;
+    }
+    taken
+}
+
+pub(crate) async fn below_ten_seconds(url: &str) {
+    let just = ALLOWANCE.checked_sub(Duration::from_millis(1)).expect("it is more than that");
+    for skew in [Duration::ZERO, Duration::from_secs(9), just] {
+        assert!(taken_by_one_ahead(url, skew).await.is_empty(), "a clock {skew:?} ahead");
+    }
+    assert_eq!(ALLOWANCE + RENEWAL, LeaseAsk::TERM);
+    assert!(!taken_by_one_ahead(url, ALLOWANCE).await.is_empty(), "the allowance is not more");
+}
+
+/// One that is 16 s ahead takes everything over from a holder that has just renewed. That holder goes on by its own
+/// clock, and none of its decisions is taken any more.
+pub(crate) async fn sixteen_seconds_ahead(url: &str) {
+    let both = gateways(url, &prefix(), 2).await;
+    let (ours, ahead) = (&both[0], &both[1]);
+    let world = &ours.world;
+    let queued = world.open(world.turnstile("a")).await;
+    let intended = world.open(world.turnstile("b")).await;
+    let submitted = world.open(world.turnstile("c")).await;
+    hold(ours, OURS, world.now()).await;
+    let held = lease(ours, OURS, world.now()).await;
+    let of = |leases: &[Lease], claim: &Claim| {
+        let mine = leases.iter().find(|lease| Some(lease.solve.id) == claim.solve);
+        mine.expect("it is leased").clone()
+    };
+    world.intend(&of(&held, &intended)).await.expect("its lease is good");
+    world.intend(&of(&held, &submitted)).await.expect("its lease is good");
+    world.tell(of(&held, &submitted).solve.id, 1, accepted("t3")).await;
+
+    hold(ours, OURS, world.now()).await;
+    let theirs = world.now().plus(Duration::from_secs(16));
+    hold(ahead, THEIRS, theirs).await;
+    let taken = lease(ahead, THEIRS, theirs).await;
+    assert_eq!(taken.len(), 3);
+    assert_eq!(of(&taken, &intended).solve.stage, Stage::Ambiguous, "nobody knows of its bytes");
+    assert_eq!(of(&taken, &submitted).solve.stage, Stage::Submitted, "the task is asked for on");
+
+    for lease in &held {
+        let refused = world.intend(lease).await;
+        assert_eq!(refused, Err(Refused::LeaseLost));
+        assert_eq!(world.authorise(lease).await, Err(Refused::LeaseLost));
+        assert_eq!(world.decide(lease, Decision::WriteOff).await, Err(Refused::LeaseLost));
+    }
+    let intent = Decision::Intend { nonce: Nonce::from_number(77) };
+    let goes_on = ahead.backend.store.advance(&of(&taken, &queued), intent, theirs).await;
+    assert!(goes_on.expect("the server is there").is_ok());
+
+    // What the old holder knows still counts: the reply it was waiting for.
+    assert!(world.tell(of(&taken, &intended).solve.id, 1, accepted("t2")).await.fresh);
+    for (claim, task) in [(&queued, "t1"), (&intended, "t2"), (&submitted, "t3")] {
+        let solve = claim.solve.expect("it was opened");
+        // Both holders tell what they heard.
+        ahead.world.tell(solve, 1, accepted(task)).await;
+        world.tell(solve, 1, world.solved(task)).await;
+        assert!(!ahead.world.tell(solve, 1, world.solved(task)).await.fresh);
+        assert_eq!(token_of(&world.find(claim).await), Some(format!("token-{task}").as_str()));
+    }
+    assert_eq!(world.count(|event| matches!(event, Event::Intent { .. })).await, 3);
+    assert_eq!(world.count(|event| matches!(event, Event::Accepted { .. })).await, 3);
+    assert_eq!(world.count(|event| matches!(event, Event::Authorised { .. })).await, 0);
+    store_tests::check(world.records.as_ref()).await;
+}

@@ -1,0 +1,13 @@
+//! What the backends promise beyond the conformance suite: the same history as the memory store, durability, several
+//! gateways on one server, and what happens when the server, the network or the process fails.
+
+mod differential;
+mod durability;
+mod dynamodb;
+mod gateways;
+mod postgres;
+mod redis;
+mod schedule;
+mod servers;
+
+use store_tests::{connect_to_corner as connect, fresh_corner as prefix};

@@ -1,0 +1,305 @@
+//! Connections that end, answers that are lost, a server that crashes: nothing is lost that was answered, and nothing is
+//! done twice.
+
+#![expect(
+    clippy::disallowed_methods,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "a test outside the server under test, which fails by panicking and shows its figures"
+)]
+
+use std::{
+    collections::BTreeSet,
+    net::TcpListener,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use domain::{
+    claim::{Admission, NewClaim},
+    id::Nonce,
+    ports::StoreError,
+    solve::{Decision, Fact},
+};
+use store_tests::{
+    World, check,
+    servers::{FaultProxy, PostgresOptions, PostgresServer},
+};
+use stores::Backend;
+
+use tokio::task::JoinSet;
+
+use super::through_pooler;
+use crate::{
+    connect,
+    gateways::{Gateway, gateways},
+    prefix,
+    schedule::Race,
+};
+
+/// What it confirms stays only where a decision asks for that itself: left alone, a crash loses the last seconds.
+fn durable() -> PostgresServer {
+    let extra = ["synchronous_commit=off", "wal_writer_delay=10s"].map(Into::into).into();
+    PostgresServer::start(&PostgresOptions { durable: true, extra, ..PostgresOptions::default() })
+}
+
+// === answers that are lost ===
+
+const SHORT: usize = 20;
+
+/// The server acts on a request and its answer never comes: at every place of a schedule, in the first, second and third
+/// round trip from there. Nothing is done twice and nothing that was answered is lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_lost_at_any_place_changes_nothing() {
+    let server = PostgresServer::start(&PostgresOptions::default());
+    let proxy = FaultProxy::start(server.port());
+    let mut opened = 0;
+    for place in 0..SHORT {
+        for trip in 1..=3 {
+            let happened = with_a_loss(&server, &proxy, place, trip).await;
+            opened += usize::from(happened.contains("Opened"));
+        }
+    }
+    assert_eq!(opened, 3 * SHORT, "every schedule decides something");
+}
+
+async fn with_a_loss(
+    server: &PostgresServer,
+    proxy: &FaultProxy,
+    place: usize,
+    trip: u32,
+) -> BTreeSet<String> {
+    let prefix = prefix();
+    let url =
+        through_pooler(&format!("postgres://postgres@127.0.0.1:{}/postgres", proxy.port()), server);
+    let other = connect(&url, &prefix).await;
+    let connections = proxy.accepted();
+    let mut race = Race::new(place as u64 % 4);
+    for step in 0..SHORT {
+        if step == place {
+            proxy.lose_answer(trip);
+        }
+        race.step(&other, 0).await;
+    }
+    // The last one's round trips are readings.
+    for _ in 0..3 {
+        other.records.entries(0, 1).await.ok();
+    }
+    let happened = race.finish(&other).await;
+    assert!(proxy.accepted() > connections, "place {place}, trip {trip}: no answer was lost");
+    happened
+}
+
+// === connections that end ===
+
+/// The server is crashed so often at most.
+const CRASHES: usize = 6;
+
+/// A claim is asked for until it is there; the result says whether it was opened by the last asking.
+async fn insist(at: &Gateway, new: NewClaim, unanswered: &AtomicUsize) {
+    let start = Instant::now();
+    loop {
+        let asked = at.backend.store.admit(new.clone(), at.world.now()).await;
+        match asked {
+            // The name is its own: an earlier asking was carried out, and its answer was lost.
+            Ok(Admission::Opened(_) | Admission::NameTaken) => return,
+            Ok(other) => panic!("{other:?}"),
+            Err(StoreError::Unavailable { .. }) => {
+                unanswered.fetch_add(1, Ordering::Relaxed);
+                assert!(start.elapsed() < Duration::from_secs(30), "the store did not come back");
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+/// Claims at three gateways while something happens to the server.
+async fn claims_during(
+    server: &PostgresServer,
+    claims: usize,
+    trouble: impl Fn() + Send + 'static,
+) -> usize {
+    let all = gateways(&server.url(), &prefix(), 3).await;
+    let is_over = Arc::new(AtomicBool::new(false));
+    let unanswered = Arc::new(AtomicUsize::new(0));
+    let until = is_over.clone();
+    let troubling = tokio::task::spawn_blocking(move || {
+        let mut times = 0;
+        while !until.load(Ordering::Relaxed) {
+            trouble();
+            times += 1;
+        }
+        times
+    });
+    let callers = 30;
+    let mut set = tokio::task::JoinSet::new();
+    for caller in 0..callers {
+        let (at, unanswered) = (all[caller % all.len()].clone(), unanswered.clone());
+        set.spawn(async move {
+            for number in 0..claims / callers {
+                let new = at.world.turnstile(&format!("site-{caller}-{number}"));
+                insist(&at, new, &unanswered).await;
+            }
+        });
+    }
+    set.join_all().await;
+    is_over.store(true, Ordering::Relaxed);
+    let times: usize = troubling.await.unwrap();
+    println!(
+        "{claims} claims, {times} times trouble, {} askings unanswered",
+        unanswered.load(Ordering::Relaxed)
+    );
+    let world = &all[1].world;
+    check(world.records.as_ref()).await;
+    assert_eq!(world.entries().await.len(), claims, "each claim is told once");
+    times
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn connections_killed_at_random_lose_nothing_and_double_nothing() {
+    let server = Arc::new(PostgresServer::start(&PostgresOptions::default()));
+    let killer = server.clone();
+    let times = claims_during(&server, 1500, move || {
+        killer.terminate("random() < 0.4");
+        std::thread::sleep(Duration::from_millis(5));
+    })
+    .await;
+    assert!(times >= 5, "hardly anything was killed: {times}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_crash_of_the_server_in_the_middle_loses_nothing_and_doubles_nothing() {
+    let server = Arc::new(durable());
+    let victim = server.clone();
+    let crashes = Arc::new(AtomicUsize::new(0));
+    let counted = crashes.clone();
+    claims_during(&server, 1500, move || {
+        std::thread::sleep(Duration::from_millis(300));
+        // It must be up for long enough in the end.
+        if counted.fetch_add(1, Ordering::Relaxed) < CRASHES {
+            victim.restart();
+        }
+    })
+    .await;
+    assert!(crashes.load(Ordering::Relaxed) >= 2, "it was hardly crashed");
+}
+
+// === a server that is away ===
+
+async fn one(server_url: &str) -> (Backend, World) {
+    let backend = connect(server_url, &prefix()).await;
+    let world = World::new(&backend);
+    (backend, world)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_is_away_is_said_at_once_and_not_besieged() {
+    let server = PostgresServer::start(&PostgresOptions::default());
+    let proxy = FaultProxy::start(server.port());
+    let (backend, world) =
+        one(&format!("postgres://postgres@127.0.0.1:{}/postgres", proxy.port())).await;
+    let claim = world.open(world.turnstile("a")).await;
+    proxy.cut();
+    let start = Instant::now();
+    let mut asked = 0_u64;
+    while start.elapsed() < Duration::from_secs(3) {
+        assert!(backend.store.find_claim(claim.id).await.is_err());
+        asked += 1;
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert!(asked > 100, "whoever asks is told at once ({asked})");
+    proxy.heal();
+    while backend.store.find_claim(claim.id).await.is_err() {
+        assert!(start.elapsed() < Duration::from_secs(15), "the store did not come back");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    world.open(world.turnstile("b")).await;
+    check(backend.records.as_ref()).await;
+}
+
+/// While a new connection is waited for, whoever has one asks and is answered as ever.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_is_slow_to_come_holds_up_nobody_else() {
+    let server = PostgresServer::start(&PostgresOptions::default());
+    let proxy = FaultProxy::start(server.port());
+    let (backend, world) =
+        one(&format!("postgres://postgres@127.0.0.1:{}/postgres", proxy.port())).await;
+    let claim = world.open(world.turnstile("a")).await;
+    world.find(&claim).await;
+    // It takes connections and says nothing.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    proxy.lead_to(silent.local_addr().unwrap().port());
+    let start = Instant::now();
+    let mut asking = JoinSet::new();
+    for _ in 0..2 {
+        let (store, id) = (backend.store.clone(), claim.id);
+        asking.spawn(async move { store.find_claim(id).await });
+    }
+    let first = asking.join_next().await.unwrap().unwrap();
+    assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+    assert_eq!(first.unwrap(), Some(world.find(&claim).await));
+}
+
+/// A gateway that stops between its two round trips holds the head's lock: the others go on after two seconds.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gateway_that_stands_still_in_the_middle_does_not_stop_the_others() {
+    let server = PostgresServer::start(&PostgresOptions::default());
+    let proxy = FaultProxy::start(server.port());
+    let schema = prefix();
+    let stuck =
+        connect(&format!("postgres://postgres@127.0.0.1:{}/postgres", proxy.port()), &schema).await;
+    let other = connect(&server.url(), &schema).await;
+    let world = World::new(&stuck);
+    world.open(world.turnstile("a")).await;
+    proxy.drop_answers();
+    let asking = world.turnstile("b");
+    let (store, now) = (stuck.store.clone(), world.now());
+    let stuck_asking = tokio::spawn(async move { store.admit(asking, now).await });
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let through = world.through(&other);
+    let start = Instant::now();
+    through.open(through.turnstile("c")).await;
+    println!("another gateway waited {:?} for one that stands still", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(6), "{:?}", start.elapsed());
+    assert!(stuck_asking.await.unwrap().is_err(), "it was never answered");
+    check(other.records.as_ref()).await;
+}
+
+/// A commit that was given up and that the server still carries out, long after. Nothing is said about it before it is over:
+/// otherwise a withheld intent would be written after all, and nobody would look after it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_intent_carried_out_after_it_was_given_up_is_withheld_then() {
+    let server = PostgresServer::start(&PostgresOptions::default());
+    let schema = prefix();
+    let backend = connect(&server.url(), &schema).await;
+    let world = World::new(&backend);
+    let claim = world.open(world.turnstile("a")).await;
+    let lease = world.lease_of(&claim).await;
+    let nonce = Nonce::from_number(7);
+
+    // The commit of an intent takes longer than anybody waits: by then the server has read all of it.
+    server.psql(&format!(
+        "CREATE FUNCTION {schema}.slow() RETURNS trigger LANGUAGE plpgsql AS \
+         'BEGIN IF NEW.stage = ''intent'' THEN PERFORM pg_sleep(12); END IF; RETURN NEW; END'; \
+         CREATE CONSTRAINT TRIGGER slow AFTER INSERT OR UPDATE ON {schema}.solves \
+         DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION {schema}.slow()"
+    ));
+    let intended = backend.store.advance(&lease, Decision::Intend { nonce }, world.now()).await;
+    assert!(matches!(intended, Err(StoreError::Unavailable { .. })), "{intended:?}");
+    let start = Instant::now();
+    let withheld = Fact::Withheld { nonce };
+    while backend.store.settle(lease.solve.id, 1, withheld.clone(), world.now()).await.is_err() {
+        assert!(start.elapsed() < Duration::from_secs(30), "the store did not come back");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    println!("withheld {:?} after it was given up", start.elapsed());
+    server.psql(&format!("DROP TRIGGER slow ON {schema}.solves"));
+
+    let again = world.decide(&lease, Decision::Intend { nonce: Nonce::from_number(8) }).await;
+    assert_eq!(again.unwrap().attempt, 2, "the first attempt was written, and withheld");
+    check(&*backend.records).await;
+}

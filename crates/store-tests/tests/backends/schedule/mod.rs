@@ -1,0 +1,296 @@
+//! A schedule drawn by chance, performed on the model (memory) and on another store: after every step both must have given
+//! the same answer, and at the end both must tell the same history. A failing seed is printed.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::wildcard_enum_match_arm,
+    reason = "a test fails by panicking"
+)]
+
+mod perform;
+
+use std::{collections::BTreeSet, future::Future, time::Duration};
+
+use domain::{
+    callback::Callback,
+    claim::{Allowance, Claim, NewClaim},
+    id::{ClaimId, HolderId, Nonce, SolveId, WorkerName},
+    lease::Lease,
+    ledger::Event,
+    pool::{Target, Why},
+    ports::{Refill, Revive},
+    retry::Verdict,
+    secret::Secret,
+    solve::{Decision, Fact, Solve, Stage},
+};
+use store_tests::{World, accepted, check, derived, named, over, refused};
+use stores::Backend;
+
+use perform::{perform, readings};
+
+/// The model and another store, side by side.
+pub(crate) struct Race {
+    pub(crate) model: Backend,
+    pub(crate) world: World,
+    plan: Plan,
+    step: usize,
+}
+
+/// One thing that is asked of both stores.
+#[derive(Clone, Debug)]
+enum Act {
+    Admit(Box<NewClaim>),
+    Fetch(ClaimId),
+    Withdraw(ClaimId),
+    Hold(HolderId),
+    Release(HolderId),
+    Lease(HolderId, usize),
+    Decide(Box<Lease>, Decision),
+    Tell(SolveId, u32, Fact),
+    Report(Box<Claim>),
+    Revive(Box<Revive>),
+    SetPool(Box<NewClaim>, Option<u32>),
+    Refill(Box<Refill>),
+    Purge(SolveId),
+    Callbacks(usize),
+    CalledBack(Callback),
+    Sweep(usize),
+}
+
+/// What the schedule remembers, from the model's answers.
+struct Plan {
+    chance: fastrand::Rng,
+    claims: Vec<Claim>,
+    leases: Vec<Lease>,
+    callbacks: Vec<Callback>,
+}
+
+/// Every event there is but `Refused`, which is a note like `Reported`.
+pub(crate) const EVENTS: usize = 29;
+
+/// Runs a race for each seed; the result is what happened in them.
+pub(crate) async fn race_all<F>(
+    seeds: u64,
+    run: impl Fn(Race) -> F + Copy + Send + 'static,
+) -> BTreeSet<String>
+where
+    F: Future<Output = BTreeSet<String>>,
+{
+    let mut happened = BTreeSet::new();
+    for seed in 0..seeds {
+        let ran = tokio::task::spawn_blocking(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.unwrap().block_on(run(Race::new(seed)))
+        });
+        happened.extend(ran.await.unwrap_or_else(|_| panic!("seed {seed} differs")));
+    }
+    happened
+}
+
+// === impl Race ===
+
+impl Race {
+    pub(crate) fn new(seed: u64) -> Self {
+        let model = stores::open("memory:").unwrap();
+        let world = World::new(&model);
+        let plan = Plan {
+            chance: fastrand::Rng::with_seed(seed),
+            claims: Vec::new(),
+            leases: Vec::new(),
+            callbacks: Vec::new(),
+        };
+        Self { model, world, plan, step: 0 }
+    }
+
+    /// What the schedule is drawn from.
+    pub(crate) fn chance(&mut self) -> &mut fastrand::Rng {
+        &mut self.plan.chance
+    }
+
+    /// Asks both the next thing. An answer that did not come is asked for again: at most `again` times.
+    pub(crate) async fn step(&mut self, other: &Backend, again: usize) {
+        self.plan.pass_time(&self.world);
+        let act = self.plan.next(&self.world);
+        let now = self.world.now();
+        let expected = perform(&self.model, act.clone(), now, Some(&mut self.plan)).await;
+        let mut answer = perform(other, act.clone(), now, None).await;
+        for _ in 0..again {
+            if answer.contains("Err(Unavailable") {
+                answer = perform(other, act.clone(), now, None).await;
+            }
+        }
+        assert_eq!(answer, expected, "step {}: {act:?}", self.step);
+        self.step += 1;
+    }
+
+    /// Compares everything that can be read; the result is what happened.
+    pub(crate) async fn finish(self, other: &Backend) -> BTreeSet<String> {
+        let now = self.world.now();
+        let (told, expected) = (readings(other, now).await, readings(&self.model, now).await);
+        for (told, expected) in told.iter().zip(&expected) {
+            assert_eq!(told, expected);
+        }
+        assert_eq!(told.len(), expected.len());
+        check(other.records.as_ref()).await;
+        let entries = other.records.entries(0, usize::MAX).await.unwrap();
+        let name =
+            |event: &Event| format!("{event:?}").split([' ', '{']).next().unwrap().to_owned();
+        entries.iter().map(|entry| name(&entry.event)).collect()
+    }
+}
+
+// === impl Plan ===
+
+impl Plan {
+    fn pass_time(&mut self, world: &World) {
+        match self.chance.u8(0..100) {
+            0..60 => {}
+            60..90 => world.tick(),
+            90..96 => world.pass(self.chance.u64(1..20)),
+            96..99 => world.pass(self.chance.u64(20..200)),
+            _ => world.pass_days(self.chance.u64(1..40)),
+        }
+    }
+
+    fn next(&mut self, world: &World) -> Act {
+        match self.chance.u8(0..100) {
+            0..27 => Act::Admit(Box::new(self.new_claim(world))),
+            30..40 => self.claim().map_or(Act::Sweep(9), |claim| Act::Fetch(claim.id)),
+            40..45 => self.claim().map_or(Act::Sweep(9), |claim| Act::Withdraw(claim.id)),
+            45..52 => Act::Hold(self.holder()),
+            52..53 => Act::Release(self.holder()),
+            53..62 => Act::Lease(self.holder(), self.chance.usize(1..5)),
+            62..78 => self.decide(world),
+            78..95 => self.tell(world),
+            27..30 | 95 | 97 => self.letter(world),
+            96 => self.claim().map_or(Act::Sweep(9), |one| Act::Report(Box::new(one))),
+            98 if self.chance.bool() => self.pool(world),
+            98 => self.callbacks(),
+            _ => Act::Sweep(self.chance.usize(1..20)),
+        }
+    }
+
+    fn letter(&mut self, world: &World) -> Act {
+        let dead = self.claims.iter().filter(|claim| claim.solve.is_some());
+        match self.chance.choice(dead.collect::<Vec<_>>()) {
+            Some(claim) if self.chance.u8(0..5) == 0 => Act::Purge(claim.solve.unwrap()),
+            Some(claim) => Act::Revive(Box::new(world.revive(claim))),
+            None => Act::Sweep(9),
+        }
+    }
+
+    fn pool(&mut self, world: &World) -> Act {
+        let new = world.turnstile(["a", "b"][self.chance.usize(0..2)]);
+        if self.chance.u8(0..3) == 0 {
+            let level = self.chance.bool().then(|| self.chance.u32(0..5));
+            return Act::SetPool(Box::new(new), level);
+        }
+        let target = Target { level: self.chance.u32(0..6), why: Why::HitTarget };
+        Act::Refill(Box::new(Refill {
+            pool: new.fingerprint,
+            holder: self.holder(),
+            target,
+            solves: (0..3).map(|_| world.fresh_solve()).collect(),
+            wanted_until: world.now().plus(Duration::from_secs(60)),
+            price: None,
+        }))
+    }
+
+    fn callbacks(&mut self) -> Act {
+        match self.callbacks.pop() {
+            Some(callback) if self.chance.bool() => Act::CalledBack(callback),
+            Some(_) | None => Act::Callbacks(self.chance.usize(1..5)),
+        }
+    }
+
+    fn holder(&mut self) -> HolderId {
+        HolderId::from_number(self.chance.u64(1..=3))
+    }
+
+    fn claim(&mut self) -> Option<Claim> {
+        self.chance.choice(&self.claims).cloned()
+    }
+
+    fn new_claim(&mut self, world: &World) -> NewClaim {
+        let site = ["a", "b"][self.chance.usize(0..2)];
+        let mut new = match self.chance.u8(0..4) {
+            0 => world.image(site.as_bytes()),
+            _ => world.turnstile(site),
+        };
+        new.worker = WorkerName::new(["ann", "bob"][self.chance.usize(0..2)]).unwrap();
+        new.deadline = world.now().plus(Duration::from_secs(self.chance.u64(5..300)));
+        new.collect = self.chance.bool();
+        new.key = match self.chance.u8(0..3) {
+            0 => named(&new, &format!("k{}", self.chance.u8(0..6))),
+            1 => derived(&new, self.chance.u64(0..2) * 60),
+            _ => new.key,
+        };
+        if self.chance.u8(0..3) == 0 {
+            new.callback_url = Some(Secret::new("https://hooks.example.com/"));
+        }
+        if self.chance.u8(0..8) == 0 {
+            new.allowance = Allowance { solves_per_day: Some(5), cost_per_day: None };
+        }
+        if let (0, Some(claim)) = (self.chance.u8(0..20), self.claim()) {
+            new.id = claim.id;
+        }
+        new
+    }
+
+    fn lease(&mut self) -> Option<Lease> {
+        // Mostly the latest: old ones are refused.
+        let latest = self.leases.len().saturating_sub(8);
+        let all = self.chance.u8(0..5) == 0;
+        let from = if all { 0 } else { latest };
+        self.chance.choice(&self.leases[from..]).cloned()
+    }
+
+    /// Where a leased solve stands now.
+    fn learn(&mut self, solve: &Solve) {
+        let held = self.leases.iter_mut().filter(|lease| lease.fence == solve.fence);
+        for lease in held.filter(|lease| lease.solve.id == solve.id) {
+            lease.solve = solve.clone();
+        }
+    }
+
+    fn decide(&mut self, world: &World) -> Act {
+        let Some(lease) = self.lease() else { return Act::Hold(self.holder()) };
+        let ambiguous = lease.solve.stage == Stage::Ambiguous;
+        let decision = match (self.chance.u8(0..10), ambiguous) {
+            (0..3, _) | (3..9, false) => {
+                Decision::Intend { nonce: Nonce::from_number(self.chance.u64(1..)) }
+            }
+            (3..8, true) => Decision::Authorise { due: world.now() },
+            (9, false) => {
+                let soonest = lease.solve.wanted_until.plus(Duration::from_millis(1));
+                let trouble = self.chance.bool().then(|| "ERROR_ZERO_BALANCE".into());
+                Decision::Lapse { soonest, trouble }
+            }
+            _ => Decision::WriteOff,
+        };
+        Act::Decide(Box::new(lease), decision)
+    }
+
+    fn tell(&mut self, world: &World) -> Act {
+        let Some(lease) = self.lease() else { return Act::Hold(self.holder()) };
+        // Mostly about the attempt under way; sometimes about one that was, or never was.
+        let odd = self.chance.u8(0..5) == 0;
+        let attempt = if odd { self.chance.u32(1..4) } else { lease.solve.attempt };
+        let due = world.now().plus(Duration::from_secs(self.chance.u64(0..10)));
+        let verdict = match self.chance.u8(0..3) {
+            0 => Verdict::GiveUp,
+            _ => Verdict::Again { due, counted: self.chance.bool() },
+        };
+        let known = format!("t{}-{attempt}", lease.solve.id);
+        let fact = match self.chance.u8(0..20) {
+            0..7 => accepted(&known),
+            7 => accepted("t-of-another"),
+            8..15 => world.solved(&known),
+            15 => world.solved_at(&known, world.now().minus(Duration::from_secs(235))),
+            16 => refused("ERROR_NO_SLOT_AVAILABLE", verdict),
+            17 => over("ERROR_CAPTCHA_UNSOLVABLE", verdict),
+            _ => Fact::ReplyLost { why: "reset".into(), due },
+        };
+        Act::Tell(lease.solve.id, attempt, fact)
+    }
+}
