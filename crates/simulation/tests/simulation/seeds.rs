@@ -1,6 +1,6 @@
 //! A thousand seeds; seeds that once failed; and the proof that the simulation is not blind.
 
-use crate::{
+use simulation::{
     judge::{all_entries, judge},
     ports::Bug,
     world::Plan,

@@ -23,15 +23,15 @@ use simulator::task_of;
 use crate::world::Traces;
 
 /// What a run showed.
-pub(crate) struct Verdict {
-    pub(crate) violations: Vec<String>,
+pub struct Verdict {
+    pub violations: Vec<String>,
     /// Hash over the whole history.
-    pub(crate) history: String,
-    pub(crate) entries: usize,
-    pub(crate) paid: usize,
-    pub(crate) served: usize,
-    pub(crate) crashes: usize,
-    pub(crate) ordered: usize,
+    pub history: String,
+    pub entries: usize,
+    pub paid: usize,
+    pub served: usize,
+    pub crashes: usize,
+    pub ordered: usize,
 }
 
 /// Sums the judge needs from the ledger.
@@ -47,7 +47,7 @@ struct Sums {
     ambiguous: usize,
 }
 
-pub(crate) fn judge(traces: &Traces) -> Verdict {
+pub fn judge(traces: &Traces) -> Verdict {
     let entries = all_entries(traces);
     let mut checker = Checker::default();
     for entry in &entries {
@@ -79,7 +79,7 @@ pub(crate) fn judge(traces: &Traces) -> Verdict {
     }
 }
 
-pub(crate) fn all_entries(traces: &Traces) -> Vec<Entry> {
+pub fn all_entries(traces: &Traces) -> Vec<Entry> {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(traces.backend.records.entries(0, usize::MAX)).unwrap()
 }

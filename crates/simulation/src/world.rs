@@ -1,7 +1,7 @@
 //! A whole world from one seed: gateways, workers, a provider and a nemesis, in virtual time. It ends with a time of
 //! healing, after which everything must have ended.
 
-pub(crate) mod standing;
+pub mod standing;
 mod workers;
 
 use std::{
@@ -31,86 +31,86 @@ use crate::ports::{Bug, FarProvider, FarStore, Gate, Life, Receiver, SeededChanc
 /// What a seed decides.
 #[derive(Clone, Copy, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each kind of trouble is on or off by itself")]
-pub(crate) struct Plan {
-    pub(crate) seed: u64,
-    pub(crate) gateways: usize,
-    pub(crate) workers: usize,
-    pub(crate) claims_each: usize,
-    pub(crate) faults: bool,
-    pub(crate) crashes: bool,
-    pub(crate) pauses: bool,
-    pub(crate) cuts: bool,
-    pub(crate) jumps: bool,
+pub struct Plan {
+    pub seed: u64,
+    pub gateways: usize,
+    pub workers: usize,
+    pub claims_each: usize,
+    pub faults: bool,
+    pub crashes: bool,
+    pub pauses: bool,
+    pub cuts: bool,
+    pub jumps: bool,
     /// Somebody brings dead letters back, and throws some away.
-    pub(crate) operator: bool,
+    pub operator: bool,
     /// Claims want to be told of their end, by a receiver that is down now and then.
-    pub(crate) callbacks: bool,
+    pub callbacks: bool,
     /// The number of slots is learned.
-    pub(crate) auto: bool,
-    pub(crate) weather: StoreWeather,
-    pub(crate) bug: Option<Bug>,
-    pub(crate) policy: AmbiguousPolicy,
+    pub auto: bool,
+    pub weather: StoreWeather,
+    pub bug: Option<Bug>,
+    pub policy: AmbiguousPolicy,
     /// There are standing orders, more claims, and account trouble.
-    pub(crate) pools: bool,
+    pub pools: bool,
     /// Somebody announces demand.
-    pub(crate) announces: bool,
+    pub announces: bool,
     /// How many there are, unless they are learned.
-    pub(crate) slots: usize,
+    pub slots: usize,
 }
 
 /// A token as a worker got it.
 #[derive(Clone, Debug)]
-pub(crate) struct Got {
+pub struct Got {
     /// The worker's own name for the piece of work; equal pieces may get equal tokens.
-    pub(crate) work: String,
-    pub(crate) exclusive: bool,
+    pub work: String,
+    pub exclusive: bool,
     /// How old a token of its kind may be.
-    pub(crate) usable: Duration,
-    pub(crate) token: String,
+    pub usable: Duration,
+    pub token: String,
     /// True time.
-    pub(crate) at: Timestamp,
+    pub at: Timestamp,
 }
 
 /// Everything a run leaves for the judge.
-pub(crate) struct Traces {
-    pub(crate) backend: Backend,
-    pub(crate) account: Account,
-    pub(crate) got: Vec<Got>,
-    pub(crate) lives: Vec<Arc<Life>>,
+pub struct Traces {
+    pub backend: Backend,
+    pub account: Account,
+    pub got: Vec<Got>,
+    pub lives: Vec<Arc<Life>>,
     /// Demand that was announced, heard or not.
-    pub(crate) announced: Vec<(Kind, u32)>,
+    pub announced: Vec<(Kind, u32)>,
     /// Messages the receiver took.
-    pub(crate) told: BTreeSet<String>,
-    pub(crate) plan: Plan,
+    pub told: BTreeSet<String>,
+    pub plan: Plan,
     /// How much older a token may get between a gateway's decision and the worker's hand: a paused process hands over
     /// when it wakes, and replicas' clocks may differ by as much as the wall clock jumped.
-    pub(crate) slack: Duration,
-    pub(crate) crashes: usize,
+    pub slack: Duration,
+    pub crashes: usize,
 }
 
-pub(crate) struct Gateway {
-    pub(crate) engine: Option<Engine>,
-    pub(crate) record: Arc<Life>,
-    pub(crate) life: watch::Sender<u64>,
-    pub(crate) gate: Arc<Gate>,
+pub struct Gateway {
+    pub engine: Option<Engine>,
+    pub record: Arc<Life>,
+    pub life: watch::Sender<u64>,
+    pub gate: Arc<Gate>,
 }
 
-pub(crate) struct World {
-    pub(crate) plan: Plan,
-    pub(crate) start: tokio::time::Instant,
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) backend: Backend,
-    pub(crate) account: Account,
-    pub(crate) gateways: Vec<Mutex<Gateway>>,
-    pub(crate) receiver: Arc<Receiver>,
-    pub(crate) got: Mutex<Vec<Got>>,
-    pub(crate) lives: Mutex<Vec<Arc<Life>>>,
-    pub(crate) crashes: Mutex<usize>,
-    pub(crate) announced: Mutex<Vec<(Kind, u32)>>,
+pub struct World {
+    pub plan: Plan,
+    pub start: tokio::time::Instant,
+    pub clock: Arc<dyn Clock>,
+    pub backend: Backend,
+    pub account: Account,
+    pub gateways: Vec<Mutex<Gateway>>,
+    pub receiver: Arc<Receiver>,
+    pub got: Mutex<Vec<Got>>,
+    pub lives: Mutex<Vec<Arc<Life>>>,
+    pub crashes: Mutex<usize>,
+    pub announced: Mutex<Vec<(Kind, u32)>>,
     /// Standing orders are declared no more.
-    pub(crate) is_closing: AtomicBool,
+    pub is_closing: AtomicBool,
     /// How far the machine's wall clock is ahead; it may jump, a running process does not notice.
-    pub(crate) wall: Mutex<Duration>,
+    pub wall: Mutex<Duration>,
 }
 
 const SETTLE: Duration = Duration::from_secs(20 * 60);
@@ -120,7 +120,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 impl Plan {
     /// Swarm style: each seed turns on a random subset of what can go wrong.
-    pub(crate) fn swarm(seed: u64) -> Self {
+    pub fn swarm(seed: u64) -> Self {
         let mut rng = fastrand::Rng::with_seed(seed ^ 0xD15E_A5E5);
         let weather = StoreWeather {
             latency: rng.u64(0..40),
@@ -164,7 +164,7 @@ impl Plan {
     }
 
     /// Runs the world to its end in virtual time.
-    pub(crate) fn run(self) -> Traces {
+    pub fn run(self) -> Traces {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
             .start_paused(true)
@@ -278,12 +278,12 @@ impl World {
         }
     }
 
-    pub(crate) async fn sleep(&self, length: Duration) {
+    pub async fn sleep(&self, length: Duration) {
         self.clock.sleep_until(self.clock.now().plus(length)).await;
     }
 
     /// Starts gateway `i` if it is down. A cut-off store keeps it down; it is tried again.
-    pub(crate) async fn boot(&self, i: usize) {
+    pub async fn boot(&self, i: usize) {
         let (gate, life) = {
             let gateway = self.gateways[i].lock().unwrap();
             if gateway.engine.is_some() {
@@ -373,7 +373,7 @@ impl World {
     }
 
     /// A living gateway's engine, and what tells of its death.
-    pub(crate) fn gateway(
+    pub fn gateway(
         &self,
         rng: &mut fastrand::Rng,
     ) -> Option<(Engine, watch::Receiver<u64>)> {

@@ -19,7 +19,7 @@ fn team(number: usize) -> (WorkerName, Allowance) {
 }
 
 impl World {
-    pub(crate) async fn nemesis(self: Arc<Self>) {
+    pub async fn nemesis(self: Arc<Self>) {
         let mut rng = fastrand::Rng::with_seed(self.plan.seed ^ 0x0BAD_CAFE);
         loop {
             self.sleep(Duration::from_millis(rng.u64(300..9_000))).await;
@@ -42,7 +42,7 @@ impl World {
     }
 
     /// Somebody who looks after dead letters, and is not always careful.
-    pub(crate) async fn operate(self: Arc<Self>) {
+    pub async fn operate(self: Arc<Self>) {
         let mut rng = fastrand::Rng::with_seed(self.plan.seed ^ 0x0B5E_55ED);
         loop {
             self.sleep(Duration::from_millis(rng.u64(1_000..40_000))).await;
