@@ -28,6 +28,8 @@ use domain::{
     time::Timestamp,
 };
 
+use crate::monitor::Monitor;
+
 /// Chance from a seed.
 #[derive(Debug)]
 pub struct SeededChance(Mutex<fastrand::Rng>);
@@ -101,6 +103,7 @@ pub enum Bug {
 
 /// The shared store as one gateway reaches it.
 pub struct FarStore {
+    pub monitor: Arc<Monitor>,
     pub life: Arc<Life>,
     pub store: Arc<dyn Store>,
     pub clock: Arc<dyn Clock>,
@@ -142,6 +145,7 @@ impl FarStore {
             return Err(away());
         }
         let result = call.await;
+        self.monitor.check_new_entries().await;
         self.way().await;
         if self.gate.cut.load(Ordering::SeqCst) || self.strikes(weather.reply_lost) {
             return Err(away());
@@ -362,6 +366,7 @@ pub struct Retry {
 /// One life of one gateway: the tasks it heard of and asked for, and whether it died of a crash.
 #[derive(Debug, Default)]
 pub struct Life {
+    pub gateway: usize,
     /// By its own clock.
     pub polls: Mutex<Vec<(TaskId, Timestamp)>>,
     pub heard: Mutex<Vec<TaskId>>,
@@ -374,6 +379,7 @@ pub struct Life {
 /// The provider as one gateway reaches it; it notes every task id that reached that gateway.
 #[derive(Debug)]
 pub struct FarProvider {
+    pub monitor: Arc<Monitor>,
     pub life: Arc<Life>,
     pub provider: Arc<dyn Provider>,
     pub clock: Arc<dyn Clock>,
@@ -389,8 +395,12 @@ impl Provider for FarProvider {
         attempt: domain::id::AttemptName,
     ) -> Submission {
         self.gate.pass(&*self.clock).await;
+        self.monitor.check_submission(attempt);
         let submission = self.provider.submit(challenge, attempt).await;
         self.gate.pass(&*self.clock).await;
+        let (gateway, number) = (self.life.gateway, attempt.attempt);
+        let what = format!("gateway {gateway} submitted {} attempt {number}", attempt.solve);
+        self.monitor.tell(format!("{what}: {submission:?}"));
         match &submission {
             Submission::Accepted(task) => self.life.heard.lock().unwrap().push(task.clone()),
             Submission::Rejected { retry_after: Some(wait), .. } => {

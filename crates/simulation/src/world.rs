@@ -26,7 +26,10 @@ use simulator::{Account, BehaviourConfig, Fault, FaultPlan, Latency, SimProvider
 use stores::Backend;
 use tokio::sync::watch;
 
-use crate::ports::{Bug, FarProvider, FarStore, Gate, Life, Receiver, SeededChance, StoreWeather};
+use crate::{
+    monitor::{Monitor, Observed},
+    ports::{Bug, FarProvider, FarStore, Gate, Life, Receiver, SeededChance, StoreWeather},
+};
 
 /// What a seed decides.
 #[derive(Clone, Copy, Debug)]
@@ -73,6 +76,8 @@ pub struct Got {
 
 /// Everything a run leaves for the judge.
 pub struct Traces {
+    /// Our ledger and what else happened, and what was found wrong on the way.
+    pub observed: Observed,
     pub backend: Backend,
     pub account: Account,
     pub got: Vec<Got>,
@@ -97,6 +102,7 @@ pub struct Gateway {
 
 pub struct World {
     pub plan: Plan,
+    pub monitor: Arc<Monitor>,
     pub start: tokio::time::Instant,
     pub clock: Arc<dyn Clock>,
     pub backend: Backend,
@@ -163,7 +169,7 @@ impl Plan {
         }
     }
 
-    /// Runs the world to its end in virtual time.
+    /// Runs the world in virtual time, to its end or to the first violation the monitor sees.
     pub fn run(self) -> Traces {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
@@ -172,7 +178,12 @@ impl Plan {
             .unwrap();
         runtime.block_on(async move {
             let world = World::new(self);
-            world.live().await
+            tokio::select! {
+                biased;
+                () = world.monitor.first_violation() => {}
+                () = Arc::clone(&world).live() => {}
+            }
+            world.traces().await
         })
     }
 }
@@ -202,9 +213,14 @@ impl World {
                 gate: Arc::new(Gate::default()),
             })
         };
+        let backend = stores::open("memory:").unwrap();
+        let clock: Arc<dyn Clock> = Arc::new(VirtualClock::new(start, Duration::ZERO));
+        let records = Arc::clone(&backend.records);
+        let monitor = Monitor::new(records, account.clone(), Arc::clone(&clock));
         Arc::new(Self {
-            clock: Arc::new(VirtualClock::new(start, Duration::ZERO)),
-            backend: stores::open("memory:").unwrap(),
+            monitor: Arc::new(monitor),
+            clock,
+            backend,
             gateways: (0..plan.gateways).map(gateway).collect(),
             receiver: Arc::default(),
             got: Mutex::default(),
@@ -219,7 +235,7 @@ impl World {
         })
     }
 
-    async fn live(self: Arc<Self>) -> Traces {
+    async fn live(self: Arc<Self>) {
         for i in 0..self.gateways.len() {
             self.boot(i).await;
         }
@@ -235,14 +251,19 @@ impl World {
         if self.plan.announces {
             nemesis.spawn(Arc::clone(&self).announce());
         }
-        while everybody.join_next().await.is_some() {}
+        while let Some(ended) = everybody.join_next().await {
+            ended.expect("a worker ends by itself");
+        }
+        if let Some(ended) = nemesis.try_join_next() {
+            ended.expect("the nemesis runs until it is stopped");
+        }
         nemesis.abort_all();
         self.heal().await;
-        self.traces()
     }
 
     /// All faults off; enough time for every lease, deadline and harvest to end.
     async fn heal(&self) {
+        self.monitor.tell("all workers are done, all faults end".into());
         self.account.faults(FaultPlan::clear);
         self.is_closing.store(true, Ordering::SeqCst);
         self.receiver.is_down.store(false, std::sync::atomic::Ordering::SeqCst);
@@ -255,17 +276,20 @@ impl World {
         self.close_pools().await;
         let late = self.plan.pools && self.plan.callbacks;
         self.sleep(if late { TOLD } else { SETTLE }).await;
-        for gateway in &self.gateways {
+        for (i, gateway) in self.gateways.iter().enumerate() {
             if let Some(engine) = gateway.lock().unwrap().engine.take() {
+                self.monitor.check_health(i, &engine.health());
                 engine.crash();
             }
         }
     }
 
-    fn traces(&self) -> Traces {
+    async fn traces(&self) -> Traces {
+        self.monitor.check_new_entries().await;
         let pause = if self.plan.pauses { LONGEST_PAUSE } else { Duration::ZERO };
         let skew = if self.plan.gateways > 1 { *self.wall.lock().unwrap() } else { Duration::ZERO };
         Traces {
+            observed: self.monitor.result(),
             slack: pause + skew,
             backend: self.backend.clone(),
             account: self.account.clone(),
@@ -295,14 +319,15 @@ impl World {
         let offset = *self.wall.lock().unwrap();
         let clock: Arc<dyn Clock> = Arc::new(VirtualClock::new(self.start, offset));
         for attempt in 0..50 {
-            let record = Arc::new(Life::default());
-            let ports = self.ports(&gate, &clock, seed + 100_000 * attempt, &record);
+            let record = Arc::new(Life { gateway: i, ..Life::default() });
+            let ports = self.ports(&gate, &clock, seed.wrapping_add(100_000 * attempt), &record);
             if let Ok(engine) = Engine::start(ports, self.config()).await {
                 let mut gateway = self.gateways[i].lock().unwrap();
                 gateway.engine = Some(engine);
                 gateway.record = Arc::clone(&record);
                 self.lives.lock().unwrap().push(record);
                 gateway.life.send_replace(life);
+                self.monitor.tell(format!("gateway {i} started"));
                 return;
             }
             self.sleep(Duration::from_secs(1)).await;
@@ -318,6 +343,7 @@ impl World {
     ) -> Ports {
         let bug = self.plan.bug;
         let store = FarStore {
+            monitor: Arc::clone(&self.monitor),
             life: Arc::clone(life),
             store: Arc::clone(&self.backend.store),
             clock: Arc::clone(clock),
@@ -333,6 +359,7 @@ impl World {
             Latency::default(),
         ));
         let provider = FarProvider {
+            monitor: Arc::clone(&self.monitor),
             life: Arc::clone(life),
             provider,
             clock: Arc::clone(clock),
@@ -373,10 +400,7 @@ impl World {
     }
 
     /// A living gateway's engine, and what tells of its death.
-    pub fn gateway(
-        &self,
-        rng: &mut fastrand::Rng,
-    ) -> Option<(Engine, watch::Receiver<u64>)> {
+    pub fn gateway(&self, rng: &mut fastrand::Rng) -> Option<(Engine, watch::Receiver<u64>)> {
         let gateway = self.gateways[rng.usize(0..self.gateways.len())].lock().unwrap();
         let life = gateway.life.subscribe();
         gateway.engine.clone().map(|engine| (engine, life))

@@ -79,8 +79,10 @@ impl World {
     /// The account runs dry for a while.
     pub async fn go_broke(&self, rng: &mut fastrand::Rng) {
         self.account.with(|behaviour| behaviour.set_balance(Money::ZERO));
+        self.monitor.tell("the account is empty".into());
         self.sleep(Duration::from_millis(rng.u64(1_000..40_000))).await;
         self.account.with(|behaviour| behaviour.set_balance(Money::from_micros(1_000_000_000)));
+        self.monitor.tell("the account is full again".into());
     }
 
     /// Ends the standing orders, so that everything can end.

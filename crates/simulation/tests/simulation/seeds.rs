@@ -1,53 +1,84 @@
-//! A thousand seeds; seeds that once failed; and the proof that the simulation is not blind.
+//! Fixed seeds, random seeds, seeds that once failed, and the proof that the simulation is not blind.
+
+use std::{
+    collections::hash_map::RandomState,
+    hash::BuildHasher,
+    io::{self, Write},
+};
 
 use simulation::{
-    judge::{all_entries, judge},
+    judge::judge,
     ports::Bug,
+    seeds::{Activity, FIXED_SEEDS, Failure, check},
     world::Plan,
 };
 
-/// Runs a span of seeds.
-fn run(seeds: std::ops::Range<u64>) {
-    let (mut paid, mut served, mut entries, mut crashes, mut ordered) = (0, 0, 0, 0, 0);
-    for seed in seeds.clone() {
-        let verdict = judge(&Plan::swarm(seed).run());
-        assert!(verdict.violations.is_empty(), "DST_SEED={seed}: {:#?}", verdict.violations);
-        paid += verdict.paid;
-        served += verdict.served;
-        entries += verdict.entries;
-        crashes += verdict.crashes;
-        ordered += verdict.ordered;
+/// The fixed seeds are shared among this many tests, so that they run at the same time.
+const PARTS: u64 = 4;
+const RANDOM_SEEDS: usize = 20;
+
+/// `SOLVEGATE_SEEDS=1000` runs more fixed seeds; `scripts/test --long` sets it.
+fn fixed_seeds() -> u64 {
+    #[expect(clippy::disallowed_methods, reason = "the long run asks for more seeds")]
+    let Ok(wanted) = std::env::var("SOLVEGATE_SEEDS") else { return FIXED_SEEDS };
+    let seeds = wanted.parse().ok().filter(|seeds| *seeds >= FIXED_SEEDS);
+    seeds.unwrap_or_else(|| {
+        panic!("SOLVEGATE_SEEDS={wanted:?} is not a number of seeds from {FIXED_SEEDS} on")
+    })
+}
+
+fn hold(seeds: impl IntoIterator<Item = u64>) {
+    let mut activity = Activity::default();
+    for seed in seeds {
+        let verdict = check(Plan::swarm(seed)).unwrap_or_else(|failure| panic!("{failure}"));
+        activity.add(&verdict);
     }
-    assert!(
-        paid > 0 && served > 0 && crashes > 0 && ordered > 0,
-        "the worlds of {seeds:?} were alive"
+    let Activity { paid, served, ordered, crashes, .. } = activity;
+    let is_alive = paid > 0 && served > 0 && ordered > 0 && crashes > 0;
+    assert!(is_alive, "too little happened: {activity}");
+    eprintln!("{} seeds: {activity}", activity.seeds);
+}
+
+fn hold_part(part: u64) {
+    hold((0..fixed_seeds()).filter(|seed| seed % PARTS == part));
+}
+
+#[test]
+fn fixed_seeds_hold_1_of_4() {
+    hold_part(0);
+}
+
+#[test]
+fn fixed_seeds_hold_2_of_4() {
+    hold_part(1);
+}
+
+#[test]
+fn fixed_seeds_hold_3_of_4() {
+    hold_part(2);
+}
+
+#[test]
+fn fixed_seeds_hold_4_of_4() {
+    hold_part(3);
+}
+
+/// Other seeds in every run. Their numbers are printed past the test harness, which shows the output of failed tests only.
+#[test]
+fn random_seeds_hold() {
+    // Every RandomState starts from keys of the operating system.
+    let mut rng = fastrand::Rng::with_seed(RandomState::new().hash_one(()));
+    let seeds: Vec<u64> = (0..RANDOM_SEEDS).map(|_| u64::from(rng.u32(..))).collect();
+    let numbers: Vec<String> = seeds.iter().map(ToString::to_string).collect();
+    let line = format!(
+        "\nsimulation: random seeds {}; repeat one with scripts/sim --seed N\n",
+        numbers.join(" ")
     );
-    eprintln!(
-        "seeds {seeds:?}: {paid} tasks paid, {served} tokens delivered, {ordered} ordered by pools, {crashes} crashes, {entries} entries"
-    );
+    io::stderr().write_all(line.as_bytes()).unwrap();
+    hold(seeds);
 }
 
-#[test]
-fn seeds_0_to_250_hold() {
-    run(0..250);
-}
-
-#[test]
-fn seeds_250_to_500_hold() {
-    run(250..500);
-}
-
-#[test]
-fn seeds_500_to_750_hold() {
-    run(500..750);
-}
-
-#[test]
-fn seeds_750_to_1000_hold() {
-    run(750..1000);
-}
-
-/// Seeds that once failed, each with what was wrong, run first for ever.
+/// Seeds that once failed, each with what was wrong. They stay for ever.
 #[test]
 fn seeds_that_once_failed_hold() {
     let regressions = include_str!("regressions.txt");
@@ -57,8 +88,9 @@ fn seeds_that_once_failed_hold() {
             .next()
             .and_then(|seed| seed.parse().ok())
             .expect("a seed, then why");
-        let verdict = judge(&Plan::swarm(seed).run());
-        assert!(verdict.violations.is_empty(), "{line}: {:#?}", verdict.violations);
+        if let Err(failure) = check(Plan::swarm(seed)) {
+            panic!("{failure}\nit failed before: {line}");
+        }
     }
 }
 
@@ -71,30 +103,25 @@ fn the_same_seed_gives_the_same_history() {
     assert_ne!(judge(&Plan::swarm(1).run()).history, judge(&Plan::swarm(2).run()).history);
 }
 
-/// `DST_SEED=n cargo test -p simulator --test simulation seed_of_the_environment -- --nocapture` tells one seed's story.
 #[test]
-fn the_seed_of_the_environment_holds() {
-    #[expect(clippy::disallowed_methods, reason = "a person asks for one seed")]
-    let Some(seed) = std::env::var("DST_SEED").ok().and_then(|seed| seed.parse().ok()) else {
-        return;
-    };
-    let plan = Plan::swarm(seed);
-    let traces = plan.run();
-    for entry in all_entries(&traces) {
-        eprintln!("{} {:?} {:?} {:?}", entry.at, entry.claim, entry.solve, entry.event);
-    }
-    let verdict = judge(&traces);
-    assert!(verdict.violations.is_empty(), "{plan:?}: {:#?}", verdict.violations);
+fn a_failing_seed_names_itself_and_how_to_repeat_it() {
+    let bugs = (0..FIXED_SEEDS).map(|seed| Plan { bug: Some(Bug::NoIntent), ..Plan::swarm(seed) });
+    let failure = bugs.map(check).find_map(Result::err).expect("a planted bug is found");
+    let text = failure.to_string();
+    assert!(text.contains(&format!("seed {} failed", failure.seed)), "{text}");
+    assert!(text.ends_with(&format!("scripts/sim --seed {}", failure.seed)), "{text}");
+    assert!(text.contains("I2"), "{text}");
 }
 
-/// Finds the first seed that shows a planted bug.
+/// The fixed seeds of every run show a planted bug.
 fn finds(bug: Bug) {
-    let shows = |seed: &u64| {
-        !judge(&Plan { bug: Some(bug), ..Plan::swarm(*seed) }.run()).violations.is_empty()
+    let shows = |seed: u64| {
+        let violations = judge(&Plan { bug: Some(bug), ..Plan::swarm(seed) }.run()).violations;
+        (!violations.is_empty()).then_some(Failure { seed, violations })
     };
-    let found = (0..1000).find(shows);
-    assert!(found.is_some(), "{bug:?} was not found in a thousand seeds");
-    eprintln!("{bug:?} shows at seed {}", found.unwrap_or_default());
+    let found = (0..FIXED_SEEDS).find_map(shows);
+    let failure = found.unwrap_or_else(|| panic!("{bug:?} was not found in {FIXED_SEEDS} seeds"));
+    eprintln!("{bug:?}: {failure}");
 }
 
 #[test]
