@@ -65,7 +65,13 @@ impl Monitor {
     /// Checks the entries appended since the last call. The store is in memory and answers at once, so nothing else runs
     /// between a decision and its check.
     pub async fn check_new_entries(&self) {
-        let next = self.observed().next;
+        let next = {
+            let observed = self.observed();
+            if !observed.violations.is_empty() {
+                return; // the story ends here
+            }
+            observed.next
+        };
         let entries = self.records.entries(next, usize::MAX).await.unwrap();
         let paid = self.account.with(|behaviour| behaviour.ledger().accepted.len());
         let broke = self.observed().check(entries, paid, self.clock.now());
