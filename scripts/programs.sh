@@ -27,7 +27,7 @@ threads_of() {
 }
 
 # The longest first, so that none of them is left alone at the end.
-LONGEST="solvegate/all store-tests/backends simulator/simulation store-tests/conformance"
+LONGEST="solvegate/all store-tests/backends simulation/simulation store-tests/conformance"
 
 # run_programs PATTERN — runs the programs whose names match, and reports each as it ends. Every one is run, whatever
 # happened to the others.

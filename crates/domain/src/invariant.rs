@@ -1,5 +1,5 @@
-//! What must always hold, by number, and the checker that reads it off the ledger: after every simulated event, after
-//! every conformance case, and in any export an operator cares to check.
+//! What must always hold, by number, and the checker that reads it off the ledger entry by entry. The simulation checks
+//! after every store call of a gateway (`crates/simulation/src/monitor.rs`), the store tests at the end of each case.
 
 #![expect(
     clippy::wildcard_enum_match_arm,
@@ -18,8 +18,9 @@ use crate::{
     token::MIN_LEFT,
 };
 
-/// The invariants, by number. The ones the ledger alone can show are checked by [`Checker`]; each of the others has a
-/// test that names it.
+/// The invariants, by number. [`Checker`] checks what the ledger alone can show: of 1, 3, 4, 5, 7, 8, 12, 13 and
+/// 19 with every entry, of 6, 14 and 19 at the end of a run. ARCHITECTURE.md names the tests of each, and what no test
+/// guards yet.
 pub const INVARIANTS: [(u8, &str); 28] = [
     (1, "for each solve and attempt at most one intent; attempts strictly increase"),
     (2, "every submission the provider sees has an earlier durable intent with the same nonce"),

@@ -156,6 +156,72 @@ struct Inner {
 
 impl Engine {
     /// Takes the process's lease and starts the driver, the keeper and the sweeper.
+    ///
+    /// With a store in memory and the simulated provider, in virtual time:
+    ///
+    /// ```
+    /// use std::{sync::Arc, time::Duration};
+    ///
+    /// use domain::{
+    ///     challenge::{Challenge, Draft, Kind},
+    ///     claim::{Allowance, Door},
+    ///     id::{Project, WorkerName},
+    ///     ports::{Chance, NoCourier, Scope},
+    ///     site::Sites,
+    /// };
+    /// use engine::{Ask, Engine, EngineConfig, Outcome, Ports};
+    /// use simulator::{Account, BehaviourConfig, Latency, SimProvider, VirtualClock};
+    ///
+    /// # #[derive(Debug, Default)]
+    /// # struct Counter(std::sync::atomic::AtomicU64);
+    /// # impl Chance for Counter {
+    /// #     fn draw(&self) -> u64 {
+    /// #         // Ids are cut from these bits, so neighbours must not look alike.
+    /// #         let n = self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1;
+    /// #         n.wrapping_mul(0x9E37_79B9_7F4A_7C15)
+    /// #     }
+    /// # }
+    /// #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// async fn main() {
+    ///     let backend = stores::open("memory:").unwrap();
+    ///     let account = Account::new(BehaviourConfig::new(7));
+    ///     let clock = Arc::new(VirtualClock::new(tokio::time::Instant::now(), Duration::ZERO));
+    ///     let provider = SimProvider::new(account.clone(), clock.clone(), Latency::default());
+    ///     let ports = Ports {
+    ///         store: backend.store,
+    ///         records: backend.records,
+    ///         doorbell: backend.doorbell,
+    ///         provider: Arc::new(provider),
+    ///         clock,
+    ///         chance: Arc::new(Counter::default()),
+    ///         courier: Arc::new(NoCourier),
+    ///     };
+    ///     // A claim is refused unless somebody has written down why it is allowed.
+    ///     let sites = Arc::new(Sites::new(Vec::new(), Some("pictures of our own shop".into())));
+    ///     let engine = Engine::start(ports, EngineConfig { sites, ..EngineConfig::default() });
+    ///     let engine = engine.await.unwrap();
+    ///
+    ///     let files = [("body".to_owned(), vec![1, 2, 3])].into();
+    ///     let ask = Ask {
+    ///         worker: WorkerName::new("ann").unwrap(),
+    ///         project: Project::new("shop").unwrap(),
+    ///         door: Door::V1,
+    ///         challenge: Challenge::new(Kind::Image, Draft { files, ..Draft::default() }).unwrap(),
+    ///         key: Some("order-17".into()),
+    ///         fresh: false,
+    ///         deadline: None,
+    ///         allowance: Allowance::default(),
+    ///         narrowing: None,
+    ///         collect: true,
+    ///         callback_url: None,
+    ///     };
+    ///     let Outcome::Waiting { claim, .. } = engine.claim(ask).await.unwrap().outcome else { panic!() };
+    ///     let outcome = engine.fetch(&Scope::All, claim.id, Duration::from_secs(60)).await.unwrap();
+    ///     assert!(matches!(outcome, Outcome::Served { .. }));
+    ///     assert_eq!(account.ledger().accepted.len(), 1, "paid once");
+    ///     engine.drain().await;
+    /// }
+    /// ```
     pub async fn start(mut ports: Ports, config: EngineConfig) -> Result<Self, StoreError> {
         let source = Arc::clone(&ports.records);
         if let Some(archive) = config.archive.clone() {

@@ -13,6 +13,42 @@
 //! # Trying things by hand
 //! A sitekey that starts with `unsolvable-` ends in `ERROR_CAPTCHA_UNSOLVABLE`, one that starts with
 //! `never-ready-` is never answered, one that starts with `slow-` takes a minute longer.
+//!
+//! # As a test double
+//! In process, the provider is a `SimProvider` in virtual time. Its faults are planned, and its ledger shows what was paid. Here
+//! the reply to a submission is lost: the caller cannot know whether a task exists, the ledger can.
+//!
+//! ```
+//! use std::{sync::Arc, time::Duration};
+//!
+//! use domain::{
+//!     challenge::{Challenge, Draft, Kind},
+//!     id::{AttemptName, Nonce, SolveId},
+//!     ports::{Provider, Submission},
+//! };
+//! use simulator::{
+//!     Account, BehaviourConfig, Call, Fault, Latency, Planned, SimProvider, VirtualClock,
+//! };
+//!
+//! #[tokio::main(flavor = "current_thread", start_paused = true)]
+//! async fn main() {
+//!     let account = Account::new(BehaviourConfig::new(7));
+//!     let clock = Arc::new(VirtualClock::new(tokio::time::Instant::now(), Duration::ZERO));
+//!     let provider = SimProvider::new(account.clone(), clock, Latency::default());
+//!     account.plan(Planned::next(Call::Submit, Fault::Drop).accepted());
+//!
+//!     let files = [("body".to_owned(), vec![1, 2, 3])].into();
+//!     let picture = Challenge::new(Kind::Image, Draft { files, ..Draft::default() }).unwrap();
+//!     let attempt =
+//!         AttemptName { solve: SolveId::from_number(1), attempt: 1, nonce: Nonce::from_number(1) };
+//!     let submission = provider.submit(&picture, attempt).await;
+//!
+//!     assert!(matches!(submission, Submission::Ambiguous { .. }));
+//!     let ledger = account.ledger();
+//!     assert_eq!(ledger.accepted.len(), 1, "a task exists, and it is paid");
+//!     assert_eq!(ledger.accepted[0].nonce, Some(attempt.nonce));
+//! }
+//! ```
 
 pub mod account;
 pub mod answers;

@@ -14,6 +14,64 @@ use crate::{
 };
 
 /// The paid service.
+///
+/// A provider reports what happened and decides nothing. This one answers every challenge with the text `42`:
+///
+/// ```
+/// use async_trait::async_trait;
+/// use domain::{
+///     challenge::Challenge,
+///     id::{AttemptName, TaskId},
+///     money::Money,
+///     ports::{BatchRefused, Fault, Feedback, Poll, Polled, Provider, Submission, Threads},
+///     secret::Secret,
+///     token::Answer,
+/// };
+///
+/// #[derive(Debug)]
+/// struct Always42;
+///
+/// #[async_trait]
+/// impl Provider for Always42 {
+///     async fn submit(&self, _: &Challenge, attempt: AttemptName) -> Submission {
+///         Submission::Accepted(TaskId::new(format!("task-{}", attempt.nonce.number())).unwrap())
+///     }
+///
+///     async fn poll(&self, _: &TaskId) -> Polled {
+///         let answer = Answer { text: Secret::new("42"), is_json: false, extras: None };
+///         Polled { poll: Poll::Solved(answer), price: Some(Money::from_micros(1_000)) }
+///     }
+///
+///     // The engine then polls each task by itself.
+///     async fn poll_many(&self, _: &[TaskId]) -> Result<Vec<Polled>, BatchRefused> {
+///         Err(BatchRefused::Unsupported)
+///     }
+///
+///     async fn report(&self, _: &TaskId, _: Feedback) -> Result<(), Fault> {
+///         Ok(())
+///     }
+///
+///     async fn balance(&self) -> Result<Money, Fault> {
+///         Ok(Money::from_micros(5_000_000))
+///     }
+///
+///     async fn threads(&self) -> Result<Threads, Fault> {
+///         Err(Fault::seen("this provider does not report its threads"))
+///     }
+/// }
+///
+/// # use domain::{challenge::{Draft, Kind}, id::{Nonce, SolveId}};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// # let files = [("body".to_owned(), vec![1, 2, 3])].into();
+/// # let challenge = Challenge::new(Kind::Image, Draft { files, ..Draft::default() }).unwrap();
+/// # let attempt =
+/// #     AttemptName { solve: SolveId::from_number(1), attempt: 1, nonce: Nonce::from_number(7) };
+/// let Submission::Accepted(task) = Always42.submit(&challenge, attempt).await else { panic!() };
+/// let Poll::Solved(answer) = Always42.poll(&task).await.poll else { panic!() };
+/// assert_eq!(answer.text.expose(), "42");
+/// # }
+/// ```
 #[async_trait]
 pub trait Provider: fmt::Debug + Send + Sync + 'static {
     /// Submits once. Never repeats itself: a lost reply is the caller's to decide about. A provider that calls back

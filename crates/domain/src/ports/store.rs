@@ -26,6 +26,66 @@ use super::archive::History;
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The decisions.
+///
+/// The caller brings the time and fresh names; the result says what the store decided. Every store behaves like this:
+///
+/// ```
+/// use domain::{claim::Admission, id::HolderId, lease::Holder, ports::LeaseAsk, solve::Decision};
+/// # use domain::{
+/// #     challenge::{Challenge, Draft, Kind}, claim::{Allowance, Door, KeyRule, NewClaim},
+/// #     fingerprint::{Fingerprint, Identity, KeyHash}, id::{ClaimId, Nonce, Project, SolveId, WorkerName},
+/// #     ports::StoreError, solve::{Policy, Stage}, time::Timestamp,
+/// # };
+/// #
+/// # fn new_claim(number: u64, key: &str, now: Timestamp) -> NewClaim {
+/// #     let files = [("body".to_owned(), vec![1, 2, 3])].into();
+/// #     let challenge = Challenge::new(Kind::Image, Draft { files, ..Draft::default() }).unwrap();
+/// #     let worker = WorkerName::new("ann").unwrap();
+/// #     NewClaim {
+/// #         id: ClaimId::from_number(100_000_000_000_000 + number),
+/// #         solve: SolveId::from_number(200_000_000_000_000 + number),
+/// #         key: KeyRule::Named(KeyHash::named(&worker, key).unwrap()),
+/// #         worker,
+/// #         project: Project::new("shop").unwrap(),
+/// #         door: Door::V1,
+/// #         fingerprint: Fingerprint::of(&challenge, Identity::default()),
+/// #         challenge: challenge.into(),
+/// #         basis: "own shop".into(),
+/// #         deadline: now.plus(std::time::Duration::from_secs(120)),
+/// #         price: None,
+/// #         allowance: Allowance::default(),
+/// #         policy: Policy::default(),
+/// #         collect: false,
+/// #         callback_url: None,
+/// #         soonest: now,
+/// #         revives: None,
+/// #     }
+/// # }
+/// #
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), StoreError> {
+/// let store = stores::open("memory:").unwrap().store;
+/// let now = Timestamp::from_millis(1_767_225_600_000);
+///
+/// // A claim opens a solve. The same idempotency key again finds that claim and opens nothing.
+/// let first = store.admit(new_claim(1, "order-17", now), now).await?;
+/// let again = store.admit(new_claim(2, "order-17", now), now).await?;
+/// assert!(matches!(first, Admission::Opened(_)));
+/// assert!(matches!(again, Admission::Replayed(_)));
+///
+/// // A process takes its own lease first, then the solves that are due.
+/// let process = HolderId::from_number(1);
+/// store.hold(Holder { id: process, until: now.plus(LeaseAsk::TERM) }, now).await?;
+/// let leases = store.lease(LeaseAsk::any(process, 10), now).await?;
+/// assert_eq!(leases.len(), 1);
+///
+/// // The intent is durable before a submission may cost money. A decision needs the current fence.
+/// let intend = Decision::Intend { nonce: Nonce::from_number(1) };
+/// let solve = store.advance(&leases[0], intend, now).await?.expect("nobody else leased it");
+/// assert_eq!(solve.stage, Stage::Intent);
+/// # Ok(())
+/// # }
+/// ```
 #[async_trait]
 pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Decides an arriving claim: replayed, stocked, joined or opened; or refused without a change.

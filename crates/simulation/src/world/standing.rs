@@ -19,7 +19,7 @@ const DECLARED: Duration = Duration::from_secs(60);
 
 impl Plan {
     /// One pool for each of some kinds: the kind tells whose an order is.
-    pub(crate) fn standing(&self) -> Vec<PoolWish> {
+    pub fn standing(&self) -> Vec<PoolWish> {
         let mut rng = fastrand::Rng::with_seed(self.seed ^ 0x0900_1000);
         let all = [Kind::Turnstile, Kind::RecaptchaV2].map(|kind| {
             let level = if rng.u32(0..3) > 0 { Level::Auto } else { Level::Fixed(rng.u32(1..=4)) };
@@ -37,11 +37,11 @@ impl Plan {
 }
 
 /// The sitekey of a kind that has a pool.
-pub(crate) fn pooled_key(kind: &Kind) -> u32 {
+pub fn pooled_key(kind: &Kind) -> u32 {
     u32::from(*kind == Kind::RecaptchaV2)
 }
 
-pub(crate) fn challenge(kind: &Kind, sitekey: u32) -> Challenge {
+pub fn challenge(kind: &Kind, sitekey: u32) -> Challenge {
     let draft = Draft {
         sitekey: Some(format!("key-{sitekey}")),
         pageurl: Some(PageUrl::parse("https://shop.example.com/login").unwrap()),
@@ -50,13 +50,13 @@ pub(crate) fn challenge(kind: &Kind, sitekey: u32) -> Challenge {
     Challenge::new(kind.clone(), draft).unwrap()
 }
 
-pub(crate) fn fingerprint(wish: &PoolWish) -> Fingerprint {
+pub fn fingerprint(wish: &PoolWish) -> Fingerprint {
     Fingerprint::of(&wish.challenge, Identity { ignores_proxy: false })
 }
 
 impl World {
     /// Somebody knows of demand, or thinks so.
-    pub(crate) async fn announce(self: Arc<Self>) {
+    pub async fn announce(self: Arc<Self>) {
         let mut rng = fastrand::Rng::with_seed(self.plan.seed ^ 0x0A22_0000);
         loop {
             self.sleep(Duration::from_millis(rng.u64(2_000..60_000))).await;
@@ -77,14 +77,16 @@ impl World {
     }
 
     /// The account runs dry for a while.
-    pub(crate) async fn go_broke(&self, rng: &mut fastrand::Rng) {
+    pub async fn go_broke(&self, rng: &mut fastrand::Rng) {
         self.account.with(|behaviour| behaviour.set_balance(Money::ZERO));
+        self.monitor.tell("the account is empty".into());
         self.sleep(Duration::from_millis(rng.u64(1_000..40_000))).await;
         self.account.with(|behaviour| behaviour.set_balance(Money::from_micros(1_000_000_000)));
+        self.monitor.tell("the account is full again".into());
     }
 
     /// Ends the standing orders, so that everything can end.
-    pub(crate) async fn close_pools(&self) {
+    pub async fn close_pools(&self) {
         if !self.plan.pools {
             return;
         }

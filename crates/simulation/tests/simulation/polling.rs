@@ -13,7 +13,7 @@ use domain::{
 use engine::{Ask, LearnedConfig, LearnedPolling, Slots};
 use simulator::{BehaviourConfig, Call, Fault, pace::SolveTime};
 
-use crate::stage::{Stage, ask, open_with, seconds, served, story};
+use simulation::stage::{Stage, ask, open_with, seconds, served, story};
 
 /// A stage whose provider takes these times, with learned polling.
 fn learned(time: SolveTime) -> Stage {

@@ -19,7 +19,7 @@ fn team(number: usize) -> (WorkerName, Allowance) {
 }
 
 impl World {
-    pub(crate) async fn nemesis(self: Arc<Self>) {
+    pub async fn nemesis(self: Arc<Self>) {
         let mut rng = fastrand::Rng::with_seed(self.plan.seed ^ 0x0BAD_CAFE);
         loop {
             self.sleep(Duration::from_millis(rng.u64(300..9_000))).await;
@@ -29,11 +29,15 @@ impl World {
                 1 if self.plan.pauses => self.pause(i, &mut rng),
                 2 if self.plan.cuts => self.cut(i, &mut rng).await,
                 3 if self.plan.jumps => {
-                    *self.wall.lock().unwrap() += Duration::from_secs(rng.u64(0..30));
+                    let jump = Duration::from_secs(rng.u64(0..30));
+                    *self.wall.lock().unwrap() += jump;
+                    self.monitor.tell(format!("the wall clock jumps ahead by {jump:?}"));
                 }
                 4 if self.plan.callbacks => {
                     let down = self.receiver.is_down.load(Ordering::SeqCst);
                     self.receiver.is_down.store(!down, Ordering::SeqCst);
+                    let state = if down { "up" } else { "down" };
+                    self.monitor.tell(format!("the callback receiver is {state}"));
                 }
                 5 => self.go_broke(&mut rng).await,
                 _ => {}
@@ -42,7 +46,7 @@ impl World {
     }
 
     /// Somebody who looks after dead letters, and is not always careful.
-    pub(crate) async fn operate(self: Arc<Self>) {
+    pub async fn operate(self: Arc<Self>) {
         let mut rng = fastrand::Rng::with_seed(self.plan.seed ^ 0x0B5E_55ED);
         loop {
             self.sleep(Duration::from_millis(rng.u64(1_000..40_000))).await;
@@ -70,11 +74,13 @@ impl World {
         {
             let mut gateway = self.gateways[i].lock().unwrap();
             let Some(engine) = gateway.engine.take() else { return };
+            self.monitor.check_health(i, &engine.health());
             engine.crash();
             gateway.record.crashed.store(true, std::sync::atomic::Ordering::SeqCst);
             gateway.life.send_modify(|life| *life += 1);
         }
         *self.crashes.lock().unwrap() += 1;
+        self.monitor.tell(format!("gateway {i} crashed"));
         self.sleep(Duration::from_millis(rng.u64(10..5_000))).await;
         self.boot(i).await;
     }
@@ -82,12 +88,15 @@ impl World {
     fn pause(&self, i: usize, rng: &mut fastrand::Rng) {
         let until = self.clock.now().plus(Duration::from_millis(rng.u64(100..60_000)));
         self.gateways[i].lock().unwrap().gate.pause(until);
+        self.monitor.tell(format!("gateway {i} is paused until {until}"));
     }
 
     async fn cut(&self, i: usize, rng: &mut fastrand::Rng) {
         let gate = Arc::clone(&self.gateways[i].lock().unwrap().gate);
         gate.cut.store(true, std::sync::atomic::Ordering::SeqCst);
+        self.monitor.tell(format!("gateway {i} is cut off from the store"));
         self.sleep(Duration::from_millis(rng.u64(100..30_000))).await;
         gate.cut.store(false, std::sync::atomic::Ordering::SeqCst);
+        self.monitor.tell(format!("gateway {i} reaches the store again"));
     }
 }

@@ -29,24 +29,24 @@ use stores::Backend;
 use crate::ports::{Receiver, SeededChance};
 
 /// One store, one provider, any number of gateways.
-pub(crate) struct Stage {
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) backend: Backend,
-    pub(crate) account: Account,
-    pub(crate) provider: Arc<Watched>,
-    pub(crate) config: EngineConfig,
-    pub(crate) receiver: Arc<Receiver>,
+pub struct Stage {
+    pub clock: Arc<dyn Clock>,
+    pub backend: Backend,
+    pub account: Account,
+    pub provider: Arc<Watched>,
+    pub config: EngineConfig,
+    pub receiver: Arc<Receiver>,
 }
 
 /// Remembers when each task was asked for.
 #[derive(Debug)]
-pub(crate) struct Watched {
+pub struct Watched {
     provider: SimProvider,
     clock: Arc<dyn Clock>,
-    pub(crate) polls: Mutex<Vec<(TaskId, Timestamp)>>,
-    pub(crate) submits: Mutex<Vec<Timestamp>>,
+    pub polls: Mutex<Vec<(TaskId, Timestamp)>>,
+    pub submits: Mutex<Vec<Timestamp>>,
     /// What a reply that cannot be understood says about trying again.
-    pub(crate) retry_after: Mutex<Option<Duration>>,
+    pub retry_after: Mutex<Option<Duration>>,
 }
 
 #[async_trait]
@@ -87,7 +87,7 @@ impl Provider for Watched {
 
 /// A doorbell nobody hears.
 #[derive(Debug)]
-pub(crate) struct Deaf;
+pub struct Deaf;
 
 impl Doorbell for Deaf {
     fn ring(&self, _: ClaimId) {}
@@ -97,7 +97,7 @@ impl Doorbell for Deaf {
     }
 }
 
-pub(crate) fn story(tell: impl AsyncFnOnce(Stage)) {
+pub fn story(tell: impl AsyncFnOnce(Stage)) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
@@ -106,7 +106,7 @@ pub(crate) fn story(tell: impl AsyncFnOnce(Stage)) {
     runtime.block_on(async move { tell(Stage::new()).await });
 }
 
-pub(crate) fn seconds(n: u64) -> Duration {
+pub fn seconds(n: u64) -> Duration {
     Duration::from_secs(n)
 }
 
@@ -116,7 +116,7 @@ impl Stage {
     }
 
     /// With another provider.
-    pub(crate) fn with(behaviour: BehaviourConfig) -> Self {
+    pub fn with(behaviour: BehaviourConfig) -> Self {
         let clock: Arc<dyn Clock> =
             Arc::new(VirtualClock::new(tokio::time::Instant::now(), Duration::ZERO));
         let account = Account::new(behaviour);
@@ -152,12 +152,12 @@ impl Stage {
         }
     }
 
-    pub(crate) async fn gateway(&self, seed: u64) -> Engine {
+    pub async fn gateway(&self, seed: u64) -> Engine {
         Engine::start(self.ports(seed), self.config.clone()).await.unwrap()
     }
 
     /// A process that does not stay.
-    pub(crate) fn rounds(&self, seed: u64) -> Rounds {
+    pub fn rounds(&self, seed: u64) -> Rounds {
         Rounds::new(self.ports(seed), self.config.clone())
     }
 
@@ -173,30 +173,30 @@ impl Stage {
         }
     }
 
-    pub(crate) async fn pass(&self, length: Duration) {
+    pub async fn pass(&self, length: Duration) {
         self.clock.sleep_until(self.clock.now().plus(length)).await;
     }
 
-    pub(crate) async fn entries(&self) -> Vec<Entry> {
+    pub async fn entries(&self) -> Vec<Entry> {
         self.backend.records.entries(0, usize::MAX).await.unwrap()
     }
 
-    pub(crate) async fn dead_letters(&self) -> usize {
+    pub async fn dead_letters(&self) -> usize {
         let open = DeadLetterFilter::open(Scope::All, 10_000);
         let all = DeadLetterFilter { closed: true, ..open };
         self.backend.records.dead_letters(all).await.unwrap().items.len()
     }
 
-    pub(crate) fn paid(&self) -> usize {
+    pub fn paid(&self) -> usize {
         self.account.ledger().accepted.len()
     }
 
-    pub(crate) fn fault(&self, on: Call, fault: Fault, times: u32) {
+    pub fn fault(&self, on: Call, fault: Fault, times: u32) {
         self.account.plan(Planned::next(on, fault).times(times));
     }
 }
 
-pub(crate) fn ask(key: &str) -> Ask {
+pub fn ask(key: &str) -> Ask {
     let pageurl = PageUrl::parse("https://shop.example.com/login").unwrap();
     let draft =
         Draft { sitekey: Some("0x4AAA".into()), pageurl: Some(pageurl), ..Draft::default() };
@@ -216,29 +216,29 @@ pub(crate) fn ask(key: &str) -> Ask {
 }
 
 /// The same, by another worker.
-pub(crate) fn ask_as(worker: &str, key: &str) -> Ask {
+pub fn ask_as(worker: &str, key: &str) -> Ask {
     Ask { worker: WorkerName::new(worker).unwrap(), ..ask(key) }
 }
 
-pub(crate) async fn open(engine: &Engine, key: &str) -> ClaimId {
+pub async fn open(engine: &Engine, key: &str) -> ClaimId {
     open_with(engine, ask(key)).await
 }
 
-pub(crate) async fn open_with(engine: &Engine, ask: Ask) -> ClaimId {
+pub async fn open_with(engine: &Engine, ask: Ask) -> ClaimId {
     match engine.claim(ask).await.unwrap().outcome {
         Outcome::Waiting { claim, .. } => claim.id,
         other => panic!("not waiting: {other:?}"),
     }
 }
 
-pub(crate) async fn served(engine: &Engine, id: ClaimId, wait: Duration) -> String {
+pub async fn served(engine: &Engine, id: ClaimId, wait: Duration) -> String {
     match engine.fetch(&Scope::All, id, wait).await.unwrap() {
         Outcome::Served { claim, .. } => claim.token.unwrap().answer.text.expose().to_owned(),
         other => panic!("not served: {other:?}"),
     }
 }
 
-pub(crate) fn settled_at(entries: &[Entry], id: ClaimId) -> Timestamp {
+pub fn settled_at(entries: &[Entry], id: ClaimId) -> Timestamp {
     let allotted =
         |entry: &&Entry| entry.claim == Some(id) && matches!(entry.event, Event::Allotted { .. });
     entries.iter().find(allotted).unwrap().at

@@ -17,7 +17,7 @@ use engine::{FixedPolling, Outcome, Slots};
 use simulator::{BehaviourConfig, Call, Fault, Planned};
 use tokio::time::Instant;
 
-use crate::stage::{Deaf, Stage, ask, open, seconds, served, settled_at, story};
+use simulation::stage::{Deaf, Stage, ask, open, seconds, served, settled_at, story};
 
 /// I14. Callers come at any moment of the second between two readings.
 #[test]

@@ -28,12 +28,14 @@ use domain::{
     time::Timestamp,
 };
 
+use crate::monitor::Monitor;
+
 /// Chance from a seed.
 #[derive(Debug)]
-pub(crate) struct SeededChance(Mutex<fastrand::Rng>);
+pub struct SeededChance(Mutex<fastrand::Rng>);
 
 impl SeededChance {
-    pub(crate) fn new(seed: u64) -> Self {
+    pub fn new(seed: u64) -> Self {
         Self(Mutex::new(fastrand::Rng::with_seed(seed)))
     }
 }
@@ -46,14 +48,14 @@ impl Chance for SeededChance {
 
 /// A process that is paused passes no call in or out.
 #[derive(Debug, Default)]
-pub(crate) struct Gate {
+pub struct Gate {
     paused_until: AtomicU64,
     /// The store cannot be reached.
-    pub(crate) cut: AtomicBool,
+    pub cut: AtomicBool,
 }
 
 impl Gate {
-    pub(crate) fn pause(&self, until: Timestamp) {
+    pub fn pause(&self, until: Timestamp) {
         self.paused_until.store(until.millis(), Ordering::SeqCst);
     }
 
@@ -67,18 +69,18 @@ impl Gate {
 
 /// How badly the way to the store behaves, and a bug that may be planted in it.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct StoreWeather {
+pub struct StoreWeather {
     /// Milliseconds, at most.
-    pub(crate) latency: u64,
+    pub latency: u64,
     /// Of a thousand calls, so many fail before they arrive.
-    pub(crate) unreached: u32,
+    pub unreached: u32,
     /// Of a thousand calls, so many are carried out and their reply is lost.
-    pub(crate) reply_lost: u32,
+    pub reply_lost: u32,
 }
 
 /// Bugs the simulation must find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Bug {
+pub enum Bug {
     /// Bytes leave without a durable intent.
     NoIntent,
     /// A dead holder's intent is put back into the queue.
@@ -100,14 +102,15 @@ pub(crate) enum Bug {
 }
 
 /// The shared store as one gateway reaches it.
-pub(crate) struct FarStore {
-    pub(crate) life: Arc<Life>,
-    pub(crate) store: Arc<dyn Store>,
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) gate: Arc<Gate>,
-    pub(crate) weather: Mutex<StoreWeather>,
-    pub(crate) rng: Mutex<fastrand::Rng>,
-    pub(crate) bug: Option<Bug>,
+pub struct FarStore {
+    pub monitor: Arc<Monitor>,
+    pub life: Arc<Life>,
+    pub store: Arc<dyn Store>,
+    pub clock: Arc<dyn Clock>,
+    pub gate: Arc<Gate>,
+    pub weather: Mutex<StoreWeather>,
+    pub rng: Mutex<fastrand::Rng>,
+    pub bug: Option<Bug>,
 }
 
 impl fmt::Debug for FarStore {
@@ -142,6 +145,7 @@ impl FarStore {
             return Err(away());
         }
         let result = call.await;
+        self.monitor.check_new_entries().await;
         self.way().await;
         if self.gate.cut.load(Ordering::SeqCst) || self.strikes(weather.reply_lost) {
             return Err(away());
@@ -327,10 +331,10 @@ impl Store for FarStore {
 
 /// A receiver of notices that may be down; it remembers what reached it.
 #[derive(Debug, Default)]
-pub(crate) struct Receiver {
-    pub(crate) is_down: AtomicBool,
-    pub(crate) tried: Mutex<Vec<String>>,
-    pub(crate) got: Mutex<Vec<(String, Notice)>>,
+pub struct Receiver {
+    pub is_down: AtomicBool,
+    pub tried: Mutex<Vec<String>>,
+    pub got: Mutex<Vec<(String, Notice)>>,
 }
 
 #[async_trait]
@@ -351,34 +355,36 @@ impl Courier for Receiver {
 
 /// A failure that is not the end, as the engine tells the store.
 #[derive(Clone, Debug)]
-pub(crate) struct Retry {
-    pub(crate) solve: SolveId,
-    pub(crate) attempt: u32,
-    pub(crate) code: Code,
-    pub(crate) at: Timestamp,
-    pub(crate) due: Timestamp,
+pub struct Retry {
+    pub solve: SolveId,
+    pub attempt: u32,
+    pub code: Code,
+    pub at: Timestamp,
+    pub due: Timestamp,
 }
 
 /// One life of one gateway: the tasks it heard of and asked for, and whether it died of a crash.
 #[derive(Debug, Default)]
-pub(crate) struct Life {
+pub struct Life {
+    pub gateway: usize,
     /// By its own clock.
-    pub(crate) polls: Mutex<Vec<(TaskId, Timestamp)>>,
-    pub(crate) heard: Mutex<Vec<TaskId>>,
-    pub(crate) retries: Mutex<Vec<Retry>>,
+    pub polls: Mutex<Vec<(TaskId, Timestamp)>>,
+    pub heard: Mutex<Vec<TaskId>>,
+    pub retries: Mutex<Vec<Retry>>,
     /// What `Retry-After` the provider asked for.
-    pub(crate) asked: Mutex<BTreeMap<(SolveId, u32), Duration>>,
-    pub(crate) crashed: AtomicBool,
+    pub asked: Mutex<BTreeMap<(SolveId, u32), Duration>>,
+    pub crashed: AtomicBool,
 }
 
 /// The provider as one gateway reaches it; it notes every task id that reached that gateway.
 #[derive(Debug)]
-pub(crate) struct FarProvider {
-    pub(crate) life: Arc<Life>,
-    pub(crate) provider: Arc<dyn Provider>,
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) gate: Arc<Gate>,
-    pub(crate) bug: Option<Bug>,
+pub struct FarProvider {
+    pub monitor: Arc<Monitor>,
+    pub life: Arc<Life>,
+    pub provider: Arc<dyn Provider>,
+    pub clock: Arc<dyn Clock>,
+    pub gate: Arc<Gate>,
+    pub bug: Option<Bug>,
 }
 
 #[async_trait]
@@ -389,8 +395,12 @@ impl Provider for FarProvider {
         attempt: domain::id::AttemptName,
     ) -> Submission {
         self.gate.pass(&*self.clock).await;
+        self.monitor.check_submission(attempt);
         let submission = self.provider.submit(challenge, attempt).await;
         self.gate.pass(&*self.clock).await;
+        let (gateway, number) = (self.life.gateway, attempt.attempt);
+        let what = format!("gateway {gateway} submitted {} attempt {number}", attempt.solve);
+        self.monitor.tell(format!("{what}: {submission:?}"));
         match &submission {
             Submission::Accepted(task) => self.life.heard.lock().unwrap().push(task.clone()),
             Submission::Rejected { retry_after: Some(wait), .. } => {

@@ -13,7 +13,7 @@ use domain::{
 use engine::{ClaimRefusal, Outcome, Slots};
 use simulator::{BehaviourConfig, Call, Fault};
 
-use crate::stage::{Stage, ask, ask_as, open, open_with, seconds, served, story};
+use simulation::stage::{Stage, ask, ask_as, open, open_with, seconds, served, story};
 
 /// One attempt: whose, when it was intended, and when its slot was free again.
 struct Turn {

@@ -17,7 +17,7 @@ use engine::Engine;
 use stores::{Backend, LocalDoorbell, MemoryStore};
 
 use self::away::{FarArchive, Mood};
-use crate::stage::{Stage, open, seconds, served, story};
+use simulation::stage::{Stage, open, seconds, served, story};
 
 const HOUR: u64 = 3600;
 

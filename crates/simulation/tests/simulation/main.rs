@@ -4,18 +4,13 @@
 #![expect(clippy::wildcard_enum_match_arm, reason = "a test names the cases it is about")]
 
 mod archive;
-mod judge;
 mod model;
-mod nemesis;
 mod outages;
 mod polling;
 mod pools;
-mod ports;
 mod queue;
 mod receivers;
 mod rounds;
 mod seeds;
-mod stage;
 mod stories;
 mod told;
-mod world;

@@ -14,7 +14,7 @@ use domain::{
 use engine::{Outcome, Slots};
 use simulator::{Call, Fault, Planned};
 
-use crate::stage::{Stage, open, seconds, served, story};
+use simulation::stage::{Stage, open, seconds, served, story};
 
 /// How a row is brought about.
 fn faults(rule: &Rule) -> (Call, Fault) {
@@ -255,9 +255,9 @@ fn an_outage_of_polls_loses_no_paid_task() {
         for n in 0..10 {
             let ask = engine::Ask {
                 deadline: Some(seconds(1200)),
-                ..crate::stage::ask(&format!("k{n}"))
+                ..simulation::stage::ask(&format!("k{n}"))
             };
-            ids.push(crate::stage::open_with(&engine, ask).await);
+            ids.push(simulation::stage::open_with(&engine, ask).await);
         }
         stage.pass(seconds(2)).await;
         assert_eq!(stage.paid(), 10);

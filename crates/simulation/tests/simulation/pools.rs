@@ -17,7 +17,7 @@ use domain::{
 use engine::{Engine, LearnedConfig, LearnedPolling, Outcome, PoolWish, Slots};
 use simulator::BehaviourConfig;
 
-use crate::stage::{Stage, ask, open, open_with, seconds, served, story};
+use simulation::stage::{Stage, ask, open, open_with, seconds, served, story};
 
 fn wish(level: Level) -> PoolWish {
     PoolWish {

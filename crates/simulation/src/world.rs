@@ -1,7 +1,7 @@
 //! A whole world from one seed: gateways, workers, a provider and a nemesis, in virtual time. It ends with a time of
 //! healing, after which everything must have ended.
 
-pub(crate) mod standing;
+pub mod standing;
 mod workers;
 
 use std::{
@@ -26,91 +26,97 @@ use simulator::{Account, BehaviourConfig, Fault, FaultPlan, Latency, SimProvider
 use stores::Backend;
 use tokio::sync::watch;
 
-use crate::ports::{Bug, FarProvider, FarStore, Gate, Life, Receiver, SeededChance, StoreWeather};
+use crate::{
+    monitor::{Monitor, Observed},
+    ports::{Bug, FarProvider, FarStore, Gate, Life, Receiver, SeededChance, StoreWeather},
+};
 
 /// What a seed decides.
 #[derive(Clone, Copy, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each kind of trouble is on or off by itself")]
-pub(crate) struct Plan {
-    pub(crate) seed: u64,
-    pub(crate) gateways: usize,
-    pub(crate) workers: usize,
-    pub(crate) claims_each: usize,
-    pub(crate) faults: bool,
-    pub(crate) crashes: bool,
-    pub(crate) pauses: bool,
-    pub(crate) cuts: bool,
-    pub(crate) jumps: bool,
+pub struct Plan {
+    pub seed: u64,
+    pub gateways: usize,
+    pub workers: usize,
+    pub claims_each: usize,
+    pub faults: bool,
+    pub crashes: bool,
+    pub pauses: bool,
+    pub cuts: bool,
+    pub jumps: bool,
     /// Somebody brings dead letters back, and throws some away.
-    pub(crate) operator: bool,
+    pub operator: bool,
     /// Claims want to be told of their end, by a receiver that is down now and then.
-    pub(crate) callbacks: bool,
+    pub callbacks: bool,
     /// The number of slots is learned.
-    pub(crate) auto: bool,
-    pub(crate) weather: StoreWeather,
-    pub(crate) bug: Option<Bug>,
-    pub(crate) policy: AmbiguousPolicy,
+    pub auto: bool,
+    pub weather: StoreWeather,
+    pub bug: Option<Bug>,
+    pub policy: AmbiguousPolicy,
     /// There are standing orders, more claims, and account trouble.
-    pub(crate) pools: bool,
+    pub pools: bool,
     /// Somebody announces demand.
-    pub(crate) announces: bool,
+    pub announces: bool,
     /// How many there are, unless they are learned.
-    pub(crate) slots: usize,
+    pub slots: usize,
 }
 
 /// A token as a worker got it.
 #[derive(Clone, Debug)]
-pub(crate) struct Got {
+pub struct Got {
     /// The worker's own name for the piece of work; equal pieces may get equal tokens.
-    pub(crate) work: String,
-    pub(crate) exclusive: bool,
+    pub work: String,
+    pub exclusive: bool,
     /// How old a token of its kind may be.
-    pub(crate) usable: Duration,
-    pub(crate) token: String,
+    pub usable: Duration,
+    pub token: String,
     /// True time.
-    pub(crate) at: Timestamp,
+    pub at: Timestamp,
 }
 
 /// Everything a run leaves for the judge.
-pub(crate) struct Traces {
-    pub(crate) backend: Backend,
-    pub(crate) account: Account,
-    pub(crate) got: Vec<Got>,
-    pub(crate) lives: Vec<Arc<Life>>,
+pub struct Traces {
+    /// Our ledger and what else happened, and what was found wrong on the way.
+    pub observed: Observed,
+    pub backend: Backend,
+    pub account: Account,
+    pub got: Vec<Got>,
+    pub lives: Vec<Arc<Life>>,
     /// Demand that was announced, heard or not.
-    pub(crate) announced: Vec<(Kind, u32)>,
+    pub announced: Vec<(Kind, u32)>,
     /// Messages the receiver took.
-    pub(crate) told: BTreeSet<String>,
-    pub(crate) plan: Plan,
+    pub told: BTreeSet<String>,
+    pub plan: Plan,
     /// How much older a token may get between a gateway's decision and the worker's hand: a paused process hands over
     /// when it wakes, and replicas' clocks may differ by as much as the wall clock jumped.
-    pub(crate) slack: Duration,
-    pub(crate) crashes: usize,
+    pub slack: Duration,
+    pub crashes: usize,
 }
 
-pub(crate) struct Gateway {
-    pub(crate) engine: Option<Engine>,
-    pub(crate) record: Arc<Life>,
-    pub(crate) life: watch::Sender<u64>,
-    pub(crate) gate: Arc<Gate>,
+pub struct Gateway {
+    pub engine: Option<Engine>,
+    pub record: Arc<Life>,
+    pub life: watch::Sender<u64>,
+    pub gate: Arc<Gate>,
 }
 
-pub(crate) struct World {
-    pub(crate) plan: Plan,
-    pub(crate) start: tokio::time::Instant,
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) backend: Backend,
-    pub(crate) account: Account,
-    pub(crate) gateways: Vec<Mutex<Gateway>>,
-    pub(crate) receiver: Arc<Receiver>,
-    pub(crate) got: Mutex<Vec<Got>>,
-    pub(crate) lives: Mutex<Vec<Arc<Life>>>,
-    pub(crate) crashes: Mutex<usize>,
-    pub(crate) announced: Mutex<Vec<(Kind, u32)>>,
+pub struct World {
+    pub plan: Plan,
+    pub monitor: Arc<Monitor>,
+    pub start: tokio::time::Instant,
+    pub clock: Arc<dyn Clock>,
+    pub backend: Backend,
+    pub account: Account,
+    pub gateways: Vec<Mutex<Gateway>>,
+    pub receiver: Arc<Receiver>,
+    pub got: Mutex<Vec<Got>>,
+    pub lives: Mutex<Vec<Arc<Life>>>,
+    pub crashes: Mutex<usize>,
+    pub announced: Mutex<Vec<(Kind, u32)>>,
     /// Standing orders are declared no more.
-    pub(crate) is_closing: AtomicBool,
+    pub is_closing: AtomicBool,
     /// How far the machine's wall clock is ahead; it may jump, a running process does not notice.
-    pub(crate) wall: Mutex<Duration>,
+    pub wall: Mutex<Duration>,
 }
 
 const SETTLE: Duration = Duration::from_secs(20 * 60);
@@ -120,7 +126,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 impl Plan {
     /// Swarm style: each seed turns on a random subset of what can go wrong.
-    pub(crate) fn swarm(seed: u64) -> Self {
+    pub fn swarm(seed: u64) -> Self {
         let mut rng = fastrand::Rng::with_seed(seed ^ 0xD15E_A5E5);
         let weather = StoreWeather {
             latency: rng.u64(0..40),
@@ -163,8 +169,8 @@ impl Plan {
         }
     }
 
-    /// Runs the world to its end in virtual time.
-    pub(crate) fn run(self) -> Traces {
+    /// Runs the world in virtual time, to its end or to the first violation the monitor sees.
+    pub fn run(self) -> Traces {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
             .start_paused(true)
@@ -172,7 +178,12 @@ impl Plan {
             .unwrap();
         runtime.block_on(async move {
             let world = World::new(self);
-            world.live().await
+            tokio::select! {
+                biased;
+                () = world.monitor.first_violation() => {}
+                () = Arc::clone(&world).live() => {}
+            }
+            world.traces().await
         })
     }
 }
@@ -202,9 +213,14 @@ impl World {
                 gate: Arc::new(Gate::default()),
             })
         };
+        let backend = stores::open("memory:").unwrap();
+        let clock: Arc<dyn Clock> = Arc::new(VirtualClock::new(start, Duration::ZERO));
+        let records = Arc::clone(&backend.records);
+        let monitor = Monitor::new(records, account.clone(), Arc::clone(&clock));
         Arc::new(Self {
-            clock: Arc::new(VirtualClock::new(start, Duration::ZERO)),
-            backend: stores::open("memory:").unwrap(),
+            monitor: Arc::new(monitor),
+            clock,
+            backend,
             gateways: (0..plan.gateways).map(gateway).collect(),
             receiver: Arc::default(),
             got: Mutex::default(),
@@ -219,7 +235,7 @@ impl World {
         })
     }
 
-    async fn live(self: Arc<Self>) -> Traces {
+    async fn live(self: Arc<Self>) {
         for i in 0..self.gateways.len() {
             self.boot(i).await;
         }
@@ -235,14 +251,19 @@ impl World {
         if self.plan.announces {
             nemesis.spawn(Arc::clone(&self).announce());
         }
-        while everybody.join_next().await.is_some() {}
+        while let Some(ended) = everybody.join_next().await {
+            ended.expect("a worker ends by itself");
+        }
+        if let Some(ended) = nemesis.try_join_next() {
+            ended.expect("the nemesis runs until it is stopped");
+        }
         nemesis.abort_all();
         self.heal().await;
-        self.traces()
     }
 
     /// All faults off; enough time for every lease, deadline and harvest to end.
     async fn heal(&self) {
+        self.monitor.tell("all workers are done, all faults end".into());
         self.account.faults(FaultPlan::clear);
         self.is_closing.store(true, Ordering::SeqCst);
         self.receiver.is_down.store(false, std::sync::atomic::Ordering::SeqCst);
@@ -255,17 +276,20 @@ impl World {
         self.close_pools().await;
         let late = self.plan.pools && self.plan.callbacks;
         self.sleep(if late { TOLD } else { SETTLE }).await;
-        for gateway in &self.gateways {
+        for (i, gateway) in self.gateways.iter().enumerate() {
             if let Some(engine) = gateway.lock().unwrap().engine.take() {
+                self.monitor.check_health(i, &engine.health());
                 engine.crash();
             }
         }
     }
 
-    fn traces(&self) -> Traces {
+    async fn traces(&self) -> Traces {
+        self.monitor.check_new_entries().await;
         let pause = if self.plan.pauses { LONGEST_PAUSE } else { Duration::ZERO };
         let skew = if self.plan.gateways > 1 { *self.wall.lock().unwrap() } else { Duration::ZERO };
         Traces {
+            observed: self.monitor.result(),
             slack: pause + skew,
             backend: self.backend.clone(),
             account: self.account.clone(),
@@ -278,12 +302,12 @@ impl World {
         }
     }
 
-    pub(crate) async fn sleep(&self, length: Duration) {
+    pub async fn sleep(&self, length: Duration) {
         self.clock.sleep_until(self.clock.now().plus(length)).await;
     }
 
     /// Starts gateway `i` if it is down. A cut-off store keeps it down; it is tried again.
-    pub(crate) async fn boot(&self, i: usize) {
+    pub async fn boot(&self, i: usize) {
         let (gate, life) = {
             let gateway = self.gateways[i].lock().unwrap();
             if gateway.engine.is_some() {
@@ -295,14 +319,15 @@ impl World {
         let offset = *self.wall.lock().unwrap();
         let clock: Arc<dyn Clock> = Arc::new(VirtualClock::new(self.start, offset));
         for attempt in 0..50 {
-            let record = Arc::new(Life::default());
-            let ports = self.ports(&gate, &clock, seed + 100_000 * attempt, &record);
+            let record = Arc::new(Life { gateway: i, ..Life::default() });
+            let ports = self.ports(&gate, &clock, seed.wrapping_add(100_000 * attempt), &record);
             if let Ok(engine) = Engine::start(ports, self.config()).await {
                 let mut gateway = self.gateways[i].lock().unwrap();
                 gateway.engine = Some(engine);
                 gateway.record = Arc::clone(&record);
                 self.lives.lock().unwrap().push(record);
                 gateway.life.send_replace(life);
+                self.monitor.tell(format!("gateway {i} started"));
                 return;
             }
             self.sleep(Duration::from_secs(1)).await;
@@ -318,6 +343,7 @@ impl World {
     ) -> Ports {
         let bug = self.plan.bug;
         let store = FarStore {
+            monitor: Arc::clone(&self.monitor),
             life: Arc::clone(life),
             store: Arc::clone(&self.backend.store),
             clock: Arc::clone(clock),
@@ -333,6 +359,7 @@ impl World {
             Latency::default(),
         ));
         let provider = FarProvider {
+            monitor: Arc::clone(&self.monitor),
             life: Arc::clone(life),
             provider,
             clock: Arc::clone(clock),
@@ -373,10 +400,7 @@ impl World {
     }
 
     /// A living gateway's engine, and what tells of its death.
-    pub(crate) fn gateway(
-        &self,
-        rng: &mut fastrand::Rng,
-    ) -> Option<(Engine, watch::Receiver<u64>)> {
+    pub fn gateway(&self, rng: &mut fastrand::Rng) -> Option<(Engine, watch::Receiver<u64>)> {
         let gateway = self.gateways[rng.usize(0..self.gateways.len())].lock().unwrap();
         let life = gateway.life.subscribe();
         gateway.engine.clone().map(|engine| (engine, life))

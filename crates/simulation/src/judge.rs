@@ -1,4 +1,5 @@
-//! The judge: the ledger's own invariants, the provider's ledger, and what the workers got, held against each other.
+//! The judge, after a run: the ledger's own invariants, the provider's ledger, and what the workers got, held against each
+//! other. A run that the monitor ended early has only the monitor's violations: nothing had the time to end.
 
 mod retries;
 mod standing;
@@ -10,8 +11,7 @@ use std::{
 
 use domain::{
     claim::Claim,
-    id::{Nonce, TaskId},
-    invariant::Checker,
+    id::TaskId,
     ledger::{Entry, Event},
     ports::{ClaimFilter, Scope},
     retry::Class,
@@ -20,50 +20,24 @@ use domain::{
 use sha2::{Digest, Sha256};
 use simulator::task_of;
 
-use crate::world::Traces;
+use crate::{monitor::Observed, totals::Totals, world::Traces};
 
 /// What a run showed.
-pub(crate) struct Verdict {
-    pub(crate) violations: Vec<String>,
+pub struct Verdict {
+    pub violations: Vec<String>,
     /// Hash over the whole history.
-    pub(crate) history: String,
-    pub(crate) entries: usize,
-    pub(crate) paid: usize,
-    pub(crate) served: usize,
-    pub(crate) crashes: usize,
-    pub(crate) ordered: usize,
+    pub history: String,
+    pub entries: usize,
+    pub paid: usize,
+    pub served: usize,
+    pub crashes: usize,
+    pub ordered: usize,
 }
 
-/// Sums the judge needs from the ledger.
-#[derive(Default)]
-struct Sums {
-    intents: BTreeMap<Nonce, usize>,
-    known: BTreeSet<TaskId>,
-    over: BTreeSet<TaskId>,
-    tasks: BTreeMap<(domain::id::SolveId, u32), TaskId>,
-    solves: usize,
-    ended_tasks: usize,
-    authorised: usize,
-    ambiguous: usize,
-}
-
-pub(crate) fn judge(traces: &Traces) -> Verdict {
-    let entries = all_entries(traces);
-    let mut checker = Checker::default();
-    for entry in &entries {
-        checker.observe(entry);
-    }
-    let broken = checker.violations().iter().cloned().chain(checker.unfinished());
-    let mut violations: Vec<String> = broken.map(|violation| violation.to_string()).collect();
-    let sums = Sums::of(&entries);
-    violations.extend(against_provider(traces, &sums));
-    violations.extend(against_workers(traces));
-    violations.extend(still_active(traces));
-    violations.extend(against_rules(traces, &entries));
-    violations.extend(callbacks(traces));
-    violations.extend(standing::pools(traces, &entries));
-    let table = engine::EngineConfig::default().retry;
-    violations.extend(retries::retries(traces, &entries, &table));
+pub fn judge(traces: &Traces) -> Verdict {
+    let entries = traces.observed.entries();
+    let early = &traces.observed.violations;
+    let violations = if early.is_empty() { after_the_run(traces, &entries) } else { early.clone() };
     let mut history = Sha256::new();
     for entry in &entries {
         history.update(format!("{entry:?}\n"));
@@ -79,9 +53,28 @@ pub(crate) fn judge(traces: &Traces) -> Verdict {
     }
 }
 
-pub(crate) fn all_entries(traces: &Traces) -> Vec<Entry> {
+/// What can be judged only when everything had its time to end, or is not read off one ledger.
+fn after_the_run(traces: &Traces, entries: &[Entry]) -> Vec<String> {
+    let Observed { checker, totals, .. } = &traces.observed;
+    let unfinished = checker.unfinished();
+    let mut violations: Vec<String> = unfinished.iter().map(ToString::to_string).collect();
+    violations.extend(rewritten(traces, entries));
+    violations.extend(against_provider(traces, totals));
+    violations.extend(against_workers(traces));
+    violations.extend(still_active(traces));
+    violations.extend(against_rules(traces, entries));
+    violations.extend(callbacks(traces));
+    violations.extend(standing::pools(traces, entries));
+    let table = engine::EngineConfig::default().retry;
+    violations.extend(retries::retries(traces, entries, &table));
+    violations
+}
+
+/// The ledger at the end is what was appended to it on the way.
+fn rewritten(traces: &Traces, appended: &[Entry]) -> Option<String> {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    runtime.block_on(traces.backend.records.entries(0, usize::MAX)).unwrap()
+    let stored = runtime.block_on(traces.backend.records.entries(0, usize::MAX)).unwrap();
+    (stored != appended).then(|| "the ledger was rewritten".to_owned())
 }
 
 /// After the time of healing nothing is under way any more.
@@ -176,70 +169,34 @@ fn all_claims(traces: &Traces) -> Vec<Claim> {
     runtime.block_on(traces.backend.records.history(all)).unwrap().items
 }
 
-impl Sums {
-    fn of(entries: &[Entry]) -> Self {
-        let mut sums = Self::default();
-        for entry in entries {
-            sums.add(entry);
-        }
-        sums
-    }
-    fn add(&mut self, entry: &Entry) {
-        match &entry.event {
-            Event::Opened { .. } | Event::Ordered { .. } => self.solves += 1,
-            Event::Intent { nonce, .. } => *self.intents.entry(*nonce).or_default() += 1,
-            Event::Accepted { task, attempt } => {
-                self.known.insert(task.clone());
-                self.tasks.insert((entry.solve.unwrap(), *attempt), task.clone());
-            }
-            Event::Orphaned { task, .. } => drop(self.known.insert(task.clone())),
-            Event::TaskOver { attempt, code, .. } => {
-                self.ended_tasks += 1;
-                let task = self.tasks.get(&(entry.solve.unwrap(), *attempt));
-                if code.as_str() == "ERROR_CAPTCHA_UNSOLVABLE" {
-                    self.over.extend(task.cloned());
-                }
-            }
-            Event::Authorised { .. } => self.authorised += 1,
-            Event::Ambiguous { .. } => self.ambiguous += 1,
-            _ => {}
-        }
-    }
-}
-
-/// Paid once, or written down (P1); intent before money (I2); no known task lost (I5); the books agree (I24).
-fn against_provider(traces: &Traces, sums: &Sums) -> Vec<String> {
+/// One intent for each paid task (I2); no known task lost (I5); the books agree (I24).
+fn against_provider(traces: &Traces, totals: &Totals) -> Vec<String> {
     let ledger = traces.account.ledger();
     let mut broken = Vec::new();
-    let paid = ledger.accepted.len();
-    let most = sums.solves + sums.ended_tasks + sums.authorised;
-    if paid > most {
-        broken.push(format!("P1: {paid} tasks paid, at most {most} explained"));
-    }
     for accepted in &ledger.accepted {
         let intents =
-            accepted.nonce.and_then(|nonce| sums.intents.get(&nonce)).copied().unwrap_or(0);
+            accepted.nonce.and_then(|nonce| totals.intents.get(&nonce)).copied().unwrap_or(0);
         if intents != 1 {
             broken
                 .push(format!("I2: task {} was submitted under {intents} intents", accepted.task));
         }
     }
     let unknown =
-        ledger.accepted.iter().filter(|accepted| !sums.known.contains(&accepted.task)).count();
-    if unknown > sums.ambiguous {
+        ledger.accepted.iter().filter(|accepted| !totals.known.contains(&accepted.task)).count();
+    if unknown > totals.ambiguous {
         broken.push(format!(
             "I24: {unknown} paid tasks unknown to us, only {} ambiguous",
-            sums.ambiguous
+            totals.ambiguous
         ));
     }
     // I5: what a gateway heard of, and did not take along in a crash, is in the ledger.
     let alive = traces.lives.iter().filter(|life| !life.crashed.load(Ordering::SeqCst));
     for task in alive.flat_map(|life| life.heard.lock().unwrap().clone()) {
-        if !sums.known.contains(&task) {
+        if !totals.known.contains(&task) {
             broken.push(format!("I5: task {task} was heard of and forgotten"));
         }
     }
-    for task in &sums.over {
+    for task in &totals.over {
         if ledger.task(task).is_some_and(|accepted| accepted.ready_at.is_some()) {
             broken.push(format!("task {task} was taken for over, the provider solved it"));
         }

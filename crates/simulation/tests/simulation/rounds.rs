@@ -14,7 +14,7 @@ use domain::{
 use engine::{Outcome, Slots, Tally};
 use simulator::{BehaviourConfig, Call, Fault};
 
-use crate::stage::{Stage, ask, open, open_with, seconds, served, story};
+use simulation::stage::{Stage, ask, open, open_with, seconds, served, story};
 
 fn soon(stage: &Stage) -> Timestamp {
     stage.clock.now().plus(seconds(20))

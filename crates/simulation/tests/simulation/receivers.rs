@@ -19,7 +19,7 @@ use domain::{
 };
 use engine::{Alerts, Ask, Engine, Ports};
 
-use crate::{
+use simulation::{
     ports::SeededChance,
     stage::{Stage, ask, open, open_with, seconds, story},
 };

@@ -19,7 +19,7 @@ use domain::{
 use engine::{Alerts, Ask, Bulk, Revived, Slots, Which};
 use simulator::{Call, Fault};
 
-use crate::stage::{Stage, ask, open, open_with, seconds, served, story};
+use simulation::stage::{Stage, ask, open, open_with, seconds, served, story};
 
 fn with_callback(key: &str) -> Ask {
     Ask { callback_url: Some(Secret::new("https://hooks.example.com/x")), ..ask(key) }

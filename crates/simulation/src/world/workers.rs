@@ -31,7 +31,8 @@ struct Work {
 
 impl World {
     pub(super) async fn work(self: Arc<Self>, number: usize) {
-        let mut rng = fastrand::Rng::with_seed(self.plan.seed.wrapping_mul(7919) + number as u64);
+        let mut rng =
+            fastrand::Rng::with_seed(self.plan.seed.wrapping_mul(7919).wrapping_add(number as u64));
         for turn in 0..self.plan.claims_each {
             self.sleep(Duration::from_millis(rng.u64(0..8_000))).await;
             let mut work = Self::choose(number, turn, &mut rng);
@@ -129,6 +130,7 @@ impl World {
             token: token.answer.text.expose().to_owned(),
             at: self.clock.now(),
         };
+        self.monitor.tell(format!("worker {} got the token of claim {}", work.worker, claim.id));
         self.got.lock().unwrap().push(got);
         true
     }

@@ -1,0 +1,176 @@
+//! Checks a run while it happens. After every store call of a gateway the monitor reads the ledger entries that the call
+//! appended and checks them, together with the provider's ledger. The first violation ends the run, so that the story of a
+//! failing seed ends with the event that broke a rule.
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, MutexGuard},
+};
+
+use domain::{
+    id::AttemptName,
+    invariant::Checker,
+    ledger::Entry,
+    ports::{Clock, Records},
+    time::Timestamp,
+};
+use engine::Health;
+use simulator::Account;
+use tokio::sync::Notify;
+
+use crate::totals::Totals;
+
+/// One line of a run's story.
+#[derive(Clone, Debug)]
+pub struct Line {
+    /// True time; a gateway's own clock, which dates the ledger, may be ahead.
+    pub at: Timestamp,
+    pub event: StoryEvent,
+}
+
+#[derive(Clone, Debug)]
+pub enum StoryEvent {
+    /// An entry of our ledger.
+    Ledger(Entry),
+    /// Anything else: a crash, a submission, a token that reached a worker.
+    World(String),
+}
+
+/// Everything the monitor saw of a run.
+#[derive(Clone, Debug, Default)]
+pub struct Observed {
+    pub story: Vec<Line>,
+    pub totals: Totals,
+    pub checker: Checker,
+    /// Rules that were broken while the run went on.
+    pub violations: Vec<String>,
+    next: u64,
+}
+
+pub struct Monitor {
+    records: Arc<dyn Records>,
+    account: Account,
+    clock: Arc<dyn Clock>,
+    observed: Mutex<Observed>,
+    violation: Notify,
+}
+
+// === impl Monitor ===
+
+impl Monitor {
+    pub fn new(records: Arc<dyn Records>, account: Account, clock: Arc<dyn Clock>) -> Self {
+        Self { records, account, clock, observed: Mutex::default(), violation: Notify::new() }
+    }
+
+    /// Checks the entries appended since the last call. The store is in memory and answers at once, so nothing else runs
+    /// between a decision and its check.
+    pub async fn check_new_entries(&self) {
+        let next = {
+            let observed = self.observed();
+            if !observed.violations.is_empty() {
+                return; // the story ends here
+            }
+            observed.next
+        };
+        let entries = self.records.entries(next, usize::MAX).await.unwrap();
+        let paid = self.account.with(|behaviour| behaviour.ledger().accepted.len());
+        let broke = self.observed().check(entries, paid, self.clock.now());
+        if broke {
+            self.violation.notify_one();
+        }
+    }
+
+    /// I2: the intent is in the ledger before the submission leaves.
+    pub fn check_submission(&self, attempt: AttemptName) {
+        let mut observed = self.observed();
+        if !observed.totals.intents.contains_key(&attempt.nonce) {
+            let what = format!("I2: {} is submitted without an intent", attempt.solve);
+            observed.violations.push(what);
+            self.violation.notify_one();
+        }
+    }
+
+    /// The engine survives a part that panics; the simulation does not.
+    pub fn check_health(&self, gateway: usize, health: &Health) {
+        let mut observed = self.observed();
+        let panics = health.troubles.iter().filter(|trouble| trouble.contains("panicked"));
+        observed.violations.extend(panics.map(|panic| format!("gateway {gateway}: {panic}")));
+    }
+
+    /// Adds a line to the story.
+    pub fn tell(&self, what: String) {
+        let line = Line { at: self.clock.now(), event: StoryEvent::World(what) };
+        self.observed().story.push(line);
+    }
+
+    /// Returns after the first violation.
+    pub async fn first_violation(&self) {
+        self.violation.notified().await;
+    }
+
+    pub fn result(&self) -> Observed {
+        self.observed().clone()
+    }
+
+    fn observed(&self) -> MutexGuard<'_, Observed> {
+        self.observed.lock().unwrap()
+    }
+}
+
+impl fmt::Debug for Monitor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Monitor")
+    }
+}
+
+// === impl Observed ===
+
+impl Observed {
+    pub fn entries(&self) -> Vec<Entry> {
+        let entry = |line: &Line| match &line.event {
+            StoryEvent::Ledger(entry) => Some(entry.clone()),
+            StoryEvent::World(_) => None,
+        };
+        self.story.iter().filter_map(entry).collect()
+    }
+
+    /// `true` when a rule was broken.
+    fn check(&mut self, entries: Vec<Entry>, paid: usize, at: Timestamp) -> bool {
+        let before = self.violations.len();
+        for entry in entries {
+            let known = self.checker.violations().len();
+            self.checker.observe(&entry);
+            let broken = &self.checker.violations()[known..];
+            self.violations.extend(broken.iter().map(ToString::to_string));
+            self.totals.add(&entry);
+            self.next = entry.seq + 1;
+            self.story.push(Line { at, event: StoryEvent::Ledger(entry) });
+        }
+        let explained = self.totals.explained_tasks();
+        if paid > explained {
+            self.violations.push(format!("P1: {paid} tasks paid, at most {explained} explained"));
+        }
+        self.violations.len() > before
+    }
+}
+
+// === impl Line ===
+
+impl fmt::Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}  ", self.at)?;
+        match &self.event {
+            StoryEvent::World(what) => f.write_str(what),
+            StoryEvent::Ledger(entry) => {
+                write!(f, "ledger {}:", entry.seq)?;
+                if let Some(claim) = entry.claim {
+                    write!(f, " claim {claim}")?;
+                }
+                if let Some(solve) = entry.solve {
+                    write!(f, " solve {solve}")?;
+                }
+                write!(f, " {:?}", entry.event)
+            }
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Fixed seeds, random seeds, seeds that once failed, and the proof that the simulation is not blind.
+
+use std::{
+    collections::hash_map::RandomState,
+    hash::BuildHasher,
+    io::{self, Write},
+};
+
+use simulation::{
+    judge::judge,
+    ports::Bug,
+    seeds::{Activity, FIXED_SEEDS, Failure, check},
+    world::Plan,
+};
+
+/// The fixed seeds are shared among this many tests, so that they run at the same time.
+const PARTS: u64 = 4;
+const RANDOM_SEEDS: usize = 20;
+
+/// `SOLVEGATE_SEEDS=1000` runs more fixed seeds; `scripts/test --long` sets it.
+fn fixed_seeds() -> u64 {
+    #[expect(clippy::disallowed_methods, reason = "the long run asks for more seeds")]
+    let Ok(wanted) = std::env::var("SOLVEGATE_SEEDS") else { return FIXED_SEEDS };
+    let seeds = wanted.parse().ok().filter(|seeds| *seeds >= FIXED_SEEDS);
+    seeds.unwrap_or_else(|| {
+        panic!("SOLVEGATE_SEEDS={wanted:?} is not a number of seeds from {FIXED_SEEDS} on")
+    })
+}
+
+fn hold(seeds: impl IntoIterator<Item = u64>) {
+    let mut activity = Activity::default();
+    for seed in seeds {
+        let verdict = check(Plan::swarm(seed)).unwrap_or_else(|failure| panic!("{failure}"));
+        activity.add(&verdict);
+    }
+    let Activity { paid, served, ordered, crashes, .. } = activity;
+    let is_alive = paid > 0 && served > 0 && ordered > 0 && crashes > 0;
+    assert!(is_alive, "too little happened: {activity}");
+    eprintln!("{} seeds: {activity}", activity.seeds);
+}
+
+fn hold_part(part: u64) {
+    hold((0..fixed_seeds()).filter(|seed| seed % PARTS == part));
+}
+
+#[test]
+fn fixed_seeds_hold_1_of_4() {
+    hold_part(0);
+}
+
+#[test]
+fn fixed_seeds_hold_2_of_4() {
+    hold_part(1);
+}
+
+#[test]
+fn fixed_seeds_hold_3_of_4() {
+    hold_part(2);
+}
+
+#[test]
+fn fixed_seeds_hold_4_of_4() {
+    hold_part(3);
+}
+
+/// Other seeds in every run. Their numbers are printed past the test harness, which shows the output of failed tests only.
+#[test]
+fn random_seeds_hold() {
+    // Every RandomState starts from keys of the operating system.
+    let mut rng = fastrand::Rng::with_seed(RandomState::new().hash_one(()));
+    let seeds: Vec<u64> = (0..RANDOM_SEEDS).map(|_| u64::from(rng.u32(..))).collect();
+    let numbers: Vec<String> = seeds.iter().map(ToString::to_string).collect();
+    let line = format!(
+        "\nsimulation: random seeds {}; repeat one with scripts/sim --seed N\n",
+        numbers.join(" ")
+    );
+    io::stderr().write_all(line.as_bytes()).unwrap();
+    hold(seeds);
+}
+
+/// Seeds that once failed, each with what was wrong. They stay for ever.
+#[test]
+fn seeds_that_once_failed_hold() {
+    let regressions = include_str!("regressions.txt");
+    for line in regressions.lines().filter(|line| !line.starts_with('#')) {
+        let seed = line
+            .split_whitespace()
+            .next()
+            .and_then(|seed| seed.parse().ok())
+            .expect("a seed, then why");
+        if let Err(failure) = check(Plan::swarm(seed)) {
+            panic!("{failure}\nit failed before: {line}");
+        }
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_history() {
+    for seed in 0..20 {
+        let [first, second] = [(); 2].map(|()| judge(&Plan::swarm(seed).run()).history);
+        assert_eq!(first, second, "seed {seed}");
+    }
+    assert_ne!(judge(&Plan::swarm(1).run()).history, judge(&Plan::swarm(2).run()).history);
+}
+
+#[test]
+fn a_failing_seed_names_itself_and_how_to_repeat_it() {
+    let bugs = (0..FIXED_SEEDS).map(|seed| Plan { bug: Some(Bug::NoIntent), ..Plan::swarm(seed) });
+    let failure = bugs.map(check).find_map(Result::err).expect("a planted bug is found");
+    let text = failure.to_string();
+    assert!(text.contains(&format!("seed {} failed", failure.seed)), "{text}");
+    assert!(text.ends_with(&format!("scripts/sim --seed {}", failure.seed)), "{text}");
+    assert!(text.contains("I2"), "{text}");
+}
+
+/// The fixed seeds of every run show a planted bug.
+fn finds(bug: Bug) {
+    let shows = |seed: u64| {
+        let violations = judge(&Plan { bug: Some(bug), ..Plan::swarm(seed) }.run()).violations;
+        (!violations.is_empty()).then_some(Failure { seed, violations })
+    };
+    let found = (0..FIXED_SEEDS).find_map(shows);
+    let failure = found.unwrap_or_else(|| panic!("{bug:?} was not found in {FIXED_SEEDS} seeds"));
+    eprintln!("{bug:?}: {failure}");
+}
+
+#[test]
+fn bytes_without_an_intent_are_found() {
+    finds(Bug::NoIntent);
+}
+
+#[test]
+fn a_lease_end_that_spends_is_found() {
+    finds(Bug::LeaseEndAuthorises);
+}
+
+#[test]
+fn a_forgotten_task_is_found() {
+    finds(Bug::ForgetsTask);
+}
+
+#[test]
+fn a_lost_reply_taken_for_not_sent_is_found() {
+    finds(Bug::LostMeansNotSent);
+}
+
+#[test]
+fn ignored_keys_are_found() {
+    finds(Bug::IgnoresKeys);
+}
+
+#[test]
+fn a_renewed_token_is_found() {
+    finds(Bug::RenewsTokens);
+}
+
+#[test]
+fn a_callback_that_is_tried_only_once_is_found() {
+    finds(Bug::TellsOnce);
+}
+
+#[test]
+fn a_poll_fault_that_ends_a_task_is_found() {
+    finds(Bug::PollFaultEndsTask);
+}
+
+#[test]
+fn a_retry_without_its_wait_is_found() {
+    finds(Bug::RetriesAtOnce);
+}
