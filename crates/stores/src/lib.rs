@@ -175,6 +175,25 @@ pub enum OpenError {
 // and with it every backend it can reach; a boxed future is compiled here, once.
 
 /// Opens the store a URL names, also one on a server.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let directory = tempfile::tempdir()?;
+/// let url = format!("embedded:{}", directory.path().display());
+/// let backend = stores::connect(&url).await?;
+/// assert_eq!(backend.name, "embedded");
+///
+/// // The roles of a store are ports of `domain`: decisions, readings, history, notifications.
+/// backend.store.set_memo("greeting", b"hello".to_vec()).await?;
+/// assert_eq!(backend.store.memos("greet").await?, [("greeting".to_owned(), b"hello".to_vec())]);
+///
+/// // An address that makes no sense is an error that says what to write instead.
+/// let refused = stores::connect("mysql://localhost").await.unwrap_err();
+/// assert!(refused.to_string().contains("postgres://"));
+/// # Ok(())
+/// # }
+/// ```
 pub fn connect(url: &str) -> BoxFuture<'_, Result<Backend, OpenError>> {
     Box::pin(async move {
         match scheme_of(url).as_str() {
