@@ -1,0 +1,153 @@
+//! `bench decisions`: how many decisions gateways make together on one PostgreSQL, where they all stand in line at one row,
+//! beside what the same server can do at most in a line: commits of one row, each on disk, one after the other.
+
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::{Duration, Instant},
+};
+
+use domain::{challenge::Kind, ports::Chance as _};
+use futures_util::future::try_join_all;
+use solvegate::{
+    chance::SystemChance,
+    clock::SystemClock,
+    exit::{Exit, Failure},
+};
+use stores::{Backend, PostgresProbe, PostgresUse};
+
+use crate::{
+    challenges::on_page,
+    cli::DecisionsArgs,
+    fixtures::claims::Filler,
+    load::as_f64,
+    remote_store::Far,
+    report::{Figure, Report},
+    requests::Asked,
+};
+
+/// What the rounds found for so many gateways.
+#[derive(Default)]
+struct Found {
+    decisions: Vec<f64>,
+    commits: Vec<f64>,
+    of_bare: Vec<f64>,
+    conflicts: Vec<f64>,
+    shared: Vec<f64>,
+}
+
+/// The server tells what it has rolled back a little later.
+const TOLD: Duration = Duration::from_millis(2500);
+
+/// Runs it.
+pub(crate) async fn run(args: &DecisionsArgs) -> Result<Report, Failure> {
+    let mut report = Report::begin("decisions", args.rounds);
+    let far = Far::open(&args.store).await?;
+    let Some(probe) = far.postgres() else {
+        return Err(Failure::new(Exit::Usage, "expected postgres://"));
+    };
+    let measured = measure(&far.url(), probe, args).await;
+    far.clear().await?;
+    let (bare, found) = measured?;
+    report.add(Figure::new("bare commits, one after the other".to_owned(), "/s", bare));
+    for (gateways, found) in found {
+        found.tell(&mut report, gateways);
+    }
+    Ok(report.end())
+}
+
+/// The rates of bare commits, and what one gateway and all of them did in the same rounds.
+async fn measure(
+    url: &str,
+    probe: &PostgresProbe,
+    args: &DecisionsArgs,
+) -> Result<(Vec<f64>, Vec<(usize, Found)>), Failure> {
+    let mut all = Vec::new();
+    for _ in 0..args.gateways.max(1) {
+        all.push(stores::connect(url).await.map_err(Failure::of(Exit::Unreachable))?);
+    }
+    let mut rates = Vec::new();
+    let mut found = vec![(1, Found::default()), (all.len(), Found::default())];
+    for _ in 0..args.rounds.rounds {
+        let length = args.rounds.length();
+        let commits = probe.bare_commits(length).await.map_err(Failure::of(Exit::Failed))?;
+        let bare = as_f64(commits) / length.as_secs_f64();
+        rates.push(bare);
+        for (gateways, found) in &mut found {
+            found.round(&all[..*gateways], probe, args, bare).await?;
+        }
+    }
+    Ok((rates, found))
+}
+
+// === impl Found ===
+
+impl Found {
+    async fn round(
+        &mut self,
+        gateways: &[Backend],
+        probe: &PostgresProbe,
+        args: &DecisionsArgs,
+        bare: f64,
+    ) -> Result<(), Failure> {
+        let length = args.rounds.length();
+        let before = usage(probe).await?;
+        let each = args.callers.div_ceil(gateways.len());
+        let made = gateways.iter().map(|gateway| decide(gateway, each, length));
+        let made: u64 = try_join_all(made).await?.iter().sum();
+        let after = usage(probe).await?;
+        let commits = as_f64(after.commits - before.commits).max(1.0);
+        let conflicts = as_f64(after.rollbacks.saturating_sub(before.rollbacks));
+        self.decisions.push(as_f64(made) / length.as_secs_f64());
+        self.commits.push(commits / length.as_secs_f64());
+        self.of_bare.push(commits / length.as_secs_f64() / bare);
+        self.conflicts.push(conflicts / commits);
+        self.shared.push(as_f64(made) / commits);
+        Ok(())
+    }
+
+    fn tell(self, report: &mut Report, gateways: usize) {
+        let mut add = |what: &str, unit, rounds| {
+            let who = if gateways == 1 { "gateway" } else { "gateways" };
+            report.add(Figure::new(format!("{gateways} {who}: {what}"), unit, rounds));
+        };
+        add("decisions", "/s", self.decisions);
+        add("commits", "/s", self.commits);
+        add("commits / bare commits", "x", self.of_bare);
+        add("decisions in a commit", "", self.shared);
+        add("conflicts for each commit", "", self.conflicts);
+    }
+}
+
+async fn usage(probe: &PostgresProbe) -> Result<PostgresUse, Failure> {
+    pause(TOLD).await;
+    probe.usage().await.map_err(Failure::of(Exit::Failed))
+}
+
+/// Callers who open a claim and take it back, again and again; how many decisions that were.
+async fn decide(gateway: &Backend, callers: usize, length: Duration) -> Result<u64, Failure> {
+    let chance = SystemChance::start().map_err(Failure::of(Exit::Failed))?;
+    let filler = Filler::start(&*gateway.store, &SystemClock::start(), &chance).await?;
+    let (made, end) = (AtomicU64::new(0), now() + length);
+    let callers = (0..callers).map(async |_| {
+        while now() < end {
+            let sitekey = format!("0x4AAA{:06}", chance.draw() % 10_000);
+            let challenge = on_page(Kind::Turnstile, sitekey, &Asked::new().pageurl)?;
+            let claim = filler.open(challenge).await?;
+            filler.take_back(claim).await?;
+            made.fetch_add(2, Ordering::Relaxed);
+        }
+        Ok::<_, Failure>(())
+    });
+    try_join_all(callers).await?;
+    Ok(made.into_inner())
+}
+
+#[expect(clippy::disallowed_methods, reason = "a bench measures real time")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+#[expect(clippy::disallowed_methods, reason = "a bench measures real time")]
+async fn pause(length: Duration) {
+    tokio::time::sleep(length).await;
+}

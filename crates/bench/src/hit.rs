@@ -1,0 +1,199 @@
+//! `bench hit`: answers the gateway has already, on the memory store against a bare handler, or on a Redis or PostgreSQL
+//! against a handler that asks it once. Auth, sites and ledger are on. Three paths: a claim asked again under its key, a claim served from stock, and the compat door's fetch.
+
+use solvegate::exit::{Exit, Failure};
+
+use crate::{
+    cli::Rounds,
+    load::{Line, Load, as_f64},
+    remote_store::Far,
+    report::{Bar, Figure, Report},
+    requests::{Request, Target},
+    sample::{Bars, Path, Sample, load_of},
+    server::{Behind, GatewayArgs, ServerArgs, Sort},
+    server_process::{Log, Server},
+};
+
+/// The paths, each beside the ceiling of the same round.
+#[derive(Debug, Default)]
+struct Paths {
+    replay: Path,
+    stock: Path,
+    compat: Path,
+    logged: Path,
+    /// Commands to Redis, or commits of PostgreSQL, for each answer from stock.
+    commands: Vec<f64>,
+}
+
+/// A gateway with a served claim for every caller.
+struct Prepared {
+    server: Server,
+    target: Target,
+    ids: Vec<String>,
+}
+
+const CALLERS: usize = 64;
+const BARS: Bars = Bars {
+    cpu: Some(Bar::AtMost { bar: 2.0, stretch: 1.5 }),
+    rate: Some(Bar::AtLeast { bar: 0.60, stretch: 0.80 }),
+};
+
+/// One look at the server is in the ceiling too.
+const FAR_BARS: Bars = Bars {
+    cpu: Some(Bar::AtMost { bar: 1.5, stretch: 1.2 }),
+    rate: Some(Bar::AtLeast { bar: 0.70, stretch: 0.90 }),
+};
+
+/// Runs it.
+pub(crate) async fn run(rounds: Rounds, store: Option<String>) -> Result<Report, Failure> {
+    let Some(url) = store else { return run_on(rounds, None).await };
+    let far = Far::open(&url).await?;
+    let report = run_on(rounds, Some(&far)).await;
+    far.clear().await?;
+    report
+}
+
+async fn run_on(rounds: Rounds, far: Option<&Far>) -> Result<Report, Failure> {
+    let mut report = Report::begin("hit", rounds);
+    let mut bare = Server::start(&ServerArgs::bare_on(far.map(Far::url)), Log::Quiet)?;
+    let held_to = if far.is_some() { FAR_BARS } else { BARS };
+    let ceiling = ceiling(&bare, CALLERS, rounds);
+    Sample::warm_up(&ceiling).await?;
+    let mut paths = Paths::default();
+    for _ in 0..rounds.rounds {
+        let bare = Sample::take(&mut bare, &ceiling).await?;
+        paths.measure(bare, rounds, far).await?;
+    }
+    paths.replay.tell(&mut report, "v1 replay", held_to);
+    paths.stock.tell(&mut report, "v1 stock", held_to);
+    paths.compat.tell(&mut report, "compat fetch", held_to);
+    paths.logged.tell(&mut report, "v1 replay, a log line each", Bars::default());
+    paths.replay.tell_ceiling(&mut report, "bare");
+    if let Some(far) = far {
+        let sort =
+            if far.postgres().is_some() { "commits of PostgreSQL" } else { "commands to Redis" };
+        let commands = Figure::new(format!("v1 stock: {sort} per hit"), "", paths.commands);
+        report.add(commands.held_to(Bar::AtMost { bar: 1.0, stretch: 1.0 }));
+    }
+    Ok(report.end())
+}
+
+/// What a bare handler is loaded with.
+pub(crate) fn ceiling(bare: &Server, callers: usize, rounds: Rounds) -> Load {
+    let target = Target { address: bare.address(), key: String::new() };
+    load_of(bare, vec![target.bare("/"); callers], 200, rounds.length())
+}
+
+// === impl Paths ===
+
+impl Paths {
+    /// One round on a fresh gateway: its ledger grows with every answer.
+    async fn measure(
+        &mut self,
+        bare: Sample,
+        rounds: Rounds,
+        far: Option<&Far>,
+    ) -> Result<(), Failure> {
+        // As many as the stretch would take; who runs out earlier has a shorter round.
+        let tokens = tokens_for(0.8 * bare.rate() * rounds.seconds);
+        let mut gateway = Prepared::start(tokens + CALLERS, Log::Quiet, far).await?;
+        self.replay.push(bare, gateway.measure(rounds, Prepared::replays).await?);
+        self.compat.push(bare, gateway.measure(rounds, Prepared::fetches).await?);
+        let mut stock = gateway.load(gateway.new_claims(), rounds);
+        stock.most = tokens as u64;
+        let before = commands(far).await?;
+        let sample = Sample::take(&mut gateway.server, &stock).await?;
+        self.commands.push((commands(far).await? - before) / sample.requests());
+        self.stock.push(bare, sample);
+        drop(gateway);
+        clear(far).await?;
+        let mut logged = Prepared::start(CALLERS, Log::Requests, far).await?;
+        self.logged.push(bare, logged.measure(rounds, Prepared::replays).await?);
+        drop(logged);
+        clear(far).await
+    }
+}
+
+/// The next gateway begins with nothing.
+async fn clear(far: Option<&Far>) -> Result<(), Failure> {
+    match far {
+        Some(far) => far.clear().await,
+        None => Ok(()),
+    }
+}
+
+/// What the server was asked so far.
+async fn commands(far: Option<&Far>) -> Result<f64, Failure> {
+    match far {
+        Some(far) => Ok(as_f64(far.usage().await?.commands)),
+        None => Ok(0.0),
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a rate is positive and small"
+)]
+fn tokens_for(wanted: f64) -> usize {
+    wanted.ceil() as usize
+}
+
+// === impl Prepared ===
+
+impl Prepared {
+    async fn start(stock: usize, log: Log, far: Option<&Far>) -> Result<Self, Failure> {
+        let store = far.map(Far::url);
+        let args = GatewayArgs { store, provider: Behind::Nothing, stock, data: None };
+        let server = Server::start(&ServerArgs { sort: Sort::Gateway(args) }, log)?;
+        let target = Target { address: server.address(), key: server.key().to_owned() };
+        let mut line = Line::connect(target.address).await?;
+        let mut ids = Vec::with_capacity(CALLERS);
+        for caller in 0..CALLERS {
+            let answer = line.exchange(target.claim(&key(caller)).next()).await?;
+            if answer.status != 200 {
+                return Err(answer.unexpected());
+            }
+            ids.push(id_of(answer.body)?);
+        }
+        Ok(Self { server, target, ids })
+    }
+
+    async fn measure(
+        &mut self,
+        rounds: Rounds,
+        requests: fn(&Self) -> Vec<Request>,
+    ) -> Result<Sample, Failure> {
+        let load = self.load(requests(self), rounds);
+        Sample::warm_up(&load).await?;
+        Sample::take(&mut self.server, &load).await
+    }
+
+    fn load(&self, requests: Vec<Request>, rounds: Rounds) -> Load {
+        load_of(&self.server, requests, 200, rounds.length())
+    }
+
+    fn replays(&self) -> Vec<Request> {
+        (0..CALLERS).map(|caller| self.target.claim(&key(caller))).collect()
+    }
+
+    fn fetches(&self) -> Vec<Request> {
+        self.ids.iter().map(|id| self.target.res_php(id)).collect()
+    }
+
+    fn new_claims(&self) -> Vec<Request> {
+        vec![self.target.new_claim(); CALLERS]
+    }
+}
+
+fn key(caller: usize) -> String {
+    format!("caller-{caller}")
+}
+
+/// The id in an answer about a claim.
+pub(crate) fn id_of(body: &[u8]) -> Result<String, Failure> {
+    let answer: serde_json::Value =
+        serde_json::from_slice(body).map_err(Failure::of(Exit::Failed))?;
+    let id = answer["id"].as_str().map(str::to_owned);
+    id.ok_or_else(|| Failure::new(Exit::Failed, "an answer about a claim has no id"))
+}
