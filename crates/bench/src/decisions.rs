@@ -13,14 +13,15 @@ use solvegate::{
     clock::SystemClock,
     exit::{Exit, Failure},
 };
-use stores::{Backend, PostgresProbe, PostgresUse};
+use stores::Backend;
 
 use crate::{
     challenges::on_page,
     cli::DecisionsArgs,
     fixtures::claims::Filler,
     load::as_f64,
-    remote_store::Far,
+    probes::postgres::PostgresProbe,
+    remote_store::RemoteStore,
     report::{Figure, Report},
     requests::Asked,
 };
@@ -35,18 +36,15 @@ struct Found {
     shared: Vec<f64>,
 }
 
-/// The server tells what it has rolled back a little later.
-const TOLD: Duration = Duration::from_millis(2500);
+/// The server publishes its count of rollbacks with a delay.
+const STATISTICS_DELAY: Duration = Duration::from_millis(2500);
 
 /// Runs it.
 pub(crate) async fn run(args: &DecisionsArgs) -> Result<Report, Failure> {
     let mut report = Report::begin("decisions", args.rounds);
-    let far = Far::open(&args.store).await?;
-    let Some(probe) = far.postgres() else {
-        return Err(Failure::new(Exit::Usage, "expected postgres://"));
-    };
-    let measured = measure(&far.url(), probe, args).await;
-    far.clear().await?;
+    let remote = RemoteStore::create(&args.store).await?;
+    let measured = measure(&remote.url(), remote.postgres()?, args).await;
+    remote.clear().await?;
     let (bare, found) = measured?;
     report.add(Figure::new("bare commits, one after the other".to_owned(), "/s", bare));
     for (gateways, found) in found {
@@ -90,13 +88,13 @@ impl Found {
         bare: f64,
     ) -> Result<(), Failure> {
         let length = args.rounds.length();
-        let before = usage(probe).await?;
+        let before = counted(probe).await?;
         let each = args.callers.div_ceil(gateways.len());
         let made = gateways.iter().map(|gateway| decide(gateway, each, length));
         let made: u64 = try_join_all(made).await?.iter().sum();
-        let after = usage(probe).await?;
-        let commits = as_f64(after.commits - before.commits).max(1.0);
-        let conflicts = as_f64(after.rollbacks.saturating_sub(before.rollbacks));
+        let after = counted(probe).await?;
+        let commits = as_f64(after.0 - before.0).max(1.0);
+        let conflicts = as_f64(after.1.saturating_sub(before.1));
         self.decisions.push(as_f64(made) / length.as_secs_f64());
         self.commits.push(commits / length.as_secs_f64());
         self.of_bare.push(commits / length.as_secs_f64() / bare);
@@ -118,9 +116,12 @@ impl Found {
     }
 }
 
-async fn usage(probe: &PostgresProbe) -> Result<PostgresUse, Failure> {
-    pause(TOLD).await;
-    probe.usage().await.map_err(Failure::of(Exit::Failed))
+/// Commits and rollbacks so far.
+async fn counted(probe: &PostgresProbe) -> Result<(u64, u64), Failure> {
+    pause(STATISTICS_DELAY).await;
+    let usage = probe.usage().await.map_err(Failure::of(Exit::Failed))?;
+    let rollbacks = probe.rollbacks().await.map_err(Failure::of(Exit::Failed))?;
+    Ok((usage.calls, rollbacks))
 }
 
 /// Callers who open a claim and take it back, again and again; how many decisions that were.

@@ -22,7 +22,7 @@ use crate::{
     cli::GrowthArgs,
     fixtures::claims::{Filler, together},
     load::as_f64,
-    remote_store::Far,
+    remote_store::RemoteStore,
     report::{Bar, Figure, Report},
     requests::Asked,
 };
@@ -49,15 +49,15 @@ const SITEKEYS: u64 = 10_000;
 /// Runs it.
 pub(crate) async fn run(args: &GrowthArgs) -> Result<Report, Failure> {
     let mut report = Report::begin("growth", args.rounds).without_load();
-    let far = match &args.store {
-        Some(url) => Some(Far::open(url).await?),
+    let remote = match &args.store {
+        Some(url) => Some(RemoteStore::create(url).await?),
         None => None,
     };
     let mut found = Found::default();
     for _ in 0..args.rounds.rounds {
-        let round = found.round(args, far.as_ref()).await;
-        if let Some(far) = &far {
-            far.clear().await?;
+        let round = found.round(args, remote.as_ref()).await;
+        if let Some(remote) = &remote {
+            remote.clear().await?;
         }
         round?;
     }
@@ -68,10 +68,14 @@ pub(crate) async fn run(args: &GrowthArgs) -> Result<Report, Failure> {
 // === impl Found ===
 
 impl Found {
-    async fn round(&mut self, args: &GrowthArgs, far: Option<&Far>) -> Result<(), Failure> {
-        let store: Arc<dyn Store> = match far {
-            Some(far) => {
-                let backend = stores::connect(&far.url()).await;
+    async fn round(
+        &mut self,
+        args: &GrowthArgs,
+        remote: Option<&RemoteStore>,
+    ) -> Result<(), Failure> {
+        let store: Arc<dyn Store> = match remote {
+            Some(remote) => {
+                let backend = stores::connect(&remote.url()).await;
                 backend.map_err(Failure::of(Exit::Unreachable))?.store
             }
             None => Arc::new(MemoryStore::new()),
@@ -80,9 +84,9 @@ impl Found {
         let filler = Filler::start(&*store, &SystemClock::start(), &chance).await?;
         fill(&filler, &chance, FEW, 0).await?;
         let small = time_claims(&filler, &chance).await?.as_secs_f64();
-        let before = memory(far).await?;
+        let before = memory(remote).await?;
         fill(&filler, &chance, args.claims.saturating_sub(args.inflight), args.inflight).await?;
-        if let (Some(before), Some(after)) = (before, memory(far).await?) {
+        if let (Some(before), Some(after)) = (before, memory(remote).await?) {
             let claims = as_f64(args.claims.max(1) as u64);
             self.bytes_per_claim.push(as_f64(after.saturating_sub(before)) / claims);
         }
@@ -110,9 +114,9 @@ impl Found {
     }
 }
 
-async fn memory(far: Option<&Far>) -> Result<Option<u64>, Failure> {
-    match far {
-        Some(far) => Ok(Some(far.usage().await?.memory)),
+async fn memory(remote: Option<&RemoteStore>) -> Result<Option<u64>, Failure> {
+    match remote {
+        Some(remote) => Ok(Some(remote.usage().await?.bytes)),
         None => Ok(None),
     }
 }

@@ -1,27 +1,33 @@
-//! `bench history`: whether lists and sums take longer when there is a long past. Claims that are over are written straight
-//! into the tables; what is asked for is what the command line and the pages ask for.
+//! `bench history`: whether lists and sums take longer on a long history. The `Archive` port writes claims that have
+//! ended, a second apart; the measured queries are those of the command line and of the pages.
 
-use std::time::{Duration, Instant};
+use std::{
+    ops::Range,
+    time::{Duration, Instant},
+};
 
 use domain::{
     challenge::Kind,
     claim::Claim,
+    id::ClaimId,
     ledger::Entry,
-    ports::{Chance as _, ClaimFilter, Cursor, Records, Scope, StoreError, TotalsAsk},
+    ports::{
+        Archive, Chance as _, ClaimFilter, Cursor, Lot, Records, Scope, StoreError, TotalsAsk,
+    },
     time::Timestamp,
 };
 use solvegate::{
     chance::SystemChance,
     clock::SystemClock,
+    commands::progress::Progress,
     exit::{Exit, Failure},
 };
-use stores::PostgresProbe;
 
 use crate::{
     challenges::on_page,
     cli::HistoryArgs,
     fixtures::claims::Filler,
-    remote_store::Far,
+    remote_store::RemoteStore,
     report::{Bar, Figure, Report},
     requests::Asked,
 };
@@ -31,6 +37,22 @@ const QUESTIONS: [&str; 6] =
     ["a page of history", "an old page", "a site key's page", "active", "stats", "explain"];
 /// How often each is asked.
 const TIMED: usize = 200;
+
+/// Of the archive: the claim, three indexes of claims, the ledger entry and its index.
+const ROWS_PER_CLAIM: u64 = 6;
+/// Claims in one write. The engine archives as many at a time.
+const BATCH: usize = 500;
+
+/// Writes a history: claims that differ in id, site key and time.
+struct HistoryFiller<'b> {
+    archive: &'b dyn Archive,
+    /// A claim that has ended, and its first ledger entry.
+    claim: Claim,
+    entry: Entry,
+    /// The last entry that was written.
+    written: Option<Entry>,
+    progress: Progress,
+}
 
 /// A history, and one of its claims.
 struct Past<'b> {
@@ -42,12 +64,9 @@ struct Past<'b> {
 /// Runs it.
 pub(crate) async fn run(args: &HistoryArgs) -> Result<Report, Failure> {
     let mut report = Report::begin("history", args.rounds).without_load();
-    let far = Far::open(&args.store).await?;
-    let Some(probe) = far.postgres() else {
-        return Err(Failure::new(Exit::Usage, "expected postgres://"));
-    };
-    let timed = time_both(&far.url(), probe, args.claims).await;
-    far.clear().await?;
+    let remote = RemoteStore::create(&args.store).await?;
+    let timed = time_both(&remote, args).await;
+    remote.clear().await?;
     let (rows, small, large) = timed?;
     for (place, question) in QUESTIONS.iter().enumerate() {
         let (few, many) = (small[place].as_secs_f64(), large[place].as_secs_f64());
@@ -61,21 +80,34 @@ pub(crate) async fn run(args: &HistoryArgs) -> Result<Report, Failure> {
 
 /// The medians on a hundredth of the claims and on all of them, and how many rows those are.
 async fn time_both(
-    url: &str,
-    probe: &PostgresProbe,
-    claims: u64,
+    remote: &RemoteStore,
+    args: &HistoryArgs,
 ) -> Result<(u64, Vec<Duration>, Vec<Duration>), Failure> {
-    let backend = stores::connect(url).await.map_err(Failure::of(Exit::Unreachable))?;
-    let (like, told) = live_once(&backend).await?;
-    let failed = |error: StoreError| Failure::new(Exit::Failed, error);
-    let few = (claims / 100).max(1);
-    let mut rows = probe.add_history(&like, &told, 0..few).await.map_err(failed)?;
-    let past = Past { records: &*backend.records, like: like.clone(), claims: few };
-    let small = past.time_all().await.map_err(failed)?;
-    rows += probe.add_history(&like, &told, few..claims).await.map_err(failed)?;
-    let past = Past { claims, ..past };
-    let large = past.time_all().await.map_err(failed)?;
-    Ok((rows, small, large))
+    let (url, probe) = (remote.url(), remote.postgres()?);
+    let connect = async || stores::connect(&url).await.map_err(Failure::of(Exit::Unreachable));
+    let writer = connect().await?;
+    let (claim, entry) = live_once(&writer).await?;
+    let mut filler = HistoryFiller {
+        archive: &*writer.archive,
+        claim: claim.clone(),
+        entry,
+        written: None,
+        progress: Progress::new("claims", usize::try_from(args.claims).ok(), args.rounds.json),
+    };
+    // The readers are gateways of their own: none of them remembers rows because it wrote them.
+    let mut medians = Vec::new();
+    let mut from = 0;
+    for claims in [(args.claims / 100).max(1), args.claims] {
+        filler.fill(from..claims).await?;
+        probe.analyze().await.map_err(Failure::of(Exit::Failed))?;
+        let reader = connect().await?;
+        let past = Past { records: &*reader.records, like: claim.clone(), claims };
+        medians.push(past.time_all().await.map_err(Failure::of(Exit::Failed))?);
+        from = claims;
+    }
+    let large = medians.pop().unwrap_or_default();
+    let small = medians.pop().unwrap_or_default();
+    Ok((ROWS_PER_CLAIM * args.claims, small, large))
 }
 
 /// One claim that is really over, and its first entry.
@@ -91,6 +123,46 @@ async fn live_once(backend: &stores::Backend) -> Result<(Claim, Entry), Failure>
     let (first, last) = (entries.first().cloned(), entries.last().map_or(0, |entry| entry.seq));
     let told = first.map(|entry| Entry { seq: last, ..entry });
     claim.zip(told).ok_or_else(|| Failure::new(Exit::Failed, "the store forgot a claim"))
+}
+
+// === impl HistoryFiller ===
+
+impl HistoryFiller<'_> {
+    /// Writes the claims with these numbers; higher numbers are older.
+    async fn fill(&mut self, numbers: Range<u64>) -> Result<(), Failure> {
+        for from in numbers.clone().step_by(BATCH) {
+            let to = numbers.end.min(from + BATCH as u64);
+            let claims: Vec<Claim> = (from..to).map(|number| self.claim(number)).collect();
+            let entries: Vec<Entry> =
+                (from..to).zip(&claims).map(|(number, claim)| self.entry(number, claim)).collect();
+            let last = entries.last().cloned();
+            let lot = Lot { after: self.written.take(), entries, claims, ..Lot::default() };
+            let is_written = self.archive.archive(lot).await.map_err(Failure::of(Exit::Failed))?;
+            if !is_written {
+                let why = "another process writes history into the schema of this bench";
+                return Err(Failure::new(Exit::Failed, why));
+            }
+            self.written = last;
+            self.progress.add(to - from);
+        }
+        Ok(())
+    }
+
+    fn claim(&self, number: u64) -> Claim {
+        let at = |moment: Timestamp| moment.minus(Duration::from_secs(1 + number));
+        Claim {
+            id: ClaimId::from_number(900_000_000_000_000 + number),
+            sitekey: Some(format!("0x4AAA{:04}", number % 100)),
+            opened_at: at(self.claim.opened_at),
+            ended_at: self.claim.ended_at.map(at),
+            ..self.claim.clone()
+        }
+    }
+
+    fn entry(&self, number: u64, claim: &Claim) -> Entry {
+        let seq = self.entry.seq + 1 + number;
+        Entry { seq, at: claim.opened_at, claim: Some(claim.id), ..self.entry.clone() }
+    }
 }
 
 // === impl Past ===

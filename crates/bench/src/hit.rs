@@ -6,7 +6,7 @@ use solvegate::exit::{Exit, Failure};
 use crate::{
     cli::Rounds,
     load::{Line, Load, as_f64},
-    remote_store::Far,
+    remote_store::RemoteStore,
     report::{Bar, Figure, Report},
     requests::{Request, Target},
     sample::{Bars, Path, Sample, load_of},
@@ -21,8 +21,8 @@ struct Paths {
     stock: Path,
     compat: Path,
     logged: Path,
-    /// Commands to Redis, or commits of PostgreSQL, for each answer from stock.
-    commands: Vec<f64>,
+    /// Of the store's server, for each answer from stock.
+    calls: Vec<f64>,
 }
 
 /// A gateway with a served claim for every caller.
@@ -39,7 +39,7 @@ const BARS: Bars = Bars {
 };
 
 /// One look at the server is in the ceiling too.
-const FAR_BARS: Bars = Bars {
+const REMOTE_BARS: Bars = Bars {
     cpu: Some(Bar::AtMost { bar: 1.5, stretch: 1.2 }),
     rate: Some(Bar::AtLeast { bar: 0.70, stretch: 0.90 }),
 };
@@ -47,33 +47,32 @@ const FAR_BARS: Bars = Bars {
 /// Runs it.
 pub(crate) async fn run(rounds: Rounds, store: Option<String>) -> Result<Report, Failure> {
     let Some(url) = store else { return run_on(rounds, None).await };
-    let far = Far::open(&url).await?;
-    let report = run_on(rounds, Some(&far)).await;
-    far.clear().await?;
+    let remote = RemoteStore::create(&url).await?;
+    let report = run_on(rounds, Some(&remote)).await;
+    remote.clear().await?;
     report
 }
 
-async fn run_on(rounds: Rounds, far: Option<&Far>) -> Result<Report, Failure> {
+async fn run_on(rounds: Rounds, remote: Option<&RemoteStore>) -> Result<Report, Failure> {
     let mut report = Report::begin("hit", rounds);
-    let mut bare = Server::start(&ServerArgs::bare_on(far.map(Far::url)), Log::Quiet)?;
-    let held_to = if far.is_some() { FAR_BARS } else { BARS };
+    let mut bare = Server::start(&ServerArgs::bare_on(remote.map(RemoteStore::url)), Log::Quiet)?;
+    let held_to = if remote.is_some() { REMOTE_BARS } else { BARS };
     let ceiling = ceiling(&bare, CALLERS, rounds);
     Sample::warm_up(&ceiling).await?;
     let mut paths = Paths::default();
     for _ in 0..rounds.rounds {
         let bare = Sample::take(&mut bare, &ceiling).await?;
-        paths.measure(bare, rounds, far).await?;
+        paths.measure(bare, rounds, remote).await?;
     }
     paths.replay.tell(&mut report, "v1 replay", held_to);
     paths.stock.tell(&mut report, "v1 stock", held_to);
     paths.compat.tell(&mut report, "compat fetch", held_to);
     paths.logged.tell(&mut report, "v1 replay, a log line each", Bars::default());
     paths.replay.tell_ceiling(&mut report, "bare");
-    if let Some(far) = far {
-        let sort =
-            if far.postgres().is_some() { "commits of PostgreSQL" } else { "commands to Redis" };
-        let commands = Figure::new(format!("v1 stock: {sort} per hit"), "", paths.commands);
-        report.add(commands.held_to(Bar::AtMost { bar: 1.0, stretch: 1.0 }));
+    if let Some(remote) = remote {
+        let what = format!("v1 stock: {} per hit", remote.calls());
+        let calls = Figure::new(what, "", paths.calls);
+        report.add(calls.held_to(Bar::AtMost { bar: 1.0, stretch: 1.0 }));
     }
     Ok(report.end())
 }
@@ -92,40 +91,40 @@ impl Paths {
         &mut self,
         bare: Sample,
         rounds: Rounds,
-        far: Option<&Far>,
+        remote: Option<&RemoteStore>,
     ) -> Result<(), Failure> {
         // As many as the stretch would take; who runs out earlier has a shorter round.
         let tokens = tokens_for(0.8 * bare.rate() * rounds.seconds);
-        let mut gateway = Prepared::start(tokens + CALLERS, Log::Quiet, far).await?;
+        let mut gateway = Prepared::start(tokens + CALLERS, Log::Quiet, remote).await?;
         self.replay.push(bare, gateway.measure(rounds, Prepared::replays).await?);
         self.compat.push(bare, gateway.measure(rounds, Prepared::fetches).await?);
         let mut stock = gateway.load(gateway.new_claims(), rounds);
         stock.most = tokens as u64;
-        let before = commands(far).await?;
+        let before = calls(remote).await?;
         let sample = Sample::take(&mut gateway.server, &stock).await?;
-        self.commands.push((commands(far).await? - before) / sample.requests());
+        self.calls.push((calls(remote).await? - before) / sample.requests());
         self.stock.push(bare, sample);
         drop(gateway);
-        clear(far).await?;
-        let mut logged = Prepared::start(CALLERS, Log::Requests, far).await?;
+        clear(remote).await?;
+        let mut logged = Prepared::start(CALLERS, Log::Requests, remote).await?;
         self.logged.push(bare, logged.measure(rounds, Prepared::replays).await?);
         drop(logged);
-        clear(far).await
+        clear(remote).await
     }
 }
 
 /// The next gateway begins with nothing.
-async fn clear(far: Option<&Far>) -> Result<(), Failure> {
-    match far {
-        Some(far) => far.clear().await,
+async fn clear(remote: Option<&RemoteStore>) -> Result<(), Failure> {
+    match remote {
+        Some(remote) => remote.clear().await,
         None => Ok(()),
     }
 }
 
 /// What the server was asked so far.
-async fn commands(far: Option<&Far>) -> Result<f64, Failure> {
-    match far {
-        Some(far) => Ok(as_f64(far.usage().await?.commands)),
+async fn calls(remote: Option<&RemoteStore>) -> Result<f64, Failure> {
+    match remote {
+        Some(remote) => Ok(as_f64(remote.usage().await?.calls)),
         None => Ok(0.0),
     }
 }
@@ -142,8 +141,8 @@ fn tokens_for(wanted: f64) -> usize {
 // === impl Prepared ===
 
 impl Prepared {
-    async fn start(stock: usize, log: Log, far: Option<&Far>) -> Result<Self, Failure> {
-        let store = far.map(Far::url);
+    async fn start(stock: usize, log: Log, remote: Option<&RemoteStore>) -> Result<Self, Failure> {
+        let store = remote.map(RemoteStore::url);
         let args = GatewayArgs { store, provider: Behind::Nothing, stock, data: None };
         let server = Server::start(&ServerArgs { sort: Sort::Gateway(args) }, log)?;
         let target = Target { address: server.address(), key: server.key().to_owned() };

@@ -5,8 +5,8 @@
 //! - [`cli`]: the command line; `hit`, `durable`, `inflight`: one file per bench; this process generates the load
 //! - `slots`, `polling`, `pool`: in virtual time, on a `virtual_world`, evaluated from its ledgers (`slot_usage` for
 //!   `slots`); solve times are `lognormal`
-//! - `dead_letters`, `growth`: on stores filled by `fixtures`; `remote_store`: a store on a server; `history`: on one
-//!   with a long history; `decisions`: several gateways on one
+//! - `dead_letters`, `growth`: on stores filled by `fixtures`; `history`, `decisions`: on a PostgreSQL only
+//! - `remote_store`: a store on a server, removed afterwards; `probes`: plain connections to that server
 //! - `server`: the measured programs, each in a process of its own; `server_process`: our end of it; `vitals`: the
 //!   processor time, memory and writes it reports
 //! - `load`: callers in a closed loop; `requests`: the requests they send; `sample`: one path in one round
@@ -26,6 +26,7 @@ mod load;
 mod lognormal;
 mod polling;
 mod pool;
+mod probes;
 mod remote_store;
 mod report;
 mod requests;

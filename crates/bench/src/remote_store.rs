@@ -1,72 +1,85 @@
-//! A store on a server, as a bench uses it: under keys or in a schema of its own, which are removed afterwards.
+//! A store on a server, as a bench uses it: under a prefix or in a schema of its own, which the bench removes afterwards.
 
-use stores::{PostgresProbe, RedisProbe};
+use std::fmt;
 
 use solvegate::exit::{Exit, Failure};
 
-/// A server and a corner nobody else has.
-#[derive(Debug)]
-pub(crate) struct Far {
+use crate::probes::{Usage, postgres::PostgresProbe, redis::RedisProbe};
+
+/// A store that no one else uses, and a probe of its server.
+pub(crate) struct RemoteStore {
     url: String,
     probe: Probe,
 }
 
-#[derive(Debug)]
 enum Probe {
     Redis(RedisProbe),
-    Postgres(PostgresProbe),
+    Postgres(Box<PostgresProbe>),
 }
 
-/// What a server has done and holds.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Use {
-    /// Commands of a Redis, commits of a PostgreSQL.
-    pub(crate) commands: u64,
-    /// Bytes: of memory, or on disk.
-    pub(crate) memory: u64,
-}
+const EXPECTED: &str = "expected redis://HOST:PORT or postgres://HOST:PORT/DB: a bench uses plain connections to \
+                        one server, without TLS or a cluster";
 
-impl Far {
-    /// A corner of its own on the server of this URL.
-    pub(crate) async fn open(url: &str) -> Result<Self, Failure> {
-        if url.contains('?') {
-            let why = "a bench uses keys or tables of its own and removes them: leave out what follows the ?";
+impl RemoteStore {
+    /// A new, empty store on the server of this URL.
+    pub(crate) async fn create(server: &str) -> Result<Self, Failure> {
+        if server.contains('?') {
+            let why = "a bench uses a prefix or schema of its own and plain connections: leave out the ? and everything after it";
             return Err(Failure::new(Exit::Usage, why));
         }
         let name = fastrand::u64(..);
-        let corner = if url.starts_with("postgres") { "schema=bench_" } else { "prefix=bench-" };
-        Self::at(format!("{url}?{corner}{name:016x}")).await
+        let option = if server.starts_with("postgres") { "schema=bench_" } else { "prefix=bench-" };
+        Self::open(format!("{server}?{option}{name:016x}")).await
     }
 
-    /// The corner this URL names.
-    pub(crate) async fn at(url: String) -> Result<Self, Failure> {
-        if url.starts_with("redis") {
-            let probe = RedisProbe::connect(&url).await.map_err(Failure::of(Exit::Unreachable))?;
-            return Ok(Self { url, probe: Probe::Redis(probe) });
-        }
-        if url.starts_with("postgres") {
-            let probe = PostgresProbe::new(&url).map_err(Failure::of(Exit::Usage))?;
-            return Ok(Self { url, probe: Probe::Postgres(probe) });
-        }
-        let why = "expected redis://, rediss://, redis+cluster:// or postgres://";
-        Err(Failure::new(Exit::Usage, why))
+    /// The store of a URL that [`Self::create`] made.
+    pub(crate) async fn open(url: String) -> Result<Self, Failure> {
+        let wrong = || Failure::new(Exit::Usage, EXPECTED);
+        let (server, option) = url.split_once('?').ok_or_else(wrong)?;
+        let (_, name) = option.split_once('=').ok_or_else(wrong)?;
+        let (scheme, _) = server.split_once("://").ok_or_else(wrong)?;
+        let unreachable = |error: &dyn fmt::Display| {
+            Failure::new(
+                Exit::Unreachable,
+                format!("cannot connect to the store's server: {error}"),
+            )
+        };
+        let probe = match scheme {
+            "redis" => {
+                let probe = RedisProbe::connect(server, name).await;
+                Probe::Redis(probe.map_err(|error| unreachable(&error))?)
+            }
+            "postgres" | "postgresql" => {
+                let probe = PostgresProbe::connect(server, name).await;
+                Probe::Postgres(Box::new(probe.map_err(|error| unreachable(&error))?))
+            }
+            _ => return Err(wrong()),
+        };
+        Ok(Self { url, probe })
     }
 
-    /// The server as PostgreSQL, if it is one.
-    pub(crate) fn postgres(&self) -> Option<&PostgresProbe> {
+    /// For benches that need PostgreSQL.
+    pub(crate) fn postgres(&self) -> Result<&PostgresProbe, Failure> {
         match &self.probe {
-            Probe::Postgres(probe) => Some(probe),
-            Probe::Redis(_) => None,
+            Probe::Postgres(probe) => Ok(probe),
+            Probe::Redis(_) => Err(Failure::new(Exit::Usage, "expected postgres://HOST:PORT/DB")),
         }
     }
 
-    /// Asks it the least there is to ask, once.
+    /// What the server calls a unit of work, for figures.
+    pub(crate) fn calls(&self) -> &'static str {
+        match &self.probe {
+            Probe::Redis(_) => "commands to Redis",
+            Probe::Postgres(_) => "commits of PostgreSQL",
+        }
+    }
+
+    /// Queries the server once, as cheaply as it can be done.
     pub(crate) async fn round_trip(&self) -> Result<(), Failure> {
         match &self.probe {
-            Probe::Redis(probe) => probe.round_trip().await,
-            Probe::Postgres(probe) => probe.round_trip().await,
+            Probe::Redis(probe) => probe.round_trip().await.map_err(Failure::of(Exit::Failed)),
+            Probe::Postgres(probe) => probe.round_trip().await.map_err(Failure::of(Exit::Failed)),
         }
-        .map_err(Failure::of(Exit::Failed))
     }
 
     /// With the prefix or schema.
@@ -74,26 +87,19 @@ impl Far {
         self.url.clone()
     }
 
-    /// What the server has done and holds.
-    pub(crate) async fn usage(&self) -> Result<Use, Failure> {
+    /// What the server did and holds.
+    pub(crate) async fn usage(&self) -> Result<Usage, Failure> {
         match &self.probe {
-            Probe::Redis(probe) => {
-                let told = probe.usage().await.map_err(Failure::of(Exit::Failed))?;
-                Ok(Use { commands: told.commands, memory: told.memory })
-            }
-            Probe::Postgres(probe) => {
-                let told = probe.usage().await.map_err(Failure::of(Exit::Failed))?;
-                Ok(Use { commands: told.commits, memory: told.bytes })
-            }
+            Probe::Redis(probe) => probe.usage().await.map_err(Failure::of(Exit::Failed)),
+            Probe::Postgres(probe) => probe.usage().await.map_err(Failure::of(Exit::Failed)),
         }
     }
 
     /// Removes everything.
     pub(crate) async fn clear(&self) -> Result<(), Failure> {
         match &self.probe {
-            Probe::Redis(probe) => probe.clear().await,
-            Probe::Postgres(probe) => probe.clear().await,
+            Probe::Redis(probe) => probe.clear().await.map_err(Failure::of(Exit::Failed)),
+            Probe::Postgres(probe) => probe.clear().await.map_err(Failure::of(Exit::Failed)),
         }
-        .map_err(Failure::of(Exit::Failed))
     }
 }

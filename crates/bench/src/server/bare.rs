@@ -13,7 +13,7 @@ use domain::id::TaskId;
 use solvegate::exit::{Exit, Failure};
 use tokio::net::TcpListener;
 
-use crate::{remote_store::Far, requests::Asked, vitals::StoreCounts};
+use crate::{remote_store::RemoteStore, requests::Asked, vitals::StoreCounts};
 
 use super::{Hello, Measured, obey};
 
@@ -32,8 +32,8 @@ pub(super) async fn run(listener: TcpListener, store: Option<String>) -> Result<
     let router = match store {
         None => Router::new().route("/", get(answer)).route("/held", get(held)),
         Some(url) => {
-            let far = Far::at(url).await?;
-            Router::new().route("/", get(look_and_answer)).with_state(Arc::new(far))
+            let remote = RemoteStore::open(url).await?;
+            Router::new().route("/", get(look_and_answer)).with_state(Arc::new(remote))
         }
     };
     tokio::select! {
@@ -47,8 +47,10 @@ async fn answer() -> impl IntoResponse {
 }
 
 /// One question there and back, as the tutorials' caches do.
-async fn look_and_answer(State(far): State<Arc<Far>>) -> Result<impl IntoResponse, StatusCode> {
-    far.round_trip().await.map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
+async fn look_and_answer(
+    State(remote): State<Arc<RemoteStore>>,
+) -> Result<impl IntoResponse, StatusCode> {
+    remote.round_trip().await.map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
     Ok(answer().await)
 }
 
@@ -80,7 +82,7 @@ impl Measured for Loops {
     }
 }
 
-/// Asks again and again; here the first answer is far away.
+/// Asks again and again; here the first answer is remote away.
 async fn poll(asked: Asked, task: TaskId) {
     loop {
         wait().await;
