@@ -1,4 +1,4 @@
-//! What benches ask for, and why they may: made-up challenges on declared sites. Nothing of it is ever solved.
+//! The challenges of all benches, and the declared sites that allow them. None is ever solved by a real provider.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -9,7 +9,7 @@ use domain::{
 };
 use solvegate::exit::{Exit, Failure};
 
-use crate::requests::Asked;
+use crate::requests::ChallengeText;
 
 /// Why solving is allowed in benches.
 pub(crate) const BASIS: &str = "own shop, bench";
@@ -22,7 +22,7 @@ pub(crate) fn declared(hosts: &[&str]) -> Result<Arc<Sites>, Failure> {
 
 /// The challenge of every bench that needs only one.
 pub(crate) fn challenge() -> Result<Challenge, Failure> {
-    let Asked { sitekey, pageurl } = Asked::new();
+    let ChallengeText { sitekey, pageurl } = ChallengeText::new();
     on_page(Kind::Turnstile, sitekey, &pageurl)
 }
 

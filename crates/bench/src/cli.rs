@@ -24,7 +24,7 @@ pub(crate) enum Bench {
     /// Answers from stock or replay, against a bare handler
     Hit {
         #[command(flatten)]
-        rounds: Rounds,
+        rounds: RunOptions,
         /// On this Redis or PostgreSQL, against a handler that queries it once; removed afterwards [default: in memory]
         #[arg(long, value_name = "URL")]
         store: Option<String>,
@@ -32,7 +32,7 @@ pub(crate) enum Bench {
     /// Claims on disk before they are answered, against a bare handler
     Durable {
         #[command(flatten)]
-        rounds: Rounds,
+        rounds: RunOptions,
         /// Directory for the store, removed afterwards: put it on the disk you care about [default: current directory]
         #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
         data: Option<PathBuf>,
@@ -40,7 +40,7 @@ pub(crate) enum Bench {
     /// Memory per waiting solve and per held request, against bare loops and a bare handler
     Inflight {
         #[command(flatten)]
-        rounds: Rounds,
+        rounds: RunOptions,
         /// Number of waiting solves
         #[arg(long, value_name = "N,N", value_delimiter = ',', default_values_t = [10_000, 100_000])]
         solves: Vec<usize>,
@@ -57,7 +57,7 @@ pub(crate) enum Bench {
     #[command(mut_arg("rounds", |arg| arg.default_value("3")))]
     Decisions(DecisionsArgs),
     /// Idle slots, shares and refusals while claims wait, in virtual time
-    Slots(Rounds),
+    Slots(RunOptions),
     /// Lag and calls of learned polling, against fixed 5 s and the optimum, in virtual time
     Polling(PollingArgs),
     /// Hits, waste and cost of an `auto` pool, against four alternatives, in virtual time
@@ -72,7 +72,7 @@ pub(crate) enum Bench {
 
 /// How often and how long.
 #[derive(Clone, Copy, Debug, Args)]
-pub(crate) struct Rounds {
+pub(crate) struct RunOptions {
     /// Rounds; medians are over these. In virtual time each has its own seed
     #[arg(long, visible_alias = "seeds", default_value_t = 7)]
     pub(crate) rounds: u32,
@@ -88,7 +88,7 @@ pub(crate) struct Rounds {
 #[derive(Clone, Debug, Args)]
 pub(crate) struct GrowthArgs {
     #[command(flatten)]
-    pub(crate) rounds: Rounds,
+    pub(crate) rounds: RunOptions,
     /// On this Redis or PostgreSQL; removed afterwards [default: in memory]
     #[arg(long, value_name = "URL")]
     pub(crate) store: Option<String>,
@@ -104,7 +104,7 @@ pub(crate) struct GrowthArgs {
 #[derive(Clone, Debug, Args)]
 pub(crate) struct HistoryArgs {
     #[command(flatten)]
-    pub(crate) rounds: Rounds,
+    pub(crate) rounds: RunOptions,
     /// On this PostgreSQL, in its own schema, removed afterwards
     #[arg(long, value_name = "URL")]
     pub(crate) store: String,
@@ -117,7 +117,7 @@ pub(crate) struct HistoryArgs {
 #[derive(Clone, Debug, Args)]
 pub(crate) struct DecisionsArgs {
     #[command(flatten)]
-    pub(crate) rounds: Rounds,
+    pub(crate) rounds: RunOptions,
     /// On this PostgreSQL, in its own schema, removed afterwards
     #[arg(long, value_name = "URL")]
     pub(crate) store: String,
@@ -129,7 +129,7 @@ pub(crate) struct DecisionsArgs {
     pub(crate) callers: usize,
 }
 
-impl Rounds {
+impl RunOptions {
     /// The load of one path in one round.
     pub(crate) fn length(self) -> Duration {
         Duration::from_secs_f64(self.seconds)

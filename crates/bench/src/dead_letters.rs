@@ -1,5 +1,5 @@
-//! `bench letters`: many dead letters, on the memory store and on the embedded one. Reading them, bringing all of them
-//! back through the engine, beside as many new claims on the same store, and throwing them away. Nothing is submitted.
+//! `bench letters`: many dead letters, on the memory store and on the embedded one. Lists them, revives all of them
+//! through the engine beside as many new claims on the same store, and purges them. Nothing is submitted.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -23,9 +23,11 @@ use tokio::time::Instant;
 
 use crate::{
     challenges::{challenge, declared},
-    cli::Rounds,
+    cli::RunOptions,
     durable::Directory,
-    fixtures::dead_letters::{Digger, HOSTS, LOT, Plot, RARE, WORKERS, admit, new_claim},
+    fixtures::dead_letters::{
+        BATCH, DeadLetterBatch, DeadLetterFiller, HOSTS, RARE, WORKERS, admit, new_claim,
+    },
     load::as_f64,
     report::{Bar, Figure, Report},
     slot_usage::most_within,
@@ -35,7 +37,7 @@ use crate::{
 #[derive(Clone, Debug, Args)]
 pub(crate) struct LettersArgs {
     #[command(flatten)]
-    pub(crate) rounds: Rounds,
+    pub(crate) rounds: RunOptions,
     /// How many dead letters there are
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(100..=20_000))]
     pub(crate) count: u32,
@@ -48,19 +50,19 @@ pub(crate) struct LettersArgs {
 }
 
 /// A store full of letters, and an engine that submits nothing.
-struct Archive {
+struct FilledStore {
     store: Arc<dyn Store>,
     chance: Arc<dyn Chance>,
     engine: Engine,
     /// One for each round.
-    plots: Vec<Plot>,
+    batches: Vec<DeadLetterBatch>,
     /// Brought back at a rate.
-    paced: Plot,
+    paced: DeadLetterBatch,
 }
 
 /// What was measured on one store, round by round: milliseconds, per letter where letters change.
 #[derive(Debug, Default)]
-struct Measured {
+struct DeadLetterFigures {
     newest: Vec<f64>,
     rare: Vec<f64>,
     host: Vec<f64>,
@@ -123,19 +125,19 @@ async fn measure(
     args: &LettersArgs,
     store: (Arc<dyn Store>, Arc<dyn Records>),
 ) -> Result<(), Failure> {
-    let archive = Box::pin(Archive::fill(args, store)).await?;
-    let mut measured = Measured::default();
-    archive.read(&mut measured, args.rounds.rounds).await?;
-    archive.revive_all(&mut measured, args.rate).await?;
-    archive.purge_all(&mut measured).await?;
-    archive.engine.drain().await;
-    measured.tell(report, name, args.rate);
+    let filled = Box::pin(FilledStore::fill(args, store)).await?;
+    let mut measured = DeadLetterFigures::default();
+    filled.read(&mut measured, args.rounds.rounds).await?;
+    filled.revive_all(&mut measured, args.rate).await?;
+    filled.purge_all(&mut measured).await?;
+    filled.engine.drain().await;
+    measured.add_to(report, name, args.rate);
     Ok(())
 }
 
-// === impl Archive ===
+// === impl FilledStore ===
 
-impl Archive {
+impl FilledStore {
     /// A tenth is kept for the rate; the rest is for the rounds.
     async fn fill(
         args: &LettersArgs,
@@ -145,26 +147,26 @@ impl Archive {
         let chance: Arc<dyn Chance> =
             Arc::new(SystemChance::start().map_err(Failure::of(Exit::Failed))?);
         let (count, rounds) = (args.count as usize, args.rounds.rounds as usize);
-        let lots = count / LOT + 2 * (rounds + 1);
-        let mut digger = Digger {
+        let batches_made = count / BATCH + 2 * (rounds + 1);
+        let mut filler = DeadLetterFiller {
             store: &*store,
             chance: &*chance,
             holder: HolderId::draw(&*chance),
             now: clock.now().minus(AGE),
-            gap: AGE / u32::try_from(lots).unwrap_or(u32::MAX),
+            gap: AGE / u32::try_from(batches_made).unwrap_or(u32::MAX),
             made: 0,
         };
-        let paced = digger.dig(count / 10).await?;
-        let mut plots = Vec::with_capacity(rounds);
+        let paced = filler.fill(count / 10).await?;
+        let mut batches = Vec::with_capacity(rounds);
         for round in 0..rounds {
-            let left = count - digger.made;
-            plots.push(digger.dig(left / (rounds - round)).await?);
+            let left = count - filler.made;
+            batches.push(filler.fill(left / (rounds - round)).await?);
         }
         let engine = start(&store, records, clock, &chance).await?;
-        Ok(Self { store, chance, engine, plots, paced })
+        Ok(Self { store, chance, engine, batches, paced })
     }
 
-    async fn read(&self, measured: &mut Measured, rounds: u32) -> Result<(), Failure> {
+    async fn read(&self, measured: &mut DeadLetterFigures, rounds: u32) -> Result<(), Failure> {
         let open = || DeadLetterFilter::open(Scope::All, PAGE);
         let rare = DeadLetterFilter { code: Some(RARE.into()), ..open() };
         for _ in 0..rounds {
@@ -190,30 +192,35 @@ impl Archive {
         Ok((began.elapsed().as_secs_f64() * 1e3, found))
     }
 
-    /// Brings every letter back: plot by plot beside as many new claims, then the rest at a rate.
-    async fn revive_all(&self, measured: &mut Measured, rate: u32) -> Result<(), Failure> {
-        for plot in &self.plots {
-            measured.admit.push(self.admit(plot.letters).await? / as_f64(plot.letters as u64));
+    /// Brings every letter back: batch by batch beside as many new claims, then the rest at a rate.
+    async fn revive_all(&self, measured: &mut DeadLetterFigures, rate: u32) -> Result<(), Failure> {
+        for batch in &self.batches {
+            measured.admit.push(self.admit(batch.letters).await? / as_f64(batch.letters as u64));
             let began = Instant::now();
-            self.revive(plot, UNPACED, &mut measured.counts).await?;
-            measured.revive.push(each(began, plot));
+            self.revive(batch, UNPACED, &mut measured.counts).await?;
+            measured.revive.push(each(began, batch));
         }
         let from = self.now();
         let began = Instant::now();
         self.revive(&self.paced, rate, &mut measured.counts).await?;
         measured.kept.per_second = 1e3 / each(began, &self.paced);
         measured.kept.most_in_a_second = self.most_revived_in_a_second(from).await?;
-        for plot in self.plots.iter().chain([&self.paced]) {
-            measured.counts.letters += plot.letters;
-            measured.counts.distinct += plot.distinct;
+        for batch in self.batches.iter().chain([&self.paced]) {
+            measured.counts.letters += batch.letters;
+            measured.counts.distinct += batch.distinct;
         }
         let active = self.engine.records().active(Scope::All, usize::MAX).await;
         measured.counts.under_way = active.map_err(Failure::of(Exit::Failed))?.len();
         Ok(())
     }
 
-    async fn revive(&self, plot: &Plot, rate: u32, counts: &mut Counts) -> Result<(), Failure> {
-        let mut bulk = bulk(plot, rate)?;
+    async fn revive(
+        &self,
+        batch: &DeadLetterBatch,
+        rate: u32,
+        counts: &mut Counts,
+    ) -> Result<(), Failure> {
+        let mut bulk = bulk(batch, rate)?;
         loop {
             let done = self.engine.revive(&bulk).await.map_err(Failure::of(Exit::Failed))?;
             let count = |is: fn(&Revived) -> bool| {
@@ -259,9 +266,9 @@ impl Archive {
         Ok(most_within(Duration::from_secs(1), &moments))
     }
 
-    async fn purge_all(&self, measured: &mut Measured) -> Result<(), Failure> {
-        for plot in self.plots.iter().chain([&self.paced]) {
-            let mut bulk = bulk(plot, UNPACED)?;
+    async fn purge_all(&self, measured: &mut DeadLetterFigures) -> Result<(), Failure> {
+        for batch in self.batches.iter().chain([&self.paced]) {
+            let mut bulk = bulk(batch, UNPACED)?;
             let began = Instant::now();
             loop {
                 let purged = self.engine.purge(&bulk).await;
@@ -270,7 +277,7 @@ impl Archive {
                 let Some(next) = next else { break };
                 go_on(&mut bulk, next);
             }
-            measured.purge.push(each(began, plot));
+            measured.purge.push(each(began, batch));
         }
         Ok(())
     }
@@ -306,11 +313,11 @@ async fn start(
     Engine::start(ports, config).await.map_err(Failure::of(Exit::Failed))
 }
 
-/// All letters of a plot.
-fn bulk(plot: &Plot, rate: u32) -> Result<Bulk, Failure> {
+/// All letters of a batch.
+fn bulk(batch: &DeadLetterBatch, rate: u32) -> Result<Bulk, Failure> {
     let filter = DeadLetterFilter {
-        since: Some(plot.since),
-        until: Some(plot.until),
+        since: Some(batch.since),
+        until: Some(batch.until),
         // For the purge; what is closed is never brought back.
         closed: true,
         ..DeadLetterFilter::open(Scope::All, PAGE)
@@ -336,14 +343,14 @@ fn go_on(bulk: &mut Bulk, next: Cursor) {
 }
 
 /// Milliseconds per letter.
-fn each(began: Instant, plot: &Plot) -> f64 {
-    began.elapsed().as_secs_f64() * 1e3 / as_f64(plot.letters as u64)
+fn each(began: Instant, batch: &DeadLetterBatch) -> f64 {
+    began.elapsed().as_secs_f64() * 1e3 / as_f64(batch.letters as u64)
 }
 
-// === impl Measured ===
+// === impl DeadLetterFigures ===
 
-impl Measured {
-    fn tell(&self, report: &mut Report, store: &str, rate: u32) {
+impl DeadLetterFigures {
+    fn add_to(&self, report: &mut Report, store: &str, rate: u32) {
         let mut add = |what: &str, unit, rounds: &[f64]| {
             report.add(Figure::new(format!("{store}: {what}"), unit, rounds.iter().copied()));
         };
@@ -356,10 +363,10 @@ impl Measured {
         add("admit, per claim", "ms", &self.admit);
         add("purge, per letter", "ms", &self.purge);
         add(&format!("revived at {rate}/s"), "1/s", &[self.kept.per_second]);
-        self.tell_counts(report, store, rate);
+        self.add_counts_to(report, store, rate);
     }
 
-    fn tell_counts(&self, report: &mut Report, store: &str, rate: u32) {
+    fn add_counts_to(&self, report: &mut Report, store: &str, rate: u32) {
         let count = |what: String, count: usize| {
             Figure::new(format!("{store}: {what}"), "", [as_f64(count as u64)])
         };

@@ -1,5 +1,5 @@
-//! `bench decisions`: how many decisions gateways make together on one PostgreSQL, where they all stand in line at one row,
-//! beside what the same server can do at most in a line: commits of one row, each on disk, one after the other.
+//! `bench decisions`: how many decisions several gateways make together on one PostgreSQL, where every commit locks the
+//! same row. The ceiling is one connection that commits one row after the other, each on disk.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -18,17 +18,17 @@ use stores::Backend;
 use crate::{
     challenges::on_page,
     cli::DecisionsArgs,
-    fixtures::claims::Filler,
+    fixtures::claims::StoreFiller,
     load::as_f64,
     probes::postgres::PostgresProbe,
     remote_store::RemoteStore,
     report::{Figure, Report},
-    requests::Asked,
+    requests::ChallengeText,
 };
 
 /// What the rounds found for so many gateways.
 #[derive(Default)]
-struct Found {
+struct DecisionFigures {
     decisions: Vec<f64>,
     commits: Vec<f64>,
     of_bare: Vec<f64>,
@@ -48,7 +48,7 @@ pub(crate) async fn run(args: &DecisionsArgs) -> Result<Report, Failure> {
     let (bare, found) = measured?;
     report.add(Figure::new("bare commits, one after the other".to_owned(), "/s", bare));
     for (gateways, found) in found {
-        found.tell(&mut report, gateways);
+        found.add_to(&mut report, gateways);
     }
     Ok(report.end())
 }
@@ -58,13 +58,13 @@ async fn measure(
     url: &str,
     probe: &PostgresProbe,
     args: &DecisionsArgs,
-) -> Result<(Vec<f64>, Vec<(usize, Found)>), Failure> {
+) -> Result<(Vec<f64>, Vec<(usize, DecisionFigures)>), Failure> {
     let mut all = Vec::new();
     for _ in 0..args.gateways.max(1) {
         all.push(stores::connect(url).await.map_err(Failure::of(Exit::Unreachable))?);
     }
     let mut rates = Vec::new();
-    let mut found = vec![(1, Found::default()), (all.len(), Found::default())];
+    let mut found = vec![(1, DecisionFigures::default()), (all.len(), DecisionFigures::default())];
     for _ in 0..args.rounds.rounds {
         let length = args.rounds.length();
         let commits = probe.bare_commits(length).await.map_err(Failure::of(Exit::Failed))?;
@@ -77,9 +77,9 @@ async fn measure(
     Ok((rates, found))
 }
 
-// === impl Found ===
+// === impl DecisionFigures ===
 
-impl Found {
+impl DecisionFigures {
     async fn round(
         &mut self,
         gateways: &[Backend],
@@ -103,7 +103,7 @@ impl Found {
         Ok(())
     }
 
-    fn tell(self, report: &mut Report, gateways: usize) {
+    fn add_to(self, report: &mut Report, gateways: usize) {
         let mut add = |what: &str, unit, rounds| {
             let who = if gateways == 1 { "gateway" } else { "gateways" };
             report.add(Figure::new(format!("{gateways} {who}: {what}"), unit, rounds));
@@ -127,12 +127,12 @@ async fn counted(probe: &PostgresProbe) -> Result<(u64, u64), Failure> {
 /// Callers who open a claim and take it back, again and again; how many decisions that were.
 async fn decide(gateway: &Backend, callers: usize, length: Duration) -> Result<u64, Failure> {
     let chance = SystemChance::start().map_err(Failure::of(Exit::Failed))?;
-    let filler = Filler::start(&*gateway.store, &SystemClock::start(), &chance).await?;
+    let filler = StoreFiller::start(&*gateway.store, &SystemClock::start(), &chance).await?;
     let (made, end) = (AtomicU64::new(0), now() + length);
     let callers = (0..callers).map(async |_| {
         while now() < end {
             let sitekey = format!("0x4AAA{:06}", chance.draw() % 10_000);
-            let challenge = on_page(Kind::Turnstile, sitekey, &Asked::new().pageurl)?;
+            let challenge = on_page(Kind::Turnstile, sitekey, &ChallengeText::new().pageurl)?;
             let claim = filler.open(challenge).await?;
             filler.take_back(claim).await?;
             made.fetch_add(2, Ordering::Relaxed);

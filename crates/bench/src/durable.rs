@@ -1,5 +1,5 @@
-//! `bench durable`: claims that are on the disk before they are answered, against a bare handler. The embedded store, as
-//! strict as in life. Admission alone (nothing is submitted), then the whole path to the token.
+//! `bench durable`: claims that are on disk before they are answered, against a bare handler. The embedded store with its
+//! default durability. Admission alone (nothing is submitted), then the whole path to the token.
 
 use std::{
     fs::{self, File},
@@ -11,13 +11,13 @@ use solvegate::exit::{Exit, Failure};
 use tokio::time::Instant;
 
 use crate::{
-    cli::Rounds,
+    cli::RunOptions,
     hit::ceiling,
-    load::{Line, as_f64},
+    load::{Connection, as_f64},
     report::{Bar, Figure, Report},
     requests::{Request, Target, handed_over},
     sample::{Bars, Path, Sample, load_of},
-    server::{Behind, GatewayArgs, ServerArgs, Sort},
+    server::{GatewayArgs, ProviderKind, ServerArgs, ServerKind},
     server_process::{Log, Server},
 };
 
@@ -37,12 +37,12 @@ const FSYNCS: Bar = Bar::AtMost { bar: 1.0 / 8.0, stretch: 1.0 / 16.0 };
 const BYTES: Bar = Bar::AtMost { bar: 4.0, stretch: 2.0 };
 
 /// Runs it.
-pub(crate) async fn run(rounds: Rounds, data: Option<PathBuf>) -> Result<Report, Failure> {
+pub(crate) async fn run(rounds: RunOptions, data: Option<PathBuf>) -> Result<Report, Failure> {
     let mut report = Report::begin("durable", rounds);
     let directory = Directory::make(data)?;
     let mut bare = Server::start(&ServerArgs::bare(), Log::Quiet)?;
-    let mut admitting = directory.gateway("admit", Behind::Nothing)?;
-    let mut solving = directory.gateway("whole", Behind::Fast)?;
+    let mut admitting = directory.gateway("admit", ProviderKind::Nothing)?;
+    let mut solving = directory.gateway("whole", ProviderKind::Fast)?;
     let mut variants = [
         Variant::new("admit", 64, false),
         Variant::new("admit", 256, false),
@@ -59,7 +59,7 @@ pub(crate) async fn run(rounds: Rounds, data: Option<PathBuf>) -> Result<Report,
     }
     for variant in &variants {
         let gateway = if variant.to_the_end { &solving } else { &admitting };
-        variant.tell(&mut report, variant.payload(gateway).await?);
+        variant.add_to(&mut report, variant.payload(gateway).await?);
     }
     report.add(Figure::new("the disk alone: 4 KiB and an fdatasync", "ms", floors));
     report.note(
@@ -84,10 +84,10 @@ impl Directory {
         Ok(Self(path))
     }
 
-    fn gateway(&self, name: &str, provider: Behind) -> Result<Server, Failure> {
+    fn gateway(&self, name: &str, provider: ProviderKind) -> Result<Server, Failure> {
         let data = Some(self.path().join(name));
         let args = GatewayArgs { data, provider, ..GatewayArgs::default() };
-        Server::start(&ServerArgs { sort: Sort::Gateway(args) }, Log::Quiet)
+        Server::start(&ServerArgs { kind: ServerKind::Gateway(args) }, Log::Quiet)
     }
 
     /// How long the disk itself takes to keep a page, in milliseconds: no commit is faster.
@@ -128,7 +128,7 @@ impl Variant {
         &mut self,
         bare: &mut Server,
         gateway: &mut Server,
-        rounds: Rounds,
+        rounds: RunOptions,
     ) -> Result<(), Failure> {
         let ceiling = ceiling(bare, self.callers, rounds);
         Sample::warm_up(&ceiling).await?;
@@ -153,19 +153,23 @@ impl Variant {
     /// Bytes a caller hands over to be kept, and gets.
     async fn payload(&self, gateway: &Server) -> Result<usize, Failure> {
         let (mut request, _) = self.request(gateway);
-        let mut line = Line::connect(gateway.address()).await?;
+        let mut line = Connection::connect(gateway.address()).await?;
         Ok(handed_over() + line.exchange(request.next()).await?.body.len())
     }
 
-    /// The bars are for 64 callers; the other figures show how they move with the crowd.
-    fn tell(&self, report: &mut Report, payload: usize) {
+    /// The bars are for 64 callers; the other figures show how they change with the number of callers.
+    fn add_to(&self, report: &mut Report, payload: usize) {
         let Self { name, path, .. } = self;
         let is_held = self.callers == 64;
         let rate = (is_held && !self.to_the_end).then_some(RATE);
-        path.tell(report, name, Bars { cpu: None, rate });
+        path.add_to(report, name, Bars { cpu: None, rate });
         let fsyncs = path.figure(format!("{name}: fsyncs per answer"), "", Sample::fsyncs);
         report.add(if is_held { fsyncs.held_to(FSYNCS) } else { fsyncs });
-        report.add(path.figure(format!("{name}: decisions per commit"), "", Sample::crowd));
+        report.add(path.figure(
+            format!("{name}: decisions per commit"),
+            "",
+            Sample::decisions_per_commit,
+        ));
         let written = format!("{name}: written per answer, {payload} bytes of payload");
         report.add(path.figure(written, "bytes", Sample::written));
         let per_payload =

@@ -1,5 +1,5 @@
-//! `bench growth`: whether a decision takes longer when much is stored. Claims of the past and solves in flight pile up;
-//! new claims are timed before and after, one at a time.
+//! `bench growth`: whether a decision takes longer when much is stored. Fills a store with ended claims and solves in
+//! flight, and times new claims before and after, one at a time.
 
 use std::{
     sync::Arc,
@@ -20,16 +20,16 @@ use stores::MemoryStore;
 use crate::{
     challenges::on_page,
     cli::GrowthArgs,
-    fixtures::claims::{Filler, together},
+    fixtures::claims::{StoreFiller, together},
     load::as_f64,
     remote_store::RemoteStore,
     report::{Bar, Figure, Report},
-    requests::Asked,
+    requests::ChallengeText,
 };
 
 /// What the rounds found.
 #[derive(Default)]
-struct Found {
+struct GrowthFigures {
     ratios: Vec<f64>,
     small_us: Vec<f64>,
     large_us: Vec<f64>,
@@ -42,7 +42,7 @@ const TIMED: usize = 2_000;
 /// What there is when the first ones are timed.
 const FEW: usize = 1_000;
 /// Claims that are opened before they are submitted.
-const LOT: usize = 10_000;
+const BATCH: usize = 10_000;
 /// Different challenges.
 const SITEKEYS: u64 = 10_000;
 
@@ -53,7 +53,7 @@ pub(crate) async fn run(args: &GrowthArgs) -> Result<Report, Failure> {
         Some(url) => Some(RemoteStore::create(url).await?),
         None => None,
     };
-    let mut found = Found::default();
+    let mut found = GrowthFigures::default();
     for _ in 0..args.rounds.rounds {
         let round = found.round(args, remote.as_ref()).await;
         if let Some(remote) = &remote {
@@ -61,13 +61,13 @@ pub(crate) async fn run(args: &GrowthArgs) -> Result<Report, Failure> {
         }
         round?;
     }
-    found.tell(&mut report, args);
+    found.add_to(&mut report, args);
     Ok(report.end())
 }
 
-// === impl Found ===
+// === impl GrowthFigures ===
 
-impl Found {
+impl GrowthFigures {
     async fn round(
         &mut self,
         args: &GrowthArgs,
@@ -81,7 +81,7 @@ impl Found {
             None => Arc::new(MemoryStore::new()),
         };
         let chance = SystemChance::start().map_err(Failure::of(Exit::Failed))?;
-        let filler = Filler::start(&*store, &SystemClock::start(), &chance).await?;
+        let filler = StoreFiller::start(&*store, &SystemClock::start(), &chance).await?;
         fill(&filler, &chance, FEW, 0).await?;
         let small = time_claims(&filler, &chance).await?.as_secs_f64();
         let before = memory(remote).await?;
@@ -98,7 +98,7 @@ impl Found {
         Ok(())
     }
 
-    fn tell(self, report: &mut Report, args: &GrowthArgs) {
+    fn add_to(self, report: &mut Report, args: &GrowthArgs) {
         let (bar, stretch) = if args.store.is_some() { (1.8, 1.6) } else { (1.4, 1.15) };
         let stored = format!("{} claims, {} in flight", args.claims, args.inflight);
         let ratio = Figure::new(format!("a new claim: {stored} / {FEW} claims"), "x", self.ratios);
@@ -123,7 +123,7 @@ async fn memory(remote: Option<&RemoteStore>) -> Result<Option<u64>, Failure> {
 
 /// So many claims that are over, and so many whose solves are in flight.
 async fn fill(
-    filler: &Filler<'_>,
+    filler: &StoreFiller<'_>,
     chance: &SystemChance,
     over: usize,
     inflight: usize,
@@ -133,9 +133,9 @@ async fn fill(
         filler.take_back(claim).await
     });
     together(over).await?;
-    for from in (0..inflight).step_by(LOT) {
-        let lot = 0..LOT.min(inflight - from);
-        together(lot.map(async |_| filler.open(one_of_many(chance)?).await.map(drop))).await?;
+    for from in (0..inflight).step_by(BATCH) {
+        let batch = 0..BATCH.min(inflight - from);
+        together(batch.map(async |_| filler.open(one_of_many(chance)?).await.map(drop))).await?;
         let leases = filler.intend().await?;
         together(leases.iter().map(|lease| filler.accept(lease))).await?;
     }
@@ -144,11 +144,11 @@ async fn fill(
 
 fn one_of_many(chance: &SystemChance) -> Result<Challenge, Failure> {
     let sitekey = format!("0x4AAA{:06}", chance.draw() % SITEKEYS);
-    on_page(Kind::Turnstile, sitekey, &Asked::new().pageurl)
+    on_page(Kind::Turnstile, sitekey, &ChallengeText::new().pageurl)
 }
 
 /// The median of new claims, one after the other. They are taken back, untimed.
-async fn time_claims(filler: &Filler<'_>, chance: &SystemChance) -> Result<Duration, Failure> {
+async fn time_claims(filler: &StoreFiller<'_>, chance: &SystemChance) -> Result<Duration, Failure> {
     let mut took = Vec::with_capacity(TIMED);
     for _ in 0..TIMED {
         let challenge = one_of_many(chance)?;
@@ -161,7 +161,7 @@ async fn time_claims(filler: &Filler<'_>, chance: &SystemChance) -> Result<Durat
     Ok(took[TIMED / 2])
 }
 
-async fn longest_sweep(store: &dyn Store, filler: &Filler<'_>) -> Result<Duration, Failure> {
+async fn longest_sweep(store: &dyn Store, filler: &StoreFiller<'_>) -> Result<Duration, Failure> {
     let mut longest = Duration::ZERO;
     for _ in 0..20 {
         let start = now();

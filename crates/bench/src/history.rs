@@ -26,16 +26,16 @@ use solvegate::{
 use crate::{
     challenges::on_page,
     cli::HistoryArgs,
-    fixtures::claims::Filler,
+    fixtures::claims::StoreFiller,
     remote_store::RemoteStore,
     report::{Bar, Figure, Report},
-    requests::Asked,
+    requests::ChallengeText,
 };
 
-/// What is asked for.
-const QUESTIONS: [&str; 6] =
+/// The measured queries.
+const QUERIES: [&str; 6] =
     ["a page of history", "an old page", "a site key's page", "active", "stats", "explain"];
-/// How often each is asked.
+/// How often each is run.
 const TIMED: usize = 200;
 
 /// Of the archive: the claim, three indexes of claims, the ledger entry and its index.
@@ -55,7 +55,7 @@ struct HistoryFiller<'b> {
 }
 
 /// A history, and one of its claims.
-struct Past<'b> {
+struct History<'b> {
     records: &'b dyn Records,
     like: Claim,
     claims: u64,
@@ -68,12 +68,12 @@ pub(crate) async fn run(args: &HistoryArgs) -> Result<Report, Failure> {
     let timed = time_both(&remote, args).await;
     remote.clear().await?;
     let (rows, small, large) = timed?;
-    for (place, question) in QUESTIONS.iter().enumerate() {
+    for (place, query) in QUERIES.iter().enumerate() {
         let (few, many) = (small[place].as_secs_f64(), large[place].as_secs_f64());
         let ratio =
-            Figure::new(format!("{question}: {rows} rows / a hundredth"), "x", vec![many / few]);
+            Figure::new(format!("{query}: {rows} rows / a hundredth"), "x", vec![many / few]);
         report.add(ratio.held_to(Bar::AtMost { bar: 2.0, stretch: 1.3 }));
-        report.add(Figure::new(format!("{question}, {rows} rows"), "us", vec![many * 1e6]));
+        report.add(Figure::new(format!("{query}, {rows} rows"), "us", vec![many * 1e6]));
     }
     Ok(report.end())
 }
@@ -101,8 +101,8 @@ async fn time_both(
         filler.fill(from..claims).await?;
         probe.analyze().await.map_err(Failure::of(Exit::Failed))?;
         let reader = connect().await?;
-        let past = Past { records: &*reader.records, like: claim.clone(), claims };
-        medians.push(past.time_all().await.map_err(Failure::of(Exit::Failed))?);
+        let history = History { records: &*reader.records, like: claim.clone(), claims };
+        medians.push(history.time_all().await.map_err(Failure::of(Exit::Failed))?);
         from = claims;
     }
     let large = medians.pop().unwrap_or_default();
@@ -113,9 +113,9 @@ async fn time_both(
 /// One claim that is really over, and its first entry.
 async fn live_once(backend: &stores::Backend) -> Result<(Claim, Entry), Failure> {
     let chance = SystemChance::start().map_err(Failure::of(Exit::Failed))?;
-    let filler = Filler::start(&*backend.store, &SystemClock::start(), &chance).await?;
+    let filler = StoreFiller::start(&*backend.store, &SystemClock::start(), &chance).await?;
     let sitekey = format!("0x4AAA{:06}", chance.draw() % 1000);
-    let challenge = on_page(Kind::Turnstile, sitekey, &Asked::new().pageurl)?;
+    let challenge = on_page(Kind::Turnstile, sitekey, &ChallengeText::new().pageurl)?;
     let id = filler.open(challenge).await?;
     filler.take_back(id).await?;
     let claim = backend.store.find_claim(id).await.map_err(Failure::of(Exit::Failed))?;
@@ -165,16 +165,16 @@ impl HistoryFiller<'_> {
     }
 }
 
-// === impl Past ===
+// === impl History ===
 
-impl Past<'_> {
+impl History<'_> {
     async fn time_all(&self) -> Result<Vec<Duration>, StoreError> {
         let mut medians = Vec::new();
-        for place in 0..QUESTIONS.len() {
+        for place in 0..QUERIES.len() {
             let mut took = Vec::with_capacity(TIMED);
             for number in 0..TIMED {
                 let start = now();
-                self.ask(place, number as u64).await?;
+                self.query(place, number as u64).await?;
                 took.push(start.elapsed());
             }
             took.sort_unstable();
@@ -183,7 +183,7 @@ impl Past<'_> {
         Ok(medians)
     }
 
-    async fn ask(&self, place: usize, number: u64) -> Result<(), StoreError> {
+    async fn query(&self, place: usize, number: u64) -> Result<(), StoreError> {
         let back = |claims: u64| self.like.opened_at.minus(Duration::from_secs(claims));
         match place {
             0 => self.page(None, None).await,

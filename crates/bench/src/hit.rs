@@ -1,16 +1,17 @@
-//! `bench hit`: answers the gateway has already, on the memory store against a bare handler, or on a Redis or PostgreSQL
-//! against a handler that asks it once. Auth, sites and ledger are on. Three paths: a claim asked again under its key, a claim served from stock, and the compat door's fetch.
+//! `bench hit`: answers that need no solve, on the memory store against a bare handler, or on a Redis or PostgreSQL
+//! against a handler that queries it once. Authentication, sites and ledger are on. Three paths: a claim repeated under
+//! its key, a claim served from stock, and a fetch through the compat door.
 
 use solvegate::exit::{Exit, Failure};
 
 use crate::{
-    cli::Rounds,
-    load::{Line, Load, as_f64},
+    cli::RunOptions,
+    load::{Connection, Load, as_f64},
     remote_store::RemoteStore,
     report::{Bar, Figure, Report},
     requests::{Request, Target},
     sample::{Bars, Path, Sample, load_of},
-    server::{Behind, GatewayArgs, ServerArgs, Sort},
+    server::{GatewayArgs, ProviderKind, ServerArgs, ServerKind},
     server_process::{Log, Server},
 };
 
@@ -45,7 +46,7 @@ const REMOTE_BARS: Bars = Bars {
 };
 
 /// Runs it.
-pub(crate) async fn run(rounds: Rounds, store: Option<String>) -> Result<Report, Failure> {
+pub(crate) async fn run(rounds: RunOptions, store: Option<String>) -> Result<Report, Failure> {
     let Some(url) = store else { return run_on(rounds, None).await };
     let remote = RemoteStore::create(&url).await?;
     let report = run_on(rounds, Some(&remote)).await;
@@ -53,7 +54,7 @@ pub(crate) async fn run(rounds: Rounds, store: Option<String>) -> Result<Report,
     report
 }
 
-async fn run_on(rounds: Rounds, remote: Option<&RemoteStore>) -> Result<Report, Failure> {
+async fn run_on(rounds: RunOptions, remote: Option<&RemoteStore>) -> Result<Report, Failure> {
     let mut report = Report::begin("hit", rounds);
     let mut bare = Server::start(&ServerArgs::bare_on(remote.map(RemoteStore::url)), Log::Quiet)?;
     let held_to = if remote.is_some() { REMOTE_BARS } else { BARS };
@@ -64,11 +65,11 @@ async fn run_on(rounds: Rounds, remote: Option<&RemoteStore>) -> Result<Report, 
         let bare = Sample::take(&mut bare, &ceiling).await?;
         paths.measure(bare, rounds, remote).await?;
     }
-    paths.replay.tell(&mut report, "v1 replay", held_to);
-    paths.stock.tell(&mut report, "v1 stock", held_to);
-    paths.compat.tell(&mut report, "compat fetch", held_to);
-    paths.logged.tell(&mut report, "v1 replay, a log line each", Bars::default());
-    paths.replay.tell_ceiling(&mut report, "bare");
+    paths.replay.add_to(&mut report, "v1 replay", held_to);
+    paths.stock.add_to(&mut report, "v1 stock", held_to);
+    paths.compat.add_to(&mut report, "compat fetch", held_to);
+    paths.logged.add_to(&mut report, "v1 replay, a log line each", Bars::default());
+    paths.replay.add_ceiling_to(&mut report, "bare");
     if let Some(remote) = remote {
         let what = format!("v1 stock: {} per hit", remote.calls());
         let calls = Figure::new(what, "", paths.calls);
@@ -78,7 +79,7 @@ async fn run_on(rounds: Rounds, remote: Option<&RemoteStore>) -> Result<Report, 
 }
 
 /// What a bare handler is loaded with.
-pub(crate) fn ceiling(bare: &Server, callers: usize, rounds: Rounds) -> Load {
+pub(crate) fn ceiling(bare: &Server, callers: usize, rounds: RunOptions) -> Load {
     let target = Target { address: bare.address(), key: String::new() };
     load_of(bare, vec![target.bare("/"); callers], 200, rounds.length())
 }
@@ -90,7 +91,7 @@ impl Paths {
     async fn measure(
         &mut self,
         bare: Sample,
-        rounds: Rounds,
+        rounds: RunOptions,
         remote: Option<&RemoteStore>,
     ) -> Result<(), Failure> {
         // As many as the stretch would take; who runs out earlier has a shorter round.
@@ -143,10 +144,10 @@ fn tokens_for(wanted: f64) -> usize {
 impl Prepared {
     async fn start(stock: usize, log: Log, remote: Option<&RemoteStore>) -> Result<Self, Failure> {
         let store = remote.map(RemoteStore::url);
-        let args = GatewayArgs { store, provider: Behind::Nothing, stock, data: None };
-        let server = Server::start(&ServerArgs { sort: Sort::Gateway(args) }, log)?;
+        let args = GatewayArgs { store, provider: ProviderKind::Nothing, stock, data: None };
+        let server = Server::start(&ServerArgs { kind: ServerKind::Gateway(args) }, log)?;
         let target = Target { address: server.address(), key: server.key().to_owned() };
-        let mut line = Line::connect(target.address).await?;
+        let mut line = Connection::connect(target.address).await?;
         let mut ids = Vec::with_capacity(CALLERS);
         for caller in 0..CALLERS {
             let answer = line.exchange(target.claim(&key(caller)).next()).await?;
@@ -160,7 +161,7 @@ impl Prepared {
 
     async fn measure(
         &mut self,
-        rounds: Rounds,
+        rounds: RunOptions,
         requests: fn(&Self) -> Vec<Request>,
     ) -> Result<Sample, Failure> {
         let load = self.load(requests(self), rounds);
@@ -168,7 +169,7 @@ impl Prepared {
         Sample::take(&mut self.server, &load).await
     }
 
-    fn load(&self, requests: Vec<Request>, rounds: Rounds) -> Load {
+    fn load(&self, requests: Vec<Request>, rounds: RunOptions) -> Load {
         load_of(&self.server, requests, 200, rounds.length())
     }
 

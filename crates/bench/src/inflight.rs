@@ -1,5 +1,5 @@
-//! `bench inflight`: what waiting costs in memory. Solves in flight, against tasks that each hold the same texts and
-//! sleep; requests held open, against a bare handler that sleeps.
+//! `bench inflight`: the memory of waiting. Solves in flight, against tasks that each hold the same texts and sleep;
+//! requests held open, against a bare handler that sleeps.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use solvegate::{clock::SystemClock, exit::Failure};
 
 use crate::{
-    cli::Rounds,
+    cli::RunOptions,
     hit::id_of,
-    load::{Line, as_f64},
+    load::{Connection, as_f64},
     report::{Bar, Figure, Report},
     requests::{Request, Target},
-    server::{Behind, ServerArgs},
+    server::{ProviderKind, ServerArgs},
     server_process::{Log, Server},
     vitals::Vitals,
 };
@@ -27,17 +27,21 @@ const HELD: Bar = Bar::AtMost { bar: 1.6, stretch: 1.0 };
 const OTHER_FILES: usize = 64;
 
 /// Runs it.
-pub(crate) async fn run(rounds: Rounds, solves: &[usize], held: usize) -> Result<Report, Failure> {
+pub(crate) async fn run(
+    rounds: RunOptions,
+    solves: &[usize],
+    held: usize,
+) -> Result<Report, Failure> {
     let mut report = Report::begin("inflight", rounds);
     for count in solves {
         let mut pairs = Vec::new();
         for _ in 0..rounds.rounds {
             pairs.push((
                 per_solve(&ServerArgs::bare(), *count)?,
-                per_solve(&ServerArgs::gateway(Behind::Parked), *count)?,
+                per_solve(&ServerArgs::gateway(ProviderKind::NeverReady), *count)?,
             ));
         }
-        tell(&mut report, &format!("{count} waiting solves"), "loop", &pairs, SOLVE);
+        add_figures(&mut report, &format!("{count} waiting solves"), "loop", &pairs, SOLVE);
     }
     let connections = allow_connections(held);
     let mut pairs = Vec::new();
@@ -48,14 +52,14 @@ pub(crate) async fn run(rounds: Rounds, solves: &[usize], held: usize) -> Result
             held_by_gateway(connections, settle).await?,
         ));
     }
-    tell(&mut report, &format!("{connections} held requests"), "bare", &pairs, HELD);
+    add_figures(&mut report, &format!("{connections} held requests"), "bare", &pairs, HELD);
     report.note(
         "memory: resident, after less before, divided by how many wait; the store is in memory too",
     );
     Ok(report.end())
 }
 
-fn tell(report: &mut Report, name: &str, ceiling: &str, pairs: &[Pair], bar: Bar) {
+fn add_figures(report: &mut Report, name: &str, ceiling: &str, pairs: &[Pair], bar: Bar) {
     let ratios = pairs.iter().map(|(bare, gateway)| gateway / bare);
     report.add(Figure::new(format!("{name}: memory / {ceiling}"), "x", ratios).held_to(bar));
     let gateway = pairs.iter().map(|(_, gateway)| *gateway);
@@ -99,9 +103,9 @@ async fn held_by_bare(count: usize, settle: Duration) -> Result<f64, Failure> {
 }
 
 async fn held_by_gateway(count: usize, settle: Duration) -> Result<f64, Failure> {
-    let server = Server::start(&ServerArgs::gateway(Behind::Parked), Log::Quiet)?;
+    let server = Server::start(&ServerArgs::gateway(ProviderKind::NeverReady), Log::Quiet)?;
     let target = Target { address: server.address(), key: server.key().to_owned() };
-    let mut line = Line::connect(target.address).await?;
+    let mut line = Connection::connect(target.address).await?;
     let mut requests = Vec::with_capacity(count);
     for _ in 0..count {
         let answer = line.exchange(target.new_claim().next()).await?;
@@ -125,7 +129,7 @@ async fn held(
     let before = server.vitals()?;
     let mut lines = Vec::with_capacity(requests.len());
     for request in &mut requests {
-        let mut line = Line::connect(server.address()).await?;
+        let mut line = Connection::connect(server.address()).await?;
         line.send(request.next()).await?;
         lines.push(line);
     }

@@ -36,14 +36,14 @@ pub(crate) struct Load {
 
 /// What came of it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Answered {
+pub(crate) struct LoadResult {
     pub(crate) requests: u64,
     pub(crate) took: Duration,
 }
 
 /// One caller's connection.
 #[derive(Debug)]
-pub(crate) struct Line {
+pub(crate) struct Connection {
     stream: TcpStream,
     buffer: Vec<u8>,
 }
@@ -76,10 +76,10 @@ const BUFFER: usize = 4096;
 
 impl Load {
     /// Connects everybody, then lets them call.
-    pub(crate) async fn run(&self) -> Result<Answered, Failure> {
+    pub(crate) async fn run(&self) -> Result<LoadResult, Failure> {
         let mut lines = Vec::with_capacity(self.requests.len());
         for _ in &self.requests {
-            lines.push(Line::connect(self.address).await?);
+            lines.push(Connection::connect(self.address).await?);
         }
         let began = Instant::now();
         let shared = Arc::new(Shared {
@@ -96,12 +96,16 @@ impl Load {
         while let Some(caller) = callers.join_next().await {
             requests += caller.map_err(Failure::of(Exit::Failed))??;
         }
-        Ok(Answered { requests, took: began.elapsed() })
+        Ok(LoadResult { requests, took: began.elapsed() })
     }
 }
 
 /// How many answers one caller got.
-async fn call(mut line: Line, mut request: Request, shared: Arc<Shared>) -> Result<u64, Failure> {
+async fn call(
+    mut line: Connection,
+    mut request: Request,
+    shared: Arc<Shared>,
+) -> Result<u64, Failure> {
     let mut answered = 0;
     while Instant::now() < shared.ends && shared.begun.fetch_add(1, Ordering::Relaxed) < shared.most
     {
@@ -114,9 +118,9 @@ async fn call(mut line: Line, mut request: Request, shared: Arc<Shared>) -> Resu
     Ok(answered)
 }
 
-// === impl Answered ===
+// === impl LoadResult ===
 
-impl Answered {
+impl LoadResult {
     /// Answers a second.
     pub(crate) fn rate(self) -> f64 {
         as_f64(self.requests) / self.took.as_secs_f64()
@@ -128,9 +132,9 @@ pub(crate) fn as_f64(count: u64) -> f64 {
     count as f64
 }
 
-// === impl Line ===
+// === impl Connection ===
 
-impl Line {
+impl Connection {
     /// Connects.
     pub(crate) async fn connect(address: SocketAddr) -> io::Result<Self> {
         let stream = TcpStream::connect(address).await?;

@@ -1,4 +1,4 @@
-//! Solve times as the benches play them, and their mathematics: lognormal, as real ones are about.
+//! Lognormal solve times: real ones are about lognormal.
 
 use std::time::Duration;
 

@@ -1,10 +1,10 @@
-//! What a bench says: medians over rounds, the bars they are held against, and the machine they were measured on.
+//! A report: medians over rounds, the bars they are compared with, and the machine they were measured on.
 
 use comfy_table::Table;
 use serde::Serialize;
 use solvegate::{exit::Failure, output};
 
-use crate::{cli::Rounds, vitals::machine_load};
+use crate::{cli::RunOptions, vitals::machine_load};
 
 /// What a bench found.
 #[derive(Debug, Serialize)]
@@ -98,7 +98,7 @@ enum Verdict {
 
 impl Report {
     /// A report that begins now.
-    pub(crate) fn begin(bench: &'static str, rounds: Rounds) -> Self {
+    pub(crate) fn begin(bench: &'static str, rounds: RunOptions) -> Self {
         let cores = std::thread::available_parallelism().map_or(0, usize::from);
         let load = machine_load();
         Self {
@@ -113,7 +113,7 @@ impl Report {
         }
     }
 
-    /// Rounds are as long as what is done in them.
+    /// For benches whose rounds take as long as the work in them.
     pub(crate) fn without_load(mut self) -> Self {
         self.seconds = None;
         self
@@ -138,7 +138,7 @@ impl Report {
     pub(crate) fn end(mut self) -> Self {
         self.machine.load_after = machine_load();
         if cfg!(debug_assertions) {
-            self.note("a debug build: its figures say nothing; measure with cargo run --release");
+            self.note("a debug build: its figures say nothing; measure with scripts/bench");
         }
         self
     }

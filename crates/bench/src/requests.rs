@@ -1,4 +1,4 @@
-//! What callers send, built once: a request is bytes, and only the number in its idempotency key ever changes.
+//! Requests, built once as bytes: only the number in the idempotency key changes.
 
 use std::{
     net::SocketAddr,
@@ -7,7 +7,7 @@ use std::{
 
 /// The challenge of every bench, as a client holds it.
 #[derive(Clone, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct ChallengeText {
     pub(crate) sitekey: String,
     pub(crate) pageurl: String,
 }
@@ -37,9 +37,9 @@ const NUMBER: &str = "0000000000000000";
 /// Numbers are never used twice in a run: every key is a claim of its own.
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
-// === impl Asked ===
+// === impl ChallengeText ===
 
-impl Asked {
+impl ChallengeText {
     pub(crate) fn new() -> Self {
         Self { sitekey: SITEKEY.to_owned(), pageurl: format!("https://{HOST}/login") }
     }
@@ -97,7 +97,7 @@ impl Target {
 }
 
 fn body() -> String {
-    let Asked { sitekey, pageurl } = Asked::new();
+    let ChallengeText { sitekey, pageurl } = ChallengeText::new();
     format!(r#"{{"kind":"turnstile","sitekey":"{sitekey}","pageurl":"{pageurl}"}}"#)
 }
 

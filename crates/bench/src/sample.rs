@@ -5,7 +5,7 @@ use std::time::Duration;
 use solvegate::exit::Failure;
 
 use crate::{
-    load::{Answered, Load, as_f64},
+    load::{Load, LoadResult, as_f64},
     report::{Bar, Figure, Report},
     requests::Request,
     server_process::Server,
@@ -15,7 +15,7 @@ use crate::{
 /// One path in one round.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sample {
-    answered: Answered,
+    answered: LoadResult,
     before: Vitals,
     after: Vitals,
 }
@@ -35,7 +35,7 @@ impl Sample {
     }
 
     /// Loads a server for a moment, so that nothing is done for the first time while it is measured.
-    pub(crate) async fn warm_up(load: &Load) -> Result<Answered, Failure> {
+    pub(crate) async fn warm_up(load: &Load) -> Result<LoadResult, Failure> {
         Load { length: load.length / 10, ..load.clone() }.run().await
     }
 
@@ -56,7 +56,7 @@ impl Sample {
     }
 
     /// Decisions of the store per transaction.
-    pub(crate) fn crowd(&self) -> f64 {
+    pub(crate) fn decisions_per_commit(&self) -> f64 {
         let decisions = self.after.store.decisions - self.before.store.decisions;
         as_f64(decisions) / as_f64(self.after.store.commits - self.before.store.commits)
     }
@@ -99,7 +99,7 @@ impl Path {
     }
 
     /// Tells the path's ratios, processor time first, and the figures they are made of.
-    pub(crate) fn tell(&self, report: &mut Report, name: &str, bars: Bars) {
+    pub(crate) fn add_to(&self, report: &mut Report, name: &str, bars: Bars) {
         let Bars { cpu, rate } = bars;
         let held = |figure: Figure, bar: Option<Bar>| match bar {
             Some(bar) => figure.held_to(bar),
@@ -112,7 +112,7 @@ impl Path {
     }
 
     /// Tells what the ceiling was.
-    pub(crate) fn tell_ceiling(&self, report: &mut Report, name: &str) {
+    pub(crate) fn add_ceiling_to(&self, report: &mut Report, name: &str) {
         let of = |of: fn(&Sample) -> f64| self.rounds.iter().map(move |(ceiling, _)| of(ceiling));
         report.add(Figure::new(format!("{name}: cpu per request"), "us", of(Sample::cpu_us)));
         report.add(Figure::new(format!("{name}: requests"), "1/s", of(Sample::rate)));

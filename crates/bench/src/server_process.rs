@@ -1,4 +1,4 @@
-//! A measured server as this process sees it: started as a child, asked in lines, ended with its stdin.
+//! A measured server from the side of the bench: a child process that takes commands line by line on stdin.
 
 use std::{
     io::{BufRead as _, BufReader, Write as _},

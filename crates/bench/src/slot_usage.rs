@@ -1,5 +1,5 @@
-//! What two ledgers tell about slots: the gateway's, from the intent to the settling of each attempt, and the service's
-//! own, from the acceptance of each task until it is done.
+//! Slot usage from two ledgers: the gateway's, from the intent to the settling of each attempt, and the provider's, from
+//! the acceptance of each task until it is done.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -19,16 +19,16 @@ pub(crate) struct Span {
 
 /// One attempt the service took: whose, and how long it had a slot.
 #[derive(Clone, Debug)]
-pub(crate) struct Turn {
+pub(crate) struct SlotUse {
     pub(crate) worker: WorkerName,
     pub(crate) span: Span,
 }
 
 /// The gateway's attempts.
 #[derive(Debug, Default)]
-pub(crate) struct Turns {
+pub(crate) struct SlotUsage {
     /// Those the service took, in the order they ended.
-    pub(crate) taken: Vec<Turn>,
+    pub(crate) taken: Vec<SlotUse>,
     /// When it had no slot for one.
     pub(crate) refused: Vec<Timestamp>,
     /// The last intent: until then, claims waited.
@@ -53,9 +53,9 @@ impl Span {
     }
 }
 
-// === impl Turns ===
+// === impl SlotUsage ===
 
-impl Turns {
+impl SlotUsage {
     /// Every attempt in the ledger; one still out at `end` has its slot until then.
     pub(crate) fn of(entries: &[Entry], end: Timestamp) -> Self {
         let mut turns = Self::default();
@@ -81,7 +81,7 @@ impl Turns {
     }
 
     fn take(&mut self, worker: &WorkerName, span: Span) {
-        self.taken.push(Turn { worker: worker.clone(), span });
+        self.taken.push(SlotUse { worker: worker.clone(), span });
     }
 
     /// How many slots were taken.
@@ -101,7 +101,7 @@ impl Turns {
 
     /// A worker's part of all slot time in the span.
     pub(crate) fn share(&self, worker: &WorkerName, span: Span) -> f64 {
-        let time = |turns: &mut dyn Iterator<Item = &Turn>| -> f64 {
+        let time = |turns: &mut dyn Iterator<Item = &SlotUse>| -> f64 {
             turns.map(|turn| turn.span.within(span).length().as_secs_f64()).sum()
         };
         let own = time(&mut self.taken.iter().filter(|turn| turn.worker == *worker));
@@ -221,9 +221,9 @@ mod tests {
     #[test]
     fn shares_are_of_the_time_in_which_all_wait() {
         let name = |text| WorkerName::new(text).unwrap();
-        let turn = |worker, from, to| Turn { worker: name(worker), span: span(from, to) };
+        let turn = |worker, from, to| SlotUse { worker: name(worker), span: span(from, to) };
         let taken = vec![turn("a", 0, 10), turn("b", 0, 30), turn("a", 10, 20), turn("a", 20, 40)];
-        let turns = Turns { taken, ..Turns::default() };
+        let turns = SlotUsage { taken, ..SlotUsage::default() };
         let all = turns.while_all_wait(at(0));
         assert_eq!(all, span(0, 0), "b had its only turn at once");
         assert!((turns.share(&name("a"), span(5, 25)) - 0.5).abs() < 1e-9);
@@ -232,9 +232,11 @@ mod tests {
 
     #[test]
     fn the_worst_minute_may_begin_anywhere() {
-        let turns =
-            Turns { refused: [0, 50, 70, 100, 109, 200].map(at).into(), ..Turns::default() };
+        let turns = SlotUsage {
+            refused: [0, 50, 70, 100, 109, 200].map(at).into(),
+            ..SlotUsage::default()
+        };
         assert_eq!(turns.worst_minute(), 4);
-        assert_eq!(Turns::default().worst_minute(), 0);
+        assert_eq!(SlotUsage::default().worst_minute(), 0);
     }
 }

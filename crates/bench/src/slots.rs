@@ -13,17 +13,17 @@ use solvegate::exit::{Exit, Failure};
 
 use crate::{
     challenges::declared,
-    cli::Rounds,
+    cli::RunOptions,
     load::as_f64,
     report::{Bar, Figure, Report},
     requests::HOST,
-    slot_usage::{Level, Span, Turns},
+    slot_usage::{Level, SlotUsage, Span},
     virtual_world::{World, in_virtual_time},
 };
 
-/// What is played.
+/// A run.
 #[derive(Clone, Copy, Debug)]
-struct Scenario {
+struct SlotScenario {
     name: &'static str,
     /// One number is told by the service and stays; several follow one another and are to be found out.
     threads: &'static [u32],
@@ -33,7 +33,7 @@ struct Scenario {
 
 /// What came of one run. Parts are in percent.
 #[derive(Debug)]
-struct Played {
+struct SlotResults {
     idle: f64,
     idle_at_service: f64,
     /// In the order of [`WORKERS`].
@@ -66,11 +66,11 @@ const SOLVE_TIME: Duration = Duration::from_secs(8);
 const PHASE: Duration = Duration::from_secs(600);
 const LONGEST: Duration = Duration::from_secs(2 * 3600);
 
-const SCENARIOS: [Scenario; 4] = [
-    Scenario { name: "5 threads, told", threads: &[5], is_realistic: false },
-    Scenario { name: "5 threads, told, real times", threads: &[5], is_realistic: true },
-    Scenario { name: "5-2-8 threads, learned", threads: &[5, 2, 8], is_realistic: false },
-    Scenario {
+const SCENARIOS: [SlotScenario; 4] = [
+    SlotScenario { name: "5 threads, told", threads: &[5], is_realistic: false },
+    SlotScenario { name: "5 threads, told, real times", threads: &[5], is_realistic: true },
+    SlotScenario { name: "5-2-8 threads, learned", threads: &[5, 2, 8], is_realistic: false },
+    SlotScenario {
         name: "5-2-8 threads, learned, real times",
         threads: &[5, 2, 8],
         is_realistic: true,
@@ -86,14 +86,14 @@ const NONE: Bar = Bar::AtMost { bar: 0.0, stretch: 0.0 };
 const REFUSALS: Bar = Bar::AtMost { bar: 119.0, stretch: 20.0 };
 
 /// Runs it.
-pub(crate) async fn run(rounds: Rounds) -> Result<Report, Failure> {
+pub(crate) async fn run(rounds: RunOptions) -> Result<Report, Failure> {
     let mut report = Report::begin("slots", rounds).without_load();
     for scenario in SCENARIOS {
-        let mut played = Vec::new();
+        let mut results = Vec::new();
         for seed in 1..=u64::from(rounds.rounds) {
-            played.push(in_virtual_time(async move || scenario.play(seed).await).await?);
+            results.push(in_virtual_time(async move || scenario.play(seed).await).await?);
         }
-        scenario.tell(&mut report, &played);
+        scenario.add_to(&mut report, &results);
     }
     report.note(
         "virtual time: the figures depend on the seeds 1, 2, ... and not on the machine; only while claims wait",
@@ -105,10 +105,10 @@ pub(crate) async fn run(rounds: Rounds) -> Result<Report, Failure> {
     Ok(report.end())
 }
 
-// === impl Scenario ===
+// === impl SlotScenario ===
 
-impl Scenario {
-    async fn play(self, seed: u64) -> Result<Played, Failure> {
+impl SlotScenario {
+    async fn play(self, seed: u64) -> Result<SlotResults, Failure> {
         let config = EngineConfig {
             sites: declared(&[HOST])?,
             slots: Slots::Auto,
@@ -130,7 +130,7 @@ impl Scenario {
             let believed = world.engine.threads().total;
             phases.push(Phase { span, threads, believed, idle: f64::NAN });
         }
-        Played::read(&world, phases).await
+        SlotResults::read(&world, phases).await
     }
 
     /// Everybody claims at once. The greedy one's come first: in a plain queue the others would wait for all of them.
@@ -167,13 +167,13 @@ impl Scenario {
         if self.is_realistic { service } else { service.solving_in(SOLVE_TIME) }
     }
 
-    fn tell(self, report: &mut Report, played: &[Played]) {
-        let figure = |what: &str, unit, of: &dyn Fn(&Played) -> f64| {
-            Figure::new(format!("{}: {what}", self.name), unit, played.iter().map(of))
+    fn add_to(self, report: &mut Report, results: &[SlotResults]) {
+        let figure = |what: &str, unit, of: &dyn Fn(&SlotResults) -> f64| {
+            Figure::new(format!("{}: {what}", self.name), unit, results.iter().map(of))
         };
         report.add(figure("slots idle", "%", &|run| run.idle).held_to(IDLE));
         report.add(figure("the service's threads idle", "%", &|run| run.idle_at_service));
-        report.add(figure("furthest from a fair share", "%", &Played::unfair).held_to(UNFAIR));
+        report.add(figure("furthest from a fair share", "%", &SlotResults::unfair).held_to(UNFAIR));
         for (n, worker) in WORKERS.iter().enumerate() {
             report.add(figure(&format!("share of {worker}"), "%", &|run| run.shares[n]));
         }
@@ -202,12 +202,12 @@ fn workers() -> Result<[WorkerName; 4], Failure> {
     Ok([name(greedy)?, name(a)?, name(b)?, name(c)?])
 }
 
-// === impl Played ===
+// === impl SlotResults ===
 
-impl Played {
+impl SlotResults {
     async fn read(world: &World, mut phases: Vec<Phase>) -> Result<Self, Failure> {
         let entries = world.entries().await?;
-        let turns = Turns::of(&entries, world.now());
+        let turns = SlotUsage::of(&entries, world.now());
         let start = phases.first().map_or_else(|| world.now(), |phase| phase.span.from);
         let waiting = Span { from: start, to: turns.last.unwrap_or(start) };
         let all_wait = turns.while_all_wait(start);

@@ -1,4 +1,4 @@
-//! What a measured process tells about itself: processor time, memory, writes. Linux only, as `/proc` is.
+//! Processor time, memory and writes of the measured process. Linux only, because it reads `/proc`.
 
 use std::{fs, time::Duration};
 

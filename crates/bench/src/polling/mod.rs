@@ -14,10 +14,10 @@ use solvegate::{commands::progress::Progress, exit::Failure};
 
 use self::{
     best::{Best, Schedule},
-    watch::{Asking, KIND, Watch, Watched},
+    watch::{KIND, PollMode, Watch, Watched},
 };
 use crate::{
-    cli::Rounds,
+    cli::RunOptions,
     load::as_f64,
     lognormal::LogNormal,
     report::{Bar, Figure, Grid, Report},
@@ -28,7 +28,7 @@ use crate::{
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct PollingArgs {
     #[command(flatten)]
-    pub(crate) rounds: Rounds,
+    pub(crate) rounds: RunOptions,
     /// Solves that are measured, in each run, after those it learns from
     #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(20..=20_000))]
     pub(crate) solves: u32,
@@ -113,7 +113,7 @@ pub(crate) async fn run(args: PollingArgs) -> Result<Report, Failure> {
             let trial = Trial { seed, ..trial.clone() };
             async move || trial.play().await
         });
-        tell(&mut report, &mut grid, truth, &tried.await?);
+        add_figures(&mut report, &mut grid, truth, &tried.await?);
     }
     for (rate, calls) in RATES.into_iter().zip(CALLS) {
         let watched = for_each_seed(seeds, &progress, |seed| {
@@ -144,7 +144,7 @@ fn note(report: &mut Report) {
 
 async fn watch_together(rate: f64, solves: usize, seed: u64) -> Result<Watched, Failure> {
     let polling = learned(LearnedConfig::default());
-    let mut watch = Watch::start(TOGETHER, polling, Asking::Together, seed).await?;
+    let mut watch = Watch::start(TOGETHER, polling, PollMode::Batch, seed).await?;
     watch.solve_while_more_come(WARM, solves, 1.0 / rate).await
 }
 
@@ -193,7 +193,7 @@ impl Trial {
 
     /// The first hundred solves, and those after them.
     async fn watch(&self, polling: Arc<dyn Polling>) -> Result<(Watched, Watched), Failure> {
-        let mut watch = Watch::start(self.truth, polling, Asking::OneByOne, self.seed).await?;
+        let mut watch = Watch::start(self.truth, polling, PollMode::Single, self.seed).await?;
         let apart = self.truth.median;
         Ok((watch.solve(FIRST, apart).await?, watch.solve(self.solves, apart).await?))
     }
@@ -202,7 +202,7 @@ impl Trial {
     async fn relearn(&self, polling: Arc<dyn Polling>) -> Result<usize, Failure> {
         let truth = self.truth.times(DRIFT);
         let never_knew = learned(LearnedConfig::default());
-        let start = |polling| Watch::start(truth, polling, Asking::OneByOne, self.seed);
+        let start = |polling| Watch::start(truth, polling, PollMode::Single, self.seed);
         let mut watch = start(Arc::clone(&never_knew)).await?;
         watch.solve(STEP * STEPS, truth.median).await?;
         let beside = |polling| self.best_slower.beside(&Schedule::of(polling, &family()));
@@ -231,7 +231,7 @@ impl Tried {
     }
 }
 
-fn tell(report: &mut Report, grid: &mut Grid, truth: LogNormal, tried: &[Tried]) {
+fn add_figures(report: &mut Report, grid: &mut Grid, truth: LogNormal, tried: &[Tried]) {
     let mut row = |name: &str, of: fn(&Tried) -> &Watched| {
         show(grid, format!("{truth}: {name}"), tried.iter().map(of));
     };

@@ -18,7 +18,7 @@ use crate::{
     challenges::{declared, on_page},
     load::as_f64,
     lognormal::LogNormal,
-    requests::{Asked, HOST},
+    requests::{ChallengeText, HOST},
     virtual_world::World,
 };
 
@@ -34,9 +34,9 @@ pub(super) struct Watch {
 
 /// How tasks are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Asking {
-    OneByOne,
-    Together,
+pub(super) enum PollMode {
+    Single,
+    Batch,
 }
 
 /// What was seen of some solves.
@@ -69,7 +69,7 @@ impl Watch {
     pub(super) async fn start(
         truth: LogNormal,
         polling: Arc<dyn Polling>,
-        asking: Asking,
+        mode: PollMode,
         seed: u64,
     ) -> Result<Self, Failure> {
         let mut service = BehaviourConfig::new(seed);
@@ -77,7 +77,7 @@ impl Watch {
         let config = EngineConfig {
             sites: declared(&[HOST])?,
             polling,
-            batches: asking == Asking::Together,
+            batches: mode == PollMode::Batch,
             slots: Slots::Fixed(1000),
             deadline: LONGEST,
             // Whose price is known are not asked for once more by themselves.
@@ -120,7 +120,7 @@ impl Watch {
             self.world.pass(Duration::from_secs_f64(gap)).await;
             self.sent += 1;
             let sitekey = format!("key-{}", self.sent);
-            let challenge = on_page(KIND, sitekey, &Asked::new().pageurl)?;
+            let challenge = on_page(KIND, sitekey, &ChallengeText::new().pageurl)?;
             let outcome = self.world.ask(&self.worker, self.sent, challenge).await?;
             if !matches!(outcome, Outcome::Waiting { .. }) {
                 let why = "a challenge nobody asked for before has its answer already";

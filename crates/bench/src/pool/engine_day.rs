@@ -1,4 +1,4 @@
-//! A day of the real engine, with a pool or without, and its tale: read from its own ledger and from the service's.
+//! A day of the real engine, with a pool or without, and its outcome: read from its own ledger and from the service's.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,14 +27,14 @@ use crate::{
 
 use super::{
     LIFE, LIFETIME, SOLVES,
-    outcome::{Served, Tale},
+    outcome::{DayOutcome, Served},
     workload::Workload,
 };
 
 /// The ledgers while they are read.
 struct Reader {
     start: Timestamp,
-    tale: Tale,
+    outcome: DayOutcome,
     arrived: BTreeMap<ClaimId, Timestamp>,
     /// Tokens that nobody has, and until when they are handed out.
     stock: BTreeMap<TaskId, Timestamp>,
@@ -53,7 +53,11 @@ const SLOTS: usize = 500;
 const TAIL: Duration = Duration::from_secs(600);
 
 /// Plays a day with an `auto` pool, or without a pool.
-pub(super) async fn play(work: &Workload, has_pool: bool, seed: u64) -> Result<Tale, Failure> {
+pub(super) async fn play(
+    work: &Workload,
+    has_pool: bool,
+    seed: u64,
+) -> Result<DayOutcome, Failure> {
     let mut service = BehaviourConfig::new(seed);
     service.solve_times.insert(KIND, SOLVES.solve_time());
     let world = World::start(service, config(has_pool)?).await?;
@@ -106,7 +110,7 @@ impl Reader {
         let bought = tasks.clone().map(|task| task.at.since(start).as_secs_f64()).collect();
         Self {
             start,
-            tale: Tale { bought, ..Tale::default() },
+            outcome: DayOutcome { bought, ..DayOutcome::default() },
             arrived: BTreeMap::new(),
             stock: BTreeMap::new(),
             allotted: BTreeSet::new(),
@@ -114,7 +118,7 @@ impl Reader {
         }
     }
 
-    fn read(mut self, entries: &[Entry], end: Timestamp) -> Tale {
+    fn read(mut self, entries: &[Entry], end: Timestamp) -> DayOutcome {
         for entry in entries {
             if let Some(claim) = entry.claim {
                 self.arrived.entry(claim).or_insert(entry.at);
@@ -137,11 +141,11 @@ impl Reader {
         }
         let left: Vec<Timestamp> = self.stock.values().copied().map(last_moment).collect();
         left.into_iter().filter(|died| *died < end).for_each(|died| self.died(died));
-        self.tale
+        self.outcome
     }
 
     fn died(&mut self, at: Timestamp) {
-        self.tale.died.push(at.since(self.start).as_secs_f64());
+        self.outcome.died.push(at.since(self.start).as_secs_f64());
     }
 
     fn hand_over(&mut self, claim: ClaimId, task: &TaskId, at: Timestamp) {
@@ -150,7 +154,7 @@ impl Reader {
         let expires = self.expires.get(task).map_or(f64::NEG_INFINITY, |at| seconds(*at));
         let arrived = self.arrived.get(&claim).map_or(f64::NAN, |at| seconds(*at));
         let at = seconds(at);
-        self.tale.served.push(Served { arrived, at, left: expires - at });
+        self.outcome.served.push(Served { arrived, at, left: expires - at });
     }
 }
 

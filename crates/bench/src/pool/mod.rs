@@ -2,7 +2,7 @@
 //! claims on demand, the tutorials' pool, the reference policy and somebody who knows the future. Every round is a day of
 //! its own.
 //!
-//! `workload`: when claims come; `played`: the real engine's day; `models`: the others'; `tale`: what became of a day
+//! `workload`: when claims come; `engine_day`: a day of the real engine; `models`: of the alternatives; `outcome`: its result
 
 mod engine_day;
 mod models;
@@ -13,11 +13,11 @@ use clap::Args;
 use solvegate::{commands::progress::Progress, exit::Failure};
 
 use self::{
-    outcome::{Counted, Tale},
+    outcome::{Counted, DayOutcome},
     workload::{Day, Workload},
 };
 use crate::{
-    cli::Rounds,
+    cli::RunOptions,
     lognormal::LogNormal,
     report::{Bar, Figure, Grid, Report},
     virtual_world::for_each_seed,
@@ -27,7 +27,7 @@ use crate::{
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct PoolArgs {
     #[command(flatten)]
-    pub(crate) rounds: Rounds,
+    pub(crate) rounds: RunOptions,
     /// Hours of a day
     #[arg(long, value_name = "N", default_value_t = 24, value_parser = clap::value_parser!(u32).range(1..=168))]
     pub(crate) hours: u32,
@@ -35,7 +35,7 @@ pub(crate) struct PoolArgs {
 
 /// A sort of day, and what is promised for it.
 #[derive(Clone, Copy, Debug)]
-struct Scenario {
+struct PoolScenario {
     name: &'static str,
     day: Day,
     hits: Option<Bar>,
@@ -47,13 +47,13 @@ struct Scenario {
 
 /// One day, in five ways.
 #[derive(Debug)]
-struct Played {
+struct DayResults {
     counted: std::ops::Range<f64>,
-    auto: Tale,
-    on_demand: Tale,
-    tutorial: Tale,
-    reference: Tale,
-    clairvoyant: Tale,
+    auto: DayOutcome,
+    on_demand: DayOutcome,
+    tutorial: DayOutcome,
+    reference: DayOutcome,
+    clairvoyant: DayOutcome,
 }
 
 /// How long solves take.
@@ -66,7 +66,7 @@ const WASTE: f64 = 0.10;
 /// What is left of a token's life at the least when it is handed over: the margin and the floor.
 const LEAST_LEFT: f64 = LIFETIME - LIFE;
 
-const SMOOTH: Scenario = Scenario {
+const SMOOTH: PoolScenario = PoolScenario {
     name: "",
     day: Day::Silent,
     hits: Some(Bar::AtLeast { bar: 99.0, stretch: 99.5 }),
@@ -74,32 +74,32 @@ const SMOOTH: Scenario = Scenario {
     cost: None,
     of_tutorial: None,
 };
-const SCENARIOS: [Scenario; 8] = [
-    Scenario { name: "1 per 20 s", day: Day::Smooth { rate: 0.05, hours: 16.0 }, ..SMOOTH },
-    Scenario { name: "0.2/s", day: Day::Smooth { rate: 0.2, hours: 6.0 }, ..SMOOTH },
-    Scenario {
+const SCENARIOS: [PoolScenario; 8] = [
+    PoolScenario { name: "1 per 20 s", day: Day::Smooth { rate: 0.05, hours: 16.0 }, ..SMOOTH },
+    PoolScenario { name: "0.2/s", day: Day::Smooth { rate: 0.2, hours: 6.0 }, ..SMOOTH },
+    PoolScenario {
         name: "1/s",
         day: Day::Smooth { rate: 1.0, hours: 1.75 },
         cost: Some(Bar::AtMost { bar: 1.01, stretch: 1.005 }),
         ..SMOOTH
     },
-    Scenario { name: "2/s", day: Day::Smooth { rate: 2.0, hours: 1.25 }, ..SMOOTH },
-    Scenario { name: "diurnal", day: Day::Diurnal, ..SMOOTH },
-    Scenario {
+    PoolScenario { name: "2/s", day: Day::Smooth { rate: 2.0, hours: 1.25 }, ..SMOOTH },
+    PoolScenario { name: "diurnal", day: Day::Diurnal, ..SMOOTH },
+    PoolScenario {
         name: "periodic bursts",
         day: Day::Periodic,
         hits: Some(Bar::AtLeast { bar: 90.0, stretch: 95.0 }),
         waste: Some(Bar::AtMost { bar: 20.0, stretch: 10.0 }),
         ..SMOOTH
     },
-    Scenario {
+    PoolScenario {
         name: "random bursts",
         day: Day::Random,
         hits: Some(Bar::AtLeast { bar: 70.0, stretch: 80.0 }),
         waste: Some(Bar::AtMost { bar: 25.0, stretch: 22.0 }),
         ..SMOOTH
     },
-    Scenario {
+    PoolScenario {
         name: "silent day",
         hits: None,
         waste: None,
@@ -120,10 +120,10 @@ pub(crate) async fn run(PoolArgs { rounds, hours }: PoolArgs) -> Result<Report, 
     let progress = Progress::new("days", Some(runs), rounds.json);
     let mut grid = Grid::new(COLUMNS);
     for scenario in SCENARIOS {
-        let played = for_each_seed(rounds.rounds, &progress, |seed| {
+        let results = for_each_seed(rounds.rounds, &progress, |seed| {
             async move || scenario.play(hours, seed).await
         });
-        scenario.tell(&mut report, &mut grid, &played.await?);
+        scenario.add_to(&mut report, &mut grid, &results.await?);
     }
     report.show(grid);
     note(&mut report);
@@ -146,12 +146,12 @@ fn note(report: &mut Report) {
     );
 }
 
-// === impl Scenario ===
+// === impl PoolScenario ===
 
-impl Scenario {
-    async fn play(self, hours: u32, seed: u64) -> Result<Played, Failure> {
+impl PoolScenario {
+    async fn play(self, hours: u32, seed: u64) -> Result<DayResults, Failure> {
         let work = Workload::of(self.day, hours, seed);
-        Ok(Played {
+        Ok(DayResults {
             auto: engine_day::play(&work, true, seed).await?,
             on_demand: engine_day::play(&work, false, seed).await?,
             tutorial: models::tutorial(&work, seed),
@@ -161,23 +161,24 @@ impl Scenario {
         })
     }
 
-    fn tell(self, report: &mut Report, grid: &mut Grid, played: &[Played]) {
+    fn add_to(self, report: &mut Report, grid: &mut Grid, results: &[DayResults]) {
         let name = self.name;
         for (n, who) in WHO.into_iter().enumerate() {
             let each = |figure: fn(&Counted) -> f64| {
-                played.iter().map(|day| figure(&day.tales()[n].count(&day.counted))).collect()
+                results.iter().map(|day| figure(&day.outcomes()[n].count(&day.counted))).collect()
             };
             let [hits, wait] = [each(|day| day.hits), each(|day| day.wait)];
             let [waste, cost] = [each(|day| day.waste), each(|day| day.cost)];
             let bought = each(|day| day.bought);
-            let expired = played.iter().map(|day| day.tales()[n].handed_over_below(0.0)).collect();
+            let expired =
+                results.iter().map(|day| day.outcomes()[n].handed_over_below(0.0)).collect();
             grid.row(format!("{name}: {who}"), [hits, wait, waste, cost, bought, expired]);
         }
-        let figure = |what: &str, unit, of: &dyn Fn(&Played) -> f64| {
-            Figure::new(format!("{name}: {what}"), unit, played.iter().map(of))
+        let figure = |what: &str, unit, of: &dyn Fn(&DayResults) -> f64| {
+            Figure::new(format!("{name}: {what}"), unit, results.iter().map(of))
         };
-        let auto = |day: &Played| day.auto.count(&day.counted);
-        let idle = |day: &Played| 100.0 * auto(day).bought / day.idle_cost();
+        let auto = |day: &DayResults| day.auto.count(&day.counted);
+        let idle = |day: &DayResults| 100.0 * auto(day).bought / day.idle_cost();
         let held = [
             (figure("hits", "%", &|day| auto(day).hits), self.hits),
             (figure("waste", "%", &|day| auto(day).waste), self.waste),
@@ -189,20 +190,20 @@ impl Scenario {
                 report.add(figure.held_to(bar));
             }
         }
-        let late = |day: &Played| day.auto.handed_over_below(LEAST_LEFT);
-        let expired = |day: &Played| day.auto.handed_over_below(0.0);
+        let late = |day: &DayResults| day.auto.handed_over_below(LEAST_LEFT);
+        let expired = |day: &DayResults| day.auto.handed_over_below(0.0);
         report.add(figure("expired delivered", "", &expired).always_held_to(NONE));
         report.add(figure("delivered below the floor", "", &late).always_held_to(NONE));
-        let margin = |day: &Played| day.auto.worst_margin(WASTE);
+        let margin = |day: &DayResults| day.auto.worst_margin(WASTE);
         report.add(figure("margin of the bound", "", &margin).always_held_to(NEVER_BROKEN));
     }
 }
 
-// === impl Played ===
+// === impl DayResults ===
 
-impl Played {
+impl DayResults {
     /// In the order of [`WHO`].
-    fn tales(&self) -> [&Tale; 5] {
+    fn outcomes(&self) -> [&DayOutcome; 5] {
         [&self.auto, &self.on_demand, &self.tutorial, &self.reference, &self.clairvoyant]
     }
 

@@ -11,7 +11,7 @@ use std::{
 
 use super::{
     LIFE, LIFETIME, SOLVES,
-    outcome::{Served, Tale},
+    outcome::{DayOutcome, Served},
     workload::Workload,
 };
 use reference::Reference;
@@ -26,7 +26,7 @@ struct Shop {
     /// When each was ready, the oldest first.
     stock: VecDeque<f64>,
     waiting: VecDeque<f64>,
-    tale: Tale,
+    outcome: DayOutcome,
 }
 
 /// Something that happens at a time. Ordered by it.
@@ -49,17 +49,17 @@ enum What {
 const IN_TIME: f64 = 0.999;
 
 /// The reference policy: the rate of the last twelve arrivals, 95 % hits, at most so much waste, and the escrow.
-pub(super) fn reference(work: &Workload, seed: u64) -> Tale {
+pub(super) fn reference(work: &Workload, seed: u64) -> DayOutcome {
     let mut policy = Reference::default();
     let mut shop = Shop::open(work, seed);
     while let Some(Due { at, what }) = shop.next() {
         if what == What::Arrival {
             policy.arrive(at);
         }
-        let before = (shop.tale.served.len(), shop.tale.died.len());
+        let before = (shop.outcome.served.len(), shop.outcome.died.len());
         shop.serve(at, what);
-        (before.0..shop.tale.served.len()).for_each(|_| policy.served());
-        (before.1..shop.tale.died.len()).for_each(|_| policy.died());
+        (before.0..shop.outcome.served.len()).for_each(|_| policy.served());
+        (before.1..shop.outcome.died.len()).for_each(|_| policy.died());
         while shop.under_way < shop.waiting.len() {
             shop.order(at);
         }
@@ -67,11 +67,11 @@ pub(super) fn reference(work: &Workload, seed: u64) -> Tale {
             shop.order(at);
         }
     }
-    shop.tale
+    shop.outcome
 }
 
 /// A solve is begun for every claim, early enough that it is ready when the claim comes.
-pub(super) fn clairvoyant(work: &Workload, seed: u64) -> Tale {
+pub(super) fn clairvoyant(work: &Workload, seed: u64) -> DayOutcome {
     let mut shop = Shop::open(work, seed);
     let ahead = SOLVES.quantile(IN_TIME);
     for at in &work.arrivals {
@@ -81,8 +81,8 @@ pub(super) fn clairvoyant(work: &Workload, seed: u64) -> Tale {
         shop.serve(at, what);
     }
     // What was bought for a claim counts with it, also for the first.
-    shop.tale.bought.clone_from(&work.arrivals);
-    shop.tale
+    shop.outcome.bought.clone_from(&work.arrivals);
+    shop.outcome
 }
 
 // === impl Shop ===
@@ -96,7 +96,7 @@ impl Shop {
             under_way: 0,
             stock: VecDeque::new(),
             waiting: VecDeque::new(),
-            tale: Tale::default(),
+            outcome: DayOutcome::default(),
         }
     }
 
@@ -122,19 +122,19 @@ impl Shop {
             }
             What::Death => {
                 if self.stock.pop_front_if(|ready| *ready + LIFE <= at).is_some() {
-                    self.tale.died.push(at);
+                    self.outcome.died.push(at);
                 }
             }
         }
     }
 
     fn hand_over(&mut self, arrived: f64, at: f64, ready: f64) {
-        self.tale.served.push(Served { arrived, at, left: ready + LIFETIME - at });
+        self.outcome.served.push(Served { arrived, at, left: ready + LIFETIME - at });
     }
 
     fn order(&mut self, at: f64) {
         self.under_way += 1;
-        self.tale.bought.push(at);
+        self.outcome.bought.push(at);
         let ready = at + SOLVES.solve_time().draw(&mut self.chance).as_secs_f64();
         self.due.push(Reverse(Due { at: ready, what: What::Ready }));
     }
@@ -175,10 +175,10 @@ mod tests {
     fn who_knows_every_arrival_answers_at_once_and_wastes_nothing() {
         for day in [Day::Periodic, Day::Smooth { rate: 1.0, hours: 1.0 }] {
             let work = Workload::of(day, 24, 5);
-            let tale = clairvoyant(&work, 5);
-            let counted = tale.count(&work.counted);
+            let outcome = clairvoyant(&work, 5);
+            let counted = outcome.count(&work.counted);
             assert!(counted.hits > 99.8 && counted.wait < 0.05, "{counted:?}");
-            assert_eq!((counted.cost, tale.died.len()), (1.0, 0));
+            assert_eq!((counted.cost, outcome.died.len()), (1.0, 0));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What became of a day's claims and tokens, whoever dealt with them: the engine or a model. Times are in seconds from the
+//! The outcome of a day, of the engine or of a model: tokens bought, delivered and expired. Times are in seconds from the
 //! start.
 
 use std::ops::Range;
@@ -7,7 +7,7 @@ use crate::load::as_f64;
 
 /// Everything that was bought, handed over and lost.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Tale {
+pub(super) struct DayOutcome {
     pub(super) served: Vec<Served>,
     pub(super) bought: Vec<f64>,
     /// Tokens that died unused.
@@ -23,7 +23,7 @@ pub(super) struct Served {
     pub(super) left: f64,
 }
 
-/// What the counted part of a tale comes to.
+/// Totals over the counted time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Counted {
     /// Claims answered at once, in percent.
@@ -40,9 +40,9 @@ pub(super) struct Counted {
 /// Tokens that may die unused before anybody was served.
 const FREE_WASTE: u64 = domain::pool::FREE_WASTE;
 
-// === impl Tale ===
+// === impl DayOutcome ===
 
-impl Tale {
+impl DayOutcome {
     /// Counts what happened in this time; a claim belongs to when it arrived.
     pub(super) fn count(&self, when: &Range<f64>) -> Counted {
         let within =
@@ -66,12 +66,12 @@ impl Tale {
         }
     }
 
-    /// Tokens handed over with less of their life left than this, in the whole tale.
+    /// Tokens handed over with less of their life left than this, on the whole day.
     pub(super) fn handed_over_below(&self, left: f64) -> f64 {
         as_f64(self.served.iter().filter(|served| served.left < left).count() as u64)
     }
 
-    /// How many more tokens might have died, at the worst moment of the whole tale, by the bound: a few that are free and so
+    /// How many more tokens might have died, at the worst moment of the day, by the bound: a few that are free and so
     /// many for each served.
     pub(super) fn worst_margin(&self, waste: f64) -> f64 {
         let mut served: Vec<f64> = self.served.iter().map(|served| served.at).collect();
@@ -97,27 +97,27 @@ mod tests {
 
     #[test]
     fn only_what_lies_in_the_time_is_counted() {
-        let tale = Tale {
+        let outcome = DayOutcome {
             served: vec![served(1.0, 1.0), served(5.0, 5.0), served(6.0, 10.0)],
             bought: vec![0.0, 2.0, 3.0, 4.0, 9.0],
             died: vec![1.0, 8.0],
         };
-        let counted = tale.count(&(2.0..9.0));
+        let counted = outcome.count(&(2.0..9.0));
         assert_eq!((counted.hits, counted.wait), (50.0, 2.0));
         assert_eq!((counted.bought, counted.cost), (3.0, 1.5));
         assert!((counted.waste - 100.0 / 3.0).abs() < 1e-9);
-        assert_eq!((tale.handed_over_below(0.0), tale.handed_over_below(11.0)), (0.0, 1.0));
+        assert_eq!((outcome.handed_over_below(0.0), outcome.handed_over_below(11.0)), (0.0, 1.0));
     }
 
     #[test]
     fn the_worst_margin_is_at_a_death_and_can_be_broken() {
-        let mut tale = Tale { died: vec![1.0; 4], ..Tale::default() };
-        assert!((tale.worst_margin(0.5) - 6.0).abs() < 1e-9);
+        let mut outcome = DayOutcome { died: vec![1.0; 4], ..DayOutcome::default() };
+        assert!((outcome.worst_margin(0.5) - 6.0).abs() < 1e-9);
         // Later deaths are made up for, those served at the same moment do not count yet.
-        tale.served = vec![served(0.0, 2.0), served(0.0, 3.0)];
-        tale.died.push(3.0);
-        assert!((tale.worst_margin(0.5) - 5.5).abs() < 1e-9);
-        tale.died.extend([1.5; 8]);
-        assert!(tale.worst_margin(0.5) < 0.0);
+        outcome.served = vec![served(0.0, 2.0), served(0.0, 3.0)];
+        outcome.died.push(3.0);
+        assert!((outcome.worst_margin(0.5) - 5.5).abs() < 1e-9);
+        outcome.died.extend([1.5; 8]);
+        assert!(outcome.worst_margin(0.5) < 0.0);
     }
 }

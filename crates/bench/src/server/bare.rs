@@ -13,9 +13,9 @@ use domain::id::TaskId;
 use solvegate::exit::{Exit, Failure};
 use tokio::net::TcpListener;
 
-use crate::{remote_store::RemoteStore, requests::Asked, vitals::StoreCounts};
+use crate::{remote_store::RemoteStore, requests::ChallengeText, vitals::StoreCounts};
 
-use super::{Hello, Measured, obey};
+use super::{Hello, MeasuredServer, take_commands};
 
 /// Loops that wait, each as a client without a gateway would write it.
 struct Loops;
@@ -38,7 +38,7 @@ pub(super) async fn run(listener: TcpListener, store: Option<String>) -> Result<
     };
     tokio::select! {
         served = async { axum::serve(listener, router).await } => Ok(served?),
-        obeyed = obey(&hello, &Loops) => obeyed,
+        ended = take_commands(&hello, &Loops) => ended,
     }
 }
 
@@ -64,7 +64,7 @@ async fn wait() {
     tokio::time::sleep(LONG).await;
 }
 
-impl Measured for Loops {
+impl MeasuredServer for Loops {
     fn counts(&self) -> StoreCounts {
         StoreCounts::default()
     }
@@ -76,14 +76,14 @@ impl Measured for Loops {
     async fn hold_solves(&self, count: usize) -> Result<(), Failure> {
         for number in 0..count {
             let task = TaskId::new(format!("{number:012}")).map_err(Failure::of(Exit::Failed))?;
-            tokio::spawn(poll(Asked::new(), task));
+            tokio::spawn(poll(ChallengeText::new(), task));
         }
         Ok(())
     }
 }
 
 /// Asks again and again; here the first answer is remote away.
-async fn poll(asked: Asked, task: TaskId) {
+async fn poll(asked: ChallengeText, task: TaskId) {
     loop {
         wait().await;
         if asked.sitekey.is_empty() || asked.pageurl.is_empty() || task.as_str().is_empty() {

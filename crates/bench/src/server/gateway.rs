@@ -25,7 +25,10 @@ use crate::{
     vitals::StoreCounts,
 };
 
-use super::{Behind, GatewayArgs, Hello, Measured, never_ready::Parked, obey, stock};
+use super::{
+    GatewayArgs, Hello, MeasuredServer, ProviderKind, never_ready::NeverReadyProvider, stock,
+    take_commands,
+};
 
 /// A store in its roles, and its counts where it has some.
 struct Opened {
@@ -83,7 +86,7 @@ pub(super) async fn run(listener: TcpListener, args: &GatewayArgs) -> Result<(),
     );
     tokio::select! {
         () = serving => Ok(()),
-        obeyed = obey(&hello, &gateway) => obeyed,
+        ended = take_commands(&hello, &gateway) => ended,
     }
 }
 
@@ -103,20 +106,20 @@ async fn open(args: &GatewayArgs) -> Result<Opened, Failure> {
     Ok(Opened { store: store.clone(), records: store.clone(), doorbell, embedded: Some(store) })
 }
 
-fn provider(behind: Behind, clock: &Arc<dyn Clock>) -> Arc<dyn Provider> {
-    if behind != Behind::Fast {
-        return Arc::new(Parked::default());
+fn provider(behind: ProviderKind, clock: &Arc<dyn Clock>) -> Arc<dyn Provider> {
+    if behind != ProviderKind::Fast {
+        return Arc::new(NeverReadyProvider::default());
     }
     let behaviour = BehaviourConfig::new(1).solving_in(Duration::from_millis(1));
     let latency = Latency { least: Duration::ZERO, most: Duration::ZERO, ..Latency::default() };
     Arc::new(SimProvider::new(Account::new(behaviour), Arc::clone(clock), latency))
 }
 
-fn engine_config(behind: Behind) -> Result<EngineConfig, Failure> {
+fn engine_config(behind: ProviderKind) -> Result<EngineConfig, Failure> {
     let (slots, poll_every) = match behind {
-        Behind::Nothing => (0, DEADLINE),
-        Behind::Fast => (100_000, Duration::from_millis(1)),
-        Behind::Parked => (1_000_000, DEADLINE),
+        ProviderKind::Nothing => (0, DEADLINE),
+        ProviderKind::Fast => (100_000, Duration::from_millis(1)),
+        ProviderKind::NeverReady => (1_000_000, DEADLINE),
     };
     let polling =
         FixedPolling { first: poll_every, interval: poll_every, min_gap: poll_every, most: 20 };
@@ -175,7 +178,7 @@ impl Gateway {
     }
 }
 
-impl Measured for Gateway {
+impl MeasuredServer for Gateway {
     fn counts(&self) -> StoreCounts {
         self.embedded.as_ref().map_or_else(StoreCounts::default, |store| StoreCounts {
             fsyncs: store.fsyncs(),

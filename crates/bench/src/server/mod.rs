@@ -1,5 +1,5 @@
-//! `solvegate bench server`, hidden: what is measured, in a process of its own, so that its processor time and memory
-//! are its own. It says hello with its address, answers every line on stdin with its vitals, and ends with stdin.
+//! `bench server`, hidden: the measured program, in a process of its own so that its processor time and memory are its
+//! own. It prints its address, answers every line on stdin with its vitals, and ends with stdin.
 
 mod bare;
 mod gateway;
@@ -24,7 +24,7 @@ use tokio::{net::TcpListener, sync::mpsc};
 
 use crate::vitals::{StoreCounts, Vitals};
 
-/// Tells a measured server its store's URL.
+/// The environment variable with the store's URL, for a measured server.
 pub(crate) const STORE: &str = "SOLVEGATE_BENCH_STORE";
 
 /// `bench server`.
@@ -32,12 +32,12 @@ pub(crate) const STORE: &str = "SOLVEGATE_BENCH_STORE";
 pub(crate) struct ServerArgs {
     /// Which
     #[command(subcommand)]
-    pub(crate) sort: Sort,
+    pub(crate) kind: ServerKind,
 }
 
 /// Which server.
 #[derive(Clone, Debug, Subcommand)]
-pub(crate) enum Sort {
+pub(crate) enum ServerKind {
     /// The ceiling: a handler, and loops that wait
     Bare(BareArgs),
     /// The gateway
@@ -63,7 +63,7 @@ pub(crate) struct GatewayArgs {
     pub(crate) store: Option<String>,
     /// The service behind it
     #[arg(long, value_enum)]
-    pub(crate) provider: Behind,
+    pub(crate) provider: ProviderKind,
     /// Tokens in stock from the start
     #[arg(long, default_value_t = 0)]
     pub(crate) stock: usize,
@@ -71,14 +71,14 @@ pub(crate) struct GatewayArgs {
 
 /// The service behind a measured gateway.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Behind {
+pub(crate) enum ProviderKind {
     /// None: nothing is submitted
     #[default]
     Nothing,
     /// The simulator in process, done within milliseconds
     Fast,
     /// One that takes every task and is never ready
-    Parked,
+    NeverReady,
 }
 
 /// The first line a server says.
@@ -89,7 +89,7 @@ pub(crate) struct Hello {
 }
 
 /// What a measured thing can do besides serving.
-trait Measured: Sync {
+trait MeasuredServer: Sync {
     /// What its store counts.
     fn counts(&self) -> StoreCounts;
 
@@ -107,31 +107,32 @@ impl ServerArgs {
 
     /// The ceiling, with one look at a server for every answer.
     pub(crate) fn bare_on(store: Option<String>) -> Self {
-        Self { sort: Sort::Bare(BareArgs { store }) }
+        Self { kind: ServerKind::Bare(BareArgs { store }) }
     }
 
     /// A gateway on a memory store.
-    pub(crate) fn gateway(provider: Behind) -> Self {
-        Self { sort: Sort::Gateway(GatewayArgs { provider, ..GatewayArgs::default() }) }
+    pub(crate) fn gateway(provider: ProviderKind) -> Self {
+        Self { kind: ServerKind::Gateway(GatewayArgs { provider, ..GatewayArgs::default() }) }
     }
 
-    /// The store's URL: told by the environment, for it may hold a password.
+    /// The store's URL. It may hold a password, so it goes through the environment.
     pub(crate) fn store(&self) -> Option<&str> {
-        match &self.sort {
-            Sort::Bare(args) => args.store.as_deref(),
-            Sort::Gateway(args) => args.store.as_deref(),
+        match &self.kind {
+            ServerKind::Bare(args) => args.store.as_deref(),
+            ServerKind::Gateway(args) => args.store.as_deref(),
         }
     }
 
     /// As they are typed.
     pub(crate) fn as_typed(&self) -> Vec<std::ffi::OsString> {
-        let Sort::Gateway(GatewayArgs { data, store: _, provider, stock }) = &self.sort else {
+        let ServerKind::Gateway(GatewayArgs { data, store: _, provider, stock }) = &self.kind
+        else {
             return vec!["bare".into()];
         };
         let provider = match provider {
-            Behind::Nothing => "nothing",
-            Behind::Fast => "fast",
-            Behind::Parked => "parked",
+            ProviderKind::Nothing => "nothing",
+            ProviderKind::Fast => "fast",
+            ProviderKind::NeverReady => "never-ready",
         };
         let mut typed = vec!["gateway".into(), "--provider".into(), provider.into()];
         typed.extend(["--stock".into(), stock.to_string().into()]);
@@ -145,16 +146,16 @@ impl ServerArgs {
 /// Serves until stdin ends.
 pub(crate) async fn run(args: ServerArgs) -> Result<(), Failure> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
-    match args.sort {
-        Sort::Bare(args) => bare::run(listener, args.store).await,
-        Sort::Gateway(args) => gateway::run(listener, &args).await,
+    match args.kind {
+        ServerKind::Bare(args) => bare::run(listener, args.store).await,
+        ServerKind::Gateway(args) => gateway::run(listener, &args).await,
     }
 }
 
 /// Says hello, then answers line by line until there are no more.
-async fn obey(hello: &Hello, measured: &impl Measured) -> Result<(), Failure> {
+async fn take_commands(hello: &Hello, measured: &impl MeasuredServer) -> Result<(), Failure> {
     let mut lines = lines_of_stdin();
-    say(hello)?;
+    write_line(hello)?;
     while let Some(line) = lines.recv().await {
         if let Some(count) = line.strip_prefix("solves ") {
             let count = count.parse().map_err(Failure::of(Exit::Usage))?;
@@ -162,12 +163,12 @@ async fn obey(hello: &Hello, measured: &impl Measured) -> Result<(), Failure> {
         } else if line != "vitals" {
             return Err(Failure::new(Exit::Usage, format!("{line:?} is no command")));
         }
-        say(&Vitals::of_this_process(measured.counts()))?;
+        write_line(&Vitals::of_this_process(measured.counts()))?;
     }
     Ok(())
 }
 
-fn say<T: Serialize>(value: &T) -> Result<(), Failure> {
+fn write_line<T: Serialize>(value: &T) -> Result<(), Failure> {
     let text = serde_json::to_string(value).map_err(Failure::of(Exit::Failed))?;
     output::line(format_args!("{text}"))
 }

@@ -1,4 +1,4 @@
-//! A service that takes every task and is never ready: solves pile up in flight, and nothing but them takes memory.
+//! A provider that accepts every task and never solves one: solves pile up in flight, and only they take memory.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,12 +10,12 @@ use domain::{
     ports::{BatchRefused, Fault, Feedback, Poll, Polled, Provider, Submission, Threads},
 };
 
-/// Takes everything, answers nothing.
+/// Accepts every task and never solves one.
 #[derive(Debug, Default)]
-pub(super) struct Parked(AtomicU64);
+pub(super) struct NeverReadyProvider(AtomicU64);
 
 #[async_trait]
-impl Provider for Parked {
+impl Provider for NeverReadyProvider {
     async fn submit(&self, _challenge: &Challenge, _attempt: AttemptName) -> Submission {
         let number = self.0.fetch_add(1, Ordering::Relaxed);
         let task = TaskId::new(format!("{number:012}")).expect("digits make a task id");
@@ -39,6 +39,6 @@ impl Provider for Parked {
     }
 
     async fn threads(&self) -> Result<Threads, Fault> {
-        Err(Fault::seen("a parked service has no threads to tell of"))
+        Err(Fault::seen("this provider reports no threads"))
     }
 }

@@ -9,7 +9,7 @@ use solvegate::exit::Failure;
 
 use crate::{
     challenges::challenge,
-    fixtures::claims::{Filler, together},
+    fixtures::claims::{StoreFiller, together},
 };
 
 /// Puts `count` tokens into the stock of the benches' challenge.
@@ -19,7 +19,7 @@ pub(super) async fn fill(
     chance: &dyn Chance,
     count: usize,
 ) -> Result<(), Failure> {
-    let filler = Filler::start(store, clock, chance).await?;
+    let filler = StoreFiller::start(store, clock, chance).await?;
     together((0..count).map(async |_| filler.open(challenge()?).await.map(drop))).await?;
     // All are on their way before the first is taken back, and all are taken back before the first is solved: a
     // token goes to whoever waits, and only when nobody does to the stock.
@@ -32,7 +32,7 @@ pub(super) async fn fill(
     .await
 }
 
-async fn take_back(filler: &Filler<'_>, lease: &Lease) -> Result<(), Failure> {
+async fn take_back(filler: &StoreFiller<'_>, lease: &Lease) -> Result<(), Failure> {
     match lease.solve.origin {
         Origin::Claim(claim) => filler.take_back(claim).await,
         Origin::Revived { .. } | Origin::Refill | Origin::Orphan(_) => Ok(()),

@@ -6,7 +6,7 @@ use std::{cmp::Reverse, collections::BinaryHeap, collections::VecDeque};
 use super::{
     super::{
         LIFETIME, SOLVES,
-        outcome::{Served, Tale},
+        outcome::{DayOutcome, Served},
         workload::Workload,
     },
     Due, What,
@@ -19,7 +19,7 @@ const PAUSE: f64 = 2.0;
 const POLLS_EVERY: f64 = 5.0;
 
 /// One process with that pool, until the counted time is over.
-pub(in super::super) fn tutorial(work: &Workload, seed: u64) -> Tale {
+pub(in super::super) fn tutorial(work: &Workload, seed: u64) -> DayOutcome {
     let mut chance = fastrand::Rng::with_seed(!seed);
     let mut solve = || {
         let time = SOLVES.solve_time().draw(&mut chance).as_secs_f64();
@@ -28,15 +28,15 @@ pub(in super::super) fn tutorial(work: &Workload, seed: u64) -> Tale {
     let arrival = |at: &f64| Reverse(Due { at: *at, what: What::Arrival });
     let mut due: BinaryHeap<Reverse<Due>> = work.arrivals.iter().map(arrival).collect();
     due.push(Reverse(Due { at: 0.0, what: What::Order }));
-    let (mut list, mut dies_at, mut tale) = (VecDeque::new(), 0.0, Tale::default());
+    let (mut list, mut dies_at, mut outcome) = (VecDeque::new(), 0.0, DayOutcome::default());
     while let Some(Reverse(Due { at, what })) = due.pop().filter(|due| due.0.at < work.counted.end)
     {
         if at >= dies_at {
-            tale.died.extend(list.drain(..).map(|_: f64| dies_at));
+            outcome.died.extend(list.drain(..).map(|_: f64| dies_at));
         }
         match what {
             What::Order if list.len() < SIZE => {
-                tale.bought.push(at);
+                outcome.bought.push(at);
                 let ready = at + solve();
                 due.push(Reverse(Due { at: ready, what: What::Ready }));
                 due.push(Reverse(Due { at: ready + PAUSE, what: What::Order }));
@@ -50,17 +50,17 @@ pub(in super::super) fn tutorial(work: &Workload, seed: u64) -> Tale {
                 let (ready, at) = if let Some(ready) = list.pop_front() {
                     (ready, (at, at))
                 } else {
-                    tale.bought.push(at);
+                    outcome.bought.push(at);
                     let found = at + solve();
                     (found, (at, found))
                 };
                 let left = ready + LIFETIME - at.1;
-                tale.served.push(Served { arrived: at.0, at: at.1, left });
+                outcome.served.push(Served { arrived: at.0, at: at.1, left });
             }
             What::Death => {}
         }
     }
-    tale
+    outcome
 }
 
 #[cfg(test)]
