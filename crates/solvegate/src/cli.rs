@@ -95,8 +95,6 @@ pub enum Command {
         /// Which shell
         shell: clap_complete::Shell,
     },
-    /// Measure the gateway against a bare handler, in one run
-    Bench(crate::commands::bench::BenchArgs),
 }
 
 const SERVE_EXAMPLES: &str = "\
@@ -379,8 +377,7 @@ impl Cli {
             Command::Sim(_)
             | Command::Sites(_)
             | Command::RetryTable(_)
-            | Command::Completions { .. }
-            | Command::Bench(_) => {}
+            | Command::Completions { .. } => {}
         }
         Sources { file: self.config.clone(), environment: Environment::of_process(), flags }
     }

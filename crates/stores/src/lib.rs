@@ -47,10 +47,8 @@ pub use dynamodb::{Billing, DynamoDbProbe, DynamoDbStore, DynamoDbUse, Inventory
 pub use embedded::EmbeddedStore;
 pub use examine::{Finding, Weight};
 pub use memory::MemoryStore;
-pub use postgres::{
-    Migrated, PostgresProbe, PostgresStore, PostgresUse, is_schema, migrations_sql,
-};
-pub use redis::{RedisProbe, RedisStore, RedisUse, is_prefix};
+pub use postgres::{Migrated, PostgresStore, is_schema, migrations_sql};
+pub use redis::{RedisStore, is_prefix};
 
 /// An open store in its roles.
 #[derive(Clone, Debug)]

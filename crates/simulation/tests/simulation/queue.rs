@@ -64,7 +64,7 @@ fn refusals(entries: &[Entry]) -> Vec<Timestamp> {
     entries.iter().filter(no_slot).map(|entry| entry.at).collect()
 }
 
-/// What must hold, 1. The same numbers are printed by `solvegate bench slots`.
+/// What must hold, 1. The same numbers are printed by `scripts/bench slots`.
 #[test]
 fn five_threads_are_shared_fairly_and_never_idle() {
     story(async |_| {

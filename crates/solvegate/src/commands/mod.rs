@@ -1,12 +1,11 @@
 //! What the commands do. One file per command; [`gateway`] is whom most of them ask.
 
 mod banner;
-pub mod bench;
 mod dead_letters;
 mod doctor;
 pub mod gateway;
 mod pools;
-mod progress;
+pub mod progress;
 mod readings;
 mod retry_table;
 mod serve;
@@ -72,7 +71,6 @@ async fn dispatch(context: &Context, command: Command) -> Result<(), Failure> {
         Command::Balance(args) => readings::balance().ask(context, &args.whom).await,
         Command::RetryTable(args) => retry_table::run(context, args.json),
         Command::Sites(args) => sites::run(context, &args.action),
-        Command::Bench(args) => bench::run(args.bench).await,
         Command::Doctor(args) => Box::pin(doctor::run(context, args.json)).await,
         Command::Store(args) => store::run(context, &args.action).await,
         Command::Completions { shell } => completions(shell),

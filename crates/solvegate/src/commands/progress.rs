@@ -1,15 +1,15 @@
-//! How far a long command is: on stderr, on a terminal only. For `dead-letters` and `bench`.
+//! How far a long command is: on stderr, on a terminal only. For `dead-letters`, and for the benches.
 
 use std::io::{IsTerminal as _, stderr};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// A bar, or a count where nobody knows the end. Gone when dropped.
-pub(super) struct Progress(ProgressBar);
+pub struct Progress(ProgressBar);
 
 impl Progress {
     /// Shows nothing where nobody looks, or where a program reads.
-    pub(super) fn new(verb: &'static str, of: Option<usize>, json: bool) -> Self {
+    pub fn new(verb: &'static str, of: Option<usize>, json: bool) -> Self {
         let of = of.map(|of| u64::try_from(of).unwrap_or(u64::MAX));
         let seen = !json && stderr().is_terminal();
         let target = if seen { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
@@ -26,7 +26,7 @@ impl Progress {
     }
 
     /// So many more are done.
-    pub(super) fn add(&self, more: u64) {
+    pub fn add(&self, more: u64) {
         self.0.inc(more);
     }
 }

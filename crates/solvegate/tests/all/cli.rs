@@ -83,7 +83,6 @@ fn every_help_text_is_as_written_down() {
         "store",
         "store migrate",
         "completions",
-        "bench",
     ];
     for command in commands {
         let mut args: Vec<_> = command.split(' ').filter(|word| !word.is_empty()).collect();

@@ -4,7 +4,6 @@
 mod support;
 
 mod bad_inputs;
-mod bench;
 mod callbacks;
 mod cli;
 mod crash;

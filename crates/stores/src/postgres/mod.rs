@@ -4,7 +4,7 @@
 //! - `address`, `tls`, `link`: where it is and the way there
 //! - `layout`, `cells`, `shown`: tables, columns, and what stands in them; `sql`: the statements; `migrate`: making the tables
 //! - `server`, `asked`: one commit, one look; `writer`: the one task that makes commits; `history`: the ledger's partitions
-//! - `bell`: hints across gateways; `examine`: what is looked at before a server is trusted; `probe`: for benches
+//! - `bell`: hints across gateways; `examine`: what is looked at before a server is trusted
 
 mod address;
 mod asked;
@@ -15,7 +15,6 @@ mod history;
 mod layout;
 mod link;
 mod migrate;
-mod probe;
 mod server;
 mod shown;
 mod sql;
@@ -40,7 +39,6 @@ use tls::Secure;
 
 pub use address::is_schema;
 pub use migrate::{Migrated, migrations_sql};
-pub use probe::{PostgresProbe, PostgresUse};
 
 pub(crate) const NAME: &str = "postgres";
 /// Its name for people.

@@ -113,11 +113,6 @@ impl Names {
         Self { rows: rows.collect(), stem }
     }
 
-    /// A pattern for all of them.
-    pub(super) fn all(&self) -> String {
-        format!("{}*", self.stem)
-    }
-
     /// What is known about all of it.
     pub(super) fn head(&self) -> Vec<u8> {
         format!("{}head", self.stem).into_bytes()

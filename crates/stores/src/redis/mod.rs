@@ -5,7 +5,7 @@
 //! - `layout`: the keys; `commit`, `commit.lua`: one commit; `writer`: the one task that makes them
 //! - `replicas`: whether money may be spent on what was written
 //! - `head`, `head.lua`, `restore`: noticing that writes were lost, and bringing back what is known here
-//! - `bell`: hints across gateways; `examine`: what is looked at before a server is trusted; `probe`: for benches
+//! - `bell`: hints across gateways; `examine`: what is looked at before a server is trusted
 
 mod address;
 mod bell;
@@ -14,7 +14,6 @@ mod examine;
 mod head;
 mod layout;
 mod link;
-mod probe;
 mod replicas;
 mod restore;
 mod server;
@@ -40,7 +39,6 @@ use replicas::Replicas;
 use server::{Server, said, unavailable};
 
 pub use address::is_prefix;
-pub use probe::{RedisProbe, RedisUse};
 
 pub(crate) const NAME: &str = "redis";
 /// Its name for people.

@@ -1,0 +1,51 @@
+//! The challenges of all benches, and the declared sites that allow them. None is ever solved by a real provider.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use domain::{
+    challenge::{Challenge, Draft, Kind},
+    site::{PageUrl, Site, Sites},
+    solve::AmbiguousPolicy,
+};
+use solvegate::exit::{Exit, Failure};
+
+use crate::requests::ChallengeText;
+
+/// Why solving is allowed in benches.
+pub(crate) const BASIS: &str = "own shop, bench";
+
+/// Declares these hosts, and pictures without a page.
+pub(crate) fn declared(hosts: &[&str]) -> Result<Arc<Sites>, Failure> {
+    let sites: Result<Vec<Site>, Failure> = hosts.iter().map(|host| site(host)).collect();
+    Ok(Arc::new(Sites::new(sites?, Some(BASIS.into()))))
+}
+
+/// The challenge of every bench that needs only one.
+pub(crate) fn challenge() -> Result<Challenge, Failure> {
+    let ChallengeText { sitekey, pageurl } = ChallengeText::new();
+    on_page(Kind::Turnstile, sitekey, &pageurl)
+}
+
+/// A challenge on a page.
+pub(crate) fn on_page(kind: Kind, sitekey: String, pageurl: &str) -> Result<Challenge, Failure> {
+    let pageurl = PageUrl::parse(pageurl).map_err(Failure::of(Exit::Failed))?;
+    let draft = Draft { sitekey: Some(sitekey), pageurl: Some(pageurl), ..Draft::default() };
+    Challenge::new(kind, draft).map_err(Failure::of(Exit::Failed))
+}
+
+/// A picture of these bytes, without a page.
+pub(crate) fn picture(bytes: Vec<u8>) -> Result<Challenge, Failure> {
+    let draft = Draft { files: BTreeMap::from([("body".to_owned(), bytes)]), ..Draft::default() };
+    Challenge::new(Kind::Image, draft).map_err(Failure::of(Exit::Failed))
+}
+
+fn site(host: &str) -> Result<Site, Failure> {
+    Ok(Site {
+        rule: host.parse().map_err(Failure::of(Exit::Failed))?,
+        basis: BASIS.into(),
+        expires: None,
+        reuse: None,
+        ambiguous: AmbiguousPolicy::default(),
+        key_ignores_proxy: false,
+    })
+}

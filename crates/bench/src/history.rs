@@ -1,0 +1,225 @@
+//! `bench history`: whether lists and sums take longer on a long history. The `Archive` port writes claims that have
+//! ended, a second apart; the measured queries are those of the command line and of the pages.
+
+use std::{
+    ops::Range,
+    time::{Duration, Instant},
+};
+
+use domain::{
+    challenge::Kind,
+    claim::Claim,
+    id::ClaimId,
+    ledger::Entry,
+    ports::{
+        Archive, Chance as _, ClaimFilter, Cursor, Lot, Records, Scope, StoreError, TotalsAsk,
+    },
+    time::Timestamp,
+};
+use solvegate::{
+    chance::SystemChance,
+    clock::SystemClock,
+    commands::progress::Progress,
+    exit::{Exit, Failure},
+};
+
+use crate::{
+    challenges::on_page,
+    cli::HistoryArgs,
+    fixtures::claims::StoreFiller,
+    remote_store::RemoteStore,
+    report::{Bar, Figure, Report},
+    requests::ChallengeText,
+};
+
+/// The measured queries.
+const QUERIES: [&str; 6] =
+    ["a page of history", "an old page", "a site key's page", "active", "stats", "explain"];
+/// How often each is run.
+const TIMED: usize = 200;
+
+/// Of the archive: the claim, three indexes of claims, the ledger entry and its index.
+const ROWS_PER_CLAIM: u64 = 6;
+/// Claims in one write. The engine archives as many at a time.
+const BATCH: usize = 500;
+
+/// Writes a history: claims that differ in id, site key and time.
+struct HistoryFiller<'b> {
+    archive: &'b dyn Archive,
+    /// A claim that has ended, and its first ledger entry.
+    claim: Claim,
+    entry: Entry,
+    /// The last entry that was written.
+    written: Option<Entry>,
+    progress: Progress,
+}
+
+/// A history, and one of its claims.
+struct History<'b> {
+    records: &'b dyn Records,
+    like: Claim,
+    claims: u64,
+}
+
+/// Runs it.
+pub(crate) async fn run(args: &HistoryArgs) -> Result<Report, Failure> {
+    let mut report = Report::begin("history", args.rounds).without_load();
+    let remote = RemoteStore::create(&args.store).await?;
+    let timed = time_both(&remote, args).await;
+    remote.clear().await?;
+    let (rows, small, large) = timed?;
+    for (place, query) in QUERIES.iter().enumerate() {
+        let (few, many) = (small[place].as_secs_f64(), large[place].as_secs_f64());
+        let ratio =
+            Figure::new(format!("{query}: {rows} rows / a hundredth"), "x", vec![many / few]);
+        report.add(ratio.held_to(Bar::AtMost { bar: 2.0, stretch: 1.3 }));
+        report.add(Figure::new(format!("{query}, {rows} rows"), "us", vec![many * 1e6]));
+    }
+    Ok(report.end())
+}
+
+/// The medians on a hundredth of the claims and on all of them, and how many rows those are.
+async fn time_both(
+    remote: &RemoteStore,
+    args: &HistoryArgs,
+) -> Result<(u64, Vec<Duration>, Vec<Duration>), Failure> {
+    let (url, probe) = (remote.url(), remote.postgres()?);
+    let connect = async || stores::connect(&url).await.map_err(Failure::of(Exit::Unreachable));
+    let writer = connect().await?;
+    let (claim, entry) = live_once(&writer).await?;
+    let mut filler = HistoryFiller {
+        archive: &*writer.archive,
+        claim: claim.clone(),
+        entry,
+        written: None,
+        progress: Progress::new("claims", usize::try_from(args.claims).ok(), args.rounds.json),
+    };
+    // The readers are gateways of their own: none of them remembers rows because it wrote them.
+    let mut medians = Vec::new();
+    let mut from = 0;
+    for claims in [(args.claims / 100).max(1), args.claims] {
+        filler.fill(from..claims).await?;
+        probe.analyze().await.map_err(Failure::of(Exit::Failed))?;
+        let reader = connect().await?;
+        let history = History { records: &*reader.records, like: claim.clone(), claims };
+        medians.push(history.time_all().await.map_err(Failure::of(Exit::Failed))?);
+        from = claims;
+    }
+    let large = medians.pop().unwrap_or_default();
+    let small = medians.pop().unwrap_or_default();
+    Ok((ROWS_PER_CLAIM * args.claims, small, large))
+}
+
+/// One claim that is really over, and its first entry.
+async fn live_once(backend: &stores::Backend) -> Result<(Claim, Entry), Failure> {
+    let chance = SystemChance::start().map_err(Failure::of(Exit::Failed))?;
+    let filler = StoreFiller::start(&*backend.store, &SystemClock::start(), &chance).await?;
+    let sitekey = format!("0x4AAA{:06}", chance.draw() % 1000);
+    let challenge = on_page(Kind::Turnstile, sitekey, &ChallengeText::new().pageurl)?;
+    let id = filler.open(challenge).await?;
+    filler.take_back(id).await?;
+    let claim = backend.store.find_claim(id).await.map_err(Failure::of(Exit::Failed))?;
+    let entries = backend.records.entries(0, 100).await.map_err(Failure::of(Exit::Failed))?;
+    let (first, last) = (entries.first().cloned(), entries.last().map_or(0, |entry| entry.seq));
+    let told = first.map(|entry| Entry { seq: last, ..entry });
+    claim.zip(told).ok_or_else(|| Failure::new(Exit::Failed, "the store forgot a claim"))
+}
+
+// === impl HistoryFiller ===
+
+impl HistoryFiller<'_> {
+    /// Writes the claims with these numbers; higher numbers are older.
+    async fn fill(&mut self, numbers: Range<u64>) -> Result<(), Failure> {
+        for from in numbers.clone().step_by(BATCH) {
+            let to = numbers.end.min(from + BATCH as u64);
+            let claims: Vec<Claim> = (from..to).map(|number| self.claim(number)).collect();
+            let entries: Vec<Entry> =
+                (from..to).zip(&claims).map(|(number, claim)| self.entry(number, claim)).collect();
+            let last = entries.last().cloned();
+            let lot = Lot { after: self.written.take(), entries, claims, ..Lot::default() };
+            let is_written = self.archive.archive(lot).await.map_err(Failure::of(Exit::Failed))?;
+            if !is_written {
+                let why = "another process writes history into the schema of this bench";
+                return Err(Failure::new(Exit::Failed, why));
+            }
+            self.written = last;
+            self.progress.add(to - from);
+        }
+        Ok(())
+    }
+
+    fn claim(&self, number: u64) -> Claim {
+        let at = |moment: Timestamp| moment.minus(Duration::from_secs(1 + number));
+        Claim {
+            id: ClaimId::from_number(900_000_000_000_000 + number),
+            sitekey: Some(format!("0x4AAA{:04}", number % 100)),
+            opened_at: at(self.claim.opened_at),
+            ended_at: self.claim.ended_at.map(at),
+            ..self.claim.clone()
+        }
+    }
+
+    fn entry(&self, number: u64, claim: &Claim) -> Entry {
+        let seq = self.entry.seq + 1 + number;
+        Entry { seq, at: claim.opened_at, claim: Some(claim.id), ..self.entry.clone() }
+    }
+}
+
+// === impl History ===
+
+impl History<'_> {
+    async fn time_all(&self) -> Result<Vec<Duration>, StoreError> {
+        let mut medians = Vec::new();
+        for place in 0..QUERIES.len() {
+            let mut took = Vec::with_capacity(TIMED);
+            for number in 0..TIMED {
+                let start = now();
+                self.query(place, number as u64).await?;
+                took.push(start.elapsed());
+            }
+            took.sort_unstable();
+            medians.push(took[TIMED / 2]);
+        }
+        Ok(medians)
+    }
+
+    async fn query(&self, place: usize, number: u64) -> Result<(), StoreError> {
+        let back = |claims: u64| self.like.opened_at.minus(Duration::from_secs(claims));
+        match place {
+            0 => self.page(None, None).await,
+            1 => self.page(Some(back(self.claims / 2 + number)), None).await,
+            2 => self.page(None, Some(format!("0x4AAA{:04}", number % 100))).await,
+            3 => self.records.active(Scope::All, 50).await.map(drop),
+            4 => {
+                let today = self.like.opened_at.day();
+                let ask = TotalsAsk { scope: Scope::All, from: today, to: today };
+                self.records.totals(ask).await.map(drop)
+            }
+            _ => self.records.explain(self.like.id).await.map(drop),
+        }
+    }
+
+    async fn page(
+        &self,
+        from: Option<Timestamp>,
+        sitekey: Option<String>,
+    ) -> Result<(), StoreError> {
+        let filter = ClaimFilter {
+            scope: Scope::All,
+            sitekey,
+            kind: None,
+            state: None,
+            project: None,
+            from: from.map(|at| Cursor { at, id: u64::MAX }),
+            limit: 50,
+        };
+        let page = self.records.history(filter).await?;
+        debug_assert!(!page.items.is_empty() || self.claims < 1000);
+        Ok(())
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "a bench measures real time")]
+fn now() -> Instant {
+    Instant::now()
+}

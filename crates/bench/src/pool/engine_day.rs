@@ -1,0 +1,163 @@
+//! A day of the real engine, with a pool or without, and its outcome: read from its own ledger and from the service's.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use domain::{
+    challenge::Kind,
+    id::{ClaimId, Project, TaskId, WorkerName},
+    ledger::{Entry, Event},
+    money::Money,
+    pool::Level,
+    time::Timestamp,
+    token::{MIN_LEFT, ShelfLife},
+};
+use engine::{EngineConfig, LearnedConfig, LearnedPolling, PoolWish, Slots};
+use simulator::{BehaviourConfig, Ledger};
+use solvegate::exit::{Exit, Failure};
+
+use crate::{
+    challenges::{challenge, declared},
+    requests::HOST,
+    virtual_world::World,
+};
+
+use super::{
+    LIFE, LIFETIME, SOLVES,
+    outcome::{DayOutcome, Served},
+    workload::Workload,
+};
+
+/// The ledgers while they are read.
+struct Reader {
+    start: Timestamp,
+    outcome: DayOutcome,
+    arrived: BTreeMap<ClaimId, Timestamp>,
+    /// Tokens that nobody has, and until when they are handed out.
+    stock: BTreeMap<TaskId, Timestamp>,
+    /// Tokens that somebody has. Nobody fetches them here, which the ledger calls a waste too.
+    allotted: BTreeSet<TaskId>,
+    /// When the site stops accepting each, in truth.
+    expires: BTreeMap<TaskId, Timestamp>,
+}
+
+const KIND: Kind = Kind::Turnstile;
+const LONGEST: Duration = Duration::from_secs(7 * 86_400);
+/// More than any demand here calls for.
+const MOST: u32 = 200;
+const SLOTS: usize = 500;
+/// After the last claim, until it is served.
+const TAIL: Duration = Duration::from_secs(600);
+
+/// Plays a day with an `auto` pool, or without a pool.
+pub(super) async fn play(
+    work: &Workload,
+    has_pool: bool,
+    seed: u64,
+) -> Result<DayOutcome, Failure> {
+    let mut service = BehaviourConfig::new(seed);
+    service.solve_times.insert(KIND, SOLVES.solve_time());
+    let world = World::start(service, config(has_pool)?).await?;
+    let worker = WorkerName::new("a").map_err(Failure::of(Exit::Failed))?;
+    let start = world.now();
+    for (number, at) in work.arrivals.iter().enumerate() {
+        let at = start.plus(Duration::from_secs_f64(*at));
+        world.pass(at.since(world.now())).await;
+        world.ask(&worker, number, challenge()?).await?;
+    }
+    let end = start.plus(Duration::from_secs_f64(work.counted.end)).plus(TAIL);
+    world.pass(end.since(world.now())).await;
+    let service = world.account.ledger();
+    Ok(Reader::new(start, &service).read(&world.entries().await?, end))
+}
+
+fn config(has_pool: bool) -> Result<EngineConfig, Failure> {
+    let wish = PoolWish {
+        challenge: challenge()?,
+        project: Project::new("pool").map_err(Failure::of(Exit::Failed))?,
+        level: Level::Auto,
+        most: MOST,
+        waste: 100,
+    };
+    let lifetime = Duration::from_secs_f64(LIFETIME);
+    let margin = lifetime.saturating_sub(Duration::from_secs_f64(LIFE) + MIN_LEFT);
+    let life = ShelfLife::new(lifetime, margin).map_err(Failure::of(Exit::Failed))?;
+    Ok(EngineConfig {
+        sites: declared(&[HOST])?,
+        polling: Arc::new(LearnedPolling::new(LearnedConfig::default())),
+        slots: Slots::Fixed(SLOTS),
+        shelf_lives: BTreeMap::from([(KIND, life)]),
+        // Whose price is known are not asked for once more by themselves.
+        prices: BTreeMap::from([(KIND, Money::from_micros(1000))]),
+        deadline: LONGEST,
+        pools: if has_pool { vec![wish] } else { Vec::new() },
+        ..EngineConfig::default()
+    })
+}
+
+// === impl Reader ===
+
+impl Reader {
+    fn new(start: Timestamp, service: &Ledger) -> Self {
+        let lifetime = Duration::from_secs_f64(LIFETIME);
+        let tasks = service.accepted.iter();
+        let expires = tasks
+            .clone()
+            .filter_map(|task| Some((task.task.clone(), task.ready_at?.plus(lifetime))));
+        let bought = tasks.clone().map(|task| task.at.since(start).as_secs_f64()).collect();
+        Self {
+            start,
+            outcome: DayOutcome { bought, ..DayOutcome::default() },
+            arrived: BTreeMap::new(),
+            stock: BTreeMap::new(),
+            allotted: BTreeSet::new(),
+            expires: expires.collect(),
+        }
+    }
+
+    fn read(mut self, entries: &[Entry], end: Timestamp) -> DayOutcome {
+        for entry in entries {
+            if let Some(claim) = entry.claim {
+                self.arrived.entry(claim).or_insert(entry.at);
+            }
+            if let Event::Banked { task, usable_until } = &entry.event {
+                self.stock.insert(task.clone(), *usable_until);
+            } else if let Event::Wasted { task } = &entry.event
+                && !self.allotted.contains(task)
+            {
+                // Noted when somebody sweeps; it died when it could not be handed out any more.
+                let died = self.stock.remove(task).map_or(entry.at, last_moment);
+                self.died(died.min(entry.at));
+            } else if let Event::Allotted { task, .. } = &entry.event
+                && let Some(claim) = entry.claim
+            {
+                self.stock.remove(task);
+                self.allotted.insert(task.clone());
+                self.hand_over(claim, task, entry.at);
+            }
+        }
+        let left: Vec<Timestamp> = self.stock.values().copied().map(last_moment).collect();
+        left.into_iter().filter(|died| *died < end).for_each(|died| self.died(died));
+        self.outcome
+    }
+
+    fn died(&mut self, at: Timestamp) {
+        self.outcome.died.push(at.since(self.start).as_secs_f64());
+    }
+
+    fn hand_over(&mut self, claim: ClaimId, task: &TaskId, at: Timestamp) {
+        let seconds = |at: Timestamp| at.since(self.start).as_secs_f64();
+        // A token of no task of the service would be none at all.
+        let expires = self.expires.get(task).map_or(f64::NEG_INFINITY, |at| seconds(*at));
+        let arrived = self.arrived.get(&claim).map_or(f64::NAN, |at| seconds(*at));
+        let at = seconds(at);
+        self.outcome.served.push(Served { arrived, at, left: expires - at });
+    }
+}
+
+fn last_moment(usable_until: Timestamp) -> Timestamp {
+    usable_until.minus(MIN_LEFT)
+}
