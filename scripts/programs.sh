@@ -48,7 +48,7 @@ run_programs() {
     pid=$!
     CHILDREN+=("$pid")
     name_of[$pid]=$name started[$pid]=$SECONDS running=$((running + 1))
-  done < <(in_order | grep -E "$1")
+  done < <(in_order | grep -P "$1")
   while ((running > 0)); do next_to_end || failed=1; done
   return "$failed"
 }
