@@ -7,10 +7,13 @@ use tokio::{
     net::{TcpListener, TcpStream},
     sync::mpsc,
     task::JoinSet,
-    time::{Duration, timeout},
+    time::timeout,
 };
 
-use crate::world::{ADMIN, Setting, WORKER, World, turnstile};
+use crate::{
+    client::PATIENCE,
+    world::{ADMIN, Setting, WORKER, World, turnstile, until},
+};
 
 /// Takes every notice that comes.
 pub(crate) struct Receiver {
@@ -35,7 +38,7 @@ impl Receiver {
 
     /// The head and the body of the next notice.
     pub(crate) async fn notice(&mut self) -> (String, Value) {
-        timeout(Duration::from_secs(10), self.notices.recv()).await.unwrap().unwrap()
+        timeout(PATIENCE, self.notices.recv()).await.unwrap().unwrap()
     }
 }
 
@@ -68,15 +71,13 @@ fn body(sitekey: &str, url: &str) -> String {
 
 /// Waits until a claim's story has this event.
 async fn told(world: &World, id: &str, event: &str) -> Value {
-    for _ in 0..200 {
+    until(event, async || {
         let story = world.get(&format!("/v1/solves/{id}/explain"), WORKER).await.json();
-        let entries = story["entries"].as_array().unwrap().clone();
-        if let Some(entry) = entries.iter().find(|entry| entry["event"] == event) {
-            return entry["facts"].clone();
-        }
-        tokio::time::sleep(Duration::from_millis(25)).await;
-    }
-    panic!("{id} has no {event}");
+        let mut entries = story["entries"].as_array().unwrap().iter();
+        let found = entries.find(|entry| entry["event"] == event)?;
+        Some(found["facts"].clone())
+    })
+    .await
 }
 
 #[tokio::test]

@@ -17,7 +17,8 @@ pub(crate) struct Answer {
     pub(crate) body: String,
 }
 
-const PATIENCE: Duration = Duration::from_secs(20);
+/// How long anything is waited for. Only what never comes takes so long, also on a busy machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Answer {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
@@ -73,8 +74,8 @@ fn complete(bytes: &[u8]) -> Option<Answer> {
     (answer.body.len() >= length).then_some(answer)
 }
 
-/// Whether the other side closes within `time`, throwing away what it says first.
-pub(crate) async fn is_closed_within(stream: &mut TcpStream, time: Duration) -> bool {
+/// Whether the other side closes, throwing away what it says first.
+pub(crate) async fn is_closed(stream: &mut TcpStream) -> bool {
     let mut scrap = [0; 4096];
     let closed = async {
         while let Ok(count) = stream.read(&mut scrap).await {
@@ -83,5 +84,5 @@ pub(crate) async fn is_closed_within(stream: &mut TcpStream, time: Duration) -> 
             }
         }
     };
-    timeout(time, closed).await.is_ok()
+    timeout(PATIENCE, closed).await.is_ok()
 }

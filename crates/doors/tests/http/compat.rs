@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use domain::claim::Allowance;
 use simulator::{Call, Fault, Planned};
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 use crate::{
-    client::Answer,
-    world::{ADMIN, NARROW, OTHER, Setting, WORKER, World, request},
+    client::{Answer, PATIENCE},
+    world::{ADMIN, NARROW, OTHER, Setting, WORKER, World, request, until},
 };
 
 const PAGE: &str = "https%3A%2F%2Fshop.example.com%2F";
@@ -29,16 +29,15 @@ async fn poll(world: &World, id: &str, more: &str) -> Answer {
 
 #[tokio::test]
 async fn the_first_poll_is_held_and_returns_when_the_solve_lands() {
-    let setting = Setting { solving: Duration::from_millis(300), ..Setting::default() };
-    let world = World::with(setting).await;
-    let began = Instant::now();
+    // The hold is longer than an answer is waited for here: whoever gets one was not held to the end.
+    let (solving, hold) = (Duration::from_secs(2), 2 * PATIENCE);
+    let world = World::with(Setting { solving, hold, ..Setting::default() }).await;
     let id = submit(&world, "0x4A", "").await;
-    assert!(began.elapsed() < Duration::from_millis(200), "in.php does not wait");
     assert_eq!(id.len(), 15);
-    assert_eq!(poll(&world, &id, "&hold=0").await.body, "CAPCHA_NOT_READY");
+    let early = poll(&world, &id, "&hold=0").await.body;
+    assert_eq!(early, "CAPCHA_NOT_READY", "neither in.php nor this poll waits");
     let answer = poll(&world, &id, "").await;
     assert!(answer.body.starts_with("OK|"), "{answer:?}");
-    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
     assert_eq!(poll(&world, &id, "").await.body, answer.body, "the same answer again");
 }
 
@@ -49,7 +48,7 @@ async fn a_hold_is_never_longer_than_configured() {
     let id = submit(&world, "never-ready-1", "").await;
     let began = Instant::now();
     assert_eq!(poll(&world, &id, "&hold=60").await.body, "CAPCHA_NOT_READY");
-    assert!(began.elapsed() < Duration::from_secs(2));
+    assert!(began.elapsed() < Duration::from_secs(50), "not for the minute it wanted");
 }
 
 #[tokio::test]
@@ -183,14 +182,18 @@ async fn several_ids_are_answered_in_order() {
 #[tokio::test]
 async fn reports_are_taken_twice_and_passed_on_once() {
     let world = World::open().await;
-    let id = submit(&world, "0x4A", "").await;
-    poll(&world, &id, "").await;
-    for _ in 0..2 {
-        let report = format!("/res.php?key={WORKER}&action=reportbad&id={id}");
-        assert_eq!(world.php(&report).await.body, "OK_REPORT_RECORDED");
+    // The second claim is reported last: what is passed on twice was passed on before it.
+    for (sitekey, times) in [("0x4A", 2), ("0x4B", 1)] {
+        let id = submit(&world, sitekey, "").await;
+        poll(&world, &id, "").await;
+        for _ in 0..times {
+            let report = format!("/res.php?key={WORKER}&action=reportbad&id={id}");
+            assert_eq!(world.php(&report).await.body, "OK_REPORT_RECORDED");
+        }
     }
-    sleep(Duration::from_millis(100)).await;
-    assert_eq!(world.account.ledger().reports.len(), 1);
+    let reports = || world.account.ledger().reports.len();
+    until("both are passed on", async || (reports() >= 2).then_some(())).await;
+    assert_eq!(reports(), 2);
 }
 
 #[tokio::test]

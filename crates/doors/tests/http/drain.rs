@@ -3,14 +3,10 @@
 use std::time::Duration;
 
 use doors::Limits;
-use tokio::{
-    io::AsyncWriteExt as _,
-    net::TcpStream,
-    time::{Instant, sleep, timeout},
-};
+use tokio::{io::AsyncWriteExt as _, net::TcpStream, time::timeout};
 
 use crate::{
-    client::{is_closed_within, read_answer},
+    client::{PATIENCE, is_closed, read_answer},
     world::{Setting, WORKER, World, request, turnstile},
 };
 
@@ -19,7 +15,7 @@ async fn held(world: &World, sitekey: &str) -> TcpStream {
     let wait = ["Content-Type: application/json", "Prefer: wait=100"];
     let claim = request("POST", "/v1/solves", WORKER, &wait, &turnstile(sitekey));
     stream.write_all(claim.as_bytes()).await.unwrap();
-    sleep(Duration::from_millis(100)).await;
+    world.until_paid(1).await;
     stream
 }
 
@@ -32,9 +28,9 @@ async fn requests_under_way_are_finished_and_idle_connections_closed() {
     read_answer(&mut idle).await.unwrap();
     let mut waiting = held(&world, "0x4A").await;
     world.begin_stop();
-    assert!(is_closed_within(&mut idle, Duration::from_secs(2)).await);
+    assert!(is_closed(&mut idle).await);
     assert_eq!(read_answer(&mut waiting).await.unwrap().status, 200);
-    timeout(Duration::from_secs(5), world.stopped()).await.expect("all have left");
+    timeout(PATIENCE, world.stopped()).await.expect("all have left");
     assert!(TcpStream::connect(world.address).await.is_err(), "nobody comes in");
 }
 
@@ -43,11 +39,10 @@ async fn whoever_would_wait_too_long_is_told_how_it_stands() {
     let limits = Limits { drain: Duration::from_secs(4), ..Limits::default() };
     let mut world = World::with(Setting { limits, ..Setting::default() }).await;
     let mut waiting = held(&world, "never-ready-1").await;
-    let began = Instant::now();
     world.begin_stop();
+    // At the end of the drain it would be cut off without an answer.
     assert_eq!(read_answer(&mut waiting).await.unwrap().status, 202);
-    timeout(Duration::from_secs(5), world.stopped()).await.expect("all have left");
-    assert!(began.elapsed() < limits.drain, "{:?}", began.elapsed());
+    timeout(PATIENCE, world.stopped()).await.expect("all have left");
 }
 
 #[tokio::test]

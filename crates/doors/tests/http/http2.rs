@@ -11,6 +11,7 @@ use tokio::{
 use tokio_rustls::client::TlsStream;
 
 use crate::{
+    client::PATIENCE,
     tls::{connect, secure_world},
     world::{World, request},
 };
@@ -52,7 +53,7 @@ async fn is_ended(stream: &mut TlsStream<TcpStream>) -> bool {
             }
         }
     };
-    timeout(Duration::from_secs(20), ended).await.is_ok()
+    timeout(PATIENCE, ended).await.is_ok()
 }
 
 async fn others_are_served(world: &World, made: &doors::SelfSigned) {

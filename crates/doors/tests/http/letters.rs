@@ -207,7 +207,7 @@ async fn a_rate_is_kept_and_the_answer_waited_for() {
     let revived = revive(&world, json!({ "ids": letters, "rate": 5 })).await;
     assert_eq!(count(&revived, "opened"), 5, "{revived}");
     let took = began.elapsed();
-    assert!(took >= Duration::from_millis(800) && took < Duration::from_secs(5), "{took:?}");
+    assert!(took >= Duration::from_millis(800), "{took:?}");
 }
 
 #[tokio::test]

@@ -1,11 +1,8 @@
 //! Pools over v1: opened, filled, used, announced to, closed; and refused.
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
-use tokio::time::sleep;
 
-use crate::world::{ADMIN, WORKER, World, turnstile};
+use crate::world::{ADMIN, WORKER, World, turnstile, until};
 
 fn body(more: &Value) -> String {
     let mut body: Value = serde_json::from_str(&turnstile("0x4A")).unwrap();
@@ -20,15 +17,12 @@ async fn pools(world: &World) -> Value {
 }
 
 /// Waits until the only pool is as wanted.
-async fn until(world: &World, wanted: impl Fn(&Value) -> bool) -> Value {
-    for _ in 0..500 {
+async fn until_pool(world: &World, wanted: impl Fn(&Value) -> bool) -> Value {
+    until("the pool is as wanted", async || {
         let pool = pools(world).await["items"][0].clone();
-        if wanted(&pool) {
-            return pool;
-        }
-        sleep(Duration::from_millis(20)).await;
-    }
-    panic!("not in time: {}", pools(world).await);
+        wanted(&pool).then_some(pool)
+    })
+    .await
 }
 
 #[tokio::test]
@@ -36,7 +30,7 @@ async fn a_fixed_pool_fills_up_and_serves_at_once() {
     let world = World::open().await;
     let made = world.put("/v1/pools", ADMIN, &body(&json!({ "level": 3, "project": "qa" }))).await;
     assert_eq!(made.status, 200, "{made:?}");
-    let pool = until(&world, |pool| pool["stock"] == 3).await;
+    let pool = until_pool(&world, |pool| pool["stock"] == 3).await;
     let left = pool["stock_by_age"].as_array().unwrap();
     assert!(left.len() == 3 && left.iter().all(|left| left.as_u64().unwrap() > 200), "{pool}");
     assert_eq!((&pool["level"], &pool["target"], &pool["max"]), (&json!(3), &json!(3), &json!(20)));
@@ -45,7 +39,7 @@ async fn a_fixed_pool_fills_up_and_serves_at_once() {
     assert_eq!((&pool["project"], &pool["declared"]), (&json!("qa"), &json!(false)));
     let served = world.claim("0x4A", &["Idempotency-Key: a"]).await;
     assert_eq!((served.status, served.text("source").as_str()), (200, "stock"), "{served:?}");
-    let pool = until(&world, |pool| pool["ordered"] == 4 && pool["stock"] == 3).await;
+    let pool = until_pool(&world, |pool| pool["ordered"] == 4 && pool["stock"] == 3).await;
     assert_eq!(
         (&pool["arrived"], &pool["hits"], &pool["served"]),
         (&json!(1), &json!(1), &json!(1))
@@ -62,7 +56,7 @@ async fn announced_demand_is_ready_and_shown() {
     let expect = format!("/v1/pools/{id}/expect");
     let told = world.post(&expect, ADMIN, &[], r#"{"count":5,"in_s":1}"#).await;
     assert_eq!((told.status, &told.json()["expected"][0]["count"]), (200, &json!(5)), "{told:?}");
-    let pool = until(&world, |pool| pool["stock"] == 5).await;
+    let pool = until_pool(&world, |pool| pool["stock"] == 5).await;
     assert_eq!((&pool["target"], &pool["why"]), (&json!(5), &json!("demand was announced")));
     for bad in [
         "{}",

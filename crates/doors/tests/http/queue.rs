@@ -8,7 +8,7 @@ use tokio::time::sleep;
 
 use crate::{
     client::Answer,
-    world::{Setting, WORKER, World, turnstile},
+    world::{Setting, WORKER, World, turnstile, until},
 };
 
 const PAGE: &str = "https%3A%2F%2Fshop.example.com%2F";
@@ -20,13 +20,7 @@ async fn one_slot() -> World {
 /// Takes the only slot and keeps it.
 async fn take_the_slot(world: &World) {
     world.claim("never-ready-1", &[]).await;
-    for _ in 0..200 {
-        if world.paid() > 0 {
-            return;
-        }
-        sleep(Duration::from_millis(10)).await;
-    }
-    panic!("the slot was not taken");
+    world.until_paid(1).await;
 }
 
 /// Claims that wait behind it, in the order they came in.
@@ -37,13 +31,13 @@ async fn queue(world: &World, count: usize) -> Vec<String> {
         // Places in the queue go by milliseconds.
         sleep(Duration::from_millis(2)).await;
     }
-    for _ in 0..200 {
-        if world.engine.health().queued >= count {
-            return ids;
-        }
-        sleep(Duration::from_millis(10)).await;
-    }
-    panic!("the queue is not {count} long: {:?}", world.engine.health());
+    until_queued(world, count).await;
+    ids
+}
+
+async fn until_queued(world: &World, count: usize) {
+    let is_long = || world.engine.health().queued >= count;
+    until("the queue is so long", async || is_long().then_some(())).await;
 }
 
 fn eta(answer: &Answer) -> u64 {
@@ -105,7 +99,7 @@ async fn the_compat_door_says_no_slot_when_the_time_is_too_short() {
     for n in 0..40 {
         world.post("/v1/solves", WORKER, &[], &patient(n)).await;
     }
-    sleep(Duration::from_millis(100)).await;
+    until_queued(&world, 40).await;
     let target = format!("/in.php?key={WORKER}&method=turnstile&sitekey=0x4A&pageurl={PAGE}");
     assert_eq!(world.php(&target).await.body, "ERROR_NO_SLOT_AVAILABLE");
 }
@@ -129,12 +123,9 @@ async fn both_breakers_are_told_by_readyz_and_claims_are_still_taken() {
 }
 
 async fn until_told(world: &World, trouble: &str) -> Answer {
-    for _ in 0..400 {
+    until(trouble, async || {
         let ready = world.get("/readyz", "").await;
-        if ready.body.contains(trouble) {
-            return ready;
-        }
-        sleep(Duration::from_millis(10)).await;
-    }
-    panic!("never told: {trouble}");
+        ready.body.contains(trouble).then_some(ready)
+    })
+    .await
 }

@@ -18,13 +18,18 @@ use domain::{
 };
 use doors::{Doors, DoorsConfig, KeyDigest, Limits, ServeConfig, TlsMaterial, Worker, Workers};
 use engine::{Engine, EngineConfig, FixedPolling, Ports, Slots};
-use simulator::{Account, BehaviourConfig, Latency, SimProvider, clock::WallClock};
+use simulator::{Account, BehaviourConfig, Latency, SimProvider, clock::VirtualClock};
 use stores::{LocalDoorbell, MemoryStore};
-use tokio::{net::TcpListener, sync::oneshot, task::JoinSet};
+use tokio::{
+    net::TcpListener,
+    sync::oneshot,
+    task::JoinSet,
+    time::{Instant, sleep},
+};
 use upstream::{Hooks, HooksConfig};
 
 use crate::{
-    client::{Answer, send},
+    client::{Answer, PATIENCE, send},
     faulty::FaultyStore,
 };
 
@@ -34,6 +39,9 @@ pub(crate) const NARROW: &str = "aWorkersKeyOf32Characters0000003";
 /// What pingbacks are proved with.
 pub(crate) const PINGBACK: &str = "a secret of the tests, kept well";
 pub(crate) const ADMIN: &str = "theAdminsKeyOf32Characters000001";
+
+/// It is noon when a world opens: no test runs into the next day, whenever it is run.
+const HALF_A_DAY: Duration = Duration::from_secs(12 * 60 * 60);
 
 /// How a world differs from the usual one.
 pub(crate) struct Setting {
@@ -104,7 +112,7 @@ impl World {
     }
 
     pub(crate) async fn with(setting: Setting) -> Self {
-        let clock: Arc<dyn Clock> = Arc::new(WallClock::new());
+        let clock: Arc<dyn Clock> = Arc::new(VirtualClock::new(Instant::now(), HALF_A_DAY));
         let mut behaviour = BehaviourConfig::new(7).solving_in(setting.solving);
         behaviour.captchaai = !setting.priced;
         let account = Account::new(behaviour);
@@ -189,9 +197,26 @@ impl World {
         self.ask(&request("GET", target, "", &[], "")).await
     }
 
+    /// Waits until the provider has taken so many submissions.
+    pub(crate) async fn until_paid(&self, count: usize) {
+        until("submissions are taken", async || (self.paid() >= count).then_some(())).await;
+    }
+
     /// Submissions the provider has taken.
     pub(crate) fn paid(&self) -> usize {
         self.account.ledger().accepted.len()
+    }
+}
+
+/// Looks again and again until it is so; fails the test when it never is.
+pub(crate) async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+    let began = Instant::now();
+    loop {
+        if let Some(found) = look().await {
+            return found;
+        }
+        assert!(began.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+        sleep(Duration::from_millis(10)).await;
     }
 }
 

@@ -310,7 +310,7 @@ async fn every_hostile_input_gets_a_clear_answer_and_spends_nothing_it_should_no
 async fn forwarded(gateway: &Gateway, case: &Case, canonical: &str) {
     let sitekey = case.request.json.as_ref().unwrap()["sitekey"].as_str().unwrap();
     let path = format!("/v1/history?sitekey={sitekey}");
-    let served = eventually(&case.name, Duration::from_secs(20), async || {
+    let served = eventually(&case.name, async || {
         let body = gateway.ask(&Call::get(&path)).await.body;
         (body["items"][0]["state"] == "served").then_some(body)
     })

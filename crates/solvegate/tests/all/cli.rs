@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::support::{Gateway, Process, Settings, Sim, WORKER, command, run};
+use crate::support::{ClosedPort, Gateway, Process, Settings, Sim, WORKER, command, run};
 
 fn golden(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
@@ -24,17 +24,24 @@ fn matches_golden(name: &str, shown: &str) {
     assert_eq!(shown, kept, "{} differs; UPDATE_GOLDEN=1 rewrites it", path.display());
 }
 
+/// Where nobody listens, in the transcripts.
+const NOWHERE: &str = "127.0.0.1:1";
+
 /// Runs commands one after the other; ids and times, which differ from run to run, are replaced by words.
 fn transcript(dir: &Path, commands: &[&str], environment: &[(&str, &str)]) -> String {
+    let closed = ClosedPort::hold();
+    let nowhere = format!("127.0.0.1:{}", closed.port());
     let mut text = String::new();
     for command in commands {
-        let args: Vec<_> = command.split(' ').collect();
+        let really = command.replace(NOWHERE, &nowhere);
+        let args: Vec<_> = really.split(' ').collect();
         let output = run(dir, &args, environment);
         writeln!(text, "$ solvegate {command}").unwrap();
         text.push_str(&output.stdout);
         text.push_str(&output.stderr);
         writeln!(text, "[exit {}]\n", output.code.unwrap()).unwrap();
     }
+    let text = text.replace(&nowhere, NOWHERE);
     text.split_inclusive(char::is_whitespace).map(worded).collect()
 }
 
@@ -140,10 +147,10 @@ fn what_is_wrong_is_said_with_the_way_out_and_a_stable_exit_code() {
         "serve --store redis://",
         "serve --store redis://127.0.0.1?prefix=Shop",
         "serve --store dynamodb:a",
-        "serve --store dynamodb:somewhere?endpoint=http://127.0.0.1:1",
+        "serve --listen 127.0.0.1:0 --store dynamodb:somewhere?endpoint=http://127.0.0.1:1",
         "store migrate --print terraform --provisioned 5 --store dynamodb:shop",
         "serve --store postgres://somewhere?schema=Shop",
-        "serve --store postgres://nobody:geheim@127.0.0.1:1/shop",
+        "serve --listen 127.0.0.1:0 --store postgres://nobody:geheim@127.0.0.1:1/shop",
         "store migrate --store memory:",
         "solve --kind turnstile --store memory: --sitekey a --pageurl https://not-declared.test/",
         "solve --kind turnstile --store memory: --sitekey a --pageurl ftp://shop.example.com/",

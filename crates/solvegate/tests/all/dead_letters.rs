@@ -151,13 +151,12 @@ async fn equal_letters_are_revived_at_the_wanted_rate_and_paid_for_once() {
     let revived = letters.json("revive --code ERROR_PAGEURL --rate 1/s");
     let took = start.elapsed();
     assert!(took >= Duration::from_millis(1800), "three at one a second took {took:?}");
-    assert!(took < Duration::from_secs(15), "{took:?}");
     assert_eq!(results(&revived).iter().filter(|result| **result == "opened").count(), 1);
     assert_eq!(letters.ids("--code ERROR_PAGEURL"), Vec::<String>::new(), "{revived}");
     let again = letters.json(&format!("revive {}", ids.join(" ")));
     assert_eq!(results(&again), ["closed"; 3], "a second revival does nothing");
     let claim = revived["results"][0]["claim"].as_str().unwrap().to_owned();
-    let ended = eventually("the revived claim ends", Duration::from_secs(20), async || {
+    let ended = eventually("the revived claim ends", async || {
         let reply = letters.gateway.ask(&Call::get(format!("/v1/solves/{claim}?wait=5"))).await;
         (reply.status != StatusCode::ACCEPTED).then_some(reply)
     });
@@ -180,7 +179,7 @@ async fn a_revived_letter_that_fails_again_keeps_its_history() {
     let first = letters.ids("--worker two").remove(0);
     letters.sim.fault(json!({ "on": "submit", "fault": { "code": "ERROR_PAGEURL" } })).await;
     assert_eq!(results(&letters.json(&format!("revive {first}"))), ["opened"]);
-    let second = eventually("it failed again", Duration::from_secs(20), async || {
+    let second = eventually("it failed again", async || {
         letters.ids("--worker two --code ERROR_PAGEURL").pop()
     });
     let shown = letters.shown(&second.await);
@@ -221,13 +220,13 @@ async fn letters_are_purged_by_name_or_filter_and_only_by_the_admin() {
 async fn letters_are_revived_without_a_gateway_and_worked_on_by_the_next_one() {
     let mut letters = Letters::make().await;
     letters.gateway.process.signal(Signal::TERM);
-    assert_eq!(letters.gateway.process.wait(Duration::from_secs(25)).code(), Some(0));
+    assert_eq!(letters.gateway.process.wait().code(), Some(0));
     let charges = letters.sim.charges().await;
     let (code, text) = dead_letters(letters.dir(), "revive --site shop.example.com", &[]);
     assert!(code == 0 && text.contains("they wait for a running gateway"), "{text}");
     assert_eq!(letters.sim.charges().await, charges, "nothing is submitted without a gateway");
     let gateway = Gateway::start(letters.dir(), &letters.sim);
-    eventually("what was revived is solved", Duration::from_secs(20), async || {
+    eventually("what was revived is solved", async || {
         let path = "/v1/history?state=waiting&limit=10";
         let waiting = gateway.ask_as_admin(&Call::get(path)).await;
         (waiting.body["items"] == json!([])).then_some(())

@@ -5,7 +5,7 @@ use std::{fs, net::TcpListener, path::Path};
 use serde_json::Value;
 use store_tests::servers::{Persistence, RedisOptions, RedisServer};
 
-use crate::support::{Gateway, Sim, run};
+use crate::support::{ClosedPort, Gateway, Sim, run};
 
 const KEY: &str = "canary-provider-8901234567890123";
 
@@ -66,7 +66,8 @@ fn a_wrong_configuration_is_one_line_and_exit_code_two() {
 #[test]
 fn a_service_that_is_away_and_one_that_refuses_the_key_are_told_apart() {
     let dir = tempfile::tempdir().unwrap();
-    write(dir.path(), &elsewhere("http://127.0.0.1:1", ""));
+    let nowhere = Sim::nowhere();
+    write(dir.path(), &elsewhere(&nowhere.url, ""));
     let (code, checks) = doctor(dir.path(), &[]);
     assert_eq!(code, Some(3));
     says(&checks, "service name", "good", "127.0.0.1");
@@ -150,9 +151,11 @@ fn a_redis_is_looked_at_before_it_is_trusted() {
     assert_eq!(code, Some(3));
     says(&checks, "store", "bad", "noeviction");
     let wrong = format!("redis://:canary-wrong@127.0.0.1:{}", kept.port());
-    for (url, password) in [(wrong.as_str(), "password"), ("redis://127.0.0.1:1", "started")] {
-        let (code, checks) = doctor(dir.path(), &["--store", url]);
+    let closed = ClosedPort::hold();
+    let away = format!("redis://127.0.0.1:{}", closed.port());
+    for (url, remedy) in [(wrong, "password"), (away, "started")] {
+        let (code, checks) = doctor(dir.path(), &["--store", &url]);
         assert_eq!(code, Some(3));
-        says(&checks, "store", "bad", password);
+        says(&checks, "store", "bad", remedy);
     }
 }

@@ -1,7 +1,5 @@
 //! `[store] ledger`: history is kept in another store, and found there.
 
-use std::time::Duration;
-
 use domain::ports::{ClaimFilter, Scope};
 use serde_json::{Value, json};
 use solvegate::client::Call;
@@ -24,7 +22,7 @@ fn body(sitekey: &str) -> Value {
 /// Waits until the archive at the URL has so many entries.
 async fn archived(url: &str, entries: usize) -> Backend {
     let archive = stores::connect(url).await.unwrap();
-    eventually("everything is archived", Duration::from_secs(20), async || {
+    eventually("everything is archived", async || {
         let there = archive.archive.entries(0, 999).await.unwrap().len();
         (there >= entries).then_some(())
     })

@@ -1,6 +1,6 @@
 //! A gateway on PostgreSQL: what `doctor` leaves alone, what a role with few rights can do, what is said when commits are gone.
 
-use std::{path::Path, time::Duration};
+use std::path::Path;
 
 use serde_json::json;
 use store_tests::servers::{PostgresOptions, PostgresServer};
@@ -81,7 +81,7 @@ async fn a_server_that_has_forgotten_commits_is_noticed() {
     // As a replica that lagged would say it.
     server.psql("UPDATE solvegate.head SET commits = commits - 3");
     assert_eq!(gateway.solve(body("b"), None).await.body["state"], "served");
-    eventually("it is said", Duration::from_secs(5), async || {
+    eventually("it is said", async || {
         gateway.process.stderr().contains("PostgreSQL has forgotten commits").then_some(())
     })
     .await;

@@ -6,22 +6,19 @@ use std::{collections::BTreeMap, fs, path::Path, process::Command, time::Duratio
 use rustix::process::Signal;
 use solvegate::client::{Call, Remote};
 
-use crate::support::{Process, command, run};
+use crate::support::{Process, command, program, run, wall_clock};
 
-/// The documents, and how many marked blocks each has.
-const DOCUMENTS: [(&str, &str, usize); 5] = [
-    ("README.md", include_str!("../../../../README.md"), 5),
-    ("docs/doctor.md", include_str!("../../../../docs/doctor.md"), 2),
-    ("docs/stores/dynamodb.md", include_str!("../../../../docs/stores/dynamodb.md"), 1),
-    ("docs/stores/ledger.md", include_str!("../../../../docs/stores/ledger.md"), 1),
-    ("docs/stores/redis.md", include_str!("../../../../docs/stores/redis.md"), 2),
-];
+/// The usual port of a gateway, and that of a second one.
+const GATEWAYS: [&str; 2] = ["8402", "8403"];
+const REDIS: &str = "6379";
+const DYNAMODB: &str = "8000";
 
-/// The ports in the documents; free ones take their places.
-const PORTS: [&str; 4] = ["8402", "8403", "6379", "8000"];
-
-/// Where a gateway listens when its command line does not say: not on the usual port, which somebody may have.
+/// Where a gateway listens when its command line does not say.
 const LISTEN: &str = "SOLVEGATE_LISTEN";
+const ANY: &str = "127.0.0.1:0";
+
+/// How often a server that cannot choose a port is started on another one: somebody may have been quicker.
+const STARTS: usize = 5;
 
 /// One command and what its output must contain.
 struct Step {
@@ -35,18 +32,27 @@ fn blocks(document: &str) -> Vec<Vec<Step>> {
     marked.map(|rest| steps(rest.split("```").next().unwrap())).collect()
 }
 
-/// A text with free ports in it.
+/// Which ports stand for those in the documents, which somebody may have on this machine.
 struct Ports(BTreeMap<&'static str, u16>);
 
 impl Ports {
-    fn free() -> Self {
-        let held = PORTS.map(|_| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
-        let ports = held.iter().map(|listener| listener.local_addr().unwrap().port());
-        Self(PORTS.into_iter().zip(ports).collect())
+    /// Gateways that are not started yet choose theirs.
+    fn new() -> Self {
+        Self(GATEWAYS.map(|port| (port, 0)).into())
     }
 
+    /// Puts them into a text, in one pass: a port that was put in may look like another one of the documents.
     fn put(&self, text: &str) -> String {
-        self.0.iter().fold(text.into(), |text, (port, free)| text.replace(port, &free.to_string()))
+        let mut done = String::new();
+        let mut rest = text;
+        let first =
+            |rest: &str| self.0.keys().filter_map(|port| Some((rest.find(port)?, *port))).min();
+        while let Some((at, port)) = first(rest) {
+            done.push_str(&rest[..at]);
+            done.push_str(&self.0[port].to_string());
+            rest = &rest[at + port.len()..];
+        }
+        done + rest
     }
 }
 
@@ -127,36 +133,41 @@ async fn curl(words: &[String]) -> String {
     reply.body.to_string()
 }
 
-/// A gateway in the background; its first lines are its output.
-fn serve(dir: &Path, words: &[String], listen: &str) -> (Process, String) {
+/// A gateway in the background, and its port; its first lines are its output.
+fn serve(dir: &Path, words: &[String]) -> (Process, u16) {
     let args: Vec<&str> = words.iter().map(String::as_str).collect();
     let mut command = command(dir, &args);
-    command.env(LISTEN, listen);
+    command.env(LISTEN, ANY);
     let process = Process::start(command);
     process.line_after("status page:");
-    let said = process.stdout();
-    (process, said)
+    let port = process.line_after("is listening on http://127.0.0.1:").parse().unwrap();
+    (process, port)
 }
 
-/// Another program in the background, until it says that it is there.
-fn redis(dir: &Path, words: &[String]) -> (Process, String) {
-    let mut command = Command::new("redis-server");
-    command.args(words).args(["--bind", "127.0.0.1"]).current_dir(dir);
-    let process = Process::start(command);
-    process.line_after("Ready to accept connections");
-    let said = process.stdout();
-    (process, said)
+/// A server that cannot choose its port, on one that is free.
+fn server(command: impl Fn(u16) -> Command, says: &str) -> (Process, u16) {
+    for _ in 0..STARTS {
+        let port = store_tests::servers::free_port();
+        let process = Process::start(command(port));
+        if process.try_line_after(says).is_some() {
+            return (process, port);
+        }
+    }
+    panic!("a server ended {STARTS} times before it said {says:?}")
 }
 
-fn dynoxide(dir: &Path, words: &[String]) -> (Process, String) {
-    let mut command = Command::new("sh");
+fn redis(dir: &Path, words: &[String]) -> Command {
+    let mut command = program(dir, "redis-server");
+    command.args(words).args(["--bind", "127.0.0.1"]);
+    command
+}
+
+fn dynoxide(dir: &Path, words: &[String]) -> Command {
+    let mut command = program(dir, "sh");
     // What it says goes to the other stream.
     command.args(["-c", "exec \"$0\" \"$@\" 2>&1"]).arg(store_tests::servers::dynoxide());
-    command.args(words).current_dir(dir);
-    let process = Process::start(command);
-    process.line_after("istening");
-    let said = process.stdout();
-    (process, said)
+    command.args(words);
+    command
 }
 
 /// One block, in a directory of its own.
@@ -171,67 +182,125 @@ impl Reader {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("picture.png"), b"any bytes do for the simulator").unwrap();
-        Self { dir, ports: Ports::free(), keys: Keys::new(), running: Vec::new() }
+        Self { dir, ports: Ports::new(), keys: Keys::new(), running: Vec::new() }
     }
 
-    async fn take(&mut self, step: Step) {
-        let mut words = words(&self.keys, &self.ports.put(&step.command));
-        let is_background = words.last().is_some_and(|word| word == "&");
+    fn words(&self, ports: &Ports, command: &str) -> Vec<String> {
+        let mut words = words(&self.keys, &ports.put(command));
         words.retain(|word| word != "&");
-        let dir = self.dir.path();
-        let listen = self.ports.put("127.0.0.1:8402");
-        let output = match (words[0].as_str(), is_background) {
-            ("curl", false) => curl(&words[1..]).await,
-            ("redis-server", true) => self.keep(redis(dir, &words[1..])),
-            ("dynoxide", true) => self.keep(dynoxide(dir, &words[1..])),
-            ("solvegate", true) => {
-                let said = self.keep(serve(dir, &words[1..], &listen));
-                self.keys.extend(copied(&said));
-                said
-            }
-            ("solvegate", false) => {
-                let args: Vec<&str> = words[1..].iter().map(String::as_str).collect();
-                let keys = self.keys.iter().map(|(name, key)| (*name, key.as_str()));
-                let environment: Vec<_> = keys.chain([(LISTEN, &*listen)]).collect();
-                let output = run(dir, &args, &environment);
-                assert_eq!(output.code, Some(0), "{}: {}", step.command, output.stderr);
-                output.stdout
-            }
-            (other, _) => panic!("a document runs {other}, which this test does not know"),
-        };
-        assert!(!step.expected.is_empty(), "what does {} show?", step.command);
-        for expected in step.expected {
-            let expected = self.ports.put(&expected);
-            let command = &step.command;
-            assert!(output.contains(&expected), "{command}\nexpected {expected}\ngot {output}");
-        }
+        words
     }
 
-    fn keep(&mut self, (process, said): (Process, String)) -> String {
+    /// Starts what stays in the background; the result is what it says first.
+    fn start(&mut self, command: &str) -> String {
+        let dir = self.dir.path();
+        let words = self.words(&self.ports, command);
+        let on = |port: &'static str, free: u16| Ports(BTreeMap::from([(port, free)]));
+        let (written, (process, port)) = match words[0].as_str() {
+            "solvegate" => {
+                let written = GATEWAYS.into_iter().rfind(|port| command.contains(port));
+                (written.unwrap_or(GATEWAYS[0]), serve(dir, &words[1..]))
+            }
+            "redis-server" => {
+                let command = |free| redis(dir, &self.words(&on(REDIS, free), command)[1..]);
+                (REDIS, server(command, "Ready to accept connections"))
+            }
+            "dynoxide" => {
+                let command = |free| dynoxide(dir, &self.words(&on(DYNAMODB, free), command)[1..]);
+                (DYNAMODB, server(command, "istening"))
+            }
+            other => panic!("a document starts {other}, which this test does not know"),
+        };
+        self.ports.0.insert(written, port);
+        let said = process.stdout();
+        self.keys.extend(copied(&said));
         self.running.push(process);
         said
+    }
+
+    /// Runs the binary to its end.
+    fn run(&self, command: &str) -> String {
+        let words = self.words(&self.ports, command);
+        let args: Vec<&str> = words[1..].iter().map(String::as_str).collect();
+        let keys = self.keys.iter().map(|(name, key)| (*name, key.as_str()));
+        let environment: Vec<_> = keys.chain([(LISTEN, ANY)]).collect();
+        let output = run(self.dir.path(), &args, &environment);
+        assert_eq!(output.code, Some(0), "{command}: {}", output.stderr);
+        output.stdout
+    }
+
+    /// Does what it says, and holds its output against what is expected of it.
+    async fn take(&mut self, Step { command, expected }: &Step) -> Result<(), String> {
+        let output = match command.split(' ').next() {
+            _ if command.ends_with(" &") => self.start(command),
+            Some("curl") => curl(&self.words(&self.ports, command)[1..]).await,
+            Some("solvegate") => self.run(command),
+            other => panic!("a document runs {other:?}, which this test does not know"),
+        };
+        assert!(!expected.is_empty(), "what does {command} show?");
+        let missing =
+            expected.iter().map(|line| self.ports.put(line)).find(|line| !output.contains(line));
+        missing.map_or(Ok(()), |line| Err(format!("{command}\nexpected {line}\ngot {output}")))
     }
 
     /// What was started last ends first: a gateway lets go of its store while that is there.
     fn end(self) {
         for mut process in self.running.into_iter().rev() {
             process.signal(Signal::TERM);
-            assert_eq!(process.wait(Duration::from_secs(25)).code(), Some(0));
+            assert_eq!(process.wait().code(), Some(0));
         }
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn every_marked_command_of_the_documents_does_what_it_says() {
-    for (name, document, count) in DOCUMENTS {
-        let blocks = blocks(document);
-        assert_eq!(blocks.len(), count, "the marks in {name} changed");
-        for steps in blocks {
-            let mut reader = Reader::new();
-            for step in steps {
-                reader.take(step).await;
-            }
-            reader.end();
-        }
+/// One block from its first command to its last.
+async fn read(steps: &[Step]) -> Result<(), String> {
+    let mut reader = Reader::new();
+    for step in steps {
+        reader.take(step).await?;
     }
+    reader.end();
+    Ok(())
+}
+
+/// Midnight may come between a command and `solvegate stats`, which shows the day: then the block is read once more.
+async fn read_within_a_day(steps: &[Step]) {
+    let day = wall_clock().day();
+    if let Err(what) = read(steps).await {
+        assert_ne!(wall_clock().day(), day, "{what}");
+        read(steps).await.unwrap();
+    }
+}
+
+/// Reads a document with so many marked blocks.
+async fn read_all(document: &str, count: usize) {
+    let blocks = blocks(document);
+    assert_eq!(blocks.len(), count, "the marks changed");
+    for steps in blocks {
+        read_within_a_day(&steps).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_marked_command_of_the_readme_does_what_it_says() {
+    read_all(include_str!("../../../../README.md"), 5).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_marked_command_about_doctor_does_what_it_says() {
+    read_all(include_str!("../../../../docs/doctor.md"), 2).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_marked_command_about_dynamodb_does_what_it_says() {
+    read_all(include_str!("../../../../docs/stores/dynamodb.md"), 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_marked_command_about_the_ledger_does_what_it_says() {
+    read_all(include_str!("../../../../docs/stores/ledger.md"), 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_marked_command_about_redis_does_what_it_says() {
+    read_all(include_str!("../../../../docs/stores/redis.md"), 2).await;
 }

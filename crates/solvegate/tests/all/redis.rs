@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use solvegate::client::{Call, Remote};
 use store_tests::servers::{FaultProxy, Persistence, RedisOptions, RedisServer};
 
-use crate::support::{ADMIN, Gateway, Settings, Sim, eventually, run};
+use crate::support::{ADMIN, ClosedPort, Gateway, Settings, Sim, eventually, run, wall_clock};
 
 fn redis() -> RedisServer {
     RedisServer::start(&RedisOptions {
@@ -51,12 +51,9 @@ async fn two_gateways_on_one_redis_pay_once_and_share_their_records() {
 /// A claim that is taken back while its task is solved leaves a token in stock.
 async fn leave_in_stock(gateway: &Gateway, sim: &Sim, records: &dyn Records, body: Value) {
     let left = gateway.ask(&Call::post("/v1/solves", body)).await.body;
-    eventually("it is paid", Duration::from_secs(5), async || {
-        (sim.charges().await == 1).then_some(())
-    })
-    .await;
+    eventually("it is paid", async || (sim.charges().await == 1).then_some(())).await;
     gateway.ask(&Call::delete(format!("/v1/solves/{}", left["id"].as_str().unwrap()))).await;
-    eventually("its token is in stock", Duration::from_secs(5), async || {
+    eventually("its token is in stock", async || {
         let levels = records.stock_levels(wall_clock()).await.unwrap();
         (!levels.is_empty()).then_some(())
     })
@@ -88,7 +85,7 @@ async fn a_gateway_killed_between_taking_a_token_and_answering_gives_it_to_nobod
     let claim = loop {
         proxy.drop_answers();
         let call = ask("killed");
-        let served = eventually("the token is taken", Duration::from_secs(9), async || {
+        let served = eventually("the token is taken", async || {
             let page = records.history(ClaimFilter::all(Scope::All, 10)).await.unwrap();
             page.items.into_iter().find(|claim| claim.source == Some(Source::Stock))
         });
@@ -98,7 +95,7 @@ async fn a_gateway_killed_between_taking_a_token_and_answering_gives_it_to_nobod
             refused = gateway.ask(&call) => assert_eq!(refused.status, 503, "{}", refused.body),
         }
         proxy.heal();
-        eventually("the store is back", Duration::from_secs(9), async || {
+        eventually("the store is back", async || {
             let history = gateway.ask(&Call::get("/v1/history")).await;
             history.status.is_success().then_some(())
         })
@@ -120,12 +117,6 @@ async fn a_gateway_killed_between_taking_a_token_and_answering_gives_it_to_nobod
     assert_eq!(other["state"], "served", "{other}");
     assert_ne!(other["token"], again["token"], "one token, one claim");
     assert_eq!(sim.charges().await, 2);
-}
-
-#[expect(clippy::disallowed_methods, reason = "a test outside the process under test")]
-fn wall_clock() -> domain::time::Timestamp {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
-    domain::time::Timestamp::from_millis(u64::try_from(now.as_millis()).unwrap())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -159,10 +150,11 @@ fn a_redis_that_is_away_or_unsafe_is_said_with_the_way_out_and_exit_code_three()
     let redis = redis();
     redis.cli(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
     let wrong = format!("redis://:canary-wrong@127.0.0.1:{}", redis.port());
+    let closed = ClosedPort::hold();
     let cases = [
         (redis.url(), "noeviction"),
         (wrong, "password"),
-        ("redis://127.0.0.1:1".to_owned(), "started"),
+        (format!("redis://127.0.0.1:{}", closed.port()), "started"),
     ];
     for (url, says) in cases {
         let environment = [("REDIS_URL", &*url)];

@@ -1,6 +1,6 @@
 //! Slots of the account and shares of the workers, by the real binary.
 
-use std::{fs, time::Duration};
+use std::fs;
 
 use futures_util::future::join_all;
 use http::StatusCode;
@@ -55,7 +55,7 @@ async fn a_workers_priority_is_shown_and_reloaded() {
     let text = text.replace("project = \"checkout\"", "project = \"checkout\"\npriority = 7");
     fs::write(&file, text).unwrap();
     gateway.process.signal(Signal::HUP);
-    eventually("the new shares are in force", Duration::from_secs(10), async || {
+    eventually("the new shares are in force", async || {
         (priorities().await == [7, 1]).then_some(())
     })
     .await;

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use upstream::{BadUpstream, Pingback, Upstream, UpstreamConfig};
 use wire::fetch::Reply;
 
-use crate::support::{HandClock, Server, attempt, challenge, config, impatient, ok, upstream};
+use crate::support::{HandClock, PATIENCE, Server, attempt, challenge, config, ok, upstream};
 
 const SECRET: &str = "a-secret-for-pingbacks";
 
@@ -39,7 +39,7 @@ impl Ear {
         let sim = SimConfig { clock: clock.clone(), ..SimConfig::new(behaviour) };
         let sim = Sim::start(sim).await.unwrap();
         let pingback = Some(pingback(&format!("{}/-/pingback/", server.url)));
-        let config = UpstreamConfig { pingback, ..impatient(&sim.url()) };
+        let config = UpstreamConfig { pingback, ..config(&sim.url()) };
         let upstream = Upstream::new(config, clock.clone()).unwrap();
         Self { server, clock, sim, upstream }
     }
@@ -55,7 +55,7 @@ impl Ear {
                 timeout(Duration::from_millis(5), std::future::pending::<()>()).await.unwrap_err();
             }
         };
-        timeout(Duration::from_secs(10), heard).await.expect("the provider calls");
+        timeout(PATIENCE, heard).await.expect("the provider calls");
         self.server.requests()
     }
 

@@ -27,6 +27,9 @@ use upstream::{Upstream, UpstreamConfig};
 /// The account's key in all tests: must turn up in bodies of requests and nowhere else.
 pub(crate) const KEY: &str = "c4n4ryc4n4ryc4n4ryc4n4ryc4n4ry32";
 
+/// How long anything is waited for. Only what never comes takes so long, also on a busy machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
 /// A stand-in provider: one script, run for each connection.
 pub(crate) struct Server {
     pub(crate) url: String,

@@ -1,10 +1,11 @@
-//! The gateways, each in a directory of its own, on one store and one provider. One that is killed comes back on its port.
+//! The gateways, each in a directory of its own, on one store and one provider. One that is killed comes back, as behind a
+//! balancer: its way in stays, its port is another one.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::{Arc, Mutex};
 
 use domain::secret::Secret;
 use rustix::process::Signal;
-use solvegate::client::Remote;
+use solvegate::client::{Call, Remote, Reply};
 use tempfile::TempDir;
 
 use crate::support::{Gateway, Settings, Sim, WORKER};
@@ -23,7 +24,11 @@ pub(super) struct Fleet {
 }
 
 /// The ways in, by gateway; they stay when a gateway is restarted.
-pub(super) type Doors = Arc<Vec<Remote>>;
+#[derive(Clone)]
+pub(super) struct Doors(Arc<[Door]>);
+
+/// The way in to one of them.
+pub(super) struct Door(Mutex<Arc<Remote>>);
 
 // === impl Fleet ===
 
@@ -44,9 +49,8 @@ impl Fleet {
         };
         let start = |dir: &TempDir| Gateway::with(dir.path(), &sim, &settings);
         let gateways: Vec<Gateway> = dirs.iter().map(start).collect();
-        let door = |gateway: &Gateway| Remote::new(&gateway.base, Secret::new(WORKER), None);
-        let doors = gateways.iter().map(|gateway| door(gateway).unwrap()).collect();
-        Self { sim, doors: Arc::new(doors), gateways, settings, dirs, said: Vec::new() }
+        let doors = Doors(gateways.iter().map(Door::new).collect());
+        Self { sim, doors, gateways, settings, dirs, said: Vec::new() }
     }
 
     pub(super) fn gateway(&self, number: usize) -> &Gateway {
@@ -57,15 +61,15 @@ impl Fleet {
     pub(super) fn kill(&mut self, number: usize) {
         let process = &mut self.gateways[number].process;
         process.signal(Signal::KILL);
-        process.wait(Duration::from_secs(5));
+        process.wait();
         self.said.push(process.stderr());
     }
 
-    /// Starts a killed one again, on the port it had.
+    /// Starts a killed one again. Not on the port it had, which may be somebody else's by now.
     pub(super) fn restart(&mut self, number: usize) {
-        let listen = self.gateways[number].base.trim_start_matches("http://").to_owned();
-        let settings = Settings { listen, ..self.settings.clone() };
-        self.gateways[number] = Gateway::with(self.dirs[number].path(), &self.sim, &settings);
+        let gateway = Gateway::with(self.dirs[number].path(), &self.sim, &self.settings);
+        self.doors.all()[number].lead_to(&gateway);
+        self.gateways[number] = gateway;
     }
 
     /// How often a gateway found that the Redis had forgotten something.
@@ -77,5 +81,44 @@ impl Fleet {
     pub(super) fn logs(&self) -> String {
         let living = self.gateways.iter().map(|gateway| gateway.process.stderr());
         self.said.iter().cloned().chain(living).collect()
+    }
+}
+
+// === impl Doors ===
+
+impl Doors {
+    pub(super) fn all(&self) -> &[Door] {
+        &self.0
+    }
+
+    /// Any of them.
+    pub(super) fn any(&self) -> &Door {
+        &self.0[fastrand::usize(..self.0.len())]
+    }
+}
+
+// === impl Door ===
+
+impl Door {
+    fn new(gateway: &Gateway) -> Self {
+        Self(Mutex::new(Self::remote(gateway)))
+    }
+
+    fn remote(gateway: &Gateway) -> Arc<Remote> {
+        Arc::new(Remote::new(&gateway.base, Secret::new(WORKER), None).unwrap())
+    }
+
+    fn lead_to(&self, gateway: &Gateway) {
+        *self.0.lock().unwrap() = Self::remote(gateway);
+    }
+
+    /// Asks whoever is behind it now; `None` when nobody is, or died with the answer.
+    pub(super) async fn try_send(&self, call: &Call) -> Option<Reply> {
+        let remote = Arc::clone(&self.0.lock().unwrap());
+        remote.send(call).await.ok()
+    }
+
+    pub(super) async fn send(&self, call: &Call) -> Reply {
+        self.try_send(call).await.expect("the gateway is there")
     }
 }

@@ -17,6 +17,7 @@ use simulator::Ledger;
 use stores::Backend;
 
 use super::load::Outcome;
+use crate::support::eventually;
 
 /// What was counted.
 #[derive(Debug, Default)]
@@ -61,6 +62,15 @@ pub(super) async fn judge(
     println!("{figures}");
     tell_slowest(&*store.records, outcomes).await;
     figures
+}
+
+/// Waits until nothing is under way: paid tasks that nobody waits for are harvested too.
+pub(super) async fn every_solve_ends(store: &Backend) {
+    eventually("every solve ends", async || {
+        let active = store.records.active(Scope::All, 1).await.unwrap();
+        active.is_empty().then_some(())
+    })
+    .await;
 }
 
 /// The story of the claim that took longest: where the time went.

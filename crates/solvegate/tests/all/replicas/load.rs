@@ -1,7 +1,7 @@
 //! Workers with one claim each. A worker that gets no answer, or hears that the store is away, asks again with the same
 //! key, at whichever gateway: as the workers of a team do behind a balancer.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -62,7 +62,7 @@ impl Load {
         let gap = over / u32::try_from(claims).unwrap();
         let starts = (0..).map(|n| gap * n);
         let worker = |(n, start): (usize, Duration)| {
-            let doors = Arc::clone(doors);
+            let doors = doors.clone();
             spawn(async move {
                 pause(start).await;
                 work(&doors, &format!("claim-{n}")).await
@@ -98,8 +98,7 @@ pub(super) async fn work(doors: &Doors, name: &str) -> Outcome {
     loop {
         let took = start.elapsed();
         assert!(took < PATIENCE, "{name} ({id:?}) still waits");
-        let door = &doors[fastrand::usize(..doors.len())];
-        let reply = door.send(&ask).await.ok();
+        let reply = doors.any().try_send(&ask).await;
         match reply.as_ref().map(|reply| (reply.status, &reply.body)) {
             Some((StatusCode::ACCEPTED, body)) => {
                 let told = body["id"].as_str().unwrap().to_owned();

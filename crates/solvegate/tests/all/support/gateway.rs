@@ -50,6 +50,12 @@ pub(crate) struct Gateway {
     admin: Remote,
 }
 
+/// The sums of a gateway's days since this was made: a test that runs at midnight has two.
+pub(crate) struct Days<'g> {
+    gateway: &'g Gateway,
+    first: String,
+}
+
 impl Default for Settings {
     fn default() -> Self {
         Self {
@@ -176,10 +182,37 @@ impl Gateway {
         self.ask(&call).await
     }
 
+    /// Counts from today on, as the gateway has it.
+    pub(crate) async fn days(&self) -> Days<'_> {
+        let first = date(&self.stats("").await);
+        Days { gateway: self, first }
+    }
+
+    async fn stats(&self, query: &str) -> Value {
+        self.ask_as_admin(&Call::get(format!("/v1/stats{query}"))).await.good().unwrap()
+    }
+
     /// The whole story of a claim, as the names of its events.
     pub(crate) async fn story(&self, id: &str) -> Vec<Value> {
         let reply = self.ask(&Call::get(format!("/v1/solves/{id}/explain"))).await;
         assert!(reply.status.is_success(), "{}", reply.body);
         reply.body["entries"].as_array().unwrap().clone()
     }
+}
+
+// === impl Days ===
+
+impl Days<'_> {
+    /// One of the counts of `/v1/stats`, over the days.
+    pub(crate) async fn sum(&self, count: &str) -> u64 {
+        let of =
+            |stats: &Value| stats["counts"][count].as_u64().unwrap_or_else(|| panic!("{stats}"));
+        let first = self.gateway.stats(&format!("?date={}", self.first)).await;
+        let last = self.gateway.stats("").await;
+        if date(&last) == self.first { of(&first) } else { of(&first) + of(&last) }
+    }
+}
+
+fn date(stats: &Value) -> String {
+    stats["date"].as_str().unwrap_or_else(|| panic!("{stats}")).to_owned()
 }

@@ -1,6 +1,7 @@
 //! The binary under test as a child process: its lines as they come, and its end by its own pid.
 
 use std::{
+    ffi::OsStr,
     io::{BufRead as _, BufReader, Read},
     path::Path,
     process::{Child, Command, ExitStatus, Stdio},
@@ -10,6 +11,8 @@ use std::{
 };
 
 use rustix::process::{Pid, Signal, kill_process};
+
+use super::PATIENCE;
 
 /// A running child. Ended when dropped.
 pub(crate) struct Process {
@@ -32,10 +35,19 @@ struct Lines {
     more: Condvar,
 }
 
-/// The binary, in a directory, without anything of the caller's environment that could change its mind.
+/// A program in a directory of its own. Of our environment it gets the path to other programs and nothing else: neither
+/// keys, stores, proxies and languages of whoever runs the tests, nor their home.
+pub(crate) fn program(dir: &Path, program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(program);
+    command.current_dir(dir).env_clear().env("HOME", dir).stdin(Stdio::null());
+    command.envs(std::env::var_os("PATH").map(|path| ("PATH", path)));
+    command
+}
+
+/// The binary under test.
 pub(crate) fn command(dir: &Path, args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_solvegate"));
-    command.args(args).current_dir(dir).env_clear().stdin(Stdio::null());
+    let mut command = program(dir, env!("CARGO_BIN_EXE_solvegate"));
+    command.args(args);
     command
 }
 
@@ -58,13 +70,17 @@ impl Process {
         Self { child: Mutex::new(child), stdout, stderr }
     }
 
-    /// Waits for a line on stdout and returns what follows `start` in it.
-    pub(crate) fn line_after(&self, start: &str) -> String {
-        let found = |text: &str| {
+    /// Waits for a line on stdout and returns what follows `start` in it; `None` when it ends without.
+    pub(crate) fn try_line_after(&self, start: &str) -> Option<String> {
+        self.stdout.wait(|text| {
             let line = text.lines().find(|line| line.contains(start))?;
             Some(line.split_once(start)?.1.trim().to_owned())
-        };
-        if let Some(found) = self.stdout.wait(found) {
+        })
+    }
+
+    /// Waits for a line on stdout and returns what follows `start` in it.
+    pub(crate) fn line_after(&self, start: &str) -> String {
+        if let Some(found) = self.try_line_after(start) {
             return found;
         }
         // It ended, or hangs: if it ended, the reason is on stderr and may still be on its way here.
@@ -87,13 +103,13 @@ impl Process {
     }
 
     /// Waits for its end.
-    pub(crate) fn wait(&mut self, within: Duration) -> ExitStatus {
-        let end = now() + within;
+    pub(crate) fn wait(&mut self) -> ExitStatus {
+        let end = now() + PATIENCE;
         loop {
             if let Some(status) = self.child.lock().unwrap().try_wait().unwrap() {
                 return status;
             }
-            assert!(now() < end, "still running after {within:?}\nstderr: {}", self.stderr());
+            assert!(now() < end, "still running after {PATIENCE:?}\nstderr: {}", self.stderr());
             thread::sleep(Duration::from_millis(20));
         }
     }
@@ -136,9 +152,9 @@ impl Lines {
         lines
     }
 
-    /// Waits up to ten seconds, or for the end of the stream.
+    /// Waits for what is looked for, or for the end of the stream.
     fn wait<T>(&self, look: impl Fn(&str) -> Option<T>) -> Option<T> {
-        let end = now() + Duration::from_secs(10);
+        let end = now() + PATIENCE;
         let mut text = self.text.lock().unwrap();
         loop {
             let found = look(&text.0);

@@ -7,14 +7,22 @@ use serde_json::{Value, json};
 use simulator::Ledger;
 use solvegate::client::{Call, Remote};
 
-use super::process::{Process, command};
+use super::{
+    ports::ClosedPort,
+    process::{Process, command},
+};
 
-/// A running simulator.
+/// A running simulator, or nobody.
 pub(crate) struct Sim {
     pub(crate) url: String,
     remote: Remote,
-    /// Ends when dropped; `None` when there never was one.
-    _process: Option<Process>,
+    _there: There,
+}
+
+/// What is there as long as it is wanted.
+enum There {
+    Simulator { _process: Process },
+    Nobody { _port: ClosedPort },
 }
 
 impl Sim {
@@ -25,14 +33,15 @@ impl Sim {
         let said = process.line_after("simulator at ");
         let url = said.split(' ').next().unwrap().to_owned();
         let remote = Remote::new(&url, Secret::new("none"), None).unwrap();
-        Self { url, remote, _process: Some(process) }
+        Self { url, remote, _there: There::Simulator { _process: process } }
     }
 
     /// An address nobody listens on.
-    pub(crate) fn nowhere(port: u16) -> Self {
-        let url = format!("http://127.0.0.1:{port}");
+    pub(crate) fn nowhere() -> Self {
+        let port = ClosedPort::hold();
+        let url = format!("http://127.0.0.1:{}", port.port());
         let remote = Remote::new(&url, Secret::new("none"), None).unwrap();
-        Self { url, remote, _process: None }
+        Self { url, remote, _there: There::Nobody { _port: port } }
     }
 
     /// Its account of everything.
