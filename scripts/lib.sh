@@ -43,7 +43,8 @@ stage() {
   return "$status"
 }
 
-# begin NAME COMMAND… — starts a command in the background; `end NAME` waits for it and shows its output.
+# begin NAME COMMAND… — starts a command in the background, where it takes only the time that the other stages leave over;
+# `end NAME` waits for it and shows its output.
 begin() {
   local name=$1 log=$LOGS/${1// /-}
   shift
@@ -52,6 +53,7 @@ begin() {
   (
     started=$SECONDS status=0
     trap - EXIT
+    renice -n 10 -p "$BASHPID" >/dev/null
     "$@" >"$log" 2>&1 || status=$?
     echo "$((SECONDS - started)) $status" >"$log.end"
   ) &
