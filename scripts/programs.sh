@@ -11,9 +11,10 @@ TIME_LIMIT=1200 # seconds for one program; the longest takes a quarter of it
 PROGRAMS=$LOGS/programs
 build_programs() {
   cargo test --no-run --locked --message-format=json-render-diagnostics "$@" >"$LOGS/messages" || return 1
+  # Unit tests are called CRATE/lib, integration tests CRATE/NAME.
   grep '"test":true}' "$LOGS/messages" |
-    sed -nE 's|.*"manifest_path":"([^"]*)/([^"/]*)/Cargo.toml".*"executable":"([^"]*/([^"/]*)-[0-9a-f]+)".*|\2/\4\t\1/\2\t\3|p' |
-    sort -u >"$PROGRAMS"
+    sed -nE 's|.*"manifest_path":"([^"]*)/([^"/]*)/Cargo.toml".*"kind":\["([^"]*)".*"executable":"([^"]*/([^"/]*)-[0-9a-f]+)".*|\3\t\2\t\5\t\1/\2\t\4|p' |
+    awk -F'\t' -v OFS='\t' '{ print $2 "/" ($1 == "test" ? $3 : $1), $4, $5 }' | sort -u >"$PROGRAMS"
   [[ -s $PROGRAMS ]] || { echo "cargo built no test program" >&2 && return 1; }
 }
 
@@ -29,6 +30,9 @@ threads_of() {
 # The longest first, so that none of them is left alone at the end.
 LONGEST="solvegate/all store-tests/backends simulation/simulation store-tests/conformance"
 
+# Programs that need no server of somebody else: the others wait until these are installed.
+WITHOUT_SERVERS='^(domain|wire|engine|upstream|simulator|simulation|doors)/'
+
 # run_programs PATTERN — runs the programs whose names match, and reports each as it ends. Every one is run, whatever
 # happened to the others.
 run_programs() {
@@ -41,6 +45,8 @@ run_programs() {
     (
       trap - EXIT
       cd "$directory"
+      # Amazon's SDK reads these in the test process itself, where no test can clear them.
+      unset ${!AWS_@}
       CARGO_MANIFEST_DIR=$directory exec timeout --kill-after=10 "$TIME_LIMIT" \
         "$program" --test-threads="$(threads_of "$name")" $(filters_of "$name") </dev/null >"$log" 2>&1
     ) &

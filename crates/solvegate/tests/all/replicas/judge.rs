@@ -19,6 +19,9 @@ use stores::Backend;
 use super::load::Outcome;
 use crate::support::eventually;
 
+/// Attempts by task: the solve and the number.
+type Attempts<'e> = BTreeMap<&'e TaskId, BTreeSet<(Option<SolveId>, u32)>>;
+
 /// What was counted.
 #[derive(Debug, Default)]
 pub(super) struct Figures {
@@ -69,6 +72,17 @@ pub(super) async fn every_solve_ends(store: &Backend) {
     eventually("every solve ends", async || {
         let active = store.records.active(Scope::All, 1).await.unwrap();
         active.is_empty().then_some(())
+    })
+    .await;
+}
+
+/// Waits until the price of every task is known. After a loss, gateways tell what they know of paid tasks a while later
+/// than the last claim ends.
+pub(super) async fn every_task_is_priced(store: &Backend) {
+    eventually("every task has its price", async || {
+        let entries = all_entries(&*store.records).await;
+        let (learned, priced) = tasks(&entries);
+        learned.keys().all(|task| priced.contains_key(task)).then_some(())
     })
     .await;
 }
@@ -196,10 +210,9 @@ fn lost(claims: &BTreeMap<String, Claim>, outcomes: &[Outcome]) -> usize {
     found.iter().filter(|claim| claim.is_none()).count()
 }
 
-/// Every task in our ledger is the provider's, once, at the provider's price. The result is how many of the provider's
-/// are not in it.
-fn reconcile(entries: &[Entry], paid: &Ledger) -> usize {
-    let mut learned: BTreeMap<&TaskId, BTreeSet<_>> = BTreeMap::new();
+/// The tasks in our ledger with the attempts they were taken for, and their prices.
+fn tasks(entries: &[Entry]) -> (Attempts<'_>, BTreeMap<&TaskId, Money>) {
+    let mut learned: Attempts<'_> = BTreeMap::new();
     let mut priced: BTreeMap<&TaskId, Money> = BTreeMap::new();
     for entry in entries {
         match &entry.event {
@@ -210,6 +223,13 @@ fn reconcile(entries: &[Entry], paid: &Ledger) -> usize {
             _ => {}
         }
     }
+    (learned, priced)
+}
+
+/// Every task in our ledger is the provider's, once, at the provider's price. The result is how many of the provider's
+/// are not in it.
+fn reconcile(entries: &[Entry], paid: &Ledger) -> usize {
+    let (learned, priced) = tasks(entries);
     for (task, attempts) in &learned {
         let charged = paid.task(task).map(|task| task.cost);
         assert_eq!(priced.get(task), charged.as_ref(), "{task}: our price and the provider's");

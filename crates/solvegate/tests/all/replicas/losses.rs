@@ -12,7 +12,7 @@ use store_tests::servers::{
 
 use super::{
     fleet::{Fleet, GATEWAYS},
-    judge::{every_solve_ends, judge},
+    judge::{every_solve_ends, every_task_is_priced, judge},
     load::{Load, claim, id_of, work},
     now,
 };
@@ -48,16 +48,18 @@ impl Run {
     async fn is_said_to_be_away(&self) {
         for (n, door) in self.fleet.doors.all().iter().enumerate() {
             eventually("v1 says so", async || {
-                let reply = door.send(&claim(&format!("probe-{n}"))).await;
+                let reply = door.try_send(&claim(&format!("probe-{n}"))).await?;
                 let told = (reply.status, reply.body["code"].as_str());
                 (told == (StatusCode::SERVICE_UNAVAILABLE, Some("store_unavailable"))).then_some(())
             })
             .await;
-            let submit = door.send(&compat_submit(n)).await;
+            let submit =
+                eventually("compat answers", async || door.try_send(&compat_submit(n)).await).await;
             assert_eq!(submit.body["request"], "ERROR_SERVER_ERROR", "{}", submit.body);
             let id = &self.early;
             let fetch = format!("/res.php?key={WORKER}&action=get&id={id}&hold=0&json=1");
-            let fetched = door.send(&Call::get(fetch)).await;
+            let fetch = Call::get(fetch);
+            let fetched = eventually("compat answers", async || door.try_send(&fetch).await).await;
             assert_eq!(fetched.body["request"], "CAPCHA_NOT_READY", "{}", fetched.body);
         }
     }
@@ -68,7 +70,7 @@ impl Run {
         let start = now();
         for (n, door) in self.fleet.doors.all().iter().enumerate() {
             eventually("it admits again", async || {
-                let reply = door.send(&claim(&format!("probe-{n}"))).await;
+                let reply = door.try_send(&claim(&format!("probe-{n}"))).await?;
                 reply.status.is_success().then_some(())
             })
             .await;
@@ -99,6 +101,7 @@ impl Run {
         let names = outcomes.len() + GATEWAYS;
         let store = stores::connect(store).await.unwrap();
         every_solve_ends(&store).await;
+        every_task_is_priced(&store).await;
         let paid = self.fleet.sim.ledger().await;
         let noticed = self.fleet.losses_noticed();
         println!("{}: losses noticed {noticed} times", self.name);
