@@ -4,7 +4,7 @@
 # only when several run at once. cargo-nextest would run each test in a process of its own, and with it start a
 # PostgreSQL for each.
 
-SIDE_BY_SIDE=3
+SIDE_BY_SIDE=3 # scripts/test lowers it for programs that start servers and gateways of their own
 TIME_LIMIT=1200 # seconds for one program; the longest takes a quarter of it
 
 # build_programs CARGO-OPTION… — builds everything and writes "NAME<tab>DIRECTORY<tab>PROGRAM" for each into $PROGRAMS.
@@ -21,8 +21,8 @@ build_programs() {
 # How many tests of a program run at once: more than cores where tests wait, no more where they compute.
 threads_of() {
   case $1 in
-    solvegate/all | doors/http | upstream/upstream) echo 8 ;;
-    store-tests/*) echo 4 ;;
+    doors/http | upstream/upstream) echo 8 ;;
+    solvegate/all | store-tests/conformance) echo 4 ;;
     *) echo 2 ;;
   esac
 }
