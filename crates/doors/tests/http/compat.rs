@@ -29,7 +29,7 @@ async fn poll(world: &World, id: &str, more: &str) -> Answer {
 
 #[tokio::test]
 async fn the_first_poll_is_held_and_returns_when_the_solve_lands() {
-    // The hold is longer than an answer is waited for here: whoever gets one was not held to the end.
+    // The hold is longer than the client timeout, so a reply proves that the hold ended early.
     let (solving, hold) = (Duration::from_secs(2), 2 * PATIENCE);
     let world = World::with(Setting { solving, hold, ..Setting::default() }).await;
     let id = submit(&world, "0x4A", "").await;

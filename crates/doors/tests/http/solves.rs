@@ -364,7 +364,7 @@ async fn replaced_workers_are_out_at_once() {
 async fn a_held_claim_wakes_up_when_its_token_lands() {
     let setting = Setting { solving: Duration::from_millis(400), ..Setting::default() };
     let world = World::with(setting).await;
-    // Longer than an answer is waited for here: whoever gets one did not wait to the end.
+    // Longer than the client timeout, so a reply proves that the wait ended early.
     let answers = join_all((0..20).map(|_| world.claim("0x4A", &["Prefer: wait=120"]))).await;
     assert!(answers.iter().all(|answer| answer.status == 200));
     assert_eq!(world.paid(), 1, "one worker, one set of parameters, one solve");

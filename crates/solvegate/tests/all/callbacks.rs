@@ -161,11 +161,13 @@ async fn the_end_of_a_claim_is_told_once_and_signed_with_the_made_secret() {
     assert_eq!((&notice["type"], &notice["data"]["id"]), (&json!("solve.served"), &json!(id)));
     assert_eq!(notice["data"]["token"], solved.body["token"]);
     assert!(told.header("webhook-id").contains(id));
-    // A replay is the same claim: it ended once. The end of a later claim is told after it.
+    // A replay is the same claim, so it ends once. The callback of a later claim arrives after it.
     gateway.solve(challenge(&receiver.url()), Some("order-17")).await;
     let later = gateway.solve(challenge(&receiver.url()), Some("order-18")).await;
-    eventually("the later one is told", async || (receiver.received().len() > 1).then_some(()))
-        .await;
+    eventually("the later callback arrives", async || {
+        (receiver.received().len() > 1).then_some(())
+    })
+    .await;
     let told: Vec<_> =
         receiver.received().iter().map(|told| told.json()["data"]["id"].clone()).collect();
     assert_eq!(told, [json!(id), later.body["id"].clone()]);

@@ -31,7 +31,7 @@ async fn a_submission_that_did_not_leave_is_repeated_and_costs_nothing() {
     let gateway = Gateway::start(dir.path(), &nowhere);
     let call = Call::post("/v1/solves", on("shop.example.com")).header("idempotency-key", "a");
     let claim = id(&gateway.ask(&call).await);
-    let story = eventually("the first try is told", async || {
+    let story = eventually("the first attempt is recorded", async || {
         let story = gateway.story(&claim).await;
         has(&story, "not_accepted").then_some(story)
     })

@@ -105,7 +105,7 @@ async fn a_reload_says_that_pools_need_a_restart_and_an_undeclared_page_is_not_b
         gateway.process.stderr().contains("\"needs_restart\":\"[[pool]]\"").then_some(())
     })
     .await;
-    let pool = eventually("the pool is told", async || {
+    let pool = eventually("the pool is reported", async || {
         let pool = the_pool(&gateway).await;
         (pool["target"] == 0).then_some(pool)
     })
@@ -158,7 +158,7 @@ async fn the_service_calls_back_and_no_poll_is_needed() {
     let called = Forward::open().await;
     let settings = Settings {
         upstream: format!("pingback_url = \"{}\"", called.url()),
-        // Later than anybody waits: whoever gets an answer has it from the call.
+        // Polls come later than the client timeout, so a reply proves that the pingback triggered it.
         poll_ms: 120_000,
         ..Settings::default()
     };

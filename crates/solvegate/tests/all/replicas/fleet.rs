@@ -112,7 +112,7 @@ impl Door {
         *self.0.lock().unwrap() = Self::remote(gateway);
     }
 
-    /// Asks whoever is behind it now; `None` when nobody is, or died with the answer.
+    /// Sends to the gateway currently behind this door; `None` when it is down or died before replying.
     pub(super) async fn try_send(&self, call: &Call) -> Option<Reply> {
         let remote = Arc::clone(&self.0.lock().unwrap());
         remote.send(call).await.ok()
