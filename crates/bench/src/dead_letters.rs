@@ -18,7 +18,7 @@ use solvegate::{
     clock::SystemClock,
     exit::{Exit, Failure},
 };
-use stores::{EmbeddedStore, LocalDoorbell, MemoryStore};
+use stores::{LocalDoorbell, StoreAdapter};
 use tokio::time::Instant;
 
 use crate::{
@@ -103,10 +103,11 @@ const UNPACED: u32 = u32::MAX;
 /// Runs it.
 pub(crate) async fn run(args: LettersArgs) -> Result<Report, Failure> {
     let mut report = Report::begin("letters", args.rounds).without_load();
-    let memory = Arc::new(MemoryStore::new());
+    let memory = Arc::new(StoreAdapter::in_memory());
     measure(&mut report, "memory", &args, (memory.clone(), memory)).await?;
     let directory = Directory::make(args.data.clone())?;
-    let opened = EmbeddedStore::open(directory.path()).map_err(Failure::of(Exit::Unreachable))?;
+    let opened =
+        StoreAdapter::embedded(directory.path()).map_err(Failure::of(Exit::Unreachable))?;
     let embedded = Arc::new(opened);
     measure(&mut report, "embedded", &args, (embedded.clone(), embedded)).await?;
     let floors: Result<Vec<f64>, Failure> =

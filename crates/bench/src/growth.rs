@@ -15,7 +15,7 @@ use solvegate::{
     clock::SystemClock,
     exit::{Exit, Failure},
 };
-use stores::MemoryStore;
+use stores::StoreAdapter;
 
 use crate::{
     challenges::on_page,
@@ -78,7 +78,7 @@ impl GrowthFigures {
                 let backend = stores::connect(&remote.url()).await;
                 backend.map_err(Failure::of(Exit::Unreachable))?.store
             }
-            None => Arc::new(MemoryStore::new()),
+            None => Arc::new(StoreAdapter::in_memory()),
         };
         let chance = SystemChance::start().map_err(Failure::of(Exit::Failed))?;
         let filler = StoreFiller::start(&*store, &SystemClock::start(), &chance).await?;

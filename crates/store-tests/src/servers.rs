@@ -14,7 +14,7 @@ mod redis;
 use std::sync::OnceLock;
 
 pub use cluster::{RedisCluster, Replicas};
-pub use dynamodb::{DynamoDbServer, dynoxide, url as dynamodb_url};
+pub use dynamodb::{DynamoDbServer, dynamodb_server, url as dynamodb_url};
 pub use http_proxy::{Faults, HttpProxy};
 pub use postgres::{PgBouncer, PostgresOptions, PostgresServer, through_pooler};
 pub use process::{free_port, wait_for};

@@ -3,7 +3,11 @@
 
 use domain::ports::{BoxError, StoreError};
 
-use crate::shelf::{Key, Table};
+use crate::{
+    keys::Key,
+    tables::Table,
+    tx::{RowKey, RowValue},
+};
 
 /// The version of a row's form. A reader that meets a higher one is too old for it.
 const VERSION: u8 = 1;
@@ -12,15 +16,9 @@ const HEAD: usize = 5;
 /// A key's bytes, the table's tag first.
 pub(crate) fn key_bytes<T: Table>(key: &T::Key) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(64);
-    write_key::<T>(key, &mut bytes);
-    bytes
-}
-
-/// The same into a buffer that is used again and again.
-pub(crate) fn write_key<T: Table>(key: &T::Key, bytes: &mut Vec<u8>) {
-    bytes.clear();
     bytes.push(T::TAG);
-    key.write(bytes);
+    key.write(&mut bytes);
+    bytes
 }
 
 /// A key from its bytes.
@@ -36,29 +34,18 @@ pub(crate) fn read_key<T: Table>(
     read(bytes).ok_or_else(|| corrupt(backend, T::NAME, "a key that is none"))
 }
 
-/// A row's value as it is written.
-pub(crate) fn row_bytes<T: Table>(
+/// Writes a row's value into a buffer that is used again and again.
+pub(crate) fn write_row(
     backend: &'static str,
-    key: &[u8],
-    value: &T::Value,
-) -> Result<Vec<u8>, StoreError> {
-    let mut bytes = Vec::new();
-    write_row::<T>(backend, key, value, &mut bytes)?;
-    Ok(bytes)
-}
-
-/// The same into a buffer that is used again and again.
-pub(crate) fn write_row<T: Table>(
-    backend: &'static str,
-    key: &[u8],
-    value: &T::Value,
+    key: RowKey<'_>,
+    value: &dyn RowValue,
     bytes: &mut Vec<u8>,
 ) -> Result<(), StoreError> {
     let mut row = std::mem::take(bytes);
     row.clear();
     row.extend_from_slice(&[VERSION, 0, 0, 0, 0]);
-    *bytes = postcard::to_extend(value, row).map_err(|why| corrupt(backend, T::NAME, why))?;
-    let sum = checksum(key, &bytes[HEAD..]);
+    *bytes = value.encode(row).map_err(|why| corrupt(backend, key.table, why))?;
+    let sum = checksum(key.bytes, &bytes[HEAD..]);
     bytes[1..HEAD].copy_from_slice(&sum.to_le_bytes());
     Ok(())
 }

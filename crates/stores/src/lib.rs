@@ -1,14 +1,15 @@
-//! The shelves: one module per backend. What every backend must do is in the crate `store-tests`.
+//! The stores: one module per backend. What every backend must do is in the crate `store-tests`.
 //!
 //! # Layout
 //! - [`connect`] turns a store's URL into a [`Backend`]; [`open`] does so without a server; `examine`: what was seen of one
 //! - `memory`, `embedded`, `redis`, `postgres`: the backends; `remote`: deciding on rows that lie on a server; `doorbell`: hints within
 //!   one process
-//! - `desk`: every method of the ports, once; `queued`, `codec`: how a decision travels and how a row is written
-//! - `rules/`: every decision, written once on top of a `shelf`; `readings`: every reading; `tables`: what is kept
+//! - `adapter`: every method of the ports, once; `queued`, `codec`: how a decision travels and how a row is written
+//! - `rules/`: every decision, written once on top of a transaction (`tx`); `readings`: every query; `tables`, `keys`: what is
+//!   kept and how it is found
 
+mod adapter;
 mod codec;
-mod desk;
 mod doorbell;
 #[cfg(feature = "dynamodb")]
 #[expect(
@@ -18,6 +19,7 @@ mod doorbell;
 mod dynamodb;
 mod embedded;
 mod examine;
+mod keys;
 mod memory;
 #[expect(
     clippy::disallowed_methods,
@@ -33,22 +35,21 @@ mod readings;
 mod redis;
 mod remote;
 mod rules;
-mod shelf;
 mod tables;
+mod tx;
 
 use std::{io, path::PathBuf, sync::Arc};
 
 use domain::ports::{Archive, Doorbell, Records, Store};
 use futures_util::future::BoxFuture;
 
+pub use adapter::{Counters, StoreAdapter};
 pub use doorbell::LocalDoorbell;
 #[cfg(feature = "dynamodb")]
-pub use dynamodb::{Billing, DynamoDbProbe, DynamoDbStore, DynamoDbUse, Inventory, Printed};
-pub use embedded::EmbeddedStore;
+pub use dynamodb::{Billing, DynamoDbProbe, DynamoDbUse, Inventory, Printed};
 pub use examine::{Finding, Weight};
-pub use memory::MemoryStore;
-pub use postgres::{Migrated, PostgresStore, is_schema, migrations_sql};
-pub use redis::{RedisStore, is_prefix};
+pub use postgres::{Migrated, is_schema, migrations_sql};
+pub use redis::is_prefix;
 
 /// An open store in its roles.
 #[derive(Clone, Debug)]
@@ -250,17 +251,18 @@ pub fn table_definition(url: &str, billing: Billing, form: Printed) -> Result<St
 /// Opens a store of this process alone: `memory:` or `embedded:DIR`.
 pub fn open(url: &str) -> Result<Backend, OpenError> {
     match url.split_once(':') {
-        Some(("memory", "")) => Ok(backend(Arc::new(MemoryStore::new()), "memory")),
+        Some(("memory", "")) => Ok(backend(StoreAdapter::in_memory(), "memory")),
         Some(("embedded", "")) => Err(OpenError::NoDirectory),
-        Some(("embedded", dir)) => Ok(backend(Arc::new(EmbeddedStore::open(dir)?), "embedded")),
+        Some(("embedded", dir)) => Ok(backend(StoreAdapter::embedded(dir)?, "embedded")),
         Some(_) | None => Err(OpenError::Unknown(scheme_of(url))),
     }
 }
 
-fn backend<S: Store + Archive>(store: Arc<S>, name: &'static str) -> Backend {
+fn backend(store: StoreAdapter, name: &'static str) -> Backend {
+    let store = Arc::new(store);
     Backend {
-        records: Arc::clone(&store) as Arc<dyn Records>,
-        archive: Arc::clone(&store) as Arc<dyn Archive>,
+        records: store.clone(),
+        archive: store.clone(),
         store,
         doorbell: Arc::new(LocalDoorbell::new()),
         name,

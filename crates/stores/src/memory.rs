@@ -1,89 +1,110 @@
-//! `memory:` the store for tests, trials and single processes that may forget: ordered maps behind one lock. It is the
-//! model the other stores are compared with.
+//! `memory:` the store for tests, trials and single processes that may forget: one ordered map behind a lock. The other
+//! stores are compared with it.
 
-use std::{fmt, sync::Mutex};
+use std::{collections::BTreeMap, ops::Bound, sync::Mutex};
 
+use async_trait::async_trait;
 use domain::ports::StoreError;
 
 use crate::{
-    desk::{Desk, Shelved},
-    tables::Maps,
+    adapter::{Counters, DecideFn, Driver, ReadFn},
+    tx::{KeyRange, Order, ReadRow, ReadTx, RowKey, RowValue, Stored, WriteTx},
 };
 
-/// A store that lives as long as its process.
-pub type MemoryStore = Desk<Memory>;
+const NAME: &str = "memory";
 
-/// The maps.
+/// The rows of all tables, each key led by its table's tag.
 #[derive(Default)]
-pub struct Memory {
-    maps: Mutex<Maps>,
+pub(crate) struct Memory {
+    rows: Mutex<MemoryRows>,
 }
+
+/// Boxed: a map moves its values about.
+#[derive(Default)]
+struct MemoryRows(BTreeMap<Box<[u8]>, Box<dyn RowValue>>);
 
 // === impl Memory ===
 
-impl Desk<Memory> {
-    /// An empty store.
-    pub fn new() -> Self {
-        Self(Memory::default())
-    }
-}
-
-impl Default for Desk<Memory> {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl Memory {
-    /// How many rows it keeps.
-    pub fn rows(&self) -> usize {
-        self.with(|maps| Ok(maps.rows())).unwrap_or(0)
-    }
-
-    fn with<T>(
-        &self,
-        decide: impl FnOnce(&mut Maps) -> Result<T, StoreError>,
-    ) -> Result<T, StoreError> {
-        // A rule that panicked may have left half a decision behind: nothing is built on that.
-        let mut maps = self.maps.lock().map_err(|_| StoreError::Unavailable {
-            backend: "memory",
+    fn with<T>(&self, run: impl FnOnce(&mut MemoryRows) -> T) -> Result<T, StoreError> {
+        // A decision that panicked may have left half of its writes behind: nothing is built on that.
+        let mut rows = self.rows.lock().map_err(|_| StoreError::Unavailable {
+            backend: NAME,
             source: "an earlier decision panicked; restart the process".into(),
         })?;
-        decide(&mut maps)
+        Ok(run(&mut rows))
     }
 }
 
-impl Shelved for Memory {
-    type Writable<'a> = Maps;
-    type Readable<'a> = Maps;
-
-    async fn decide<T, F>(&self, decide: F) -> Result<T, StoreError>
-    where
-        T: Send + 'static,
-        F: FnMut(&mut Maps) -> Result<T, StoreError> + Send + 'static,
-    {
-        self.with(decide)
+#[async_trait]
+impl Driver for Memory {
+    async fn decide(&self, mut decide: DecideFn) -> Result<(), StoreError> {
+        self.with(|rows| decide(rows)).map(drop)
     }
 
-    async fn look<T, F>(&self, read: F) -> Result<T, StoreError>
-    where
-        T: Send + 'static,
-        F: Fn(&Maps) -> Result<T, StoreError> + Send + 'static,
-    {
-        self.with(|maps| read(maps))
+    async fn look(&self, mut read: ReadFn) -> Result<(), StoreError> {
+        self.with(|rows| read(rows))
     }
 
-    async fn read<T, F>(&self, read: F) -> Result<T, StoreError>
-    where
-        T: Send + 'static,
-        F: Fn(&Maps) -> Result<T, StoreError> + Send + 'static,
-    {
-        self.with(|maps| read(maps))
+    async fn read(&self, read: ReadFn) -> Result<(), StoreError> {
+        self.look(read).await
+    }
+
+    fn counters(&self) -> Counters {
+        let rows = self.with(|rows| rows.0.len()).unwrap_or(0);
+        Counters { rows, ..Counters::default() }
     }
 }
 
-impl fmt::Debug for Memory {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MemoryStore").finish_non_exhaustive()
+impl std::fmt::Debug for Memory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Memory").finish_non_exhaustive()
+    }
+}
+
+// === impl MemoryRows ===
+
+impl ReadTx for MemoryRows {
+    fn backend(&self) -> &'static str {
+        NAME
+    }
+
+    fn find(&self, key: &[u8], read: ReadRow<'_>) -> Result<(), StoreError> {
+        match self.0.get(key) {
+            Some(value) => read(key, Stored::Value(value.as_any())),
+            None => Ok(()),
+        }
+    }
+
+    fn last_key(&self, tag: u8) -> Result<Option<Vec<u8>>, StoreError> {
+        let (least, most) = ([tag], [tag + 1]);
+        let bounds = (Bound::Included(least.as_slice()), Bound::Excluded(most.as_slice()));
+        Ok(self.0.range::<[u8], _>(bounds).next_back().map(|(key, _)| key.to_vec()))
+    }
+
+    fn find_range(&self, range: &KeyRange, read: ReadRow<'_>) -> Result<(), StoreError> {
+        let (least, most) = (range.least.as_slice(), range.most.as_slice());
+        let rows = self.0.range::<[u8], _>((Bound::Included(least), Bound::Included(most)));
+        let mut hand_out = |(key, value): (&Box<[u8]>, &Box<dyn RowValue>)| {
+            read(key, Stored::Value(value.as_any()))
+        };
+        match range.order {
+            Order::Rising => rows.take(range.limit).try_for_each(&mut hand_out),
+            Order::Falling => rows.rev().take(range.limit).try_for_each(&mut hand_out),
+        }
+    }
+}
+
+impl WriteTx for MemoryRows {
+    fn write(&mut self, key: RowKey<'_>, value: Box<dyn RowValue>) -> Result<(), StoreError> {
+        self.0.insert(key.bytes.into(), value);
+        Ok(())
+    }
+
+    fn remove(&mut self, key: RowKey<'_>, read: ReadRow<'_>) -> Result<(), StoreError> {
+        match self.0.remove(key.bytes) {
+            Some(value) => read(key.bytes, Stored::Value(value.as_any())),
+            None => Ok(()),
+        }
     }
 }

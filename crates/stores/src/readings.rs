@@ -1,4 +1,4 @@
-//! Every reading of the `Records` port, written once on top of a shelf. Nothing here decides anything.
+//! Every reading of the `Records` port, written once on top of a tx. Nothing here decides anything.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,11 +22,12 @@ use domain::{
 };
 
 use crate::{
-    shelf::{Order, Shelf, Text},
+    keys::Text,
     tables::{
         Authorised, BySitekey, ByTime, ByWorker, Claims, DeadLetters, Died, Free, Held, Margins,
         Pages, Pools, Solves, Spending, Stock, Subject, Told, Totals, Waiting,
     },
+    tx::{Order, ReadTx, TypedRead},
 };
 
 /// One call looks at no more records than this; a short page says where to go on.
@@ -38,18 +39,15 @@ const LOT: usize = 256;
 type Dated = Vec<(Timestamp, u64)>;
 
 /// Claims that match, newest first.
-pub(crate) fn history<S: Shelf>(
-    shelf: &S,
-    filter: &ClaimFilter,
-) -> Result<Paged<Claim>, StoreError> {
-    let lot = |from: Cursor, size| claim_rows(shelf, filter, from, size);
-    let read = |id| shelf.get::<Claims>(&ClaimId::from_number(id));
+pub(crate) fn history(tx: &dyn ReadTx, filter: &ClaimFilter) -> Result<Paged<Claim>, StoreError> {
+    let lot = |from: Cursor, size| claim_rows(tx, filter, from, size);
+    let read = |id| tx.get::<Claims>(&ClaimId::from_number(id));
     page(filter.from, filter.limit, lot, read, |claim| claim_matches(filter, claim))
 }
 
 /// Dead letters that match, newest first.
-pub(crate) fn dead_letters<S: Shelf>(
-    shelf: &S,
+pub(crate) fn dead_letters(
+    tx: &dyn ReadTx,
     filter: &DeadLetterFilter,
 ) -> Result<Paged<DeadLetter>, StoreError> {
     let lot = |from: Cursor, size| {
@@ -58,10 +56,10 @@ pub(crate) fn dead_letters<S: Shelf>(
             edge(from.at, from.id).min(edge(until, u64::MAX))
         });
         let range = edge(filter.since.unwrap_or_default(), 0)..=newest;
-        let rows = shelf.scan::<Died>(range, Order::Falling, size)?;
+        let rows = tx.scan::<Died>(range, Order::Falling, size)?;
         Ok(rows.into_iter().map(|((at, id), ())| (at, id.number())).collect())
     };
-    let read = |id| shelf.get::<DeadLetters>(&SolveId::from_number(id));
+    let read = |id| tx.get::<DeadLetters>(&SolveId::from_number(id));
     page(filter.from, filter.limit, lot, read, |letter| letter_matches(filter, letter))
 }
 
@@ -113,8 +111,8 @@ fn before(last: Cursor) -> Option<Cursor> {
 }
 
 /// The narrowest index there is for the filter.
-fn claim_rows<S: Shelf>(
-    shelf: &S,
+fn claim_rows(
+    tx: &dyn ReadTx,
     filter: &ClaimFilter,
     from: Cursor,
     size: usize,
@@ -128,12 +126,12 @@ fn claim_rows<S: Shelf>(
         rows.into_iter().map(|((_, at, id), ())| (at, id.number())).collect()
     };
     if let Some(sitekey) = &filter.sitekey {
-        return shelf.scan::<BySitekey>(named(sitekey), Order::Falling, size).map(dated);
+        return tx.scan::<BySitekey>(named(sitekey), Order::Falling, size).map(dated);
     }
     if let Scope::Worker(worker) = &filter.scope {
-        return shelf.scan::<ByWorker>(named(worker.as_str()), Order::Falling, size).map(dated);
+        return tx.scan::<ByWorker>(named(worker.as_str()), Order::Falling, size).map(dated);
     }
-    let rows = shelf.scan::<ByTime>(oldest..=newest, Order::Falling, size)?;
+    let rows = tx.scan::<ByTime>(oldest..=newest, Order::Falling, size)?;
     Ok(rows.into_iter().map(|((at, id), ())| (at, id.number())).collect())
 }
 
@@ -172,20 +170,20 @@ fn sees(scope: &Scope, worker: &WorkerName) -> bool {
 }
 
 /// Solves under way, newest first.
-pub(crate) fn active<S: Shelf>(
-    shelf: &S,
+pub(crate) fn active(
+    tx: &dyn ReadTx,
     scope: &Scope,
     limit: usize,
 ) -> Result<Vec<ActiveSolve>, StoreError> {
     let number = |n| (Timestamp::from_millis(n), SolveId::from_number(n));
     let held = |n| (HolderId::from_number(n), Timestamp::from_millis(n), SolveId::from_number(n));
-    let free = shelf.scan::<Free>(number(0)..=number(u64::MAX), Order::Rising, MOST_SEEN)?;
-    let held = shelf.scan::<Held>(held(0)..=held(u64::MAX), Order::Rising, MOST_SEEN)?;
+    let free = tx.scan::<Free>(number(0)..=number(u64::MAX), Order::Rising, MOST_SEEN)?;
+    let held = tx.scan::<Held>(held(0)..=held(u64::MAX), Order::Rising, MOST_SEEN)?;
     let ids =
         held.into_iter().map(|((_, _, id), ())| id).chain(free.into_iter().map(|((_, id), ())| id));
     let mut found = Vec::new();
     for id in ids {
-        found.extend(shelf.get::<Solves>(&id)?.filter(|solve| sees(scope, &solve.worker)));
+        found.extend(tx.get::<Solves>(&id)?.filter(|solve| sees(scope, &solve.worker)));
     }
     found.sort_unstable_by_key(|solve| std::cmp::Reverse((solve.opened_at, solve.id)));
     found.truncate(limit);
@@ -208,30 +206,30 @@ fn shown(solve: Solve) -> ActiveSolve {
 }
 
 /// Sums of the days asked for.
-pub(crate) fn totals<S: Shelf>(shelf: &S, ask: &TotalsAsk) -> Result<Vec<Total>, StoreError> {
+pub(crate) fn totals(tx: &dyn ReadTx, ask: &TotalsAsk) -> Result<Vec<Total>, StoreError> {
     let after = Day::from_number(ask.to.number().saturating_add(1));
     let range = (ask.from, Text::least())..=(after, Text::least());
-    let rows = shelf.scan::<Totals>(range, Order::Rising, usize::MAX)?;
+    let rows = tx.scan::<Totals>(range, Order::Rising, usize::MAX)?;
     let mine = rows.into_iter().map(|(_, total)| total);
     Ok(mine.filter(|total| sees(&ask.scope, &total.worker)).collect())
 }
 
 /// What a day has used up of its budgets.
-pub(crate) fn spending<S: Shelf>(shelf: &S, day: Day) -> Result<DaySpending, StoreError> {
+pub(crate) fn spending(tx: &dyn ReadTx, day: Day) -> Result<DaySpending, StoreError> {
     let after = Day::from_number(day.number().saturating_add(1));
     let range = (day, Text::least())..=(after, Text::least());
-    let rows = shelf.scan::<Spending>(range, Order::Rising, usize::MAX)?;
+    let rows = tx.scan::<Spending>(range, Order::Rising, usize::MAX)?;
     let named = |((_, name), spent): ((Day, Text), Spent)| {
         WorkerName::new(name.as_str()).ok().map(|worker| (worker, spent))
     };
-    let authorised = shelf.get::<Authorised>(&day)?.unwrap_or(0);
+    let authorised = tx.get::<Authorised>(&day)?.unwrap_or(0);
     Ok(DaySpending { workers: rows.into_iter().filter_map(named).collect(), authorised })
 }
 
 /// Everything that happened to a claim, to the solve it waited for and to the one that paid for its token.
-pub(crate) fn explain<S: Shelf>(shelf: &S, id: ClaimId) -> Result<Vec<Entry>, StoreError> {
+pub(crate) fn explain(tx: &dyn ReadTx, id: ClaimId) -> Result<Vec<Entry>, StoreError> {
     let mut subjects = vec![Subject::Claim(id)];
-    if let Some(claim) = shelf.get::<Claims>(&id)? {
+    if let Some(claim) = tx.get::<Claims>(&id)? {
         let paid_by = claim.token.map(|token| token.solve);
         subjects.extend(claim.solve.map(Subject::Solve));
         subjects.extend(paid_by.filter(|paid| Some(*paid) != claim.solve).map(Subject::Solve));
@@ -239,14 +237,14 @@ pub(crate) fn explain<S: Shelf>(shelf: &S, id: ClaimId) -> Result<Vec<Entry>, St
     let mut pages = Vec::new();
     for subject in &subjects {
         let range = (*subject, 0)..=(*subject, u64::MAX);
-        let rows = shelf.scan::<Told>(range, Order::Rising, MOST_SEEN)?;
+        let rows = tx.scan::<Told>(range, Order::Rising, MOST_SEEN)?;
         pages.extend(rows.into_iter().map(|((_, seq), ())| seq));
     }
     pages.sort_unstable();
     pages.dedup();
     let mut entries = Vec::new();
     for seq in pages {
-        let page = shelf.get::<Pages>(&seq)?.unwrap_or_default();
+        let page = tx.get::<Pages>(&seq)?.unwrap_or_default();
         entries.extend(page.into_iter().filter(|entry| is_told_of(&subjects, entry)));
     }
     Ok(entries)
@@ -257,46 +255,38 @@ fn is_told_of(subjects: &[Subject], entry: &Entry) -> bool {
 }
 
 /// The ledger from `from` on.
-pub(crate) fn entries<S: Shelf>(
-    shelf: &S,
-    from: u64,
-    limit: usize,
-) -> Result<Vec<Entry>, StoreError> {
+pub(crate) fn entries(tx: &dyn ReadTx, from: u64, limit: usize) -> Result<Vec<Entry>, StoreError> {
     // A page has at least one entry, so `limit` pages hold enough.
-    let pages = shelf.scan::<Pages>(from..=u64::MAX, Order::Rising, limit)?;
+    let pages = tx.scan::<Pages>(from..=u64::MAX, Order::Rising, limit)?;
     let all = pages.into_iter().flat_map(|(_, page)| page);
     Ok(all.filter(|entry| entry.seq >= from).take(limit).collect())
 }
 
 /// The ledger after an entry, or from the beginning when it is not there, and what it is about.
-pub(crate) fn lot<S: Shelf>(
-    shelf: &S,
-    after: Option<&Entry>,
-    limit: usize,
-) -> Result<Lot, StoreError> {
+pub(crate) fn lot(tx: &dyn ReadTx, after: Option<&Entry>, limit: usize) -> Result<Lot, StoreError> {
     let mut lot = Lot { after: after.cloned(), ..Lot::default() };
     lot.entries = match after {
-        Some(last) => entries(shelf, last.seq, limit + 1)?,
-        None => entries(shelf, 0, limit)?,
+        Some(last) => entries(tx, last.seq, limit + 1)?,
+        None => entries(tx, 0, limit)?,
     };
     if let Some(last) = after {
         lot.is_anew = lot.entries.first() != Some(last);
         if lot.is_anew {
-            lot.entries = entries(shelf, 0, limit)?;
+            lot.entries = entries(tx, 0, limit)?;
         } else {
             lot.entries.remove(0);
         }
     }
     let claims: BTreeSet<ClaimId> = lot.entries.iter().filter_map(|entry| entry.claim).collect();
     for id in claims {
-        lot.claims.extend(shelf.get::<Claims>(&id)?);
+        lot.claims.extend(tx.get::<Claims>(&id)?);
     }
     for id in buried(&lot.entries) {
-        lot.letters.extend(shelf.get::<DeadLetters>(&id)?);
+        lot.letters.extend(tx.get::<DeadLetters>(&id)?);
     }
     let days = lot.entries.iter().map(|entry| entry.at.day());
     if let (Some(from), Some(to)) = (days.clone().min(), days.max()) {
-        lot.totals = totals(shelf, &TotalsAsk { scope: Scope::All, from, to })?;
+        lot.totals = totals(tx, &TotalsAsk { scope: Scope::All, from, to })?;
     }
     Ok(lot)
 }
@@ -318,39 +308,36 @@ fn buried(entries: &[Entry]) -> BTreeSet<SolveId> {
 }
 
 /// Pools and what they have.
-pub(crate) fn pools<S: Shelf>(shelf: &S, now: Timestamp) -> Result<Vec<PoolState>, StoreError> {
+pub(crate) fn pools(tx: &dyn ReadTx, now: Timestamp) -> Result<Vec<PoolState>, StoreError> {
     let edge = |byte| Fingerprint::from_bytes([byte; 32]);
     let mut found = Vec::new();
     for (fingerprint, pool) in
-        shelf.scan::<Pools>(edge(0)..=edge(u8::MAX), Order::Rising, MOST_SEEN)?
+        tx.scan::<Pools>(edge(0)..=edge(u8::MAX), Order::Rising, MOST_SEEN)?
     {
         let waiting = |n| (fingerprint, Timestamp::from_millis(n), ClaimId::from_number(n));
         let range = waiting(0)..=waiting(u64::MAX);
         found.push(PoolState {
             pool,
-            stock: crate::rules::usable(shelf, fingerprint, now)?,
-            coming: crate::rules::coming(shelf, fingerprint)?,
-            waiting: shelf.scan::<Waiting>(range, Order::Rising, MOST_SEEN)?.len(),
+            stock: crate::rules::usable(tx, fingerprint, now)?,
+            coming: crate::rules::coming(tx, fingerprint)?,
+            waiting: tx.scan::<Waiting>(range, Order::Rising, MOST_SEEN)?.len(),
         });
     }
     Ok(found)
 }
 
 /// What was learned about how early tokens have to be used.
-pub(crate) fn margins<S: Shelf>(shelf: &S) -> Result<Vec<LearnedMargin>, StoreError> {
+pub(crate) fn margins(tx: &dyn ReadTx) -> Result<Vec<LearnedMargin>, StoreError> {
     let range = (Text::least(), Text::least())..=(Text::after(""), Text::after(""));
-    let rows = shelf.scan::<Margins>(range, Order::Rising, MOST_SEEN)?;
+    let rows = tx.scan::<Margins>(range, Order::Rising, MOST_SEEN)?;
     Ok(rows.into_iter().map(|(_, margin)| margin).collect())
 }
 
 /// Unassigned usable tokens by fingerprint.
-pub(crate) fn stock_levels<S: Shelf>(
-    shelf: &S,
-    now: Timestamp,
-) -> Result<Vec<StockLevel>, StoreError> {
+pub(crate) fn stock_levels(tx: &dyn ReadTx, now: Timestamp) -> Result<Vec<StockLevel>, StoreError> {
     let mut levels: BTreeMap<Fingerprint, StockLevel> = BTreeMap::new();
     for ((fingerprint, usable_until, _), stocked) in
-        shelf.scan::<Stock>(all_stock(), Order::Rising, usize::MAX)?
+        tx.scan::<Stock>(all_stock(), Order::Rising, usize::MAX)?
     {
         if now.plus(MIN_LEFT) <= usable_until {
             let level = levels.entry(fingerprint).or_insert(StockLevel {

@@ -1,6 +1,6 @@
 //! The tables: what is kept, and by what it is found. Tags are part of the format at rest.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{fmt, sync::Arc};
 
 use domain::{
     callback::Callback,
@@ -16,45 +16,36 @@ use domain::{
     time::{Day, Timestamp},
     token::Token,
 };
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use crate::shelf::{Key, KeyBytes, Table, Text};
+use crate::keys::{Key, KeyBytes, Text};
+
+/// One ordered table. The types are never made; they only name what is kept where.
+pub(crate) trait Table: 'static {
+    /// First byte of every key at rest. Never reused for another table.
+    const TAG: u8;
+    /// Its name in error messages.
+    const NAME: &'static str;
+    /// What rows are found by.
+    type Key: Key;
+    /// What a row holds.
+    type Value: Clone + fmt::Debug + Serialize + DeserializeOwned + Send + 'static;
+}
 
 macro_rules! tables {
-    ($( $(#[$doc:meta])* $tag:literal $name:ident in $field:ident: $key:ty => $value:ty; )*) => {
+    ($( $(#[$doc:meta])* $tag:literal $type:ident in $name:ident: $key:ty => $value:ty; )*) => {
         $(
             $(#[$doc])*
             #[derive(Debug)]
-            pub(crate) enum $name {}
+            pub(crate) enum $type {}
 
-            impl Table for $name {
+            impl Table for $type {
                 const TAG: u8 = $tag;
-                const NAME: &'static str = stringify!($field);
+                const NAME: &'static str = stringify!($name);
                 type Key = $key;
                 type Value = $value;
-
-                fn map(maps: &Maps) -> &BTreeMap<$key, Box<$value>> {
-                    &maps.$field
-                }
-
-                fn map_mut(maps: &mut Maps) -> &mut BTreeMap<$key, Box<$value>> {
-                    &mut maps.$field
-                }
             }
         )*
-
-        /// Every table as a map: the memory store.
-        #[derive(Debug, Default)]
-        pub(crate) struct Maps {
-            $( $field: BTreeMap<$key, Box<$value>>, )*
-        }
-
-        impl Maps {
-            /// How many rows there are in all tables.
-            pub(crate) fn rows(&self) -> usize {
-                [$( self.$field.len(), )*].into_iter().sum()
-            }
-        }
 
         /// The highest tag.
         pub(crate) const LAST_TAG: u8 = {
@@ -64,7 +55,7 @@ macro_rules! tables {
 
         /// Every table's tag and name.
         #[cfg(any(test, feature = "dynamodb"))]
-        pub(crate) const NAMES: &[(u8, &str)] = &[$( ($tag, stringify!($field)), )*];
+        pub(crate) const NAMES: &[(u8, &str)] = &[$( ($tag, stringify!($name)), )*];
     };
 }
 

@@ -16,7 +16,7 @@ use solvegate::{
     clock::SystemClock,
     exit::{Exit, Failure},
 };
-use stores::{Backend, EmbeddedStore, LocalDoorbell, MemoryStore};
+use stores::{Backend, LocalDoorbell, StoreAdapter};
 use tokio::net::TcpListener;
 
 use crate::{
@@ -35,13 +35,13 @@ struct Opened {
     store: Arc<dyn Store>,
     records: Arc<dyn Records>,
     doorbell: Arc<dyn Doorbell>,
-    embedded: Option<Arc<EmbeddedStore>>,
+    embedded: Option<Arc<StoreAdapter>>,
 }
 
 /// A gateway under measurement.
 struct Gateway {
     engine: Engine,
-    embedded: Option<Arc<EmbeddedStore>>,
+    embedded: Option<Arc<StoreAdapter>>,
 }
 
 /// Claims outlive every bench, so that nothing lapses while others are counted.
@@ -99,10 +99,10 @@ async fn open(args: &GatewayArgs) -> Result<Opened, Failure> {
     }
     let doorbell = Arc::new(LocalDoorbell::new());
     let Some(data) = &args.data else {
-        let store = Arc::new(MemoryStore::new());
+        let store = Arc::new(StoreAdapter::in_memory());
         return Ok(Opened { store: store.clone(), records: store, doorbell, embedded: None });
     };
-    let store = Arc::new(EmbeddedStore::open(data).map_err(unreachable)?);
+    let store = Arc::new(StoreAdapter::embedded(data).map_err(unreachable)?);
     Ok(Opened { store: store.clone(), records: store.clone(), doorbell, embedded: Some(store) })
 }
 
@@ -181,9 +181,9 @@ impl Gateway {
 impl MeasuredServer for Gateway {
     fn counts(&self) -> StoreCounts {
         self.embedded.as_ref().map_or_else(StoreCounts::default, |store| StoreCounts {
-            fsyncs: store.fsyncs(),
-            commits: store.commits(),
-            decisions: store.decisions(),
+            fsyncs: store.counters().fsyncs,
+            commits: store.counters().commits,
+            decisions: store.counters().decisions,
         })
     }
 

@@ -42,14 +42,14 @@ async fn take_back(filler: &StoreFiller<'_>, lease: &Lease) -> Result<(), Failur
 #[cfg(test)]
 mod tests {
     use domain::ports::Records as _;
-    use stores::MemoryStore;
+    use stores::StoreAdapter;
 
     use super::*;
     use solvegate::{chance::SystemChance, clock::SystemClock};
 
     #[tokio::test]
     async fn every_token_ends_in_stock() {
-        let (store, clock) = (MemoryStore::new(), SystemClock::start());
+        let (store, clock) = (StoreAdapter::in_memory(), SystemClock::start());
         let chance = SystemChance::start().unwrap();
         fill(&store, &clock, &chance, 2001).await.unwrap();
         let levels = store.stock_levels(clock.now()).await.unwrap();

@@ -19,7 +19,7 @@ use domain::{
 use doors::{Doors, DoorsConfig, KeyDigest, Limits, ServeConfig, TlsMaterial, Worker, Workers};
 use engine::{Engine, EngineConfig, FixedPolling, Ports, Slots};
 use simulator::{Account, BehaviourConfig, Latency, SimProvider, clock::VirtualClock};
-use stores::{LocalDoorbell, MemoryStore};
+use stores::{LocalDoorbell, StoreAdapter};
 use tokio::{
     net::TcpListener,
     sync::oneshot,
@@ -121,7 +121,7 @@ impl World {
             most: Duration::from_millis(2),
             deadline: Duration::from_secs(5),
         };
-        let memory = Arc::new(MemoryStore::new());
+        let memory = Arc::new(StoreAdapter::in_memory());
         let store = Arc::new(FaultyStore::new(Arc::clone(&memory) as Arc<dyn Store>));
         let ports = Ports {
             store: Arc::clone(&store) as Arc<dyn Store>,

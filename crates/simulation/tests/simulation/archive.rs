@@ -14,7 +14,7 @@ use domain::{
     ports::{ClaimFilter, Records, Scope},
 };
 use engine::Engine;
-use stores::{Backend, LocalDoorbell, MemoryStore};
+use stores::{Backend, LocalDoorbell, StoreAdapter};
 
 use self::away::{FarArchive, Mood};
 use simulation::stage::{Stage, open, seconds, served, story};
@@ -23,13 +23,13 @@ const HOUR: u64 = 3600;
 
 /// A store that can be counted, and an archive.
 struct Shelves {
-    store: Arc<MemoryStore>,
+    store: Arc<StoreAdapter>,
     kept: Backend,
     archive: Arc<FarArchive>,
 }
 
 fn shelve(stage: &mut Stage) -> Shelves {
-    let store = Arc::new(MemoryStore::new());
+    let store = Arc::new(StoreAdapter::in_memory());
     stage.backend = Backend {
         store: store.clone(),
         records: store.clone(),
@@ -91,7 +91,7 @@ fn a_store_with_an_archive_does_not_grow_with_history() {
                 solved.push(solve(&gateway, &format!("{day}-{n}")).await);
                 skip(&stage, 5).await;
             }
-            rows.push(shelves.store.rows());
+            rows.push(shelves.store.counters().rows);
         }
         // A day leaves its sum behind, and nothing else; what it brought was some eighty rows.
         assert!(rows[7] <= rows[2] + 10, "{rows:?}");

@@ -164,8 +164,8 @@ fn redis(dir: &Path, words: &[String]) -> Command {
 
 fn dynoxide(dir: &Path, words: &[String]) -> Command {
     let mut command = program(dir, "sh");
-    // What it says goes to the other stream.
-    command.args(["-c", "exec \"$0\" \"$@\" 2>&1"]).arg(store_tests::servers::dynoxide());
+    // The same library in a program that is built with the tests. What it says goes to the other stream.
+    command.args(["-c", "exec \"$0\" \"$@\" 2>&1"]).arg(store_tests::servers::dynamodb_server());
     command.args(words);
     command
 }

@@ -2,6 +2,7 @@
 
 use std::{
     env, fs,
+    net::TcpStream,
     path::{Path, PathBuf},
     process::Child,
     sync::Mutex,
@@ -11,9 +12,9 @@ use super::process::{Directory, free_port, spawn, wait_for};
 
 /// How often another port is tried when a server ends at once: somebody else may have taken its port.
 const STARTS: u32 = 5;
-const LOG: &str = "dynoxide.log";
+const LOG: &str = "server.log";
 
-/// A `dynoxide` of the test's own, on loopback. Dropping it ends the process and removes its directory.
+/// A server of the test's own, on loopback. Dropping it ends the process and removes its directory.
 #[derive(Debug)]
 pub struct DynamoDbServer {
     port: u16,
@@ -44,7 +45,9 @@ impl DynamoDbServer {
             }
             log = fs::read_to_string(server.directory.path().join(LOG)).unwrap_or_default();
         }
-        panic!("dynoxide ended {STARTS} times when it was started; the last time it said:\n{log}");
+        panic!(
+            "the DynamoDB server ended {STARTS} times at its start; the last time it said:\n{log}"
+        );
     }
 
     /// Where it is.
@@ -73,13 +76,13 @@ impl DynamoDbServer {
     pub fn restart(&self) {
         self.kill();
         *self.child.lock().unwrap() = run(self.port, self.directory.path(), self.keeps);
-        assert!(self.comes_up(), "dynoxide did not come up again");
+        assert!(self.comes_up(), "the DynamoDB server did not come up again");
     }
 
     fn comes_up(&self) -> bool {
         let mut up = false;
-        wait_for("dynoxide listens or ends", || {
-            up = std::net::TcpStream::connect(("127.0.0.1", self.port)).is_ok();
+        wait_for("the DynamoDB server listens or ends", || {
+            up = TcpStream::connect(("127.0.0.1", self.port)).is_ok();
             up || self.child.lock().unwrap().try_wait().unwrap().is_some()
         });
         up && self.child.lock().unwrap().try_wait().unwrap().is_none()
@@ -98,29 +101,20 @@ pub fn url(port: u16, table: &str) -> String {
 }
 
 fn run(port: u16, directory: &Path, keeps: bool) -> Child {
-    let mut args: Vec<String> =
-        ["serve", "--host", "127.0.0.1", "--log", "quiet", "--port"].map(Into::into).to_vec();
+    let mut args: Vec<String> = ["serve", "--port"].map(Into::into).to_vec();
     args.push(port.to_string());
     if keeps {
         args.extend(["--db-path".into(), directory.join("tables.db").display().to_string()]);
     }
-    spawn(&dynoxide().display().to_string(), &args, &directory.join(LOG))
+    spawn(&dynamodb_server().display().to_string(), &args, &directory.join(LOG))
 }
 
-/// The one that `scripts/test` names, the one on the path, or one that an earlier `scripts/test` installed.
-pub fn dynoxide() -> PathBuf {
-    let named = env::var_os("SOLVEGATE_DYNOXIDE").map(PathBuf::from);
-    let path = env::var_os("PATH").unwrap_or_default();
-    let on_path = env::split_paths(&path).map(|place| place.join("dynoxide"));
-    let found = named.into_iter().chain(on_path).chain(installed()).find(|file| file.is_file());
-    found.expect("dynoxide is missing; scripts/test installs it")
-}
-
-/// Where `scripts/install.sh` puts it.
-fn installed() -> Option<PathBuf> {
-    let home = || env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
-    let cache = env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or_else(home)?;
-    let entries = fs::read_dir(cache.join("solvegate")).ok()?.filter_map(Result::ok);
-    let is_it = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().starts_with("dynoxide-");
-    entries.filter(is_it).map(|entry| entry.path().join("bin/dynoxide")).max()
+/// The program that `scripts/test --dynamodb-official` names, or the one that was built with the tests: it lies beside
+/// them, or one directory up.
+pub fn dynamodb_server() -> PathBuf {
+    let named = env::var_os("SOLVEGATE_DYNAMODB_SERVER").map(PathBuf::from);
+    let this = env::current_exe().expect("a program knows where it is");
+    let beside = this.ancestors().skip(1).take(2).map(|place| place.join("dynamodb-server"));
+    let found = named.into_iter().chain(beside).find(|file| file.is_file());
+    found.expect("dynamodb-server is missing; `cargo build -p store-tests --bins` builds it")
 }

@@ -16,11 +16,11 @@ use std::{
 
 use domain::{claim::ClaimState, id::ClaimId};
 use store_tests::{World, check};
-use stores::{Backend, EmbeddedStore, LocalDoorbell, OpenError};
+use stores::{Backend, LocalDoorbell, OpenError, StoreAdapter};
 use tokio::task::JoinSet;
 
-fn open(dir: &Path) -> (Arc<EmbeddedStore>, World) {
-    let store = Arc::new(EmbeddedStore::open(dir).unwrap());
+fn open(dir: &Path) -> (Arc<StoreAdapter>, World) {
+    let store = Arc::new(StoreAdapter::embedded(dir).unwrap());
     let backend = Backend {
         store: store.clone(),
         records: store.clone(),
@@ -156,8 +156,8 @@ async fn after_kill_9_every_open_solve_is_there_to_be_taken() {
 #[test]
 fn a_second_process_is_refused_and_told_why() {
     let dir = tempfile::tempdir().unwrap();
-    let _first = EmbeddedStore::open(dir.path()).unwrap();
-    let second = EmbeddedStore::open(dir.path()).unwrap_err();
+    let _first = StoreAdapter::embedded(dir.path()).unwrap();
+    let second = StoreAdapter::embedded(dir.path()).unwrap_err();
     assert!(matches!(second, OpenError::InUse { .. }));
     let other = child(dir.path(), 0).wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&other.stderr).into_owned()
@@ -172,7 +172,7 @@ fn a_second_process_is_refused_and_told_why() {
 fn only_the_owner_can_read_the_store() {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("deep/er/data");
-    drop(EmbeddedStore::open(&data).unwrap());
+    drop(StoreAdapter::embedded(&data).unwrap());
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(&data), 0o700);
     for file in fs::read_dir(&data).unwrap() {
@@ -181,18 +181,18 @@ fn only_the_owner_can_read_the_store() {
     // A file that somebody opened to all is closed again.
     let file = data.join("store.redb");
     fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
-    drop(EmbeddedStore::open(&data).unwrap());
+    drop(StoreAdapter::embedded(&data).unwrap());
     assert_eq!(mode(&file), 0o600);
 }
 
 #[test]
 fn an_unknown_format_is_refused_and_left_as_it_is() {
     let dir = tempfile::tempdir().unwrap();
-    drop(EmbeddedStore::open(dir.path()).unwrap());
+    drop(StoreAdapter::embedded(dir.path()).unwrap());
     let before = fs::read(dir.path().join("store.redb")).unwrap();
     for line in ["solvegate embedded store, format 99\n", "something else\n", ""] {
         fs::write(dir.path().join("FORMAT"), line).unwrap();
-        let refused = EmbeddedStore::open(dir.path()).unwrap_err();
+        let refused = StoreAdapter::embedded(dir.path()).unwrap_err();
         assert!(matches!(refused, OpenError::Format { .. }), "{refused}");
         assert!(refused.to_string().contains("this release reads format 2"));
         assert_eq!(fs::read(dir.path().join("store.redb")).unwrap(), before);
@@ -202,16 +202,16 @@ fn an_unknown_format_is_refused_and_left_as_it_is() {
 #[test]
 fn a_lost_data_file_is_not_taken_for_a_new_store() {
     let dir = tempfile::tempdir().unwrap();
-    drop(EmbeddedStore::open(dir.path()).unwrap());
+    drop(StoreAdapter::embedded(dir.path()).unwrap());
     fs::remove_file(dir.path().join("store.redb")).unwrap();
-    let refused = EmbeddedStore::open(dir.path()).unwrap_err();
+    let refused = StoreAdapter::embedded(dir.path()).unwrap_err();
     assert!(matches!(refused, OpenError::Damaged { .. }), "{refused}");
 }
 
 #[test]
 fn a_directory_that_cannot_be_made_is_named() {
     let file = tempfile::NamedTempFile::new().unwrap();
-    let refused = EmbeddedStore::open(file.path().join("data")).unwrap_err();
+    let refused = StoreAdapter::embedded(file.path().join("data")).unwrap_err();
     assert!(matches!(refused, OpenError::Directory { .. }));
     assert!(refused.to_string().contains(file.path().to_str().unwrap()));
 }
@@ -232,7 +232,7 @@ fn urls_name_stores_and_odd_ones_are_refused_without_their_secrets() {
 async fn a_crowd_shares_its_fsyncs() {
     let dir = tempfile::tempdir().unwrap();
     let (store, world) = open(dir.path());
-    let before = (store.decisions(), store.commits(), store.fsyncs());
+    let before = (store.counters().decisions, store.counters().commits, store.counters().fsyncs);
     let mut callers = JoinSet::new();
     for n in 0..64 {
         let world = world.clone();
@@ -243,8 +243,9 @@ async fn a_crowd_shares_its_fsyncs() {
         });
     }
     callers.join_all().await;
-    let decisions = store.decisions() - before.0;
-    let (commits, fsyncs) = (store.commits() - before.1, store.fsyncs() - before.2);
+    let decisions = store.counters().decisions - before.0;
+    let (commits, fsyncs) =
+        (store.counters().commits - before.1, store.counters().fsyncs - before.2);
     assert_eq!(decisions, 64 * 20);
     assert!(commits < decisions / 4, "{commits} commits for {decisions} decisions");
     assert!(fsyncs <= commits + 2, "{fsyncs} fsyncs for {commits} commits");
@@ -255,10 +256,10 @@ async fn what_changes_nothing_is_not_written() {
     let dir = tempfile::tempdir().unwrap();
     let (store, world) = open(dir.path());
     let holder = world.holder(1).await;
-    let before = (store.commits(), store.fsyncs());
+    let before = (store.counters().commits, store.counters().fsyncs);
     for _ in 0..10 {
         assert!(world.lease(holder).await.is_empty());
         world.sweep().await;
     }
-    assert_eq!((store.commits(), store.fsyncs()), before);
+    assert_eq!((store.counters().commits, store.counters().fsyncs), before);
 }

@@ -16,8 +16,6 @@ use domain::ports::{BoxError, StoreError};
 
 use crate::remote;
 
-use super::DynamoDb;
-
 /// Why there is no answer.
 #[derive(Debug)]
 pub(super) struct Failure {
@@ -167,7 +165,7 @@ impl From<Failure> for StoreError {
 }
 
 pub(super) fn unavailable(why: impl Into<BoxError>) -> StoreError {
-    remote::unavailable::<DynamoDb>(why)
+    remote::unavailable(super::NAME, why)
 }
 
 /// What happened, and why, and why that.

@@ -16,8 +16,7 @@ use futures_util::future::try_join_all;
 
 use crate::{
     remote::Key,
-    shelf::Table,
-    tables::{Joinable, Keys, Pools, Spare, Stock, Tasks, Waiting},
+    tables::{Joinable, Keys, Pools, Spare, Stock, Table, Tasks, Waiting},
 };
 
 use super::{

@@ -19,8 +19,7 @@ use crate::{
     LocalDoorbell,
     codec::{corrupt, read_key},
     remote::{Key, Stamp},
-    shelf::Table,
-    tables::Claims,
+    tables::{Claims, Table},
 };
 
 use super::{

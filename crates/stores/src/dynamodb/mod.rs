@@ -28,8 +28,8 @@ use domain::ports::StoreError;
 
 use crate::{
     Backend, Finding, LocalDoorbell, Migrated, OpenError, Weight,
-    desk::Desk,
-    remote::{Asks, Commit, Ended, Far},
+    adapter::StoreAdapter,
+    remote::{Asks, BackendKind, Commit, Ended, Far},
 };
 
 use address::Address;
@@ -49,13 +49,10 @@ pub(crate) const NAME: &str = "dynamodb";
 /// Its name for people.
 pub(crate) const TITLE: &str = "DynamoDB";
 
-/// A store on DynamoDB, shared by any number of gateways.
-pub type DynamoDbStore = Desk<DynamoDb>;
-
 /// The log, and the one task that writes to it.
-pub struct DynamoDb {
+pub(crate) struct DynamoDb {
     log: Arc<Log>,
-    asks: Asks<Self>,
+    asks: Asks,
 }
 
 // === connecting ===
@@ -86,7 +83,7 @@ async fn open(url: &str) -> Result<(Backend, Arc<Log>), OpenError> {
     filer::start(&log);
     bell::start(&log);
     let asks = writer::start(Arc::clone(&log));
-    let store = Arc::new(Desk(DynamoDb { log: Arc::clone(&log), asks }));
+    let store = Arc::new(StoreAdapter::new(Arc::new(DynamoDb { log: Arc::clone(&log), asks })));
     let backend = Backend {
         records: store.clone(),
         archive: store.clone(),
@@ -162,11 +159,10 @@ fn away(link: &Link, failure: &Failure) -> OpenError {
 // === impl DynamoDb ===
 
 impl Far for DynamoDb {
-    const NAME: &'static str = NAME;
-    /// A commit that fits into an item needs no others.
-    const MOST_BYTES: usize = 96 << 10;
+    // A commit that fits into an item needs no others.
+    const KIND: BackendKind = BackendKind { name: NAME, most_bytes: 96 << 10, refuses: |_| None };
 
-    fn asks(&self) -> &Asks<Self> {
+    fn asks(&self) -> &Asks {
         &self.asks
     }
 
@@ -179,6 +175,6 @@ impl Far for DynamoDb {
 
 impl fmt::Debug for DynamoDb {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DynamoDbStore").finish_non_exhaustive()
+        f.debug_struct("DynamoDb").finish_non_exhaustive()
     }
 }

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use domain::ports::StoreError;
 
 use crate::remote::{
-    Asks, Assumed, Commit, Correction, Ended, Failed, Key, Memory, Scribe, Stamp, Turn, Write,
+    Asks, Assumed, Commit, Correction, Ended, Failed, Far, Key, Memory, Scribe, Stamp, Turn, Write,
     crowd,
 };
 
@@ -24,7 +24,7 @@ use super::{
 /// What the task works with.
 struct Pen {
     log: Arc<Log>,
-    memory: Memory<DynamoDb>,
+    memory: Memory,
     /// What of the image is complete.
     known: Known,
     /// The last commit of this task.
@@ -41,12 +41,12 @@ struct Pen {
 const BEHIND: Ended = Ended::Refused;
 
 /// Starts the task.
-pub(super) fn start(log: Arc<Log>) -> Asks<DynamoDb> {
-    let (asks, asked) = Asks::new();
+pub(super) fn start(log: Arc<Log>) -> Asks {
+    let (asks, asked) = Asks::new(&DynamoDb::KIND);
     let beginning = log.state().beginning;
     let pen = Pen {
         log,
-        memory: Memory::keeping_all(),
+        memory: Memory::keeping_all(DynamoDb::KIND),
         known: Known::default(),
         last: None,
         beginning,
@@ -216,9 +216,7 @@ fn is_assumed(assumed: &Assumed, key: &Key) -> bool {
 }
 
 impl Scribe for Pen {
-    type Backend = DynamoDb;
-
-    fn memory(&mut self) -> &mut Memory<DynamoDb> {
+    fn memory(&mut self) -> &mut Memory {
         &mut self.memory
     }
 

@@ -3,7 +3,7 @@
 //!
 //! - `open`: the directory, its lock and its format; `disk`: the file
 //! - `writer`: the one thread that writes, many decisions to an fsync
-//! - `rows`: the shelf
+//! - `rows`: its transactions
 
 mod disk;
 mod open;
@@ -22,25 +22,23 @@ use std::{
     },
 };
 
+use async_trait::async_trait;
 use domain::ports::{BoxError, StoreError};
-use redb::{ReadOnlyTable, ReadableDatabase, TableDefinition};
+use redb::{ReadableDatabase, TableDefinition};
 
 use crate::{
     OpenError,
-    desk::{Desk, Shelved},
+    adapter::{Counters, DecideFn, Driver, ReadFn},
 };
 
-use rows::{OpenRows, WriteRows};
+use rows::OpenRows;
 use writer::{Shared, Writer, guarded, unavailable};
 
 const NAME: &str = "embedded";
 const ROWS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("rows");
 
 /// A store in a directory of its own, for one process.
-pub type EmbeddedStore = Desk<Embedded>;
-
-/// The directory, open.
-pub struct Embedded {
+pub(crate) struct Embedded {
     // Before the rest: the writer ends, then the file is closed, then the directory is free.
     writer: Writer,
     shared: Arc<Shared>,
@@ -50,96 +48,69 @@ pub struct Embedded {
     broken: Arc<std::sync::atomic::AtomicBool>,
 }
 
-/// The rows, open to read.
-pub(crate) type ReadRows = OpenRows<ReadOnlyTable<&'static [u8], &'static [u8]>>;
-
 // === impl Embedded ===
 
-impl Desk<Embedded> {
-    /// Opens the store in `dir`, which is made when it is not there.
-    pub fn open(dir: impl AsRef<Path>) -> Result<Self, OpenError> {
-        let dir = dir.as_ref().to_owned();
+impl Embedded {
+    /// Opens the store in `dir`, which is created when it does not exist.
+    pub(crate) fn open(dir: &Path) -> Result<Self, OpenError> {
+        let dir = dir.to_owned();
         let opened = open::open(&dir)?;
         let shared = Arc::new(Shared::new(opened.database, opened.lock));
         let writer = Writer::start(Arc::clone(&shared))
             .map_err(|source| OpenError::Directory { dir: dir.clone(), source })?;
-        Ok(Self(Embedded {
+        Ok(Self {
             writer,
             shared,
             dir,
             fsyncs: opened.fsyncs,
             #[cfg(test)]
             broken: opened.broken,
-        }))
+        })
     }
 }
 
-impl Embedded {
-    /// How often the disk was asked to keep what it has.
-    pub fn fsyncs(&self) -> u64 {
-        self.fsyncs.load(Ordering::Relaxed)
+#[async_trait]
+impl Driver for Embedded {
+    async fn decide(&self, decide: DecideFn) -> Result<(), StoreError> {
+        self.writer.commit(decide).await
     }
 
-    /// How many transactions were committed.
-    pub fn commits(&self) -> u64 {
-        self.shared.commits.load(Ordering::Relaxed)
-    }
-
-    /// How many decisions were made.
-    pub fn decisions(&self) -> u64 {
-        self.shared.decisions.load(Ordering::Relaxed)
-    }
-}
-
-impl Shelved for Embedded {
-    type Writable<'a> = WriteRows<'a>;
-    type Readable<'a> = ReadRows;
-
-    async fn decide<T, F>(&self, decide: F) -> Result<T, StoreError>
-    where
-        T: Send + 'static,
-        F: FnMut(&mut WriteRows<'_>) -> Result<T, StoreError> + Send + 'static,
-    {
-        self.writer.ask(decide).await
-    }
-
-    /// At once: a look-up of one record takes microseconds.
-    async fn look<T, F>(&self, read: F) -> Result<T, StoreError>
-    where
-        T: Send + 'static,
-        F: Fn(&ReadRows) -> Result<T, StoreError> + Send + 'static,
-    {
+    /// On this thread: a look-up of one record takes microseconds.
+    async fn look(&self, read: ReadFn) -> Result<(), StoreError> {
         read_rows(&self.shared, read)
     }
 
-    /// Apart from the threads that answer.
-    async fn read<T, F>(&self, read: F) -> Result<T, StoreError>
-    where
-        T: Send + 'static,
-        F: Fn(&ReadRows) -> Result<T, StoreError> + Send + 'static,
-    {
+    /// On a thread of its own, apart from those that answer.
+    async fn read(&self, read: ReadFn) -> Result<(), StoreError> {
         let shared = Arc::clone(&self.shared);
         let reading = tokio::task::spawn_blocking(move || read_rows(&shared, read));
         reading.await.unwrap_or_else(|why| Err(unavailable(why)))
     }
+
+    fn counters(&self) -> Counters {
+        Counters {
+            rows: 0,
+            decisions: self.shared.decisions.load(Ordering::Relaxed),
+            commits: self.shared.commits.load(Ordering::Relaxed),
+            fsyncs: self.fsyncs.load(Ordering::Relaxed),
+        }
+    }
 }
 
 /// Sees everything that was ever answered.
-fn read_rows<T>(
-    shared: &Shared,
-    read: impl FnOnce(&ReadRows) -> Result<T, StoreError>,
-) -> Result<T, StoreError> {
+fn read_rows(shared: &Shared, mut read: ReadFn) -> Result<(), StoreError> {
     shared.check()?;
     guarded(|| {
         let transaction = shared.database.begin_read().map_err(unavailable)?;
         let rows = transaction.open_table(ROWS).map_err(unavailable)?;
-        read(&OpenRows::new(rows))
+        read(&OpenRows::new(rows));
+        Ok(())
     })
 }
 
 impl fmt::Debug for Embedded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EmbeddedStore").field("dir", &self.dir).finish_non_exhaustive()
+        f.debug_struct("Embedded").field("dir", &self.dir).finish_non_exhaustive()
     }
 }
 

@@ -22,8 +22,8 @@ use redb::{
 
 use crate::{
     OpenError,
-    shelf::{Order, Shelf, ShelfMut},
     tables::Holders,
+    tx::{Order, TypedRead, TypedWrite, WriteTx},
 };
 
 use super::{ROWS, disk::Disk, rows::OpenRows, writer::said};
@@ -190,7 +190,7 @@ fn prepare(dir: &Path, database: &Database) -> Result<(), Unready> {
     Ok(())
 }
 
-fn forget_holders<S: Shelf + ShelfMut>(rows: &mut S) -> Result<(), domain::ports::StoreError> {
+fn forget_holders(rows: &mut dyn WriteTx) -> Result<(), domain::ports::StoreError> {
     let all = HolderId::from_number(0)..=HolderId::from_number(u64::MAX);
     for (holder, _) in rows.scan::<Holders>(all, Order::Rising, usize::MAX)? {
         rows.take::<Holders>(&holder)?;

@@ -1,13 +1,13 @@
-//! The embedded store's shelf: all tables as one ordered map of bytes, each key led by its table's tag.
+//! The embedded store's transactions: all tables as one ordered map of bytes, each key led by its table's tag.
 
-use std::ops::{Bound, RangeInclusive};
+use std::ops::Bound;
 
 use domain::ports::StoreError;
 use redb::{AccessGuard, ReadableTable, StorageError};
 
 use crate::{
-    codec::{key_bytes, read_key, read_row, row_bytes},
-    shelf::{Order, Rows, Shelf, ShelfMut, Table},
+    codec::write_row,
+    tx::{KeyRange, Order, ReadRow, ReadTx, RowKey, RowValue, Stored, WriteTx},
 };
 
 use super::{NAME, corrupt};
@@ -17,6 +17,8 @@ pub(crate) struct OpenRows<R> {
     rows: R,
     /// Whether anything was written.
     pub(super) changed: bool,
+    /// Where values are encoded.
+    scratch: Vec<u8>,
 }
 
 /// The rows, open to write.
@@ -28,76 +30,55 @@ type Row<'a> =
 
 impl<R> OpenRows<R> {
     pub(super) fn new(rows: R) -> Self {
-        Self { rows, changed: false }
+        Self { rows, changed: false, scratch: Vec::new() }
     }
 }
 
-impl<R: ReadableTable<&'static [u8], &'static [u8]>> Shelf for OpenRows<R> {
+impl<R: ReadableTable<&'static [u8], &'static [u8]>> ReadTx for OpenRows<R> {
     fn backend(&self) -> &'static str {
         NAME
     }
 
-    fn get<T: Table>(&self, key: &T::Key) -> Result<Option<T::Value>, StoreError> {
-        let key = key_bytes::<T>(key);
-        match self.rows.get(key.as_slice()).map_err(failed)? {
-            Some(row) => read_row::<T>(NAME, &key, row.value()).map(Some),
-            None => Ok(None),
+    fn find(&self, key: &[u8], read: ReadRow<'_>) -> Result<(), StoreError> {
+        match self.rows.get(key).map_err(failed)? {
+            Some(row) => read(key, Stored::Encoded(row.value())),
+            None => Ok(()),
         }
     }
 
-    fn has<T: Table>(&self, key: &T::Key) -> Result<bool, StoreError> {
-        let key = key_bytes::<T>(key);
-        Ok(self.rows.get(key.as_slice()).map_err(failed)?.is_some())
-    }
-
-    fn last<T: Table>(&self) -> Result<Option<T::Key>, StoreError> {
-        let (least, most) = ([T::TAG], [T::TAG + 1]);
+    fn last_key(&self, tag: u8) -> Result<Option<Vec<u8>>, StoreError> {
+        let (least, most) = ([tag], [tag + 1]);
         let bounds = (Bound::Included(least.as_slice()), Bound::Excluded(most.as_slice()));
         let mut rows = self.rows.range::<&[u8]>(bounds).map_err(failed)?;
-        match rows.next_back() {
-            Some(row) => read_key::<T>(NAME, row.map_err(failed)?.0.value()).map(Some),
-            None => Ok(None),
-        }
+        rows.next_back().map(|row| Ok(row.map_err(failed)?.0.value().to_vec())).transpose()
     }
 
-    fn scan<T: Table>(
-        &self,
-        range: RangeInclusive<T::Key>,
-        order: Order,
-        limit: usize,
-    ) -> Result<Rows<T>, StoreError> {
-        if range.start() > range.end() {
-            return Ok(Vec::new());
-        }
-        let (least, most) = (key_bytes::<T>(range.start()), key_bytes::<T>(range.end()));
-        let bounds = least.as_slice()..=most.as_slice();
+    fn find_range(&self, range: &KeyRange, read: ReadRow<'_>) -> Result<(), StoreError> {
+        let bounds = range.least.as_slice()..=range.most.as_slice();
         let rows = self.rows.range::<&[u8]>(bounds).map_err(failed)?;
-        let read = |row: Row<'_>| {
+        let mut hand_out = |row: Row<'_>| {
             let (key, value) = row.map_err(failed)?;
-            let row = read_row::<T>(NAME, key.value(), value.value())?;
-            Ok((read_key::<T>(NAME, key.value())?, row))
+            read(key.value(), Stored::Encoded(value.value()))
         };
-        match order {
-            Order::Rising => rows.take(limit).map(read).collect(),
-            Order::Falling => rows.rev().take(limit).map(read).collect(),
+        match range.order {
+            Order::Rising => rows.take(range.limit).try_for_each(&mut hand_out),
+            Order::Falling => rows.rev().take(range.limit).try_for_each(&mut hand_out),
         }
     }
 }
 
-impl ShelfMut for WriteRows<'_> {
-    fn put<T: Table>(&mut self, key: T::Key, value: T::Value) -> Result<(), StoreError> {
-        let key = key_bytes::<T>(&key);
-        let row = row_bytes::<T>(NAME, &key, &value)?;
+impl WriteTx for WriteRows<'_> {
+    fn write(&mut self, key: RowKey<'_>, value: Box<dyn RowValue>) -> Result<(), StoreError> {
+        write_row(NAME, key, &*value, &mut self.scratch)?;
         self.changed = true;
-        self.rows.insert(key.as_slice(), row.as_slice()).map_err(failed)?;
+        self.rows.insert(key.bytes, self.scratch.as_slice()).map_err(failed)?;
         Ok(())
     }
 
-    fn take<T: Table>(&mut self, key: &T::Key) -> Result<Option<T::Value>, StoreError> {
-        let key = key_bytes::<T>(key);
-        let row = self.rows.remove(key.as_slice()).map_err(failed)?;
-        self.changed |= row.is_some();
-        row.map(|row| read_row::<T>(NAME, &key, row.value())).transpose()
+    fn remove(&mut self, key: RowKey<'_>, read: ReadRow<'_>) -> Result<(), StoreError> {
+        let Some(row) = self.rows.remove(key.bytes).map_err(failed)? else { return Ok(()) };
+        self.changed = true;
+        read(key.bytes, Stored::Encoded(row.value()))
     }
 }
 

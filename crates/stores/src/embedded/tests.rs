@@ -4,25 +4,25 @@ use std::{path::Path, sync::atomic::Ordering};
 
 use domain::{
     id::{HolderId, SolveId},
-    ports::{LeaseAsk, Store, StoreError},
+    ports::{LeaseAsk, StoreError},
 };
 use redb::ReadableDatabase;
 use store_tests::World;
 
 mod damage;
 
-use super::{EmbeddedStore, ROWS};
+use super::{Embedded, ROWS};
 use crate::{
     OpenError,
-    desk::Shelved as _,
-    shelf::ShelfMut,
+    adapter::{Driver as _, StoreAdapter},
     tables::{Claims, Holders, Solves},
+    tx::{TypedRead, TypedWrite, WriteTx},
 };
 
-fn open(dir: &Path) -> (std::sync::Arc<EmbeddedStore>, World) {
-    let store = std::sync::Arc::new(EmbeddedStore::open(dir).unwrap());
-    let world = World::on(store.clone(), store.clone(), store.clone());
-    (store, world)
+fn open(dir: &Path) -> (std::sync::Arc<Embedded>, World) {
+    let embedded = std::sync::Arc::new(Embedded::open(dir).unwrap());
+    let store = std::sync::Arc::new(StoreAdapter::new(embedded.clone()));
+    (embedded, World::on(store.clone(), store.clone(), store))
 }
 
 fn is_unavailable<T: std::fmt::Debug>(answer: Result<T, StoreError>) -> String {
@@ -39,15 +39,15 @@ async fn after_a_failed_fsync_nothing_is_answered_until_a_restart() {
     let kept = world.open(world.turnstile("a")).await;
     store.broken.store(true, Ordering::SeqCst);
     let lost = world.turnstile("a");
-    let why = is_unavailable(store.admit(lost.clone(), world.now()).await);
+    let why = is_unavailable(world.store.admit(lost.clone(), world.now()).await);
     assert!(why.contains("the disk is broken, for a test") && why.contains("restart"), "{why}");
     // The disk works again, but nobody knows what it kept: it is not asked again.
     store.broken.store(false, Ordering::SeqCst);
-    let fsyncs = store.fsyncs();
-    assert_eq!(is_unavailable(store.admit(lost.clone(), world.now()).await), why);
-    assert_eq!(is_unavailable(store.find_claim(kept.id).await), why);
+    let fsyncs = store.counters().fsyncs;
+    assert_eq!(is_unavailable(world.store.admit(lost.clone(), world.now()).await), why);
+    assert_eq!(is_unavailable(world.store.find_claim(kept.id).await), why);
     assert_eq!(is_unavailable(world.records.entries(0, 1).await), why);
-    assert_eq!(store.fsyncs(), fsyncs);
+    assert_eq!(store.counters().fsyncs, fsyncs);
     drop((store, world));
     let (_store, world) = open(dir.path());
     assert_eq!(world.find(&kept).await, kept);
@@ -64,7 +64,7 @@ async fn a_decision_that_meets_a_bad_row_fails_alone() {
     spoil(&store, &Claims::key(bad.id));
     let now = world.now();
     let answers = futures_util::future::join_all(
-        [bad.id, good.id, bad.id, good.id].map(|id| store.withdraw(id, now)),
+        [bad.id, good.id, bad.id, good.id].map(|id| world.store.withdraw(id, now)),
     )
     .await;
     for (place, answer) in answers.into_iter().enumerate() {
@@ -74,7 +74,7 @@ async fn a_decision_that_meets_a_bad_row_fails_alone() {
             Ok(_) => assert_eq!(place % 2, 1),
         }
     }
-    assert!(matches!(store.find_claim(bad.id).await, Err(StoreError::Corrupt { .. })));
+    assert!(matches!(world.store.find_claim(bad.id).await, Err(StoreError::Corrupt { .. })));
 }
 
 #[tokio::test]
@@ -82,16 +82,13 @@ async fn a_decision_that_fails_half_way_leaves_nothing_behind() {
     let dir = tempfile::tempdir().unwrap();
     let (store, world) = open(dir.path());
     let claim = world.open(world.turnstile("a")).await;
-    let before = world.entries().await;
-    let failed: Result<(), StoreError> = store
-        .writer
-        .ask(move |rows| {
-            rows.take::<Claims>(&claim.id)?;
-            rows.take::<Solves>(&SolveId::from_number(1))?;
-            Err(super::unavailable("for a test"))
-        })
-        .await;
-    assert!(failed.is_err());
+    let (before, claim_id) = (world.entries().await, claim.id);
+    let fail_half_way = move |tx: &mut dyn WriteTx| {
+        assert!(tx.take::<Claims>(&claim_id).unwrap().is_some());
+        tx.take::<Solves>(&SolveId::from_number(1)).unwrap();
+        false
+    };
+    store.decide(Box::new(fail_half_way)).await.unwrap();
     assert_eq!(world.find(&claim).await, claim);
     assert_eq!(world.entries().await, before);
 }
@@ -101,11 +98,10 @@ async fn a_panic_in_a_decision_stops_the_store() {
     let dir = tempfile::tempdir().unwrap();
     let (store, world) = open(dir.path());
     let claim = world.open(world.turnstile("a")).await;
-    let panicked: Result<(), StoreError> =
-        store.writer.ask(|_| panic!("an impossible page, for a test")).await;
+    let panicked = store.decide(Box::new(|_| panic!("an impossible page, for a test"))).await;
     let is_corrupt = |why| matches!(why, StoreError::Corrupt { what: "file", .. });
     assert!(panicked.is_err_and(is_corrupt));
-    assert!(store.find_claim(claim.id).await.is_err_and(is_corrupt));
+    assert!(world.store.find_claim(claim.id).await.is_err_and(is_corrupt));
     drop((store, world));
     let (_store, world) = open(dir.path());
     assert_eq!(world.find(&claim).await, claim);
@@ -120,11 +116,10 @@ async fn holders_of_the_last_life_are_dead_at_once() {
     drop((store, world));
     let (store, world) = open(dir.path());
     let last = lease.holder;
-    let known = store.look(move |rows| crate::shelf::Shelf::has::<Holders>(rows, &last)).await;
-    assert!(!known.unwrap());
+    store.look(Box::new(move |tx| assert!(!tx.has::<Holders>(&last).unwrap()))).await.unwrap();
     let holder = world.holder(7).await;
     let ask = LeaseAsk::any(holder, 9);
-    let taken = store.lease(ask, world.now()).await.unwrap().remove(0);
+    let taken = world.store.lease(ask, world.now()).await.unwrap().remove(0);
     assert_eq!((taken.solve.id, taken.holder), (lease.solve.id, HolderId::from_number(7)));
     assert!(taken.fence > lease.fence);
 }
@@ -132,7 +127,7 @@ async fn holders_of_the_last_life_are_dead_at_once() {
 #[tokio::test]
 async fn an_unknown_format_inside_the_file_is_refused() {
     let dir = tempfile::tempdir().unwrap();
-    drop(EmbeddedStore::open(dir.path()).unwrap());
+    drop(Embedded::open(dir.path()).unwrap());
     let file = dir.path().join("store.redb");
     let database = redb::Database::open(&file).unwrap();
     let transaction = database.begin_write().unwrap();
@@ -140,7 +135,7 @@ async fn an_unknown_format_inside_the_file_is_refused() {
     transaction.open_table(meta).unwrap().insert("format", [99_u8].as_slice()).unwrap();
     transaction.commit().unwrap();
     drop(database);
-    let refused = EmbeddedStore::open(dir.path()).unwrap_err();
+    let refused = Embedded::open(dir.path()).unwrap_err();
     assert!(matches!(refused, OpenError::Format { .. }), "{refused}");
 }
 
@@ -151,7 +146,7 @@ impl Claims {
 }
 
 /// Flips a bit of a row, behind the store's back.
-fn spoil(store: &EmbeddedStore, key: &[u8]) {
+fn spoil(store: &Embedded, key: &[u8]) {
     let database = &store.shared.database;
     let mut row = {
         let transaction = database.begin_read().unwrap();

@@ -16,17 +16,14 @@ use std::{
 use domain::ports::{BoxError, StoreError};
 use redb::{Database, Durability};
 
-use crate::queued::{self, Queued};
+use crate::{adapter::DecideFn, queued::QueuedDecision};
 
-use super::{
-    Embedded, NAME, ROWS, corrupt,
-    rows::{OpenRows, WriteRows},
-};
+use super::{NAME, ROWS, corrupt, rows::OpenRows};
 
 /// The way to the writing thread; dropping it waits until everything asked is answered.
 #[derive(Debug)]
 pub(super) struct Writer {
-    queue: Option<Sender<Box<dyn Queued<Embedded>>>>,
+    queue: Option<Sender<QueuedDecision>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -76,14 +73,10 @@ impl Writer {
         Ok(Self { queue: Some(queue), thread: Some(thread) })
     }
 
-    /// Makes a decision, durably.
-    pub(super) async fn ask<T, F>(&self, decide: F) -> Result<T, StoreError>
-    where
-        T: Send + 'static,
-        F: FnMut(&mut WriteRows<'_>) -> Result<T, StoreError> + Send + 'static,
-    {
+    /// Commits a decision, durably.
+    pub(super) async fn commit(&self, decide: DecideFn) -> Result<(), StoreError> {
         let gone = || unavailable("its writing thread has ended");
-        let (queued, answer) = queued::new::<Embedded, T, F>(decide);
+        let (queued, answer) = QueuedDecision::new(decide);
         self.queue.as_ref().ok_or_else(gone)?.send(queued).map_err(|_| gone())?;
         answer.await.map_err(|_| gone())?
     }
@@ -137,7 +130,7 @@ pub(super) fn unavailable(why: impl Into<BoxError>) -> StoreError {
 
 // === the thread ===
 
-fn write_all(shared: &Shared, asked: &Receiver<Box<dyn Queued<Embedded>>>) {
+fn write_all(shared: &Shared, asked: &Receiver<QueuedDecision>) {
     while let Ok(first) = asked.recv() {
         let mut crowd = vec![first];
         crowd.extend(asked.try_iter().take(CROWD - 1));
@@ -146,7 +139,7 @@ fn write_all(shared: &Shared, asked: &Receiver<Box<dyn Queued<Embedded>>>) {
     }
 }
 
-fn write_crowd(shared: &Shared, mut crowd: Vec<Box<dyn Queued<Embedded>>>) {
+fn write_crowd(shared: &Shared, mut crowd: Vec<QueuedDecision>) {
     if shared.check().is_ok() {
         match write_once(shared, &mut crowd) {
             // One that fails must not take the others with it.
@@ -163,7 +156,7 @@ fn write_crowd(shared: &Shared, mut crowd: Vec<Box<dyn Queued<Embedded>>>) {
     }
 }
 
-fn write_once(shared: &Shared, crowd: &mut [Box<dyn Queued<Embedded>>]) -> Ended {
+fn write_once(shared: &Shared, crowd: &mut [QueuedDecision]) -> Ended {
     // redb asserts on pages that cannot be; half a transaction is dropped with the panic.
     let written = catch_unwind(AssertUnwindSafe(|| transact(shared, crowd)));
     match written {
@@ -173,14 +166,11 @@ fn write_once(shared: &Shared, crowd: &mut [Box<dyn Queued<Embedded>>]) -> Ended
     }
 }
 
-fn transact(
-    shared: &Shared,
-    crowd: &mut [Box<dyn Queued<Embedded>>],
-) -> Result<Ended, redb::Error> {
+fn transact(shared: &Shared, crowd: &mut [QueuedDecision]) -> Result<Ended, redb::Error> {
     let mut transaction = shared.database.begin_write()?;
     transaction.set_durability(Durability::Immediate)?;
     let mut rows = OpenRows::new(transaction.open_table(ROWS)?);
-    let good = crowd.iter_mut().all(|queued| queued.make(&mut rows));
+    let good = crowd.iter_mut().all(|queued| queued.run(&mut rows));
     let changed = rows.changed;
     drop(rows);
     if good && changed {

@@ -1,4 +1,4 @@
-//! Parts of keys as columns: what the bytes of a key (`shelf.rs`) are in SQL, and back. Columns sort as the bytes do.
+//! Parts of keys as columns: what the bytes of a key (`keys.rs`) are in SQL, and back. Columns sort as the bytes do.
 //!
 //! SQL has no numbers up to 2⁶⁴ and no times that far away. A bound of a range beyond what a column can hold becomes the
 //! largest the column has; a *row* beyond it is refused, for it would come back as another.

@@ -1,7 +1,7 @@
 //! Which table has which columns. The migrations make them, docs/stores/postgres.md shows them to people, and a test
 //! holds all three against each other.
 
-use crate::{shelf::Table, tables as t};
+use crate::tables::{self as t, Table};
 
 use super::cells::{Cell, Part, Sort};
 

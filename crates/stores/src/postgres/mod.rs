@@ -27,8 +27,8 @@ use domain::ports::StoreError;
 
 use crate::{
     Backend, Finding, OpenError, Weight,
-    desk::Desk,
-    remote::{Asks, Commit, Ended, Far},
+    adapter::StoreAdapter,
+    remote::{Asks, BackendKind, Commit, Ended, Far},
 };
 
 use address::Address;
@@ -44,13 +44,10 @@ pub(crate) const NAME: &str = "postgres";
 /// Its name for people.
 pub(crate) const TITLE: &str = "PostgreSQL";
 
-/// A store on PostgreSQL, shared by any number of gateways.
-pub type PostgresStore = Desk<Postgres>;
-
 /// The server, and the one task that writes to it.
-pub struct Postgres {
+pub(crate) struct Postgres {
     server: Arc<Server>,
-    asks: Asks<Self>,
+    asks: Asks,
 }
 
 /// Connections for looks. With the one for decisions and the two for hints a gateway has nine at most.
@@ -72,7 +69,7 @@ pub(crate) async fn connect(url: &str) -> Result<Backend, OpenError> {
     let server = Arc::new(Server::new(Line::new(address, secure, 1), reading));
     history::start(Arc::downgrade(&server));
     let asks = writer::start(Arc::clone(&server));
-    let store = Arc::new(Desk(Postgres { server, asks }));
+    let store = Arc::new(StoreAdapter::new(Arc::new(Postgres { server, asks })));
     Ok(Backend {
         records: store.clone(),
         archive: store.clone(),
@@ -153,13 +150,9 @@ fn unreachable(address: &Address, failure: &Failure) -> OpenError {
 // === impl Postgres ===
 
 impl Far for Postgres {
-    const NAME: &'static str = NAME;
+    const KIND: BackendKind = BackendKind { name: NAME, most_bytes: 2 << 20, refuses };
 
-    fn refuses(key: &[u8]) -> Option<&'static str> {
-        Sheet::of(*key.first()?).refuses(key)
-    }
-
-    fn asks(&self) -> &Asks<Self> {
+    fn asks(&self) -> &Asks {
         &self.asks
     }
 
@@ -168,8 +161,12 @@ impl Far for Postgres {
     }
 }
 
+fn refuses(key: &[u8]) -> Option<&'static str> {
+    Sheet::of(*key.first()?).refuses(key)
+}
+
 impl fmt::Debug for Postgres {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PostgresStore").finish_non_exhaustive()
+        f.debug_struct("Postgres").finish_non_exhaustive()
     }
 }

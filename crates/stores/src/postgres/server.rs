@@ -12,7 +12,6 @@ use tokio_postgres::{Row as Answer, types::Type};
 use crate::remote::{self, Assumed, Commit, Correction, Ended};
 
 use super::{
-    Postgres,
     asked::{Asked, Range},
     cells::{Cell, Param},
     link::{Failure, Line, Seat, Step, Trouble},
@@ -285,5 +284,5 @@ impl From<StoreError> for Fault {
 }
 
 pub(super) fn unavailable(why: impl Into<BoxError>) -> StoreError {
-    remote::unavailable::<Postgres>(why)
+    remote::unavailable(super::NAME, why)
 }

@@ -9,10 +9,9 @@ use domain::{
 
 use crate::{
     codec::read_row,
-    shelf::Table,
     tables::{
         Archived, Authorised, Callbacks, Challenges, Claims, DeadLetters, Holders, Keys, Margins,
-        Pages, Pools, Solves, Spending, Stock, Tasks, Totals,
+        Pages, Pools, Solves, Spending, Stock, Table, Tasks, Totals,
     },
 };
 

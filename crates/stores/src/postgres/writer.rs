@@ -4,28 +4,26 @@ use std::sync::Arc;
 
 use domain::ports::StoreError;
 
-use crate::remote::{Asks, Commit, Ended, Failed, Memory, Scribe, Turn, crowd};
+use crate::remote::{Asks, Commit, Ended, Failed, Far, Memory, Scribe, Turn, crowd};
 
 use super::{Postgres, server::Server};
 
 /// What the task works with.
 struct Pen {
     server: Arc<Server>,
-    memory: Memory<Postgres>,
+    memory: Memory,
 }
 
 /// Starts the task.
-pub(super) fn start(server: Arc<Server>) -> Asks<Postgres> {
-    let (asks, asked) = Asks::new();
-    let pen = Pen { server, memory: Memory::default() };
+pub(super) fn start(server: Arc<Server>) -> Asks {
+    let (asks, asked) = Asks::new(&Postgres::KIND);
+    let pen = Pen { server, memory: Memory::new(Postgres::KIND) };
     tokio::spawn(crowd::write_all(pen, asked));
     asks
 }
 
 impl Scribe for Pen {
-    type Backend = Postgres;
-
-    fn memory(&mut self) -> &mut Memory<Postgres> {
+    fn memory(&mut self) -> &mut Memory {
         &mut self.memory
     }
 

@@ -1,7 +1,7 @@
 //! Which table lies where: the names, sorts and lives of the keys. docs/stores/redis.md shows them to people; all of it is
 //! part of the format at rest.
 
-use crate::{shelf::Table, tables as t};
+use crate::tables::{self as t, Table};
 
 /// The version of all this.
 pub(super) const FORMAT: &str = "1";

@@ -26,8 +26,8 @@ use redis::{RedisError, RedisResult};
 
 use crate::{
     Backend, Finding, OpenError,
-    desk::Desk,
-    remote::{Asks, Commit, Ended, Far},
+    adapter::StoreAdapter,
+    remote::{Asks, BackendKind, Commit, Ended, Far},
 };
 
 use address::Address;
@@ -44,13 +44,10 @@ pub(crate) const NAME: &str = "redis";
 /// Its name for people.
 const TITLE: &str = "Redis";
 
-/// A store on Redis, shared by any number of gateways.
-pub type RedisStore = Desk<Redis>;
-
 /// The server, and the one task that writes to it.
-pub struct Redis {
+pub(crate) struct Redis {
     server: Arc<Server>,
-    asks: Asks<Self>,
+    asks: Asks,
 }
 
 /// A server that is just starting is waited for so long.
@@ -89,7 +86,7 @@ pub(crate) async fn connect(url: &str) -> Result<Backend, OpenError> {
     let doorbell = bell::start(address.clone(), Arc::new(Line::new(address)), &names);
     let server = Arc::new(Server::new(way, names, scripts, writer, head));
     let asks = writer::start(Arc::clone(&server), Replicas::new(replicas));
-    let store = Arc::new(Desk(Redis { server, asks }));
+    let store = Arc::new(StoreAdapter::new(Arc::new(Redis { server, asks })));
     Ok(Backend {
         records: store.clone(),
         archive: store.clone(),
@@ -159,9 +156,9 @@ async fn load(link: &mut Link, text: &'static str) -> RedisResult<Script> {
 // === impl Redis ===
 
 impl Far for Redis {
-    const NAME: &'static str = NAME;
+    const KIND: BackendKind = BackendKind { name: NAME, most_bytes: 2 << 20, refuses: |_| None };
 
-    fn asks(&self) -> &Asks<Self> {
+    fn asks(&self) -> &Asks {
         &self.asks
     }
 
@@ -172,7 +169,7 @@ impl Far for Redis {
             Reply::Stale { corrections, .. } => Ok(Ended::Stale(corrections)),
             Reply::Refused | Reply::Lost => {
                 // The writer finds it too, and starts over.
-                self.asks.ask(|_| Ok(())).await?;
+                self.asks.commit(Box::new(|_| true)).await?;
                 Err(unavailable("it lost writes"))
             }
         }
@@ -181,6 +178,6 @@ impl Far for Redis {
 
 impl fmt::Debug for Redis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedisStore").finish_non_exhaustive()
+        f.debug_struct("Redis").finish_non_exhaustive()
     }
 }

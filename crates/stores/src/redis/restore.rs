@@ -8,13 +8,15 @@ use domain::{ports::StoreError, time::Timestamp};
 use tokio::time::Instant;
 
 use crate::{
-    queued,
-    remote::{self, Draft, crowd},
+    adapter,
+    queued::QueuedDecision,
+    remote::{self, crowd},
     rules::{self, Relic, Turn as Place},
+    tx::WriteTx,
 };
 
 use super::{
-    Redis,
+    NAME,
     head::{Head, Known, Opened},
     server::{Failure, unavailable},
     writer::Pen,
@@ -144,8 +146,7 @@ impl Pen {
 
     async fn void_stock(&mut self, place: Option<rules::StockPlace>) -> Result<(), StoreError> {
         let now = self.owed.as_ref().map_or_else(Timestamp::default, |owed| owed.now);
-        let (voided, next) =
-            self.decide(move |shelf| rules::void_stock(shelf, place, LOT, now)).await?;
+        let (voided, next) = self.decide(move |tx| rules::void_stock(tx, place, LOT, now)).await?;
         if next.is_none() {
             self.server.trust_stock().await.map_err(Failure::from)?;
         }
@@ -185,10 +186,10 @@ impl Pen {
     }
 
     async fn restore(&mut self, lot: Vec<Relic>, now: Timestamp) -> Result<usize, StoreError> {
-        self.decide(move |shelf| {
+        self.decide(move |tx| {
             let mut news = 0;
             for relic in &lot {
-                news += usize::from(rules::restore(shelf, relic, now)?);
+                news += usize::from(rules::restore(tx, relic, now)?);
             }
             Ok(news)
         })
@@ -199,14 +200,16 @@ impl Pen {
     async fn decide<T, F>(&mut self, decide: F) -> Result<T, StoreError>
     where
         T: Send + 'static,
-        F: FnMut(&mut Draft<'_>) -> Result<T, StoreError> + Send + 'static,
+        F: FnMut(&mut dyn WriteTx) -> Result<T, StoreError> + Send + 'static,
     {
-        let (queued, answer) = queued::new::<Redis, T, F>(decide);
+        let (decide, slot) = adapter::decision(decide);
+        let (queued, answer) = QueuedDecision::new(decide);
         let mut crowd = vec![queued];
         let written = Box::pin(crowd::commit(self, &mut crowd)).await.map(drop);
         for queued in crowd {
-            queued.answer(written.as_ref().copied().map_err(remote::same::<Redis>));
+            queued.answer(written.as_ref().copied().map_err(|why| remote::same(NAME, why)));
         }
-        answer.await.map_err(|_| unavailable("a decision panicked; the log says where"))?
+        answer.await.map_err(|_| unavailable("a decision panicked; the log says where"))??;
+        slot.take()
     }
 }

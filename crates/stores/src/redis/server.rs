@@ -11,7 +11,6 @@ use redis::{Cmd, RedisError, RedisResult};
 use crate::remote::{self, Commit};
 
 use super::{
-    Redis,
     commit::{Call, Reply, Turn},
     head::Head,
     layout::Names,
@@ -154,5 +153,5 @@ pub(super) fn said(error: &RedisError) -> String {
 }
 
 pub(super) fn unavailable(why: impl Into<BoxError>) -> StoreError {
-    remote::unavailable::<Redis>(why)
+    remote::unavailable(super::NAME, why)
 }

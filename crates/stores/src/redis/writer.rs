@@ -11,9 +11,9 @@ use domain::ports::StoreError;
 use tokio::{sync::mpsc::Receiver, time::timeout};
 
 use crate::{
-    queued::Queued,
+    queued::QueuedDecision,
     remote::{
-        self, Asks, Commit, Crowd, Ended, Failed, Key, Memory, Scribe, Turn, Write, crowd,
+        self, Asks, Commit, Crowd, Ended, Failed, Far, Key, Memory, Scribe, Turn, Write, crowd,
         journal::Journal,
     },
 };
@@ -29,7 +29,7 @@ use super::{
 /// What the task works with.
 pub(super) struct Pen {
     pub(super) server: Arc<Server>,
-    pub(super) memory: Memory<Redis>,
+    pub(super) memory: Memory,
     pub(super) journal: Journal,
     /// What has to be brought back before anything else is decided.
     pub(super) owed: Option<Owed>,
@@ -40,12 +40,17 @@ pub(super) struct Pen {
 const OWING: Duration = Duration::from_millis(100);
 
 /// Starts the task.
-pub(super) fn start(server: Arc<Server>, replicas: Replicas) -> Asks<Redis> {
-    let (asks, asked) = Asks::new();
+pub(super) fn start(server: Arc<Server>, replicas: Replicas) -> Asks {
+    let (asks, asked) = Asks::new(&Redis::KIND);
     // Whoever opened the data after a loss may not have lived to look through its stock.
     let owed = Owed::of_a_newcomer(&server.head());
-    let pen =
-        Pen { server, memory: Memory::default(), journal: Journal::default(), owed, replicas };
+    let pen = Pen {
+        server,
+        memory: Memory::new(Redis::KIND),
+        journal: Journal::default(),
+        owed,
+        replicas,
+    };
     tokio::spawn(pen.write_all(asked));
     asks
 }
@@ -53,7 +58,7 @@ pub(super) fn start(server: Arc<Server>, replicas: Replicas) -> Asks<Redis> {
 // === impl Pen ===
 
 impl Pen {
-    async fn write_all(mut self, mut asked: Receiver<Box<dyn Queued<Redis>>>) {
+    async fn write_all(mut self, mut asked: Receiver<QueuedDecision>) {
         loop {
             let pause = if self.owed.is_some() { OWING } else { Duration::MAX };
             match timeout(pause, self.memory.next(&mut asked)).await {
@@ -71,7 +76,7 @@ impl Pen {
         }
     }
 
-    async fn write_crowd(&mut self, mut crowd: Crowd<Redis>) {
+    async fn write_crowd(&mut self, mut crowd: Crowd) {
         let written = self.write(&mut crowd).await;
         let lasting = written.as_ref().map(Vec::as_slice).unwrap_or_default();
         let is_unsafe = lasting.contains(&true) && !self.replicas.have_it(&self.server).await;
@@ -81,12 +86,12 @@ impl Pen {
                     "no replica confirmed the write within half a second; nothing is spent on it",
                 )),
                 Ok(_) => Ok(()),
-                Err(why) => Err(remote::same::<Redis>(why)),
+                Err(why) => Err(remote::same(super::NAME, why)),
             });
         }
     }
 
-    async fn write(&mut self, crowd: &mut Crowd<Redis>) -> Result<Vec<bool>, StoreError> {
+    async fn write(&mut self, crowd: &mut Crowd) -> Result<Vec<bool>, StoreError> {
         self.bring_back().await?;
         self.server.check_settled()?;
         crowd::commit(self, crowd).await
@@ -136,9 +141,7 @@ impl Pen {
 }
 
 impl Scribe for Pen {
-    type Backend = Redis;
-
-    fn memory(&mut self) -> &mut Memory<Redis> {
+    fn memory(&mut self) -> &mut Memory {
         &mut self.memory
     }
 

@@ -10,17 +10,18 @@ use std::{
 use domain::ports::StoreError;
 use tokio::sync::mpsc::{Receiver, Sender, channel, error::TrySendError};
 
-use crate::queued::{self, Queued};
+use crate::{adapter::DecideFn, queued::QueuedDecision};
 
-use super::{Assumed, Correction, Draft, Far, Image, Key, Stamp, Write, same, unavailable};
+use super::{Assumed, BackendKind, Correction, Draft, Image, Key, Stamp, Write, same, unavailable};
 
 /// The way to the writing task, which ends when this is dropped and everything asked is answered.
-pub(crate) struct Asks<B: Far> {
-    queue: Sender<Box<dyn Queued<B>>>,
+pub(crate) struct Asks {
+    backend: &'static str,
+    queue: Sender<QueuedDecision>,
 }
 
 /// Decisions that are made together.
-pub(crate) type Crowd<B> = Vec<Box<dyn Queued<B>>>;
+pub(crate) type Crowd = Vec<QueuedDecision>;
 
 /// What is compared and written together.
 #[derive(Clone, Debug)]
@@ -58,9 +59,10 @@ pub(crate) struct Failed {
 }
 
 /// What the writing task remembers, and what did not fit into its last call.
-pub(crate) struct Memory<B: Far> {
+pub(crate) struct Memory {
+    kind: BackendKind,
     pub(crate) image: Image,
-    left: VecDeque<Box<dyn Queued<B>>>,
+    left: VecDeque<QueuedDecision>,
     /// The last turn that was sent.
     turn: u64,
     /// Nobody knows how a turn ended.
@@ -69,9 +71,7 @@ pub(crate) struct Memory<B: Far> {
 
 /// Who has commits compared and written.
 pub(crate) trait Scribe: Send {
-    type Backend: Far;
-
-    fn memory(&mut self) -> &mut Memory<Self::Backend>;
+    fn memory(&mut self) -> &mut Memory;
 
     /// Has a commit compared that writes nothing.
     fn look(&mut self, commit: &Commit) -> impl Future<Output = Result<Ended, StoreError>> + Send;
@@ -117,46 +117,42 @@ impl Failed {
 
 // === impl Asks ===
 
-impl<B: Far> Asks<B> {
+impl Asks {
     /// The way, and where everything asked arrives.
-    pub(crate) fn new() -> (Self, Receiver<Box<dyn Queued<B>>>) {
+    pub(crate) fn new(kind: &BackendKind) -> (Self, Receiver<QueuedDecision>) {
         let (queue, asked) = channel(QUEUE);
-        (Self { queue }, asked)
+        (Self { backend: kind.name, queue }, asked)
     }
 
-    /// Makes a decision.
-    pub(crate) async fn ask<T, F>(&self, decide: F) -> Result<T, StoreError>
-    where
-        T: Send + 'static,
-        F: FnMut(&mut Draft<'_>) -> Result<T, StoreError> + Send + 'static,
-    {
-        let (queued, answer) = queued::new::<B, T, F>(decide);
+    /// Commits a decision.
+    pub(crate) async fn commit(&self, decide: DecideFn) -> Result<(), StoreError> {
+        let (queued, answer) = QueuedDecision::new(decide);
         self.queue.try_send(queued).map_err(|error| match error {
-            TrySendError::Full(_) => unavailable::<B>("too many decisions wait for it"),
-            TrySendError::Closed(_) => unavailable::<B>("its writing task has ended"),
+            TrySendError::Full(_) => unavailable(self.backend, "too many decisions wait for it"),
+            TrySendError::Closed(_) => unavailable(self.backend, "its writing task has ended"),
         })?;
-        answer.await.map_err(|_| unavailable::<B>("a decision panicked; the log says where"))?
+        answer
+            .await
+            .map_err(|_| unavailable(self.backend, "a decision panicked; the log says where"))?
     }
 }
 
 // === impl Memory ===
 
-impl<B: Far> Default for Memory<B> {
-    fn default() -> Self {
-        Self { image: Image::default(), left: VecDeque::new(), turn: 0, is_open: false }
+impl Memory {
+    pub(crate) fn new(kind: BackendKind) -> Self {
+        Self { kind, image: Image::default(), left: VecDeque::new(), turn: 0, is_open: false }
     }
-}
 
-impl<B: Far> Memory<B> {
     /// One that also keeps what only readings look at: the backend says of whole stretches that they are complete.
     #[cfg(feature = "dynamodb")]
-    pub(crate) fn keeping_all() -> Self {
-        Self { image: Image::keeping_all(), ..Self::default() }
+    pub(crate) fn keeping_all(kind: BackendKind) -> Self {
+        Self { image: Image::keeping_all(), ..Self::new(kind) }
     }
 
     /// Who was left by the last call, or else who asks next; nobody when nobody ever will.
-    pub(crate) async fn next(&mut self, asked: &mut Receiver<Box<dyn Queued<B>>>) -> Crowd<B> {
-        let mut crowd: Crowd<B> = self.left.drain(..).collect();
+    pub(crate) async fn next(&mut self, asked: &mut Receiver<QueuedDecision>) -> Crowd {
+        let mut crowd: Crowd = self.left.drain(..).collect();
         if crowd.is_empty() {
             asked.recv_many(&mut crowd, CROWD).await;
         }
@@ -165,16 +161,16 @@ impl<B: Far> Memory<B> {
 
     /// Makes as many of the crowd's decisions as fit into a call; the others are left for the next one. Says which of
     /// them must outlive the server.
-    fn make(&mut self, crowd: &mut Crowd<B>, doubtful: bool) -> (Commit, Vec<bool>) {
-        let mut draft = Draft::new(B::KIND, &self.image, doubtful);
+    fn make(&mut self, crowd: &mut Crowd, doubtful: bool) -> (Commit, Vec<bool>) {
+        let mut draft = Draft::new(self.kind, &self.image, doubtful);
         let mut lasting = Vec::with_capacity(crowd.len());
         for queued in crowd.iter_mut() {
-            if draft.written() > B::MOST_BYTES {
+            if draft.written() > self.kind.most_bytes {
                 break;
             }
             draft.mark();
             // A rule that panics, or fails, must not take the others with it.
-            let made = catch_unwind(AssertUnwindSafe(|| queued.make(&mut draft)));
+            let made = catch_unwind(AssertUnwindSafe(|| queued.run(&mut draft)));
             if !made.unwrap_or(false) {
                 draft.take_back();
             }
@@ -186,7 +182,7 @@ impl<B: Far> Memory<B> {
     }
 
     /// Leaves all but the first few for the next call.
-    fn leave(&mut self, crowd: &mut Crowd<B>, keep: usize) {
+    fn leave(&mut self, crowd: &mut Crowd, keep: usize) {
         for queued in crowd.drain(keep.min(crowd.len())..).rev() {
             self.left.push_front(queued);
         }
@@ -200,10 +196,8 @@ impl<B: Far> Memory<B> {
 }
 
 /// Makes and writes crowds as long as somebody may ask.
-pub(crate) async fn write_all<S: Scribe>(
-    mut scribe: S,
-    mut asked: Receiver<Box<dyn Queued<S::Backend>>>,
-) {
+pub(crate) async fn write_all<S: Scribe>(mut scribe: S, mut asked: Receiver<QueuedDecision>) {
+    let backend = scribe.memory().kind.name;
     loop {
         let mut crowd = scribe.memory().next(&mut asked).await;
         if crowd.is_empty() {
@@ -211,7 +205,7 @@ pub(crate) async fn write_all<S: Scribe>(
         }
         let written = commit(&mut scribe, &mut crowd).await.map(drop);
         for queued in crowd {
-            queued.answer(written.as_ref().copied().map_err(same::<S::Backend>));
+            queued.answer(written.as_ref().copied().map_err(|why| same(backend, why)));
         }
     }
 }
@@ -219,7 +213,7 @@ pub(crate) async fn write_all<S: Scribe>(
 /// Makes the crowd's decisions and has them written; says which of them must outlive the server.
 pub(crate) async fn commit<S: Scribe>(
     scribe: &mut S,
-    crowd: &mut Crowd<S::Backend>,
+    crowd: &mut Crowd,
 ) -> Result<Vec<bool>, StoreError> {
     if scribe.memory().image.bound() {
         scribe.forgot();
@@ -254,7 +248,10 @@ pub(crate) async fn commit<S: Scribe>(
             Ended::Refused => {}
         }
     }
-    Err(unavailable::<S::Backend>("other gateways change the same things too often; ask again"))
+    Err(unavailable(
+        scribe.memory().kind.name,
+        "other gateways change the same things too often; ask again",
+    ))
 }
 
 /// Has a commit compared, and written where there is something to write. After a turn whose end is not known the next call

@@ -5,13 +5,13 @@ use std::{cell::RefCell, collections::BTreeMap, ops::RangeInclusive, sync::Arc};
 use domain::ports::StoreError;
 
 use crate::{
-    codec::{read_key, read_row, write_key, write_row},
-    shelf::{Order, Rows, Shelf, ShelfMut, Table},
+    codec::{corrupt, write_row},
+    tx::{KeyRange, Order, ReadRow, ReadTx, RowKey, RowValue, Stored, WriteTx},
 };
 
 use super::{Correction, Image, Key, MOST_ROWS, Row, Stamp};
 
-/// The shelf of a decision: the image, with the decision's own writes before it.
+/// The transaction of a decision: the image, with the decision's own writes before it.
 pub(crate) struct Draft<'a> {
     kind: BackendKind,
     image: &'a Image,
@@ -22,8 +22,8 @@ pub(crate) struct Draft<'a> {
     doubtful: bool,
     lasting: bool,
     written: usize,
-    /// What keys and rows are written in before it is known how long they are.
-    scratch: RefCell<Vec<u8>>,
+    /// Where values are encoded.
+    scratch: Vec<u8>,
     /// The value of rows that have none.
     nothing: Arc<[u8]>,
 }
@@ -34,7 +34,9 @@ pub(crate) struct Draft<'a> {
 pub(crate) struct BackendKind {
     /// Its name in messages.
     pub(crate) name: &'static str,
-    /// Why no row there can have this key.
+    /// Bytes in one call, but for its last decision: challenges can be large.
+    pub(crate) most_bytes: usize,
+    /// Why no row there can have this key. The decision that writes one is refused alone; the server would refuse the batch.
     pub(crate) refuses: fn(&[u8]) -> Option<&'static str>,
 }
 
@@ -90,7 +92,7 @@ impl<'a> Draft<'a> {
             doubtful,
             lasting: false,
             written: 0,
-            scratch: RefCell::default(),
+            scratch: Vec::new(),
             nothing: Arc::from([]),
         }
     }
@@ -125,13 +127,7 @@ impl<'a> Draft<'a> {
         self.written
     }
 
-    fn key<T: Table>(&self, key: &T::Key) -> Key {
-        let mut bytes = self.scratch.borrow_mut();
-        write_key::<T>(key, &mut bytes);
-        bytes.as_slice().into()
-    }
-
-    fn write(&mut self, key: Key, write: Write) {
+    fn set(&mut self, key: Key, write: Write) {
         if let Write::Put(bytes) = &write {
             self.written += bytes.len();
         }
@@ -223,90 +219,71 @@ fn first_of<'k>(order: Order, a: Option<&'k Key>, b: Option<&'k Key>) -> Option<
     }
 }
 
-impl Shelf for Draft<'_> {
+impl ReadTx for Draft<'_> {
     fn backend(&self) -> &'static str {
         self.kind.name
     }
 
-    fn get<T: Table>(&self, key: &T::Key) -> Result<Option<T::Value>, StoreError> {
-        let key = self.key::<T>(key);
-        match self.seen(&key) {
-            Some(bytes) => value::<T>(self.kind.name, &key, &bytes).map(Some),
-            None => Ok(None),
+    fn find(&self, key: &[u8], read: ReadRow<'_>) -> Result<(), StoreError> {
+        match self.seen(&key.into()) {
+            Some(bytes) => read(key, stored(&bytes)),
+            None => Ok(()),
         }
     }
 
-    fn has<T: Table>(&self, key: &T::Key) -> Result<bool, StoreError> {
-        Ok(self.seen(&self.key::<T>(key)).is_some())
-    }
-
-    fn last<T: Table>(&self) -> Result<Option<T::Key>, StoreError> {
+    fn last_key(&self, tag: u8) -> Result<Option<Vec<u8>>, StoreError> {
         let span = Span {
-            least: [T::TAG].as_slice().into(),
-            most: [T::TAG + 1].as_slice().into(),
+            least: [tag].as_slice().into(),
+            most: [tag + 1].as_slice().into(),
             falling: true,
         };
-        match self.seen_range(&span, 1).first() {
-            Some((key, _)) => read_key::<T>(self.kind.name, key).map(Some),
-            None => Ok(None),
-        }
+        Ok(self.seen_range(&span, 1).first().map(|(key, _)| key.to_vec()))
     }
 
-    fn scan<T: Table>(
-        &self,
-        range: RangeInclusive<T::Key>,
-        order: Order,
-        limit: usize,
-    ) -> Result<Rows<T>, StoreError> {
-        if range.start() > range.end() || limit == 0 {
-            return Ok(Vec::new());
-        }
+    fn find_range(&self, range: &KeyRange, read: ReadRow<'_>) -> Result<(), StoreError> {
         let span = Span {
-            least: self.key::<T>(range.start()),
-            most: self.key::<T>(range.end()),
-            falling: order == Order::Falling,
+            least: range.least.as_slice().into(),
+            most: range.most.as_slice().into(),
+            falling: range.order == Order::Falling,
         };
-        let rows = self.seen_range(&span, limit).into_iter();
-        rows.map(|(key, bytes)| {
-            let value = value::<T>(self.kind.name, &key, &bytes)?;
-            Ok((read_key::<T>(self.kind.name, &key)?, value))
-        })
-        .collect()
+        let rows = self.seen_range(&span, range.limit);
+        rows.iter().try_for_each(|(key, bytes)| read(key, stored(bytes)))
     }
 }
 
-impl ShelfMut for Draft<'_> {
-    fn put<T: Table>(&mut self, key: T::Key, value: T::Value) -> Result<(), StoreError> {
-        let key = self.key::<T>(&key);
-        if let Some(why) = (self.kind.refuses)(&key) {
-            return Err(crate::codec::corrupt(self.kind.name, T::NAME, why));
+impl WriteTx for Draft<'_> {
+    fn write(&mut self, key: RowKey<'_>, value: Box<dyn RowValue>) -> Result<(), StoreError> {
+        if let Some(why) = (self.kind.refuses)(key.bytes) {
+            return Err(corrupt(self.kind.name, key.table, why));
         }
-        let bytes: Arc<[u8]> = if is_plain::<T>() {
+        let bytes: Arc<[u8]> = if key.is_plain {
             self.nothing.clone()
         } else {
-            write_row::<T>(self.kind.name, &key, &value, self.scratch.get_mut())?;
-            self.scratch.get_mut().as_slice().into()
+            write_row(self.kind.name, key, &*value, &mut self.scratch)?;
+            self.scratch.as_slice().into()
         };
-        self.write(key, Write::Put(bytes));
+        self.set(key.bytes.into(), Write::Put(bytes));
         Ok(())
     }
 
-    fn take<T: Table>(&mut self, key: &T::Key) -> Result<Option<T::Value>, StoreError> {
-        let key = self.key::<T>(key);
-        let seen = if is_plain::<T>() {
+    fn remove(&mut self, key: RowKey<'_>, read: ReadRow<'_>) -> Result<(), StoreError> {
+        let name: Key = key.bytes.into();
+        let seen = if key.is_plain {
             // Nobody asks whether a row without a value was there; so it need not be compared.
-            self.image.get(&key).map(|row| row.bytes.clone())
+            self.image.get(&name).map(|row| row.bytes.clone())
         } else {
-            self.seen(&key)
+            self.seen(&name)
         };
-        let value = seen.map(|bytes| value::<T>(self.kind.name, &key, &bytes)).transpose()?;
-        if value.is_some() || is_plain::<T>() {
-            self.write(key, Write::Gone);
+        if let Some(bytes) = &seen {
+            read(key.bytes, stored(bytes))?;
         }
-        Ok(value)
+        if seen.is_some() || key.is_plain {
+            self.set(name, Write::Gone);
+        }
+        Ok(())
     }
 
-    fn must_last(&mut self) {
+    fn require_durable(&mut self) {
         self.lasting = true;
     }
 
@@ -315,21 +292,9 @@ impl ShelfMut for Draft<'_> {
     }
 }
 
-/// Whether rows of the table are nothing but their keys.
-fn is_plain<T: Table>() -> bool {
-    size_of::<T::Value>() == 0
-}
-
-fn value<T: Table>(
-    backend: &'static str,
-    key: &[u8],
-    bytes: &[u8],
-) -> Result<T::Value, StoreError> {
-    if is_plain::<T>() {
-        return postcard::from_bytes(&[])
-            .map_err(|why| crate::codec::corrupt(backend, T::NAME, why));
-    }
-    read_row::<T>(backend, key, bytes)
+/// An encoded value is never empty: its head has the checksum.
+fn stored(bytes: &[u8]) -> Stored<'_> {
+    if bytes.is_empty() { Stored::Plain } else { Stored::Encoded(bytes) }
 }
 
 // === impl Assumed ===

@@ -6,8 +6,8 @@ use std::{
 };
 
 use crate::{
-    shelf::{Order, Table},
-    tables::{BySitekey, ByTime, ByWorker, Pages, Told},
+    tables::{BySitekey, ByTime, ByWorker, Pages, Table, Told},
+    tx::Order,
 };
 
 use super::{Key, Row, Span, Stamp, Write};

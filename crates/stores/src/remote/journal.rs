@@ -9,10 +9,9 @@ use std::{
 use crate::{
     codec::{read_key, read_row},
     rules::Relic,
-    shelf::Table,
     tables::{
         Archived, Authorised, Challenges, Claims, DeadLetters, Holders, Pages, Pools, Solves,
-        Spending, Totals,
+        Spending, Table, Totals,
     },
 };
 
@@ -190,7 +189,17 @@ fn relic(backend: &'static str, key: &Key, bytes: &[u8]) -> Option<Relic> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::codec::{key_bytes, row_bytes};
+    use crate::{
+        codec::{key_bytes, write_row},
+        tx::{RowKey, RowValue},
+    };
+
+    fn row(key: &[u8], value: &dyn RowValue) -> Write {
+        let mut bytes = Vec::new();
+        let key = RowKey { bytes: key, table: "x", is_plain: false };
+        write_row("x", key, value, &mut bytes).unwrap();
+        Write::Put(bytes.into())
+    }
 
     fn page(seq: u64, size: usize) -> (Key, Write) {
         let key: Key = key_bytes::<Pages>(&seq).into();
@@ -213,8 +222,8 @@ mod tests {
         let mut journal = Journal::default();
         let key = key_bytes::<Holders>(&domain::id::HolderId::from_number(1));
         let until = domain::time::Timestamp::from_millis(5);
-        let bytes = row_bytes::<Holders>("x", &key, &until).unwrap();
-        journal.note(&BTreeMap::from([(key.into(), Write::Put(bytes.into()))]));
+        let held = row(&key, &until);
+        journal.note(&BTreeMap::from([(key.into(), held)]));
         for seq in 0..100 {
             journal.note(&BTreeMap::from([page(seq, 1 << 20)]));
         }
@@ -227,9 +236,8 @@ mod tests {
         let day = domain::time::Day::from_number(1);
         for count in 0..100_000_u32 {
             let key = key_bytes::<Authorised>(&day);
-            let bytes = row_bytes::<Authorised>("x", &key, &count).unwrap();
-            let own = (key.into(), Write::Put(bytes.into()));
-            journal.note(&BTreeMap::from([own, page(1, 10)]));
+            let authorised = row(&key, &count);
+            journal.note(&BTreeMap::from([(key.into(), authorised), page(1, 10)]));
         }
         assert!(journal.over.len() < 2000, "{}", journal.over.len());
         assert_eq!(journal.size, LINE + 9 + 10);

@@ -17,9 +17,10 @@ pub(crate) use image::{Correction, Image};
 
 use std::{fmt, future::Future, sync::Arc, time::Duration};
 
+use async_trait::async_trait;
 use domain::ports::{BoxError, StoreError};
 
-use crate::desk::Shelved;
+use crate::adapter::{DecideFn, Driver, ReadFn};
 
 /// The version of a row: drawn anew for every commit that writes it.
 pub(crate) type Stamp = [u8; 8];
@@ -36,21 +37,11 @@ pub(crate) type Key = Arc<[u8]>;
 
 /// A backend whose rows lie on a server.
 pub(crate) trait Far: fmt::Debug + Send + Sync + Sized + 'static {
-    /// Its name in messages.
-    const NAME: &'static str;
-    /// Bytes in one call, but for its last decision: challenges can be large.
-    const MOST_BYTES: usize = 2 << 20;
-
-    /// Why no row there can have this key. Who wants to write one is refused alone; the server would refuse the whole crowd.
-    fn refuses(_key: &[u8]) -> Option<&'static str> {
-        None
-    }
-
-    /// What a draft has to know of it.
-    const KIND: BackendKind = BackendKind { name: Self::NAME, refuses: Self::refuses };
+    /// What decisions have to know of it.
+    const KIND: BackendKind;
 
     /// The way to its writing task.
-    fn asks(&self) -> &Asks<Self>;
+    fn asks(&self) -> &Asks;
 
     /// Has a commit compared that writes nothing: what is told is of one moment.
     fn look(&self, commit: &Commit) -> impl Future<Output = Result<Ended, StoreError>> + Send;
@@ -63,31 +54,17 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// At most so many rows come back for one range; a rule that wants more asks again.
 const MOST_ROWS: usize = 5000;
 
-impl<B: Far> Shelved for B {
-    type Writable<'a> = Draft<'a>;
-    type Readable<'a> = Draft<'a>;
-
-    async fn decide<T, F>(&self, decide: F) -> Result<T, StoreError>
-    where
-        T: Send + 'static,
-        F: FnMut(&mut Draft<'_>) -> Result<T, StoreError> + Send + 'static,
-    {
-        self.asks().ask(decide).await
+#[async_trait]
+impl<B: Far> Driver for B {
+    async fn decide(&self, decide: DecideFn) -> Result<(), StoreError> {
+        self.asks().commit(decide).await
     }
 
-    async fn look<T, F>(&self, read: F) -> Result<T, StoreError>
-    where
-        T: Send + 'static,
-        F: Fn(&Draft<'_>) -> Result<T, StoreError> + Send + 'static,
-    {
+    async fn look(&self, read: ReadFn) -> Result<(), StoreError> {
         reading::read(self, read).await
     }
 
-    async fn read<T, F>(&self, read: F) -> Result<T, StoreError>
-    where
-        T: Send + 'static,
-        F: Fn(&Draft<'_>) -> Result<T, StoreError> + Send + 'static,
-    {
+    async fn read(&self, read: ReadFn) -> Result<(), StoreError> {
         reading::read(self, read).await
     }
 }
@@ -98,16 +75,16 @@ pub(crate) fn pause(failures: u32) -> Duration {
     longest.mul_f64(0.25 + 0.75 * fastrand::f64())
 }
 
-pub(crate) fn unavailable<B: Far>(why: impl Into<BoxError>) -> StoreError {
-    StoreError::Unavailable { backend: B::NAME, source: why.into() }
+pub(crate) fn unavailable(backend: &'static str, why: impl Into<BoxError>) -> StoreError {
+    StoreError::Unavailable { backend, source: why.into() }
 }
 
 /// The same failure for everybody of a crowd.
-pub(crate) fn same<B: Far>(why: &StoreError) -> StoreError {
+pub(crate) fn same(backend: &'static str, why: &StoreError) -> StoreError {
     match why {
-        StoreError::Unavailable { source, .. } => unavailable::<B>(source.to_string()),
+        StoreError::Unavailable { source, .. } => unavailable(backend, source.to_string()),
         StoreError::Corrupt { what, source, .. } => {
-            StoreError::Corrupt { backend: B::NAME, what, source: source.to_string().into() }
+            StoreError::Corrupt { backend, what, source: source.to_string().into() }
         }
     }
 }

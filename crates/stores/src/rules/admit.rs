@@ -14,10 +14,11 @@ use domain::{
 };
 
 use crate::{
-    shelf::{KeyBytes, Order, ShelfMut, Text},
+    keys::{KeyBytes, Text},
     tables::{
         Challenges, Claims, Expiries, Joinable, Keyed, Keys, Solves, Spending, Stock, Stocked,
     },
+    tx::{Order, TypedRead, TypedWrite, WriteTx},
 };
 
 use super::{
@@ -31,15 +32,15 @@ use super::{
 };
 
 /// Decides an arriving claim.
-pub(crate) fn admit<S: ShelfMut>(
-    shelf: &mut S,
+pub(crate) fn admit(
+    tx: &mut dyn WriteTx,
     new: &NewClaim,
     now: Timestamp,
 ) -> Result<Admission, StoreError> {
-    if shelf.has::<Claims>(&new.id)? || shelf.has::<Solves>(&new.solve)? {
+    if tx.has::<Claims>(&new.id)? || tx.has::<Solves>(&new.solve)? {
         return Ok(Admission::NameTaken);
     }
-    let mut step = Step::new(shelf, now);
+    let mut step = Step::new(tx, now);
     let admission = match recognise(&step, new)? {
         Recognised::Another(id) => return Ok(Admission::Mismatch(id)),
         Recognised::Same(claim) => {
@@ -53,10 +54,7 @@ pub(crate) fn admit<S: ShelfMut>(
 }
 
 /// Served from stock, joined, or opened.
-pub(super) fn decide_new<S: ShelfMut>(
-    step: &mut Step<'_, S>,
-    new: &NewClaim,
-) -> Result<Admission, StoreError> {
+pub(super) fn decide_new(step: &mut Step<'_>, new: &NewClaim) -> Result<Admission, StoreError> {
     let stocked = take_stock(step, new)?;
     if let Some(stocked) = stocked {
         pools::arrived(step, new.fingerprint, true)?;
@@ -91,12 +89,12 @@ enum Recognised {
     Another(ClaimId),
 }
 
-fn recognise<S: ShelfMut>(step: &Step<'_, S>, new: &NewClaim) -> Result<Recognised, StoreError> {
+fn recognise(step: &Step<'_>, new: &NewClaim) -> Result<Recognised, StoreError> {
     let Some(hash) = key_of(new) else { return Ok(Recognised::Unknown) };
-    let Some(row) = step.shelf.get::<Keys>(&KeyBytes::from(&hash))? else {
+    let Some(row) = step.tx.get::<Keys>(&KeyBytes::from(&hash))? else {
         return Ok(Recognised::Unknown);
     };
-    let Some(claim) = step.shelf.get::<Claims>(&row.claim)? else {
+    let Some(claim) = step.tx.get::<Claims>(&row.claim)? else {
         return Ok(Recognised::Unknown);
     };
     if !still_known(&new.key, &claim, step.now) {
@@ -129,11 +127,7 @@ fn still_known(rule: &KeyRule, claim: &Claim, now: Timestamp) -> bool {
     }
 }
 
-fn replay<S: ShelfMut>(
-    step: &mut Step<'_, S>,
-    new: &NewClaim,
-    claim: Claim,
-) -> Result<Claim, StoreError> {
+fn replay(step: &mut Step<'_>, new: &NewClaim, claim: Claim) -> Result<Claim, StoreError> {
     step.tell_with(&claim, Event::Replayed, saving(new));
     match claim.token.clone() {
         Some(token)
@@ -152,31 +146,24 @@ fn saving(new: &NewClaim) -> Counts {
 // === stock ===
 
 /// The token to serve: of exclusive ones the first to die, which leaves the stock; of shared ones the last to die.
-fn take_stock<S: ShelfMut>(
-    step: &mut Step<'_, S>,
-    new: &NewClaim,
-) -> Result<Option<Stocked>, StoreError> {
+fn take_stock(step: &mut Step<'_>, new: &NewClaim) -> Result<Option<Stocked>, StoreError> {
     let edge = |at, n| (new.fingerprint, at, SolveId::from_number(n));
     let usable =
         edge(step.now.plus(MIN_LEFT), 0)..=edge(Timestamp::from_millis(u64::MAX), u64::MAX);
     let exclusive = new.challenge.kind().sharing() == Sharing::Exclusive;
     let order = if exclusive { Order::Rising } else { Order::Falling };
-    let Some((key, stocked)) = step.shelf.scan::<Stock>(usable, order, 1)?.pop() else {
+    let Some((key, stocked)) = step.tx.scan::<Stock>(usable, order, 1)?.pop() else {
         return Ok(None);
     };
     if exclusive {
         let (fingerprint, usable_until, solve) = key;
-        step.shelf.take::<Stock>(&key)?;
-        step.shelf.take::<Expiries>(&(usable_until, fingerprint, solve))?;
+        step.tx.take::<Stock>(&key)?;
+        step.tx.take::<Expiries>(&(usable_until, fingerprint, solve))?;
     }
     Ok(Some(stocked))
 }
 
-fn serve<S: ShelfMut>(
-    step: &mut Step<'_, S>,
-    new: &NewClaim,
-    token: Token,
-) -> Result<Claim, StoreError> {
+fn serve(step: &mut Step<'_>, new: &NewClaim, token: Token) -> Result<Claim, StoreError> {
     let mut claim = claim_of(new, step.now);
     claim.state = ClaimState::Served;
     claim.source = Some(Source::Stock);
@@ -195,21 +182,18 @@ fn serve<S: ShelfMut>(
 
 // === join ===
 
-fn find_joinable<S: ShelfMut>(
-    step: &Step<'_, S>,
-    new: &NewClaim,
-) -> Result<Option<Solve>, StoreError> {
+fn find_joinable(step: &Step<'_>, new: &NewClaim) -> Result<Option<Solve>, StoreError> {
     let edge = |n| (new.fingerprint, SolveId::from_number(n));
-    let rows = step.shelf.scan::<Joinable>(edge(0)..=edge(u64::MAX), Order::Rising, 1)?;
+    let rows = step.tx.scan::<Joinable>(edge(0)..=edge(u64::MAX), Order::Rising, 1)?;
     match rows.first() {
-        Some(((_, id), ())) => keep::named_solve(step.shelf, *id).map(Some),
+        Some(((_, id), ())) => keep::named_solve(step.tx, *id).map(Some),
         None => Ok(None),
     }
 }
 
 /// One more claim waits for a solve under way.
-pub(super) fn join<S: ShelfMut>(
-    step: &mut Step<'_, S>,
+pub(super) fn join(
+    step: &mut Step<'_>,
     new: &NewClaim,
     before: &Solve,
 ) -> Result<Claim, StoreError> {
@@ -218,16 +202,16 @@ pub(super) fn join<S: ShelfMut>(
     step.tell_with(&claim, Event::Joined, saving(new));
     let mut solve = before.clone();
     solve.join(claim.id, claim.deadline);
-    keep::solve(step.shelf, before, &solve)?;
+    keep::solve(step.tx, before, &solve)?;
     remember(step, new, &claim)?;
     Ok(claim)
 }
 
 // === open ===
 
-fn spent_today<S: ShelfMut>(step: &Step<'_, S>, new: &NewClaim) -> Result<Spent, StoreError> {
+fn spent_today(step: &Step<'_>, new: &NewClaim) -> Result<Spent, StoreError> {
     let key = (step.now.day(), Text::new(new.worker.as_str()));
-    Ok(step.shelf.get::<Spending>(&key)?.unwrap_or_default())
+    Ok(step.tx.get::<Spending>(&key)?.unwrap_or_default())
 }
 
 /// Which limit one more solve would break.
@@ -243,34 +227,30 @@ fn used_up(new: &NewClaim, spent: Spent) -> Option<&'static str> {
     }
 }
 
-fn open<S: ShelfMut>(
-    step: &mut Step<'_, S>,
-    new: &NewClaim,
-    spent: Spent,
-) -> Result<Claim, StoreError> {
+fn open(step: &mut Step<'_>, new: &NewClaim, spent: Spent) -> Result<Claim, StoreError> {
     let mut claim = claim_of(new, step.now);
     claim.solve = Some(new.solve);
     step.tell(&claim, Event::Opened { basis: new.basis.as_ref().to_owned() });
-    keep::new_solve(step.shelf, &solve_of(new, step.now))?;
-    step.shelf.put::<Challenges>(new.solve, new.challenge.clone())?;
+    keep::new_solve(step.tx, &solve_of(new, step.now))?;
+    step.tx.put::<Challenges>(new.solve, new.challenge.clone())?;
     let now =
         Spent { opened: spent.opened + 1, listed: spent.listed + new.price.unwrap_or_default() };
-    step.shelf.put::<Spending>((step.now.day(), Text::new(new.worker.as_str())), now)?;
+    step.tx.put::<Spending>((step.now.day(), Text::new(new.worker.as_str())), now)?;
     remember(step, new, &claim)?;
     Ok(claim)
 }
 
 /// Writes the new claim and its key.
-pub(super) fn remember<S: ShelfMut>(
-    step: &mut Step<'_, S>,
+pub(super) fn remember(
+    step: &mut Step<'_>,
     new: &NewClaim,
     claim: &Claim,
 ) -> Result<(), StoreError> {
     if let Some(hash) = claim.key {
         let row = Keyed { claim: claim.id, fingerprint: new.fingerprint };
-        step.shelf.put::<Keys>(KeyBytes::from(&hash), row)?;
+        step.tx.put::<Keys>(KeyBytes::from(&hash), row)?;
     }
-    keep::new_claim(step.shelf, claim)
+    keep::new_claim(step.tx, claim)
 }
 
 /// The claim as it comes in.

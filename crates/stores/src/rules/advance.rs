@@ -10,8 +10,8 @@ use domain::{
 };
 
 use crate::{
-    shelf::{Shelf, ShelfMut},
     tables::{Authorised, Solves},
+    tx::{ReadTx, TypedRead, TypedWrite, WriteTx},
 };
 
 use super::{
@@ -23,21 +23,21 @@ use super::{
 };
 
 /// Applies a decision, or says why not.
-pub(crate) fn advance<S: ShelfMut>(
-    shelf: &mut S,
+pub(crate) fn advance(
+    tx: &mut dyn WriteTx,
     lease: &Lease,
     decision: &Decision,
     now: Timestamp,
 ) -> Result<Result<Solve, Refused>, StoreError> {
-    let Some(before) = shelf.get::<Solves>(&lease.solve.id)? else {
+    let Some(before) = tx.get::<Solves>(&lease.solve.id)? else {
         return Ok(Err(Refused::Moved));
     };
     let decision = in_demand(&before, decision);
-    if matches!(decision, Decision::Authorise { .. }) && shelf.is_doubtful() {
+    if matches!(decision, Decision::Authorise { .. }) && tx.is_doubtful() {
         let why = "it lost writes a moment ago; no attempt is repeated until everybody has told what they know (20 s)";
-        return Err(StoreError::Unavailable { backend: shelf.backend(), source: why.into() });
+        return Err(StoreError::Unavailable { backend: tx.backend(), source: why.into() });
     }
-    if let Err(refused) = check(shelf, lease, &before, &decision, now)? {
+    if let Err(refused) = check(tx, lease, &before, &decision, now)? {
         return Ok(Err(refused));
     }
     let mut solve = before.clone();
@@ -45,11 +45,11 @@ pub(crate) fn advance<S: ShelfMut>(
         Ok(events) => events,
         Err(refused) => return Ok(Err(refused)),
     };
-    let mut step = Step::new(shelf, now);
+    let mut step = Step::new(tx, now);
     step.tell_all(&solve, events);
     if matches!(decision, Decision::Authorise { .. }) {
-        let count = authorised_today(step.shelf, now)? + 1;
-        step.shelf.put::<Authorised>(now.day(), count)?;
+        let count = authorised_today(step.tx, now)? + 1;
+        step.tx.put::<Authorised>(now.day(), count)?;
     }
     let claims = match solve.stage {
         Stage::Failed => std::mem::take(&mut solve.claims),
@@ -60,9 +60,9 @@ pub(crate) fn advance<S: ShelfMut>(
         | Stage::Ambiguous
         | Stage::Ready => Vec::new(),
     };
-    keep::solve(step.shelf, &before, &solve)?;
+    keep::solve(step.tx, &before, &solve)?;
     if solve.stage == Stage::Intent {
-        step.shelf.must_last();
+        step.tx.require_durable();
     }
     if solve.stage == Stage::Failed {
         end(&mut step, &solve, &claims, &decision)?;
@@ -72,8 +72,8 @@ pub(crate) fn advance<S: ShelfMut>(
 }
 
 /// The decision ended the solve, and its claims with it.
-fn end<S: ShelfMut>(
-    step: &mut Step<'_, S>,
+fn end(
+    step: &mut Step<'_>,
     solve: &Solve,
     claims: &[ClaimId],
     decision: &Decision,
@@ -83,7 +83,7 @@ fn end<S: ShelfMut>(
         Decision::Lapse { trouble: Some(code), .. } => {
             bury::lapse(step, solve, claims, code)?;
             for id in claims {
-                let claim = keep::named_claim(step.shelf, *id)?;
+                let claim = keep::named_claim(step.tx, *id)?;
                 bury::put_back(step, &claim, code)?;
             }
             Ok(())
@@ -114,8 +114,8 @@ fn in_demand(solve: &Solve, decision: &Decision) -> Decision {
     }
 }
 
-fn check<S: Shelf>(
-    shelf: &S,
+fn check(
+    tx: &dyn ReadTx,
     lease: &Lease,
     solve: &Solve,
     decision: &Decision,
@@ -125,7 +125,7 @@ fn check<S: Shelf>(
         return Ok(Err(Refused::Moved));
     }
     let held = lease.fence == solve.fence && solve.holder == Some(lease.holder);
-    if !held || !is_alive(shelf, lease.holder, now)? {
+    if !held || !is_alive(tx, lease.holder, now)? {
         return Ok(Err(Refused::LeaseLost));
     }
     if !matches!(decision, Decision::Authorise { .. }) {
@@ -135,12 +135,12 @@ fn check<S: Shelf>(
     if !allowed || solve.stage != Stage::Ambiguous {
         return Ok(Err(Refused::Moved));
     }
-    if authorised_today(shelf, now)? >= solve.policy.ambiguity_budget {
+    if authorised_today(tx, now)? >= solve.policy.ambiguity_budget {
         return Ok(Err(Refused::Budget));
     }
     Ok(Ok(()))
 }
 
-fn authorised_today<S: Shelf>(shelf: &S, now: Timestamp) -> Result<u32, StoreError> {
-    Ok(shelf.get::<Authorised>(&now.day())?.unwrap_or(0))
+fn authorised_today(tx: &dyn ReadTx, now: Timestamp) -> Result<u32, StoreError> {
+    Ok(tx.get::<Authorised>(&now.day())?.unwrap_or(0))
 }

@@ -11,8 +11,8 @@ use domain::{
 };
 
 use crate::{
-    shelf::{Order, ShelfMut},
     tables::{Archived, Claims, DeadLetters, Died, Pages, Progress, Subject, Told},
+    tx::{Order, ReadTx, TypedRead, TypedWrite, WriteTx},
 };
 
 use super::{
@@ -26,8 +26,8 @@ use super::{
 pub(crate) const HOW_FAR: u8 = 0;
 
 /// Takes a lot; `false` when it does not follow what was told before.
-pub(crate) fn archive<S: ShelfMut>(shelf: &mut S, lot: &Lot) -> Result<bool, StoreError> {
-    let before = shelf.get::<Archived>(&HOW_FAR)?;
+pub(crate) fn archive(tx: &mut dyn WriteTx, lot: &Lot) -> Result<bool, StoreError> {
+    let before = tx.get::<Archived>(&HOW_FAR)?;
     if before.as_ref().map(|before| &before.last) != lot.after.as_ref() {
         return Ok(false);
     }
@@ -37,44 +37,45 @@ pub(crate) fn archive<S: ShelfMut>(shelf: &mut S, lot: &Lot) -> Result<bool, Sto
         Some(before) => (before.newest, before.doubtful_until),
         None => <_>::default(),
     };
-    append(shelf, news(shelf, &lot.entries, doubtful_until)?)?;
+    let news = news(tx, &lot.entries, doubtful_until)?;
+    append(tx, news)?;
     for claim in &lot.claims {
-        keep_claim(shelf, claim)?;
+        keep_claim(tx, claim)?;
     }
     for entry in lot.entries.iter().filter(|entry| matches!(entry.event, Event::Purged { .. })) {
-        entry.solve.map_or(Ok(()), |id| forget_letter(shelf, id))?;
+        entry.solve.map_or(Ok(()), |id| forget_letter(tx, id))?;
     }
     for letter in &lot.letters {
-        keep_letter(shelf, letter)?;
+        keep_letter(tx, letter)?;
     }
     for total in &lot.totals {
-        raise_total(shelf, &total_key(total), total)?;
+        raise_total(tx, &total_key(total), total)?;
     }
     let newest = lot.entries.iter().map(|entry| entry.at).fold(newest, Timestamp::max);
-    shelf.put::<Archived>(HOW_FAR, Progress { last, newest, doubtful_until })?;
+    tx.put::<Archived>(HOW_FAR, Progress { last, newest, doubtful_until })?;
     Ok(true)
 }
 
 /// Drops what an archive has kept long enough.
-pub(crate) fn drop_archived<S: ShelfMut>(
-    shelf: &mut S,
+pub(crate) fn drop_archived(
+    tx: &mut dyn WriteTx,
     limit: usize,
     now: Timestamp,
 ) -> Result<usize, StoreError> {
-    garbage::drop_old(shelf, Kept::Here, limit, now)
+    garbage::drop_old(tx, Kept::Here, limit, now)
 }
 
 // === entries ===
 
 /// What of the entries is not there yet.
-fn news<S: ShelfMut>(
-    shelf: &S,
+fn news(
+    tx: &dyn ReadTx,
     entries: &[Entry],
     doubtful_until: Timestamp,
 ) -> Result<Vec<Entry>, StoreError> {
     let mut news = Vec::with_capacity(entries.len());
     for entry in entries {
-        if entry.at > doubtful_until || !is_known(shelf, entry)? {
+        if entry.at > doubtful_until || !is_known(tx, entry)? {
             news.push(entry.clone());
         }
     }
@@ -82,11 +83,11 @@ fn news<S: ShelfMut>(
 }
 
 /// Whether the entry is there, under whatever number.
-fn is_known<S: ShelfMut>(shelf: &S, entry: &Entry) -> Result<bool, StoreError> {
+fn is_known(tx: &dyn ReadTx, entry: &Entry) -> Result<bool, StoreError> {
     let found_by = index(entry);
     let range = (found_by, 0)..=(found_by, u64::MAX);
-    for ((_, seq), ()) in shelf.scan::<Told>(range, Order::Rising, usize::MAX)? {
-        let page = shelf.get::<Pages>(&seq)?.unwrap_or_default();
+    for ((_, seq), ()) in tx.scan::<Told>(range, Order::Rising, usize::MAX)? {
+        let page = tx.get::<Pages>(&seq)?.unwrap_or_default();
         if page.iter().any(|known| known.says_the_same(entry)) {
             return Ok(true);
         }
@@ -100,8 +101,8 @@ fn index(entry: &Entry) -> Subject {
 
 /// Entries of one moment are one page. They keep their numbers unless those are taken: a store that lost writes uses
 /// numbers twice.
-fn append<S: ShelfMut>(shelf: &mut S, mut entries: Vec<Entry>) -> Result<(), StoreError> {
-    let mut last = shelf.last::<Pages>()?.unwrap_or(0);
+fn append(tx: &mut dyn WriteTx, mut entries: Vec<Entry>) -> Result<(), StoreError> {
+    let mut last = tx.last::<Pages>()?.unwrap_or(0);
     for entry in &mut entries {
         last = entry.seq.max(last + 1);
         entry.seq = last;
@@ -109,9 +110,9 @@ fn append<S: ShelfMut>(shelf: &mut S, mut entries: Vec<Entry>) -> Result<(), Sto
     for page in entries.chunk_by(|a, b| a.at == b.at) {
         let Some(end) = page.last() else { continue };
         if page.iter().any(|entry| subject(entry).is_none()) {
-            shelf.put::<Told>((Subject::Moment(end.at), end.seq), ())?;
+            tx.put::<Told>((Subject::Moment(end.at), end.seq), ())?;
         }
-        write_page(shelf, end.seq, page.to_vec())?;
+        write_page(tx, end.seq, page.to_vec())?;
     }
     Ok(())
 }
@@ -119,24 +120,24 @@ fn append<S: ShelfMut>(shelf: &mut S, mut entries: Vec<Entry>) -> Result<(), Sto
 // === what they are about ===
 
 /// A store that lost writes may tell of a claim as it was: what is known goes on from there.
-fn keep_claim<S: ShelfMut>(shelf: &mut S, claim: &Claim) -> Result<(), StoreError> {
-    match shelf.get::<Claims>(&claim.id)? {
+fn keep_claim(tx: &mut dyn WriteTx, claim: &Claim) -> Result<(), StoreError> {
+    match tx.get::<Claims>(&claim.id)? {
         Some(known) if progress(&known) > progress(claim) => return Ok(()),
         Some(_) => {}
-        None => keep::list_claim(shelf, claim)?,
+        None => keep::list_claim(tx, claim)?,
     }
-    shelf.put::<Claims>(claim.id, claim.clone())
+    tx.put::<Claims>(claim.id, claim.clone())
 }
 
-fn keep_letter<S: ShelfMut>(shelf: &mut S, letter: &DeadLetter) -> Result<(), StoreError> {
-    forget_letter(shelf, letter.id)?;
-    shelf.put::<Died>((letter.died_at, letter.id), ())?;
-    shelf.put::<DeadLetters>(letter.id, letter.clone())
+fn keep_letter(tx: &mut dyn WriteTx, letter: &DeadLetter) -> Result<(), StoreError> {
+    forget_letter(tx, letter.id)?;
+    tx.put::<Died>((letter.died_at, letter.id), ())?;
+    tx.put::<DeadLetters>(letter.id, letter.clone())
 }
 
-fn forget_letter<S: ShelfMut>(shelf: &mut S, id: SolveId) -> Result<(), StoreError> {
-    if let Some(known) = shelf.take::<DeadLetters>(&id)? {
-        shelf.take::<Died>(&(known.died_at, id))?;
+fn forget_letter(tx: &mut dyn WriteTx, id: SolveId) -> Result<(), StoreError> {
+    if let Some(known) = tx.take::<DeadLetters>(&id)? {
+        tx.take::<Died>(&(known.died_at, id))?;
     }
     Ok(())
 }

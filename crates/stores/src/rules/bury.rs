@@ -14,8 +14,8 @@ use domain::{
 };
 
 use crate::{
-    shelf::ShelfMut,
     tables::{DeadLetters, Died},
+    tx::{TypedRead, TypedWrite},
 };
 
 use super::{
@@ -25,15 +25,15 @@ use super::{
 };
 
 /// Fails the claims that waited for the solve and keeps a dead letter for them.
-pub(super) fn bury<S: ShelfMut>(
-    step: &mut Step<'_, S>,
+pub(super) fn bury(
+    step: &mut Step<'_>,
     solve: &Solve,
     claims: &[ClaimId],
     code: &Code,
     effort: &Effort,
 ) -> Result<(), StoreError> {
     for id in claims {
-        let before = keep::named_claim(step.shelf, *id)?;
+        let before = keep::named_claim(step.tx, *id)?;
         end(step, &before, ClaimState::Failed, Some(code.clone()), effort)?;
     }
     match claims.first() {
@@ -43,14 +43,14 @@ pub(super) fn bury<S: ShelfMut>(
 }
 
 /// Ends the claims of a solve that could not answer them in time.
-pub(super) fn lapse<S: ShelfMut>(
-    step: &mut Step<'_, S>,
+pub(super) fn lapse(
+    step: &mut Step<'_>,
     solve: &Solve,
     claims: &[ClaimId],
     code: &Code,
 ) -> Result<(), StoreError> {
     for id in claims {
-        let before = keep::named_claim(step.shelf, *id)?;
+        let before = keep::named_claim(step.tx, *id)?;
         let code = Some(code.clone());
         end(step, &before, ClaimState::Lapsed, code, &Effort::so_far(solve))?;
     }
@@ -58,25 +58,25 @@ pub(super) fn lapse<S: ShelfMut>(
 }
 
 /// Opens the letter again that the claim was to bring back: it lapsed through no fault of its own, and has none itself.
-pub(super) fn put_back<S: ShelfMut>(
-    step: &mut Step<'_, S>,
+pub(super) fn put_back(
+    step: &mut Step<'_>,
     claim: &Claim,
     trouble: &Code,
 ) -> Result<(), StoreError> {
     let Some(id) = claim.revives else { return Ok(()) };
-    let Some(mut letter) = step.shelf.get::<DeadLetters>(&id)? else { return Ok(()) };
+    let Some(mut letter) = step.tx.get::<DeadLetters>(&id)? else { return Ok(()) };
     match letter.closed.take() {
         Some(Closed { how: Closing::Revived, .. }) => {
             step.tell(&letter, Event::DeadLetterReopened { code: trouble.clone() });
-            step.shelf.put::<DeadLetters>(id, letter)
+            step.tx.put::<DeadLetters>(id, letter)
         }
         Some(Closed { how: Closing::LateAnswer, .. }) | None => Ok(()),
     }
 }
 
 /// Ends a waiting claim without a token.
-pub(super) fn end<S: ShelfMut>(
-    step: &mut Step<'_, S>,
+pub(super) fn end(
+    step: &mut Step<'_>,
     before: &Claim,
     state: ClaimState,
     code: Option<Code>,
@@ -92,24 +92,24 @@ pub(super) fn end<S: ShelfMut>(
     claim.cost = if own { effort.cost } else { Some(Money::ZERO) };
     step.tell(&claim, Event::Ended { state, code });
     step.ended.push(claim.id);
-    keep::claim(step.shelf, before, &claim)?;
+    keep::claim(step.tx, before, &claim)?;
     Ok(claim)
 }
 
 /// Keeps a dead letter for `claims`, or adds to the one that is there.
-pub(super) fn write_letter<S: ShelfMut>(
-    step: &mut Step<'_, S>,
+pub(super) fn write_letter(
+    step: &mut Step<'_>,
     solve: &Solve,
     witness: ClaimId,
     claims: &[ClaimId],
     code: &Code,
 ) -> Result<(), StoreError> {
-    if let Some(letter) = step.shelf.get::<DeadLetters>(&solve.id)? {
+    if let Some(letter) = step.tx.get::<DeadLetters>(&solve.id)? {
         return die_again(step, letter, solve, claims, code);
     }
-    let witness = keep::named_claim(step.shelf, witness)?;
+    let witness = keep::named_claim(step.tx, witness)?;
     let before = match &witness.revives {
-        Some(earlier) => step.shelf.get::<DeadLetters>(earlier)?,
+        Some(earlier) => step.tx.get::<DeadLetters>(earlier)?,
         None => None,
     };
     let letter = DeadLetter {
@@ -131,20 +131,20 @@ pub(super) fn write_letter<S: ShelfMut>(
         closed: None,
     };
     step.tell(solve, Event::DeadLettered { code: code.clone() });
-    step.shelf.put::<Died>((step.now, solve.id), ())?;
-    step.shelf.put::<DeadLetters>(solve.id, letter)
+    step.tx.put::<Died>((step.now, solve.id), ())?;
+    step.tx.put::<DeadLetters>(solve.id, letter)
 }
 
 /// More claims wanted the solve after it had its letter, in vain.
-fn die_again<S: ShelfMut>(
-    step: &mut Step<'_, S>,
+fn die_again(
+    step: &mut Step<'_>,
     mut letter: DeadLetter,
     solve: &Solve,
     claims: &[ClaimId],
     code: &Code,
 ) -> Result<(), StoreError> {
-    step.shelf.take::<Died>(&(letter.died_at, letter.id))?;
-    step.shelf.put::<Died>((step.now, letter.id), ())?;
+    step.tx.take::<Died>(&(letter.died_at, letter.id))?;
+    step.tx.put::<Died>((step.now, letter.id), ())?;
     letter.died_at = step.now;
     letter.code = code.clone();
     match solve.sharing() {
@@ -157,28 +157,28 @@ fn die_again<S: ShelfMut>(
         letter.generation += 1;
         step.tell(&letter, Event::DeadLetterReopened { code: code.clone() });
     }
-    step.shelf.put::<DeadLetters>(letter.id, letter)
+    step.tx.put::<DeadLetters>(letter.id, letter)
 }
 
 /// A solve whose claims lapsed earlier has its letter already; what happened since belongs into it.
-fn refresh_letter<S: ShelfMut>(step: &mut Step<'_, S>, solve: &Solve) -> Result<(), StoreError> {
-    match step.shelf.get::<DeadLetters>(&solve.id)? {
+fn refresh_letter(step: &mut Step<'_>, solve: &Solve) -> Result<(), StoreError> {
+    match step.tx.get::<DeadLetters>(&solve.id)? {
         Some(mut letter) if letter.closed.is_none() => {
             learn(&mut letter, solve);
-            step.shelf.put::<DeadLetters>(solve.id, letter)
+            step.tx.put::<DeadLetters>(solve.id, letter)
         }
         Some(_) | None => Ok(()),
     }
 }
 
 /// The answer came after all.
-pub(super) fn close_letter<S: ShelfMut>(
-    step: &mut Step<'_, S>,
+pub(super) fn close_letter(
+    step: &mut Step<'_>,
     solve: &Solve,
     id: SolveId,
     price: Option<Money>,
 ) -> Result<(), StoreError> {
-    let Some(mut letter) = step.shelf.get::<DeadLetters>(&id)? else { return Ok(()) };
+    let Some(mut letter) = step.tx.get::<DeadLetters>(&id)? else { return Ok(()) };
     if letter.closed.is_some() {
         return Ok(());
     }
@@ -189,7 +189,7 @@ pub(super) fn close_letter<S: ShelfMut>(
     let mut about = About::from(solve);
     about.solve = Some(id);
     step.tell(about, Event::DeadLetterClosed);
-    step.shelf.put::<DeadLetters>(id, letter)
+    step.tx.put::<DeadLetters>(id, letter)
 }
 
 fn learn(letter: &mut DeadLetter, solve: &Solve) {

@@ -12,12 +12,13 @@ use domain::{
 };
 
 use crate::{
+    keys::{KeyBytes, Text},
     readings,
-    shelf::{KeyBytes, Order, ShelfMut, Text},
     tables::{
         Authorised, ByTime, Challenges, Claims, DeadLetters, Died, Garbage, Held, Holders, Junk,
         Keys, Pages, Solves, Spending, Subject, Tasks, Told, Totals,
     },
+    tx::{Order, ReadTx, TypedRead, TypedWrite, WriteTx},
 };
 
 use super::{keep, step::subject};
@@ -49,28 +50,28 @@ pub(super) enum Kept {
 }
 
 /// Drops at most `limit` records of each sort; the result is how many.
-pub(super) fn drop_old<S: ShelfMut>(
-    shelf: &mut S,
+pub(super) fn drop_old(
+    tx: &mut dyn WriteTx,
     kept: Kept,
     limit: usize,
     now: Timestamp,
 ) -> Result<usize, StoreError> {
-    drop_holders(shelf, limit, now)?;
-    Ok(drop_letters(shelf, limit, now)?
-        + drop_junk(shelf, kept, limit, now)?
-        + drop_claims(shelf, kept, limit, now)?
-        + drop_pages(shelf, kept, limit, now)?
-        + drop_totals(shelf, limit, now)?)
+    drop_holders(tx, limit, now)?;
+    Ok(drop_letters(tx, limit, now)?
+        + drop_junk(tx, kept, limit, now)?
+        + drop_claims(tx, kept, limit, now)?
+        + drop_pages(tx, kept, limit, now)?
+        + drop_totals(tx, limit, now)?)
 }
 
 // === impl Kept ===
 
 impl Kept {
     /// An archive was told of this ledger when its last entry is here.
-    pub(super) fn of<S: ShelfMut>(shelf: &S, history: &History) -> Result<Self, StoreError> {
+    pub(super) fn of(tx: &dyn ReadTx, history: &History) -> Result<Self, StoreError> {
         let History::Archived(last) = history else { return Ok(Self::Here) };
         let Some(last) = last else { return Ok(Self::Nowhere) };
-        let found = readings::entries(shelf, last.seq, 1)?;
+        let found = readings::entries(tx, last.seq, 1)?;
         Ok(if found.first() == Some(&**last) { Self::There(last.seq) } else { Self::Nowhere })
     }
 
@@ -83,7 +84,7 @@ impl Kept {
     }
 
     /// Whether everything that was ever said about it is kept.
-    fn has<S: ShelfMut>(self, rows: &S, subject: Subject) -> Result<bool, StoreError> {
+    fn has(self, rows: &dyn ReadTx, subject: Subject) -> Result<bool, StoreError> {
         let after = match self {
             Self::Here => return Ok(true),
             Self::There(seq) => seq + 1,
@@ -98,28 +99,24 @@ fn is_past(at: Timestamp, kept: Duration, now: Timestamp) -> bool {
     at.plus(kept) <= now
 }
 
-fn drop_letters<S: ShelfMut>(
-    shelf: &mut S,
-    limit: usize,
-    now: Timestamp,
-) -> Result<usize, StoreError> {
+fn drop_letters(tx: &mut dyn WriteTx, limit: usize, now: Timestamp) -> Result<usize, StoreError> {
     let edge = |at, n| (at, SolveId::from_number(n));
     let range = edge(Timestamp::default(), 0)..=edge(now.minus(LETTERS_KEPT), u64::MAX);
     let mut dropped = 0;
-    for (key, ()) in shelf.scan::<Died>(range, Order::Rising, limit)? {
+    for (key, ()) in tx.scan::<Died>(range, Order::Rising, limit)? {
         // One that may still be answered keeps its letter, which the answer closes.
-        let over = shelf.get::<Solves>(&key.1)?.is_none_or(|solve| solve.stage.is_final());
+        let over = tx.get::<Solves>(&key.1)?.is_none_or(|solve| solve.stage.is_final());
         if over && is_past(key.0, LETTERS_KEPT, now) {
-            shelf.take::<Died>(&key)?;
-            shelf.take::<DeadLetters>(&key.1)?;
+            tx.take::<Died>(&key)?;
+            tx.take::<DeadLetters>(&key.1)?;
             dropped += 1;
         }
     }
     Ok(dropped)
 }
 
-fn drop_junk<S: ShelfMut>(
-    shelf: &mut S,
+fn drop_junk(
+    tx: &mut dyn WriteTx,
     kept: Kept,
     limit: usize,
     now: Timestamp,
@@ -127,76 +124,68 @@ fn drop_junk<S: ShelfMut>(
     let least = (Timestamp::default(), Junk::Challenge(SolveId::from_number(0)));
     let most = (now, Junk::Claim(ClaimId::from_number(u64::MAX)));
     let mut dropped = 0;
-    for (key, ()) in shelf.scan::<Garbage>(least..=most, Order::Rising, limit)? {
-        shelf.take::<Garbage>(&key)?;
+    for (key, ()) in tx.scan::<Garbage>(least..=most, Order::Rising, limit)? {
+        tx.take::<Garbage>(&key)?;
         dropped += match key.1 {
-            Junk::Challenge(id) => drop_challenge(shelf, kept, id)?,
-            Junk::Solve(id) => drop_solve(shelf, kept, id, now)?,
-            Junk::Claim(id) => drop_unlisted(shelf, id, now)?,
+            Junk::Challenge(id) => drop_challenge(tx, kept, id)?,
+            Junk::Solve(id) => drop_solve(tx, kept, id, now)?,
+            Junk::Claim(id) => drop_unlisted(tx, id, now)?,
         };
     }
     Ok(dropped)
 }
 
-fn drop_challenge<S: ShelfMut>(
-    shelf: &mut S,
-    kept: Kept,
-    id: SolveId,
-) -> Result<usize, StoreError> {
-    if let Some(letter) = shelf.get::<DeadLetters>(&id)? {
+fn drop_challenge(tx: &mut dyn WriteTx, kept: Kept, id: SolveId) -> Result<usize, StoreError> {
+    if let Some(letter) = tx.get::<DeadLetters>(&id)? {
         let later = letter.died_at.plus(LETTERS_KEPT);
-        shelf.put::<Garbage>((later, Junk::Challenge(id)), ())?;
+        tx.put::<Garbage>((later, Junk::Challenge(id)), ())?;
         return Ok(0);
     }
-    if let Some(ended_at) = shelf.get::<Solves>(&id)?.and_then(|solve| solve.ended_at) {
-        shelf.put::<Garbage>((ended_at.plus(kept.time()), Junk::Solve(id)), ())?;
+    if let Some(ended_at) = tx.get::<Solves>(&id)?.and_then(|solve| solve.ended_at) {
+        tx.put::<Garbage>((ended_at.plus(kept.time()), Junk::Solve(id)), ())?;
     }
-    Ok(usize::from(shelf.take::<Challenges>(&id)?.is_some()))
+    Ok(usize::from(tx.take::<Challenges>(&id)?.is_some()))
 }
 
-fn drop_solve<S: ShelfMut>(
-    shelf: &mut S,
+fn drop_solve(
+    tx: &mut dyn WriteTx,
     kept: Kept,
     id: SolveId,
     now: Timestamp,
 ) -> Result<usize, StoreError> {
-    let Some(solve) = shelf.get::<Solves>(&id)? else { return Ok(0) };
+    let Some(solve) = tx.get::<Solves>(&id)? else { return Ok(0) };
     // It may have been kept somewhere else when this was put down.
     let until = solve.ended_at.unwrap_or(solve.due).plus(kept.time());
-    if now < until || !kept.has(shelf, Subject::Solve(id))? {
-        shelf.put::<Garbage>((until.max(now.plus(LATE)), Junk::Solve(id)), ())?;
+    if now < until || !kept.has(tx, Subject::Solve(id))? {
+        tx.put::<Garbage>((until.max(now.plus(LATE)), Junk::Solve(id)), ())?;
         return Ok(0);
     }
-    shelf.take::<Solves>(&id)?;
+    tx.take::<Solves>(&id)?;
     Ok(1)
 }
 
 /// A claim that was archived and is in no list: only its dead letter may still want it.
-fn drop_unlisted<S: ShelfMut>(
-    shelf: &mut S,
-    id: ClaimId,
-    now: Timestamp,
-) -> Result<usize, StoreError> {
-    let Some(claim) = shelf.get::<Claims>(&id)? else { return Ok(0) };
-    match wanted_until(shelf, &claim)?.filter(|until| now < *until) {
-        Some(until) => shelf.put::<Garbage>((until, Junk::Claim(id)), ()).map(|()| 0),
-        None => drop_claim(shelf, &claim).map(|()| 1),
+fn drop_unlisted(tx: &mut dyn WriteTx, id: ClaimId, now: Timestamp) -> Result<usize, StoreError> {
+    let Some(claim) = tx.get::<Claims>(&id)? else { return Ok(0) };
+    match wanted_until(tx, &claim)?.filter(|until| now < *until) {
+        Some(until) => tx.put::<Garbage>((until, Junk::Claim(id)), ()).map(|()| 0),
+        None => drop_claim(tx, &claim).map(|()| 1),
     }
 }
 
 /// Until when an ended claim may be asked for by its key, or be brought back. `None`: it has not ended.
-fn wanted_until<S: ShelfMut>(shelf: &S, claim: &Claim) -> Result<Option<Timestamp>, StoreError> {
+fn wanted_until(tx: &dyn ReadTx, claim: &Claim) -> Result<Option<Timestamp>, StoreError> {
     let Some(ended_at) = claim.ended_at.filter(|_| claim.state.is_final()) else { return Ok(None) };
     let letter = match claim.solve {
-        Some(solve) => shelf.get::<DeadLetters>(&solve)?,
+        Some(solve) => tx.get::<DeadLetters>(&solve)?,
         None => None,
     };
     let letter_until = letter.map(|letter| letter.died_at.plus(LETTERS_KEPT).plus(LATE));
     Ok(letter_until.max(Some(ended_at.plus(KEY_KEPT).plus(LATE))))
 }
 
-fn drop_claims<S: ShelfMut>(
-    shelf: &mut S,
+fn drop_claims(
+    tx: &mut dyn WriteTx,
     kept: Kept,
     limit: usize,
     now: Timestamp,
@@ -209,122 +198,109 @@ fn drop_claims<S: ShelfMut>(
     let edge = |at, n| (at, ClaimId::from_number(n));
     let range = edge(Timestamp::default(), 0)..=edge(now.minus(age), u64::MAX);
     let mut dropped = 0;
-    for ((at, id), ()) in shelf.scan::<ByTime>(range, Order::Rising, limit)? {
-        let Some(claim) = shelf.get::<Claims>(&id)? else {
+    for ((at, id), ()) in tx.scan::<ByTime>(range, Order::Rising, limit)? {
+        let Some(claim) = tx.get::<Claims>(&id)? else {
             // Its row has expired; its place must not stand before those that can be dropped.
-            shelf.take::<ByTime>(&(at, id))?;
+            tx.take::<ByTime>(&(at, id))?;
             continue;
         };
-        if !claim.state.is_final()
-            || !is_past(at, age, now)
-            || !kept.has(shelf, Subject::Claim(id))?
-        {
+        if !claim.state.is_final() || !is_past(at, age, now) || !kept.has(tx, Subject::Claim(id))? {
             continue;
         }
         let wanted = match kept {
             Kept::Here => None,
-            Kept::There(_) | Kept::Nowhere => wanted_until(shelf, &claim)?,
+            Kept::There(_) | Kept::Nowhere => wanted_until(tx, &claim)?,
         };
         if let Some(until) = wanted.filter(|until| now < *until) {
             // People find it in the archive; here it must not stand before those that can be dropped.
-            keep::unlist_claim(shelf, &claim)?;
-            shelf.put::<Garbage>((until, Junk::Claim(id)), ())?;
+            keep::unlist_claim(tx, &claim)?;
+            tx.put::<Garbage>((until, Junk::Claim(id)), ())?;
         } else {
-            drop_claim(shelf, &claim)?;
+            drop_claim(tx, &claim)?;
             dropped += 1;
         }
     }
     Ok(dropped)
 }
 
-fn drop_claim<S: ShelfMut>(shelf: &mut S, claim: &Claim) -> Result<(), StoreError> {
-    keep::unlist_claim(shelf, claim)?;
+fn drop_claim(tx: &mut dyn WriteTx, claim: &Claim) -> Result<(), StoreError> {
+    keep::unlist_claim(tx, claim)?;
     if let Some(hash) = &claim.key {
         let key = KeyBytes::from(hash);
-        if shelf.get::<Keys>(&key)?.is_some_and(|row| row.claim == claim.id) {
-            shelf.take::<Keys>(&key)?;
+        if tx.get::<Keys>(&key)?.is_some_and(|row| row.claim == claim.id) {
+            tx.take::<Keys>(&key)?;
         }
     }
-    shelf.take::<Claims>(&claim.id)?;
+    tx.take::<Claims>(&claim.id)?;
     Ok(())
 }
 
 /// The newest page stays: the next one is numbered after it. So does the last that was archived: it proves that it was.
-fn drop_pages<S: ShelfMut>(
-    shelf: &mut S,
+fn drop_pages(
+    tx: &mut dyn WriteTx,
     kept: Kept,
     limit: usize,
     now: Timestamp,
 ) -> Result<usize, StoreError> {
-    let stays = match (kept, shelf.last::<Pages>()?) {
+    let stays = match (kept, tx.last::<Pages>()?) {
         (Kept::Nowhere, _) | (_, None) => return Ok(0),
         (Kept::Here, Some(newest)) => newest,
         (Kept::There(archived), Some(newest)) => newest.min(archived),
     };
     let mut dropped = 0;
     // Most sweeps find nothing: one page is looked at before a whole lot is read.
-    let first = shelf.scan::<Pages>(0..=u64::MAX, Order::Rising, 1)?;
+    let first = tx.scan::<Pages>(0..=u64::MAX, Order::Rising, 1)?;
     let old = |page: &[Entry]| page.first().is_none_or(|entry| is_past(entry.at, kept.time(), now));
     if !first.iter().any(|(_, page)| old(page)) {
         return Ok(0);
     }
-    for (seq, page) in shelf.scan::<Pages>(0..=u64::MAX, Order::Rising, limit)? {
+    for (seq, page) in tx.scan::<Pages>(0..=u64::MAX, Order::Rising, limit)? {
         if seq >= stays || !old(&page) {
             break;
         }
         for entry in &page {
             let found_by = subject(entry).unwrap_or(Subject::Moment(entry.at));
-            shelf.take::<Told>(&(found_by, seq))?;
+            tx.take::<Told>(&(found_by, seq))?;
             if let Event::Accepted { task, .. } | Event::Orphaned { task, .. } = &entry.event {
-                shelf.take::<Tasks>(&Text::new(task.as_str()))?;
+                tx.take::<Tasks>(&Text::new(task.as_str()))?;
             }
         }
-        shelf.take::<Pages>(&seq)?;
+        tx.take::<Pages>(&seq)?;
         dropped += page.len();
     }
     Ok(dropped)
 }
 
-fn drop_totals<S: ShelfMut>(
-    shelf: &mut S,
-    limit: usize,
-    now: Timestamp,
-) -> Result<usize, StoreError> {
+fn drop_totals(tx: &mut dyn WriteTx, limit: usize, now: Timestamp) -> Result<usize, StoreError> {
     let today = now.day().number();
     let until = |kept: u32| Day::from_number(today.saturating_sub(kept));
     let range = |kept| (Day::from_number(0), Text::least())..=(until(kept), Text::least());
     let mut dropped = 0;
-    for (key, _) in shelf.scan::<Totals>(range(TOTALS_KEPT_DAYS), Order::Rising, limit)? {
-        shelf.take::<Totals>(&key)?;
+    for (key, _) in tx.scan::<Totals>(range(TOTALS_KEPT_DAYS), Order::Rising, limit)? {
+        tx.take::<Totals>(&key)?;
         dropped += 1;
     }
-    for (key, _) in shelf.scan::<Spending>(range(1), Order::Rising, limit)? {
-        shelf.take::<Spending>(&key)?;
+    for (key, _) in tx.scan::<Spending>(range(1), Order::Rising, limit)? {
+        tx.take::<Spending>(&key)?;
     }
     let before_yesterday = until(2);
     for (day, _) in
-        shelf.scan::<Authorised>(Day::from_number(0)..=before_yesterday, Order::Rising, limit)?
+        tx.scan::<Authorised>(Day::from_number(0)..=before_yesterday, Order::Rising, limit)?
     {
         if day.number() + 2 <= today {
-            shelf.take::<Authorised>(&day)?;
+            tx.take::<Authorised>(&day)?;
         }
     }
     Ok(dropped)
 }
 
 /// Dead holders are forgotten once nothing of theirs is left to take over. They are no records of anything.
-fn drop_holders<S: ShelfMut>(
-    shelf: &mut S,
-    limit: usize,
-    now: Timestamp,
-) -> Result<(), StoreError> {
+fn drop_holders(tx: &mut dyn WriteTx, limit: usize, now: Timestamp) -> Result<(), StoreError> {
     let all = HolderId::from_number(0)..=HolderId::from_number(u64::MAX);
-    for (holder, until) in shelf.scan::<Holders>(all, Order::Rising, limit)? {
+    for (holder, until) in tx.scan::<Holders>(all, Order::Rising, limit)? {
         let edge = |n| (holder, Timestamp::from_millis(n), SolveId::from_number(n));
-        if until <= now
-            && shelf.scan::<Held>(edge(0)..=edge(u64::MAX), Order::Rising, 1)?.is_empty()
-        {
-            shelf.take::<Holders>(&holder)?;
+        if until <= now && tx.scan::<Held>(edge(0)..=edge(u64::MAX), Order::Rising, 1)?.is_empty() {
+            tx.take::<Holders>(&holder)?;
         }
     }
     Ok(())

@@ -13,11 +13,12 @@ use domain::{
 };
 
 use crate::{
-    shelf::{ShelfMut, Text},
+    keys::Text,
     tables::{
         BySitekey, ByTime, ByWorker, Claims, Free, Garbage, Held, Joinable, Junk, Solves, Spare,
         Waiting, Watched,
     },
+    tx::{ReadTx, TypedRead, TypedWrite, WriteTx},
 };
 
 use super::{garbage::CHALLENGE_KEPT, hurry::is_for_nobody, missing, outbox};
@@ -25,60 +26,56 @@ use super::{garbage::CHALLENGE_KEPT, hurry::is_for_nobody, missing, outbox};
 // === claims ===
 
 /// Writes a claim that did not exist before.
-pub(super) fn new_claim<S: ShelfMut>(shelf: &mut S, claim: &Claim) -> Result<(), StoreError> {
-    list_claim(shelf, claim)?;
-    index_claim(shelf, claim)?;
-    outbox::announce(shelf, claim)?;
-    shelf.put::<Claims>(claim.id, claim.clone())
+pub(super) fn new_claim(tx: &mut dyn WriteTx, claim: &Claim) -> Result<(), StoreError> {
+    list_claim(tx, claim)?;
+    index_claim(tx, claim)?;
+    outbox::announce(tx, claim)?;
+    tx.put::<Claims>(claim.id, claim.clone())
 }
 
 /// Puts a claim into the lists people read.
-pub(super) fn list_claim<S: ShelfMut>(shelf: &mut S, claim: &Claim) -> Result<(), StoreError> {
+pub(super) fn list_claim(tx: &mut dyn WriteTx, claim: &Claim) -> Result<(), StoreError> {
     let (at, id) = (claim.opened_at, claim.id);
-    shelf.put::<ByTime>((at, id), ())?;
-    shelf.put::<ByWorker>((Text::new(claim.worker.as_str()), at, id), ())?;
+    tx.put::<ByTime>((at, id), ())?;
+    tx.put::<ByWorker>((Text::new(claim.worker.as_str()), at, id), ())?;
     match &claim.sitekey {
-        Some(sitekey) => shelf.put::<BySitekey>((Text::new(sitekey), at, id), ()),
+        Some(sitekey) => tx.put::<BySitekey>((Text::new(sitekey), at, id), ()),
         None => Ok(()),
     }
 }
 
 /// Takes it out of them.
-pub(super) fn unlist_claim<S: ShelfMut>(shelf: &mut S, claim: &Claim) -> Result<(), StoreError> {
+pub(super) fn unlist_claim(tx: &mut dyn WriteTx, claim: &Claim) -> Result<(), StoreError> {
     let (at, id) = (claim.opened_at, claim.id);
-    shelf.take::<ByTime>(&(at, id))?;
-    shelf.take::<ByWorker>(&(Text::new(claim.worker.as_str()), at, id))?;
+    tx.take::<ByTime>(&(at, id))?;
+    tx.take::<ByWorker>(&(Text::new(claim.worker.as_str()), at, id))?;
     if let Some(sitekey) = &claim.sitekey {
-        shelf.take::<BySitekey>(&(Text::new(sitekey), at, id))?;
+        tx.take::<BySitekey>(&(Text::new(sitekey), at, id))?;
     }
     Ok(())
 }
 
 /// Writes a claim over its former self.
-pub(super) fn claim<S: ShelfMut>(
-    shelf: &mut S,
-    before: &Claim,
-    after: &Claim,
-) -> Result<(), StoreError> {
+pub(super) fn claim(tx: &mut dyn WriteTx, before: &Claim, after: &Claim) -> Result<(), StoreError> {
     if is_waited_for(before) {
-        shelf.take::<Waiting>(&(before.fingerprint, before.opened_at, before.id))?;
+        tx.take::<Waiting>(&(before.fingerprint, before.opened_at, before.id))?;
     }
     if let Some(at) = watch_at(before) {
-        shelf.take::<Watched>(&(at, before.id))?;
+        tx.take::<Watched>(&(at, before.id))?;
     }
-    index_claim(shelf, after)?;
+    index_claim(tx, after)?;
     if before.state != after.state {
-        outbox::announce(shelf, after)?;
+        outbox::announce(tx, after)?;
     }
-    shelf.put::<Claims>(after.id, after.clone())
+    tx.put::<Claims>(after.id, after.clone())
 }
 
-fn index_claim<S: ShelfMut>(shelf: &mut S, claim: &Claim) -> Result<(), StoreError> {
+fn index_claim(tx: &mut dyn WriteTx, claim: &Claim) -> Result<(), StoreError> {
     if is_waited_for(claim) {
-        shelf.put::<Waiting>((claim.fingerprint, claim.opened_at, claim.id), ())?;
+        tx.put::<Waiting>((claim.fingerprint, claim.opened_at, claim.id), ())?;
     }
     match watch_at(claim) {
-        Some(at) => shelf.put::<Watched>((at, claim.id), ()),
+        Some(at) => tx.put::<Watched>((at, claim.id), ()),
         None => Ok(()),
     }
 }
@@ -107,73 +104,67 @@ pub(super) fn dies_at(token: &Token) -> Timestamp {
 }
 
 /// A claim that must be there, because another record names it.
-pub(super) fn named_claim<S: ShelfMut>(shelf: &S, id: ClaimId) -> Result<Claim, StoreError> {
-    shelf.get::<Claims>(&id)?.ok_or_else(|| missing(shelf, "claims", format!("claim {id} is gone")))
+pub(super) fn named_claim(tx: &dyn ReadTx, id: ClaimId) -> Result<Claim, StoreError> {
+    tx.get::<Claims>(&id)?.ok_or_else(|| missing(tx, "claims", format!("claim {id} is gone")))
 }
 
 // === solves ===
 
 /// Writes a solve that did not exist before.
-pub(super) fn new_solve<S: ShelfMut>(shelf: &mut S, solve: &Solve) -> Result<(), StoreError> {
-    index_solve(shelf, solve)?;
-    shelf.put::<Solves>(solve.id, solve.clone())
+pub(super) fn new_solve(tx: &mut dyn WriteTx, solve: &Solve) -> Result<(), StoreError> {
+    index_solve(tx, solve)?;
+    tx.put::<Solves>(solve.id, solve.clone())
 }
 
 /// Writes a solve over its former self. One that ended leaves the indexes and waits to be dropped.
-pub(super) fn solve<S: ShelfMut>(
-    shelf: &mut S,
-    before: &Solve,
-    after: &Solve,
-) -> Result<(), StoreError> {
-    unindex_solve(shelf, before)?;
-    index_solve(shelf, after)?;
+pub(super) fn solve(tx: &mut dyn WriteTx, before: &Solve, after: &Solve) -> Result<(), StoreError> {
+    unindex_solve(tx, before)?;
+    index_solve(tx, after)?;
     if after.stage.is_final() && !before.stage.is_final() {
         let ended = after.ended_at.unwrap_or(after.due);
-        shelf.put::<Garbage>((ended.plus(CHALLENGE_KEPT), Junk::Challenge(after.id)), ())?;
+        tx.put::<Garbage>((ended.plus(CHALLENGE_KEPT), Junk::Challenge(after.id)), ())?;
     }
-    shelf.put::<Solves>(after.id, after.clone())
+    tx.put::<Solves>(after.id, after.clone())
 }
 
-fn index_solve<S: ShelfMut>(shelf: &mut S, solve: &Solve) -> Result<(), StoreError> {
+fn index_solve(tx: &mut dyn WriteTx, solve: &Solve) -> Result<(), StoreError> {
     if solve.stage.is_final() {
         return Ok(());
     }
     match solve.holder {
-        Some(holder) => shelf.put::<Held>((holder, solve.due, solve.id), ())?,
-        None => shelf.put::<Free>((solve.due, solve.id), ())?,
+        Some(holder) => tx.put::<Held>((holder, solve.due, solve.id), ())?,
+        None => tx.put::<Free>((solve.due, solve.id), ())?,
     }
     match solve.sharing() {
         Sharing::Exclusive if solve.claims.is_empty() => {
-            shelf.put::<Spare>((solve.fingerprint, solve.id), ())
+            tx.put::<Spare>((solve.fingerprint, solve.id), ())
         }
         Sharing::Exclusive => Ok(()),
-        Sharing::Bound | Sharing::Shared => {
-            shelf.put::<Joinable>((solve.fingerprint, solve.id), ())
-        }
+        Sharing::Bound | Sharing::Shared => tx.put::<Joinable>((solve.fingerprint, solve.id), ()),
     }
 }
 
-fn unindex_solve<S: ShelfMut>(shelf: &mut S, solve: &Solve) -> Result<(), StoreError> {
+fn unindex_solve(tx: &mut dyn WriteTx, solve: &Solve) -> Result<(), StoreError> {
     if solve.stage.is_final() {
         return Ok(());
     }
     match solve.holder {
-        Some(holder) => shelf.take::<Held>(&(holder, solve.due, solve.id))?,
-        None => shelf.take::<Free>(&(solve.due, solve.id))?,
+        Some(holder) => tx.take::<Held>(&(holder, solve.due, solve.id))?,
+        None => tx.take::<Free>(&(solve.due, solve.id))?,
     };
     match solve.sharing() {
         Sharing::Exclusive if solve.claims.is_empty() => {
-            shelf.take::<Spare>(&(solve.fingerprint, solve.id))?;
+            tx.take::<Spare>(&(solve.fingerprint, solve.id))?;
         }
         Sharing::Exclusive => {}
         Sharing::Bound | Sharing::Shared => {
-            shelf.take::<Joinable>(&(solve.fingerprint, solve.id))?;
+            tx.take::<Joinable>(&(solve.fingerprint, solve.id))?;
         }
     }
     Ok(())
 }
 
 /// A solve that must be there, because another record names it.
-pub(super) fn named_solve<S: ShelfMut>(shelf: &S, id: SolveId) -> Result<Solve, StoreError> {
-    shelf.get::<Solves>(&id)?.ok_or_else(|| missing(shelf, "solves", format!("solve {id} is gone")))
+pub(super) fn named_solve(tx: &dyn ReadTx, id: SolveId) -> Result<Solve, StoreError> {
+    tx.get::<Solves>(&id)?.ok_or_else(|| missing(tx, "solves", format!("solve {id} is gone")))
 }

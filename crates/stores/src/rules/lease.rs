@@ -14,8 +14,8 @@ use domain::{
 };
 
 use crate::{
-    shelf::{Order, Shelf, ShelfMut},
     tables::{Challenges, Free, Held, Holders, Solves},
+    tx::{Order, ReadTx, TypedRead, TypedWrite, WriteTx},
 };
 
 use super::{bury::bury, keep, missing, place::Effort, step::Step};
@@ -24,48 +24,48 @@ use super::{bury::bury, keep, missing, place::Effort, step::Step};
 type Due = (Timestamp, SolveId);
 
 /// Renews a holder's lease, or takes it.
-pub(crate) fn hold<S: ShelfMut>(shelf: &mut S, holder: Holder) -> Result<(), StoreError> {
-    shelf.put::<Holders>(holder.id, holder.until)
+pub(crate) fn hold(tx: &mut dyn WriteTx, holder: Holder) -> Result<(), StoreError> {
+    tx.put::<Holders>(holder.id, holder.until)
 }
 
 /// Gives up a holder's lease. Its solves are free at once, except intents: whether their bytes left is not known here,
 /// so they keep their holder, and whoever takes them finds it dead.
-pub(crate) fn release<S: ShelfMut>(shelf: &mut S, holder: HolderId) -> Result<(), StoreError> {
-    shelf.take::<Holders>(&holder)?;
-    let rows = shelf.scan::<Held>(held_by(holder, u64::MAX), Order::Rising, usize::MAX)?;
+pub(crate) fn release(tx: &mut dyn WriteTx, holder: HolderId) -> Result<(), StoreError> {
+    tx.take::<Holders>(&holder)?;
+    let rows = tx.scan::<Held>(held_by(holder, u64::MAX), Order::Rising, usize::MAX)?;
     for ((_, _, id), ()) in rows {
-        let before = keep::named_solve(shelf, id)?;
+        let before = keep::named_solve(tx, id)?;
         if before.stage != Stage::Intent {
             let after = Solve { holder: None, ..before.clone() };
-            keep::solve(shelf, &before, &after)?;
+            keep::solve(tx, &before, &after)?;
         }
     }
     Ok(())
 }
 
 /// Whether the holder's lease has not ended.
-pub(super) fn is_alive<S: Shelf>(
-    shelf: &S,
+pub(super) fn is_alive(
+    tx: &dyn ReadTx,
     holder: HolderId,
     now: Timestamp,
 ) -> Result<bool, StoreError> {
-    Ok(shelf.get::<Holders>(&holder)?.is_some_and(|until| now < until))
+    Ok(tx.get::<Holders>(&holder)?.is_some_and(|until| now < until))
 }
 
 /// Takes solves that are due and free, or whose holder is dead, oldest first.
-pub(crate) fn lease<S: ShelfMut>(
-    shelf: &mut S,
+pub(crate) fn lease(
+    tx: &mut dyn WriteTx,
     ask: LeaseAsk,
     now: Timestamp,
 ) -> Result<Vec<Lease>, StoreError> {
-    if !is_alive(shelf, ask.holder, now)? {
+    if !is_alive(tx, ask.holder, now)? {
         return Ok(Vec::new());
     }
     let found = match ask.only {
-        Some(id) => named(shelf, id, now)?,
-        None => oldest(shelf, ask.limit, now)?,
+        Some(id) => named(tx, id, now)?,
+        None => oldest(tx, ask.limit, now)?,
     };
-    let mut step = Step::new(shelf, now);
+    let mut step = Step::new(tx, now);
     let mut leases = Vec::with_capacity(found.len());
     for (_, id) in found {
         leases.extend(take(&mut step, ask.holder, id)?);
@@ -75,11 +75,11 @@ pub(crate) fn lease<S: ShelfMut>(
 }
 
 /// What can be taken, oldest first.
-fn oldest<S: Shelf>(shelf: &S, limit: usize, now: Timestamp) -> Result<Vec<Due>, StoreError> {
-    let free = shelf.scan::<Free>(due_until(now), Order::Rising, limit)?;
+fn oldest(tx: &dyn ReadTx, limit: usize, now: Timestamp) -> Result<Vec<Due>, StoreError> {
+    let free = tx.scan::<Free>(due_until(now), Order::Rising, limit)?;
     let mut found: Vec<Due> = free.into_iter().map(|(key, ())| key).collect();
-    for dead in dead_holders(shelf, now)? {
-        found.extend(left_behind(shelf, dead, limit, now)?);
+    for dead in dead_holders(tx, now)? {
+        found.extend(left_behind(tx, dead, limit, now)?);
     }
     found.sort_unstable();
     found.truncate(limit);
@@ -87,24 +87,20 @@ fn oldest<S: Shelf>(shelf: &S, limit: usize, now: Timestamp) -> Result<Vec<Due>,
 }
 
 /// That one, if it is among what can be taken. Its row says so as well as the indexes do, and is all that is read.
-fn named<S: Shelf>(shelf: &S, id: SolveId, now: Timestamp) -> Result<Vec<Due>, StoreError> {
-    let Some(solve) = shelf.get::<Solves>(&id)?.filter(|solve| !solve.stage.is_final()) else {
+fn named(tx: &dyn ReadTx, id: SolveId, now: Timestamp) -> Result<Vec<Due>, StoreError> {
+    let Some(solve) = tx.get::<Solves>(&id)?.filter(|solve| !solve.stage.is_final()) else {
         return Ok(Vec::new());
     };
     let can_go_on = match solve.holder {
         None => solve.due <= now,
-        Some(holder) if is_alive(shelf, holder, now)? => false,
+        Some(holder) if is_alive(tx, holder, now)? => false,
         Some(_) => solve.due <= now || has_task(&solve),
     };
     Ok(if can_go_on { vec![(solve.due, id)] } else { Vec::new() })
 }
 
-fn take<S: ShelfMut>(
-    step: &mut Step<'_, S>,
-    holder: HolderId,
-    id: SolveId,
-) -> Result<Option<Lease>, StoreError> {
-    let before = keep::named_solve(step.shelf, id)?;
+fn take(step: &mut Step<'_>, holder: HolderId, id: SolveId) -> Result<Option<Lease>, StoreError> {
+    let before = keep::named_solve(step.tx, id)?;
     let mut solve = before.clone();
     for event in solve.take(holder, step.now) {
         // A poisoned solve ends on an attempt that may have been paid.
@@ -113,28 +109,29 @@ fn take<S: ShelfMut>(
     }
     if solve.stage == Stage::Failed {
         let claims = std::mem::take(&mut solve.claims);
-        keep::solve(step.shelf, &before, &solve)?;
+        keep::solve(step.tx, &before, &solve)?;
         bury(step, &solve, &claims, &Code::from(own::POISON), &Effort::so_far(&solve))?;
         return Ok(None);
     }
     solve.due = solve.due.min(step.now);
-    keep::solve(step.shelf, &before, &solve)?;
-    let challenge = step.shelf.get::<Challenges>(&id)?.ok_or_else(|| {
-        missing(step.shelf, "challenges", format!("the challenge of {id} is gone"))
-    })?;
+    keep::solve(step.tx, &before, &solve)?;
+    let challenge = step
+        .tx
+        .get::<Challenges>(&id)?
+        .ok_or_else(|| missing(step.tx, "challenges", format!("the challenge of {id} is gone")))?;
     Ok(Some(Lease { holder, fence: solve.fence, solve, challenge }))
 }
 
 /// Holders that have solves and no lease.
-fn dead_holders<S: Shelf>(shelf: &S, now: Timestamp) -> Result<Vec<HolderId>, StoreError> {
+fn dead_holders(tx: &dyn ReadTx, now: Timestamp) -> Result<Vec<HolderId>, StoreError> {
     let mut dead = Vec::new();
     let mut from = Some(0);
     while let Some(number) = from {
         let start = (HolderId::from_number(number), Timestamp::default(), SolveId::from_number(0));
         let end = *held_by(HolderId::from_number(u64::MAX), u64::MAX).end();
-        let rows = shelf.scan::<Held>(start..=end, Order::Rising, 1)?;
+        let rows = tx.scan::<Held>(start..=end, Order::Rising, 1)?;
         let Some(((holder, _, _), ())) = rows.first() else { break };
-        if !is_alive(shelf, *holder, now)? {
+        if !is_alive(tx, *holder, now)? {
             dead.push(*holder);
         }
         from = holder.number().checked_add(1);
@@ -144,21 +141,21 @@ fn dead_holders<S: Shelf>(shelf: &S, now: Timestamp) -> Result<Vec<HolderId>, St
 
 /// A dead holder's solves that can go on: what is due, and what has a task. How long its next poll can wait was only in
 /// the dead holder's memory.
-fn left_behind<S: Shelf>(
-    shelf: &S,
+fn left_behind(
+    tx: &dyn ReadTx,
     dead: HolderId,
     limit: usize,
     now: Timestamp,
 ) -> Result<Vec<Due>, StoreError> {
-    let due = shelf.scan::<Held>(held_by(dead, now.millis()), Order::Rising, limit)?;
+    let due = tx.scan::<Held>(held_by(dead, now.millis()), Order::Rising, limit)?;
     let mut found: Vec<Due> = due.into_iter().map(|((_, due, id), ())| (due, id)).collect();
     if found.len() == limit || now.millis() == u64::MAX {
         return Ok(found);
     }
     let later = (dead, Timestamp::from_millis(now.millis() + 1), SolveId::from_number(0));
     let range = later..=*held_by(dead, u64::MAX).end();
-    for ((_, due, id), ()) in shelf.scan::<Held>(range, Order::Rising, usize::MAX)? {
-        let solve = shelf.get::<Solves>(&id)?;
+    for ((_, due, id), ()) in tx.scan::<Held>(range, Order::Rising, usize::MAX)? {
+        let solve = tx.get::<Solves>(&id)?;
         if solve.is_some_and(|solve| has_task(&solve)) {
             found.push((due, id));
         }

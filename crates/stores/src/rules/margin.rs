@@ -11,8 +11,9 @@ use domain::{
 };
 
 use crate::{
-    shelf::{Shelf, ShelfMut, Text},
+    keys::Text,
     tables::{Challenges, Margins},
+    tx::{ReadTx, TypedRead, TypedWrite, WriteTx},
 };
 
 /// A refusal adds this part of the usable time, a success takes a quarter of that away.
@@ -21,8 +22,8 @@ const STEP: u32 = 10;
 const MOST: u32 = 2;
 
 /// Learns from a report about a claim's token.
-pub(super) fn learn<S: ShelfMut>(
-    shelf: &mut S,
+pub(super) fn learn(
+    tx: &mut dyn WriteTx,
     claim: &Claim,
     feedback: Feedback,
 ) -> Result<(), StoreError> {
@@ -36,7 +37,7 @@ pub(super) fn learn<S: ShelfMut>(
         return Ok(());
     }
     let key = (Text::new(&host), Text::new(claim.kind.name()));
-    let mut margin = shelf.get::<Margins>(&key)?.unwrap_or_else(|| LearnedMargin {
+    let mut margin = tx.get::<Margins>(&key)?.unwrap_or_else(|| LearnedMargin {
         host,
         kind: claim.kind.clone(),
         extra: Duration::ZERO,
@@ -55,15 +56,15 @@ pub(super) fn learn<S: ShelfMut>(
             margin.extra = margin.extra.saturating_sub(whole / (STEP * 4));
         }
     }
-    shelf.put::<Margins>(key, margin)
+    tx.put::<Margins>(key, margin)
 }
 
 /// What is held back of the token of a solve, besides the kind's own margin.
-pub(super) fn extra<S: Shelf>(shelf: &S, solve: &Solve) -> Result<Duration, StoreError> {
-    let Some(challenge) = shelf.get::<Challenges>(&solve.id)? else { return Ok(Duration::ZERO) };
+pub(super) fn extra(tx: &dyn ReadTx, solve: &Solve) -> Result<Duration, StoreError> {
+    let Some(challenge) = tx.get::<Challenges>(&solve.id)? else { return Ok(Duration::ZERO) };
     let Some(page) = challenge.pageurl() else { return Ok(Duration::ZERO) };
     let key = (Text::new(page.host()), Text::new(solve.kind.name()));
-    Ok(shelf.get::<Margins>(&key)?.map_or(Duration::ZERO, |margin| margin.extra))
+    Ok(tx.get::<Margins>(&key)?.map_or(Duration::ZERO, |margin| margin.extra))
 }
 
 fn host_of(page: &str) -> Option<String> {

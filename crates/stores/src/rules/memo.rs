@@ -3,26 +3,20 @@
 use domain::ports::StoreError;
 
 use crate::{
-    shelf::{Order, Shelf, ShelfMut, Text},
+    keys::Text,
     tables::Memos,
+    tx::{Order, ReadTx, TypedRead, TypedWrite, WriteTx},
 };
 
 const MOST: usize = 1000;
 
 /// Keeps a memo under its name.
-pub(crate) fn set_memo<S: ShelfMut>(
-    shelf: &mut S,
-    name: &str,
-    value: Vec<u8>,
-) -> Result<(), StoreError> {
-    shelf.put::<Memos>(Text::new(name), value)
+pub(crate) fn set_memo(tx: &mut dyn WriteTx, name: &str, value: Vec<u8>) -> Result<(), StoreError> {
+    tx.put::<Memos>(Text::new(name), value)
 }
 
 /// Memos whose names begin like this.
-pub(crate) fn memos<S: Shelf>(
-    shelf: &S,
-    prefix: &str,
-) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
-    let rows = shelf.scan::<Memos>(Text::new(prefix)..=Text::after(prefix), Order::Rising, MOST)?;
+pub(crate) fn memos(tx: &dyn ReadTx, prefix: &str) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
+    let rows = tx.scan::<Memos>(Text::new(prefix)..=Text::after(prefix), Order::Rising, MOST)?;
     Ok(rows.into_iter().map(|(name, value)| (name.as_str().to_owned(), value)).collect())
 }

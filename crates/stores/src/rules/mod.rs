@@ -1,4 +1,4 @@
-//! Every decision of the `Store` port, written once on top of a shelf. A rule reads and checks before it writes, so
+//! Every decision of the `Store` port, written once on top of a tx. A rule reads and checks before it writes, so
 //! a refused decision changes nothing; its entries are part of the same step.
 //!
 //! - [`admit`], [`deliver`], [`withdraw`]: what callers ask
@@ -50,9 +50,9 @@ pub(crate) use withdraw::withdraw;
 
 use domain::ports::StoreError;
 
-use crate::shelf::Shelf;
+use crate::tx::ReadTx;
 
 /// Something a record points at is not there.
-fn missing(shelf: &impl Shelf, what: &'static str, why: String) -> StoreError {
-    StoreError::Corrupt { backend: shelf.backend(), what, source: why.into() }
+fn missing(tx: &dyn ReadTx, what: &'static str, why: String) -> StoreError {
+    StoreError::Corrupt { backend: tx.backend(), what, source: why.into() }
 }

@@ -10,8 +10,8 @@ use domain::{
 };
 
 use crate::{
-    shelf::ShelfMut,
     tables::{Claims, Expiries, Stock},
+    tx::{TypedRead, TypedWrite, WriteTx},
 };
 
 use super::{
@@ -20,17 +20,13 @@ use super::{
 };
 
 /// Writes the entry.
-pub(crate) fn note<S: ShelfMut>(
-    shelf: &mut S,
-    note: &Note,
-    now: Timestamp,
-) -> Result<bool, StoreError> {
+pub(crate) fn note(tx: &mut dyn WriteTx, note: &Note, now: Timestamp) -> Result<bool, StoreError> {
     let known = match note.claim {
-        Some(id) => shelf.get::<Claims>(&id)?,
+        Some(id) => tx.get::<Claims>(&id)?,
         None => None,
     };
     if let (Some(claim), Event::Reported { good }) = (&known, &note.event)
-        && !report(shelf, claim, *good)?
+        && !report(tx, claim, *good)?
     {
         return Ok(false);
     }
@@ -41,34 +37,34 @@ pub(crate) fn note<S: ShelfMut>(
         project: note.project.clone(),
         kind: note.kind.clone(),
     };
-    let mut step = Step::new(shelf, now);
+    let mut step = Step::new(tx, now);
     step.tell(about, note.event.clone());
     step.finish()?;
     Ok(true)
 }
 
 /// Takes a claim's first report; `false` for any later one.
-fn report<S: ShelfMut>(shelf: &mut S, claim: &Claim, good: bool) -> Result<bool, StoreError> {
+fn report(tx: &mut dyn WriteTx, claim: &Claim, good: bool) -> Result<bool, StoreError> {
     if claim.report.is_some() {
         return Ok(false);
     }
     let feedback = if good { Feedback::Good } else { Feedback::Bad };
     if !good {
-        spoil(shelf, claim)?;
+        spoil(tx, claim)?;
     }
-    margin::learn(shelf, claim, feedback)?;
+    margin::learn(tx, claim, feedback)?;
     let told = Claim { report: Some(feedback), ..claim.clone() };
-    keep::claim(shelf, claim, &told)?;
+    keep::claim(tx, claim, &told)?;
     Ok(true)
 }
 
 /// Takes a shared answer out of stock. An exclusive one is not there any more.
-fn spoil<S: ShelfMut>(shelf: &mut S, claim: &Claim) -> Result<(), StoreError> {
+fn spoil(tx: &mut dyn WriteTx, claim: &Claim) -> Result<(), StoreError> {
     let Some(token) = &claim.token else { return Ok(()) };
     if claim.kind.sharing() == Sharing::Exclusive {
         return Ok(());
     }
-    shelf.take::<Stock>(&(claim.fingerprint, token.usable_until, token.solve))?;
-    shelf.take::<Expiries>(&(token.usable_until, claim.fingerprint, token.solve))?;
+    tx.take::<Stock>(&(claim.fingerprint, token.usable_until, token.solve))?;
+    tx.take::<Expiries>(&(token.usable_until, claim.fingerprint, token.solve))?;
     Ok(())
 }

@@ -18,8 +18,8 @@ use domain::{
 };
 
 use crate::{
-    shelf::{Order, ShelfMut},
     tables::{Expiries, Stock, Stocked, Waiting},
+    tx::{Order, TypedRead, TypedWrite},
 };
 
 use super::{
@@ -38,8 +38,8 @@ pub(super) struct Effort {
 }
 
 /// Gives a usable token of an ended solve to those who wait, and what is left to the stock.
-pub(super) fn harvest<S: ShelfMut>(
-    step: &mut Step<'_, S>,
+pub(super) fn harvest(
+    step: &mut Step<'_>,
     solve: &Solve,
     first: Option<ClaimId>,
     token: Token,
@@ -70,11 +70,7 @@ pub(super) fn harvest<S: ShelfMut>(
 }
 
 /// Passes on a usable exclusive token that its claim gave back: to the oldest waiting claim, or to stock.
-pub(super) fn pass_on<S: ShelfMut>(
-    step: &mut Step<'_, S>,
-    from: &Claim,
-    token: Token,
-) -> Result<(), StoreError> {
+pub(super) fn pass_on(step: &mut Step<'_>, from: &Claim, token: Token) -> Result<(), StoreError> {
     let stocked = Stocked {
         token,
         kind: from.kind.clone(),
@@ -84,8 +80,8 @@ pub(super) fn pass_on<S: ShelfMut>(
     place(step, from.fingerprint, stocked, None, &Effort::NONE)
 }
 
-fn place<S: ShelfMut>(
-    step: &mut Step<'_, S>,
+fn place(
+    step: &mut Step<'_>,
     fingerprint: Fingerprint,
     stocked: Stocked,
     heir: Option<Claim>,
@@ -101,20 +97,16 @@ fn place<S: ShelfMut>(
     }
 }
 
-fn bank<S: ShelfMut>(
-    step: &mut Step<'_, S>,
-    fingerprint: Fingerprint,
-    stocked: Stocked,
-) -> Result<(), StoreError> {
+fn bank(step: &mut Step<'_>, fingerprint: Fingerprint, stocked: Stocked) -> Result<(), StoreError> {
     let Token { solve, usable_until, ref task, .. } = stocked.token;
     step.tell(&stocked, Event::Banked { task: task.clone(), usable_until });
-    step.shelf.put::<Expiries>((usable_until, fingerprint, solve), ())?;
-    step.shelf.put::<Stock>((fingerprint, usable_until, solve), stocked)
+    step.tx.put::<Expiries>((usable_until, fingerprint, solve), ())?;
+    step.tx.put::<Stock>((fingerprint, usable_until, solve), stocked)
 }
 
 /// Ends a waiting claim with a token. Its own solve, when that was another one, may be no longer needed.
-fn serve<S: ShelfMut>(
-    step: &mut Step<'_, S>,
+fn serve(
+    step: &mut Step<'_>,
     before: &Claim,
     token: &Token,
     effort: &Effort,
@@ -131,7 +123,7 @@ fn serve<S: ShelfMut>(
     tell_allotted(step, &claim, token);
     pools::served(step, claim.fingerprint)?;
     step.ended.push(claim.id);
-    keep::claim(step.shelf, before, &claim)?;
+    keep::claim(step.tx, before, &claim)?;
     match before.solve {
         Some(solve) if solve != token.solve => {
             leave(step, claim.id, solve, own::NOT_NEEDED)?;
@@ -142,7 +134,7 @@ fn serve<S: ShelfMut>(
 }
 
 /// Says that the token is the claim's.
-pub(super) fn tell_allotted<S: ShelfMut>(step: &mut Step<'_, S>, claim: &Claim, token: &Token) {
+pub(super) fn tell_allotted(step: &mut Step<'_>, claim: &Claim, token: &Token) {
     let source = claim.source.unwrap_or(Source::Stock);
     step.tell(claim, allotted(token, source));
 }
@@ -159,13 +151,13 @@ pub(super) fn allotted(token: &Token, source: Source) -> Event {
 
 /// Takes a claim off a solve. When it was the last, unsent work ends and paid work goes on without it; the result is
 /// the solve that nobody wants any more.
-pub(super) fn leave<S: ShelfMut>(
-    step: &mut Step<'_, S>,
+pub(super) fn leave(
+    step: &mut Step<'_>,
     claim: ClaimId,
     solve: SolveId,
     code: &str,
 ) -> Result<Option<Solve>, StoreError> {
-    let before = keep::named_solve(step.shelf, solve)?;
+    let before = keep::named_solve(step.tx, solve)?;
     let mut after = before.clone();
     after.claims.retain(|id| *id != claim);
     let last = after.claims.is_empty();
@@ -173,22 +165,18 @@ pub(super) fn leave<S: ShelfMut>(
         let events = after.abandon(code, step.now);
         step.tell_all(&after, events);
     }
-    keep::solve(step.shelf, &before, &after)?;
+    keep::solve(step.tx, &before, &after)?;
     Ok(last.then_some(after))
 }
 
 /// The token died before anybody could have it.
-pub(super) fn waste<S: ShelfMut>(step: &mut Step<'_, S>, about: impl Into<About>, token: &Token) {
+pub(super) fn waste(step: &mut Step<'_>, about: impl Into<About>, token: &Token) {
     step.tell(about, Event::Wasted { task: token.task.clone() });
 }
 
 /// The claim it was solved for, if it still waits. One that waits for nobody has done its work and leaves the token.
-fn heir<S: ShelfMut>(
-    step: &mut Step<'_, S>,
-    id: ClaimId,
-    effort: &Effort,
-) -> Result<Option<Claim>, StoreError> {
-    let claim = keep::named_claim(step.shelf, id)?;
+fn heir(step: &mut Step<'_>, id: ClaimId, effort: &Effort) -> Result<Option<Claim>, StoreError> {
+    let claim = keep::named_claim(step.tx, id)?;
     if claim.state != ClaimState::Waiting {
         return Ok(None);
     }
@@ -200,13 +188,13 @@ fn heir<S: ShelfMut>(
 }
 
 /// Those who wait for a token of this fingerprint, oldest first.
-fn waiting<S: ShelfMut>(
-    step: &Step<'_, S>,
+fn waiting(
+    step: &Step<'_>,
     fingerprint: Fingerprint,
     limit: usize,
 ) -> Result<Vec<Claim>, StoreError> {
-    let rows = step.shelf.scan::<Waiting>(waiting_for(fingerprint), Order::Rising, limit)?;
-    rows.into_iter().map(|((_, _, id), ())| keep::named_claim(step.shelf, id)).collect()
+    let rows = step.tx.scan::<Waiting>(waiting_for(fingerprint), Order::Rising, limit)?;
+    rows.into_iter().map(|((_, _, id), ())| keep::named_claim(step.tx, id)).collect()
 }
 
 fn waiting_for(fingerprint: Fingerprint) -> RangeInclusive<(Fingerprint, Timestamp, ClaimId)> {

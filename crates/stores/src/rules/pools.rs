@@ -16,73 +16,73 @@ use domain::{
 };
 
 use crate::{
-    shelf::{Order, Shelf, ShelfMut},
     tables::{Challenges, Pools, Solves, Spare, Stock},
+    tx::{Order, ReadTx, TypedRead, TypedWrite, WriteTx},
 };
 
 use super::{keep, lease::is_alive, step::Step};
 
 /// Opens or changes a standing order, or ends it. What it has learned stays with it.
-pub(crate) fn set_pool<S: ShelfMut>(
-    shelf: &mut S,
+pub(crate) fn set_pool(
+    tx: &mut dyn WriteTx,
     fingerprint: Fingerprint,
     order: Option<StandingOrder>,
     now: Timestamp,
 ) -> Result<Option<Pool>, StoreError> {
-    let Some(order) = order else { return shelf.take::<Pools>(&fingerprint) };
-    let before = shelf.get::<Pools>(&fingerprint)?;
+    let Some(order) = order else { return tx.take::<Pools>(&fingerprint) };
+    let before = tx.get::<Pools>(&fingerprint)?;
     let pool = match before {
         Some(pool) if pool.order == order => return Ok(Some(pool)),
         Some(pool) => Pool { order, ..pool },
         None => Pool::new(fingerprint, order, now),
     };
-    shelf.put::<Pools>(fingerprint, pool.clone())?;
+    tx.put::<Pools>(fingerprint, pool.clone())?;
     Ok(Some(pool))
 }
 
 /// Announces demand.
-pub(crate) fn expect<S: ShelfMut>(
-    shelf: &mut S,
+pub(crate) fn expect(
+    tx: &mut dyn WriteTx,
     fingerprint: Fingerprint,
     expectation: Expectation,
     now: Timestamp,
 ) -> Result<Option<Pool>, StoreError> {
-    change(shelf, fingerprint, |pool| pool.expect(expectation.left, expectation.at, now))?;
-    shelf.get::<Pools>(&fingerprint)
+    change(tx, fingerprint, |pool| pool.expect(expectation.left, expectation.at, now))?;
+    tx.get::<Pools>(&fingerprint)
 }
 
 /// Orders what a pool is short of.
-pub(crate) fn refill<S: ShelfMut>(
-    shelf: &mut S,
+pub(crate) fn refill(
+    tx: &mut dyn WriteTx,
     ask: &Refill,
     now: Timestamp,
 ) -> Result<Refilled, StoreError> {
     let nothing = Refilled { is_controller: false, opened: Vec::new() };
-    let Some(before) = shelf.get::<Pools>(&ask.pool)? else { return Ok(nothing) };
+    let Some(before) = tx.get::<Pools>(&ask.pool)? else { return Ok(nothing) };
     let other = before.controller.filter(|holder| *holder != ask.holder);
-    if !is_alive(shelf, ask.holder, now)? {
+    if !is_alive(tx, ask.holder, now)? {
         return Ok(nothing);
     }
     if let Some(other) = other
-        && is_alive(shelf, other, now)?
+        && is_alive(tx, other, now)?
     {
         return Ok(nothing);
     }
     let mut pool = before.clone();
     pool.controller = Some(ask.holder);
     pool.target = ask.target;
-    let stock = usable(shelf, ask.pool, Timestamp::default())?;
+    let stock = usable(tx, ask.pool, Timestamp::default())?;
     // They have died and are not counted yet.
     let unswept = stock.iter().filter(|until| **until < now.plus(MIN_LEFT)).count();
-    let mut spare = stock.len() - unswept + coming(shelf, ask.pool)?;
-    let mut step = Step::new(shelf, now);
+    let mut spare = stock.len() - unswept + coming(tx, ask.pool)?;
+    let mut step = Step::new(tx, now);
     let mut opened = Vec::new();
     for id in &ask.solves {
         let short = u64::try_from(spare).unwrap_or(u64::MAX) < u64::from(ask.target.level);
         if !short || !pool.may_order(spare + unswept) {
             break;
         }
-        if step.shelf.has::<Solves>(id)? {
+        if step.tx.has::<Solves>(id)? {
             continue;
         }
         open(&mut step, &pool, ask, *id)?;
@@ -91,18 +91,13 @@ pub(crate) fn refill<S: ShelfMut>(
         opened.push(*id);
     }
     if pool != before {
-        step.shelf.put::<Pools>(ask.pool, pool)?;
+        step.tx.put::<Pools>(ask.pool, pool)?;
     }
     step.finish()?;
     Ok(Refilled { is_controller: true, opened })
 }
 
-fn open<S: ShelfMut>(
-    step: &mut Step<'_, S>,
-    pool: &Pool,
-    ask: &Refill,
-    id: SolveId,
-) -> Result<(), StoreError> {
+fn open(step: &mut Step<'_>, pool: &Pool, ask: &Refill, id: SolveId) -> Result<(), StoreError> {
     let order = &pool.order;
     let solve = Solve {
         id,
@@ -133,80 +128,74 @@ fn open<S: ShelfMut>(
     };
     let event = Event::Ordered { basis: order.basis.as_ref().to_owned(), target: ask.target.level };
     step.tell(&solve, event);
-    step.shelf.put::<Challenges>(id, Arc::clone(&order.challenge))?;
-    keep::new_solve(step.shelf, &solve)
+    step.tx.put::<Challenges>(id, Arc::clone(&order.challenge))?;
+    keep::new_solve(step.tx, &solve)
 }
 
 // === what a pool has ===
 
 /// Until when each of its usable tokens is handed out, soonest first.
-pub(crate) fn usable<S: Shelf>(
-    shelf: &S,
+pub(crate) fn usable(
+    tx: &dyn ReadTx,
     fingerprint: Fingerprint,
     now: Timestamp,
 ) -> Result<Vec<Timestamp>, StoreError> {
     let edge = |at, n| (fingerprint, at, SolveId::from_number(n));
     let range = edge(now.plus(MIN_LEFT), 0)..=edge(Timestamp::from_millis(u64::MAX), u64::MAX);
-    let rows = shelf.scan::<Stock>(range, Order::Rising, usize::MAX)?;
+    let rows = tx.scan::<Stock>(range, Order::Rising, usize::MAX)?;
     Ok(rows.into_iter().map(|((_, until, _), _)| until).collect())
 }
 
 /// Solves under way that nobody waits for.
-pub(crate) fn coming<S: Shelf>(shelf: &S, fingerprint: Fingerprint) -> Result<usize, StoreError> {
+pub(crate) fn coming(tx: &dyn ReadTx, fingerprint: Fingerprint) -> Result<usize, StoreError> {
     let edge = |n| (fingerprint, SolveId::from_number(n));
-    Ok(shelf.scan::<Spare>(edge(0)..=edge(u64::MAX), Order::Rising, usize::MAX)?.len())
+    Ok(tx.scan::<Spare>(edge(0)..=edge(u64::MAX), Order::Rising, usize::MAX)?.len())
 }
 
 // === what happens to it ===
 
 /// A claim came in for its challenge; `hit`: it found a token.
-pub(super) fn arrived<S: ShelfMut>(
-    step: &mut Step<'_, S>,
+pub(super) fn arrived(
+    step: &mut Step<'_>,
     fingerprint: Fingerprint,
     hit: bool,
 ) -> Result<(), StoreError> {
     let now = step.now;
-    change(step.shelf, fingerprint, |pool| {
+    change(step.tx, fingerprint, |pool| {
         pool.arrive(hit, now);
         pool.served += u64::from(hit);
     })
 }
 
 /// A waiting claim for its challenge was served.
-pub(super) fn served<S: ShelfMut>(
-    step: &mut Step<'_, S>,
-    fingerprint: Fingerprint,
-) -> Result<(), StoreError> {
-    change(step.shelf, fingerprint, |pool| pool.served += 1)
+pub(super) fn served(step: &mut Step<'_>, fingerprint: Fingerprint) -> Result<(), StoreError> {
+    change(step.tx, fingerprint, |pool| pool.served += 1)
 }
 
 /// One of its tokens died with nobody to have it.
-pub(super) fn wasted<S: ShelfMut>(
-    step: &mut Step<'_, S>,
-    fingerprint: Fingerprint,
-) -> Result<(), StoreError> {
-    change(step.shelf, fingerprint, |pool| pool.wasted += 1)
+pub(super) fn wasted(step: &mut Step<'_>, fingerprint: Fingerprint) -> Result<(), StoreError> {
+    change(step.tx, fingerprint, |pool| pool.wasted += 1)
 }
 
 /// A token for its challenge came, at this price.
-pub(super) fn paid<S: ShelfMut>(
-    step: &mut Step<'_, S>,
+pub(super) fn paid(
+    step: &mut Step<'_>,
     fingerprint: Fingerprint,
     cost: Option<Money>,
 ) -> Result<(), StoreError> {
-    change(step.shelf, fingerprint, |pool| match cost {
+    change(step.tx, fingerprint, |pool| match cost {
         Some(cost) => pool.cost = pool.cost + cost,
         None => pool.cost_unknown += 1,
     })
 }
 
 /// Most challenges have no pool.
-fn change<S: ShelfMut>(
-    shelf: &mut S,
+fn change(
+    tx: &mut dyn WriteTx,
     fingerprint: Fingerprint,
     change: impl FnOnce(&mut Pool),
 ) -> Result<(), StoreError> {
-    let Some(mut pool) = shelf.get::<Pools>(&fingerprint)? else { return Ok(()) };
+    let Some(mut pool) = tx.get::<Pools>(&fingerprint)? else { return Ok(()) };
     change(&mut pool);
-    shelf.put::<Pools>(fingerprint, pool)
+    tx.put::<Pools>(fingerprint, pool)
 }

@@ -17,11 +17,12 @@ use domain::{
 };
 
 use crate::{
-    shelf::{KeyBytes, Order, ShelfMut, Text},
+    keys::{KeyBytes, Text},
     tables::{
         Authorised, Challenges, Claims, DeadLetters, Died, Expiries, Garbage, Holders, Junk, Keyed,
         Keys, Pages, Pools, Solves, Spending, Stock, Tasks, Totals,
     },
+    tx::{Order, ReadTx, TypedRead, TypedWrite, WriteTx},
 };
 
 use super::{
@@ -86,83 +87,79 @@ impl Relic {
 }
 
 /// Merges a relic into the store; `true` when the store did not know it.
-pub(crate) fn restore<S: ShelfMut>(
-    shelf: &mut S,
+pub(crate) fn restore(
+    tx: &mut dyn WriteTx,
     relic: &Relic,
     now: Timestamp,
 ) -> Result<bool, StoreError> {
     match relic {
-        Relic::Holder(id, until) => holder(shelf, *id, *until),
-        Relic::Challenge(id, challenge) => put_new_challenge(shelf, *id, challenge),
-        Relic::Solve(solve) => merge_solve(shelf, solve, now),
-        Relic::Claim(claim) => merge_claim(shelf, claim),
-        Relic::Letter(letter) => merge_letter(shelf, letter),
-        Relic::Pool(pool) => merge_pool(shelf, pool),
-        Relic::Page(seq, page) => append(shelf, *seq, page),
-        Relic::Total(key, total) => raise_total(shelf, key, total),
-        Relic::Spent(key, spent) => raise_spent(shelf, key, *spent),
+        Relic::Holder(id, until) => holder(tx, *id, *until),
+        Relic::Challenge(id, challenge) => put_new_challenge(tx, *id, challenge),
+        Relic::Solve(solve) => merge_solve(tx, solve, now),
+        Relic::Claim(claim) => merge_claim(tx, claim),
+        Relic::Letter(letter) => merge_letter(tx, letter),
+        Relic::Pool(pool) => merge_pool(tx, pool),
+        Relic::Page(seq, page) => append(tx, *seq, page),
+        Relic::Total(key, total) => raise_total(tx, key, total),
+        Relic::Spent(key, spent) => raise_spent(tx, key, *spent),
         Relic::Authorised(day, count) => {
-            let known = shelf.get::<Authorised>(day)?.unwrap_or(0);
+            let known = tx.get::<Authorised>(day)?.unwrap_or(0);
             if known < *count {
-                shelf.put::<Authorised>(*day, *count)?;
+                tx.put::<Authorised>(*day, *count)?;
             }
             Ok(known < *count)
         }
     }
 }
 
-fn holder<S: ShelfMut>(shelf: &mut S, id: HolderId, until: Timestamp) -> Result<bool, StoreError> {
-    let known = shelf.get::<Holders>(&id)?;
+fn holder(tx: &mut dyn WriteTx, id: HolderId, until: Timestamp) -> Result<bool, StoreError> {
+    let known = tx.get::<Holders>(&id)?;
     let is_news = known.is_none_or(|known| known < until);
     if is_news {
-        shelf.put::<Holders>(id, until)?;
+        tx.put::<Holders>(id, until)?;
     }
     Ok(is_news)
 }
 
-fn put_new_challenge<S: ShelfMut>(
-    shelf: &mut S,
+fn put_new_challenge(
+    tx: &mut dyn WriteTx,
     id: SolveId,
     challenge: &Arc<Challenge>,
 ) -> Result<bool, StoreError> {
-    if shelf.has::<Challenges>(&id)? {
+    if tx.has::<Challenges>(&id)? {
         return Ok(false);
     }
-    shelf.put::<Challenges>(id, challenge.clone())?;
+    tx.put::<Challenges>(id, challenge.clone())?;
     Ok(true)
 }
 
 // === solves ===
 
-fn merge_solve<S: ShelfMut>(
-    shelf: &mut S,
-    relic: &Solve,
-    now: Timestamp,
-) -> Result<bool, StoreError> {
-    let before = shelf.get::<Solves>(&relic.id)?;
+fn merge_solve(tx: &mut dyn WriteTx, relic: &Solve, now: Timestamp) -> Result<bool, StoreError> {
+    let before = tx.get::<Solves>(&relic.id)?;
     // Nobody can go on with a solve whose challenge is gone.
-    if before.is_none() && !relic.stage.is_final() && !shelf.has::<Challenges>(&relic.id)? {
+    if before.is_none() && !relic.stage.is_final() && !tx.has::<Challenges>(&relic.id)? {
         return Ok(false);
     }
     match before {
         None => {
-            remember_task(shelf, relic)?;
-            let solve = with_claims(shelf, relic, &[])?;
+            remember_task(tx, relic)?;
+            let solve = with_claims(tx, relic, &[])?;
             if let Some(ended_at) = solve.ended_at.filter(|_| solve.stage.is_final()) {
                 let later = (ended_at.plus(CHALLENGE_KEPT), Junk::Challenge(solve.id));
-                shelf.put::<Garbage>(later, ())?;
+                tx.put::<Garbage>(later, ())?;
             }
-            keep::new_solve(shelf, &solve)?;
+            keep::new_solve(tx, &solve)?;
             Ok(true)
         }
         Some(before) if is_newer(relic, &before) => {
-            remember_task(shelf, relic)?;
-            let solve = with_claims(shelf, relic, &before.claims)?;
-            keep::solve(shelf, &before, &solve)?;
-            tell_task(shelf, &before, now)?;
+            remember_task(tx, relic)?;
+            let solve = with_claims(tx, relic, &before.claims)?;
+            keep::solve(tx, &before, &solve)?;
+            tell_task(tx, &before, now)?;
             Ok(true)
         }
-        Some(_) => tell_task(shelf, relic, now),
+        Some(_) => tell_task(tx, relic, now),
     }
 }
 
@@ -188,31 +185,27 @@ fn rank(stage: Stage) -> u8 {
 }
 
 /// The store went on without the task: it is told as the fact that it is, and becomes an orphan if need be.
-fn tell_task<S: ShelfMut>(
-    shelf: &mut S,
-    relic: &Solve,
-    now: Timestamp,
-) -> Result<bool, StoreError> {
+fn tell_task(tx: &mut dyn WriteTx, relic: &Solve, now: Timestamp) -> Result<bool, StoreError> {
     let (Some(task), Some(sent_at)) = (&relic.task, relic.accepted_at) else { return Ok(false) };
     if relic.stage.is_final() {
         return Ok(false);
     }
     let fact = Fact::Accepted { task: task.clone(), sent_at };
-    Ok(settle(shelf, relic.id, relic.attempt, &fact, now)?.fresh)
+    Ok(settle(tx, relic.id, relic.attempt, &fact, now)?.fresh)
 }
 
-fn remember_task<S: ShelfMut>(shelf: &mut S, solve: &Solve) -> Result<(), StoreError> {
+fn remember_task(tx: &mut dyn WriteTx, solve: &Solve) -> Result<(), StoreError> {
     let Some(task) = &solve.task else { return Ok(()) };
     let key = Text::new(task.as_str());
-    if shelf.has::<Tasks>(&key)? {
+    if tx.has::<Tasks>(&key)? {
         return Ok(());
     }
-    shelf.put::<Tasks>(key, (solve.id, solve.attempt))
+    tx.put::<Tasks>(key, (solve.id, solve.attempt))
 }
 
 /// The solve with those of its claims that are there; the others join when they are brought back.
-fn with_claims<S: ShelfMut>(
-    shelf: &mut S,
+fn with_claims(
+    tx: &mut dyn WriteTx,
     relic: &Solve,
     known: &[ClaimId],
 ) -> Result<Solve, StoreError> {
@@ -221,7 +214,7 @@ fn with_claims<S: ShelfMut>(
         return Ok(Solve { claims, ..relic.clone() });
     }
     for id in known.iter().chain(&relic.claims) {
-        let claim = shelf.get::<Claims>(id)?.filter(|_| !claims.contains(id));
+        let claim = tx.get::<Claims>(id)?.filter(|_| !claims.contains(id));
         if claim.is_some_and(|claim| is_waiting_for(&claim, relic.id)) {
             claims.push(*id);
         }
@@ -235,25 +228,25 @@ fn is_waiting_for(claim: &Claim, solve: SolveId) -> bool {
 
 // === claims ===
 
-fn merge_claim<S: ShelfMut>(shelf: &mut S, relic: &Claim) -> Result<bool, StoreError> {
-    let before = shelf.get::<Claims>(&relic.id)?;
+fn merge_claim(tx: &mut dyn WriteTx, relic: &Claim) -> Result<bool, StoreError> {
+    let before = tx.get::<Claims>(&relic.id)?;
     if let Some(before) = &before
         && progress(before) >= progress(relic)
-        && !is_stranded(shelf, before)?
+        && !is_stranded(tx, before)?
     {
         return Ok(false);
     }
-    if relic.state == ClaimState::Waiting && !rejoin(shelf, relic)? {
+    if relic.state == ClaimState::Waiting && !rejoin(tx, relic)? {
         return Ok(false);
     }
-    remember_key(shelf, relic)?;
-    end_solve_of_token(shelf, relic)?;
+    remember_key(tx, relic)?;
+    end_solve_of_token(tx, relic)?;
     match before {
-        None => keep::new_claim(shelf, relic)?,
+        None => keep::new_claim(tx, relic)?,
         Some(before) => {
-            keep::claim(shelf, &before, relic)?;
+            keep::claim(tx, &before, relic)?;
             if before.solve != relic.solve || relic.state.is_final() {
-                leave(shelf, &before)?;
+                leave(tx, &before)?;
             }
         }
     }
@@ -271,15 +264,15 @@ pub(super) fn progress(claim: &Claim) -> (u8, bool) {
 }
 
 /// Whether a claim waits for a solve that will not come: it had moved on to another.
-fn is_stranded<S: ShelfMut>(shelf: &S, claim: &Claim) -> Result<bool, StoreError> {
+fn is_stranded(tx: &dyn ReadTx, claim: &Claim) -> Result<bool, StoreError> {
     let (ClaimState::Waiting, Some(solve)) = (claim.state, claim.solve) else { return Ok(false) };
-    Ok(shelf.get::<Solves>(&solve)?.is_none_or(|solve| solve.stage.is_final()))
+    Ok(tx.get::<Solves>(&solve)?.is_none_or(|solve| solve.stage.is_final()))
 }
 
 /// A token that is somebody's alone must not come a second time from the solve that brought it.
-fn end_solve_of_token<S: ShelfMut>(shelf: &mut S, claim: &Claim) -> Result<(), StoreError> {
+fn end_solve_of_token(tx: &mut dyn WriteTx, claim: &Claim) -> Result<(), StoreError> {
     let Some(token) = &claim.token else { return Ok(()) };
-    let Some(before) = shelf.get::<Solves>(&token.solve)? else { return Ok(()) };
+    let Some(before) = tx.get::<Solves>(&token.solve)? else { return Ok(()) };
     if before.stage.is_final() || before.sharing() != Sharing::Exclusive {
         return Ok(());
     }
@@ -290,108 +283,104 @@ fn end_solve_of_token<S: ShelfMut>(shelf: &mut S, claim: &Claim) -> Result<(), S
     }
     let ended_at = Some(claim.ended_at.unwrap_or(token.ready_lower));
     let after = Solve { stage: Stage::Ready, claims, ended_at, ..before.clone() };
-    keep::solve(shelf, &before, &after)
+    keep::solve(tx, &before, &after)
 }
 
 /// Puts a waiting claim back to its solve; `false` when there is none that goes on.
-fn rejoin<S: ShelfMut>(shelf: &mut S, claim: &Claim) -> Result<bool, StoreError> {
+fn rejoin(tx: &mut dyn WriteTx, claim: &Claim) -> Result<bool, StoreError> {
     let Some(id) = claim.solve else { return Ok(false) };
-    let Some(before) = shelf.get::<Solves>(&id)?.filter(|solve| !solve.stage.is_final()) else {
+    let Some(before) = tx.get::<Solves>(&id)?.filter(|solve| !solve.stage.is_final()) else {
         return Ok(false);
     };
     if !before.claims.contains(&claim.id) {
         let mut solve = before.clone();
         solve.join(claim.id, claim.deadline);
-        keep::solve(shelf, &before, &solve)?;
+        keep::solve(tx, &before, &solve)?;
     }
     Ok(true)
 }
 
 /// A claim that is over waits for nothing any more.
-fn leave<S: ShelfMut>(shelf: &mut S, before: &Claim) -> Result<(), StoreError> {
+fn leave(tx: &mut dyn WriteTx, before: &Claim) -> Result<(), StoreError> {
     let Some(id) = before.solve else { return Ok(()) };
-    let Some(solve) = shelf.get::<Solves>(&id)?.filter(|solve| !solve.stage.is_final()) else {
+    let Some(solve) = tx.get::<Solves>(&id)?.filter(|solve| !solve.stage.is_final()) else {
         return Ok(());
     };
     let mut after = solve.clone();
     after.claims.retain(|claim| *claim != before.id);
-    keep::solve(shelf, &solve, &after)
+    keep::solve(tx, &solve, &after)
 }
 
-fn remember_key<S: ShelfMut>(shelf: &mut S, claim: &Claim) -> Result<(), StoreError> {
+fn remember_key(tx: &mut dyn WriteTx, claim: &Claim) -> Result<(), StoreError> {
     let Some(hash) = &claim.key else { return Ok(()) };
     let key = KeyBytes::from(hash);
-    if let Some(row) = shelf.get::<Keys>(&key)?
-        && let Some(named) = shelf.get::<Claims>(&row.claim)?
+    if let Some(row) = tx.get::<Keys>(&key)?
+        && let Some(named) = tx.get::<Claims>(&row.claim)?
         && named.opened_at >= claim.opened_at
     {
         return Ok(());
     }
-    shelf.put::<Keys>(key, Keyed { claim: claim.id, fingerprint: claim.fingerprint })
+    tx.put::<Keys>(key, Keyed { claim: claim.id, fingerprint: claim.fingerprint })
 }
 
 // === the rest ===
 
-fn merge_letter<S: ShelfMut>(shelf: &mut S, relic: &DeadLetter) -> Result<bool, StoreError> {
-    let known = shelf.get::<DeadLetters>(&relic.id)?;
+fn merge_letter(tx: &mut dyn WriteTx, relic: &DeadLetter) -> Result<bool, StoreError> {
+    let known = tx.get::<DeadLetters>(&relic.id)?;
     let is_news = known.is_none_or(|known| known.closed.is_none() && relic.closed.is_some());
     if is_news {
-        shelf.put::<Died>((relic.died_at, relic.id), ())?;
-        shelf.put::<DeadLetters>(relic.id, relic.clone())?;
+        tx.put::<Died>((relic.died_at, relic.id), ())?;
+        tx.put::<DeadLetters>(relic.id, relic.clone())?;
     }
     Ok(is_news)
 }
 
-fn merge_pool<S: ShelfMut>(shelf: &mut S, relic: &Pool) -> Result<bool, StoreError> {
-    let known = shelf.get::<Pools>(&relic.fingerprint)?;
+fn merge_pool(tx: &mut dyn WriteTx, relic: &Pool) -> Result<bool, StoreError> {
+    let known = tx.get::<Pools>(&relic.fingerprint)?;
     let seen = |pool: &Pool| (pool.arrived, pool.ordered, pool.served, pool.wasted);
     let is_news = known.is_none_or(|known| seen(&known) < seen(relic));
     if is_news {
-        shelf.put::<Pools>(relic.fingerprint, relic.clone())?;
+        tx.put::<Pools>(relic.fingerprint, relic.clone())?;
     }
     Ok(is_news)
 }
 
 /// Writes a page that is not there again, at the end: numbers have no gap.
-fn append<S: ShelfMut>(shelf: &mut S, seq: u64, page: &[Entry]) -> Result<bool, StoreError> {
-    if shelf.get::<Pages>(&seq)?.is_some_and(|known| known == page) {
+fn append(tx: &mut dyn WriteTx, seq: u64, page: &[Entry]) -> Result<bool, StoreError> {
+    if tx.get::<Pages>(&seq)?.is_some_and(|known| known == page) {
         return Ok(false);
     }
     let mut page = page.to_vec();
-    let mut last = shelf.last::<Pages>()?.unwrap_or(0);
+    let mut last = tx.last::<Pages>()?.unwrap_or(0);
     for entry in &mut page {
         last += 1;
         entry.seq = last;
     }
-    write_page(shelf, last, page)?;
+    write_page(tx, last, page)?;
     Ok(true)
 }
 
-pub(super) fn raise_total<S: ShelfMut>(
-    shelf: &mut S,
+pub(super) fn raise_total(
+    tx: &mut dyn WriteTx,
     key: &(Day, Text),
     relic: &Total,
 ) -> Result<bool, StoreError> {
-    let known = shelf.get::<Totals>(key)?;
+    let known = tx.get::<Totals>(key)?;
     let mut total = known.clone().unwrap_or_else(|| relic.clone());
     total.counts.raise(&relic.counts);
     let is_news = known.as_ref() != Some(&total);
     if is_news {
-        shelf.put::<Totals>(key.clone(), total)?;
+        tx.put::<Totals>(key.clone(), total)?;
     }
     Ok(is_news)
 }
 
-fn raise_spent<S: ShelfMut>(
-    shelf: &mut S,
-    key: &(Day, Text),
-    relic: Spent,
-) -> Result<bool, StoreError> {
-    let known = shelf.get::<Spending>(key)?.unwrap_or_default();
+fn raise_spent(tx: &mut dyn WriteTx, key: &(Day, Text), relic: Spent) -> Result<bool, StoreError> {
+    let known = tx.get::<Spending>(key)?.unwrap_or_default();
     let raised =
         Spent { opened: known.opened.max(relic.opened), listed: known.listed.max(relic.listed) };
     if raised != known {
-        shelf.put::<Spending>(key.clone(), raised)?;
+        tx.put::<Spending>(key.clone(), raised)?;
     }
     Ok(raised != known)
 }
@@ -403,8 +392,8 @@ pub(crate) type StockPlace = (Timestamp, Fingerprint, SolveId);
 
 /// Throws away tokens that belong to nobody among the next few in stock: a store that lost writes may have handed them out
 /// already. Answers that several may have stay. The result is how many, and where to go on.
-pub(crate) fn void_stock<S: ShelfMut>(
-    shelf: &mut S,
+pub(crate) fn void_stock(
+    tx: &mut dyn WriteTx,
     from: Option<StockPlace>,
     limit: usize,
     now: Timestamp,
@@ -414,17 +403,17 @@ pub(crate) fn void_stock<S: ShelfMut>(
         (at, Fingerprint::from_bytes([byte; 32]), SolveId::from_number(n))
     };
     let range = from.unwrap_or(edge(0, 0))..=edge(u8::MAX, u64::MAX);
-    let mut step = Step::new(shelf, now);
+    let mut step = Step::new(tx, now);
     let mut voided = 0;
-    let rows = step.shelf.scan::<Expiries>(range, Order::Rising, limit + 1)?;
+    let rows = step.tx.scan::<Expiries>(range, Order::Rising, limit + 1)?;
     let next = rows.get(limit).map(|(key, ())| *key);
     for (key, ()) in rows.into_iter().take(limit) {
         let (usable_until, fingerprint, solve) = key;
         let at = (fingerprint, usable_until, solve);
-        let Some(stocked) = step.shelf.get::<Stock>(&at)? else { continue };
+        let Some(stocked) = step.tx.get::<Stock>(&at)? else { continue };
         if stocked.kind.sharing() == Sharing::Exclusive {
-            step.shelf.take::<Stock>(&at)?;
-            step.shelf.take::<Expiries>(&key)?;
+            step.tx.take::<Stock>(&at)?;
+            step.tx.take::<Expiries>(&key)?;
             place::waste(&mut step, &stocked, &stocked.token);
             pools::wasted(&mut step, fingerprint)?;
             voided += 1;

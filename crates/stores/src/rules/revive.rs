@@ -19,8 +19,9 @@ use domain::{
 };
 
 use crate::{
-    shelf::{KeyBytes, ShelfMut},
+    keys::KeyBytes,
     tables::{Challenges, Claims, DeadLetters, Died, Keys, Solves},
+    tx::{ReadTx, TypedRead, TypedWrite, WriteTx},
 };
 
 use super::{
@@ -38,65 +39,65 @@ struct Grave {
 }
 
 /// Brings a dead letter back.
-pub(crate) fn revive<S: ShelfMut>(
-    shelf: &mut S,
+pub(crate) fn revive(
+    tx: &mut dyn WriteTx,
     ask: &Revive,
     now: Timestamp,
 ) -> Result<Revival, StoreError> {
-    let Some(mut grave) = open_grave(shelf, ask.letter)? else { return Ok(Revival::Unknown) };
+    let Some(mut grave) = open_grave(tx, ask.letter)? else { return Ok(Revival::Unknown) };
     if let Some(closed) = grave.letter.closed {
         return Ok(Revival::Closed(closed));
     }
-    if is_name_taken(shelf, ask)? {
+    if is_name_taken(tx, ask)? {
         return Ok(Revival::Back(Admission::NameTaken));
     }
-    let mut step = Step::new(shelf, now);
+    let mut step = Step::new(tx, now);
     let Some(first) = all_come_back(&mut step, ask, &grave)? else { return Ok(Revival::Disowned) };
     if let Some(claim) = came_back_as(&first) {
         grave.letter.closed = Some(Closed { at: now, how: Closing::Revived, claim: Some(claim) });
         step.tell(&grave.letter, Event::Revived { by: ask.by.clone(), claim });
-        step.shelf.put::<DeadLetters>(ask.letter, grave.letter)?;
+        step.tx.put::<DeadLetters>(ask.letter, grave.letter)?;
     }
     step.finish()?;
     Ok(Revival::Back(first))
 }
 
 /// Throws a dead letter away.
-pub(crate) fn purge<S: ShelfMut>(
-    shelf: &mut S,
+pub(crate) fn purge(
+    tx: &mut dyn WriteTx,
     id: SolveId,
     by: WorkerName,
     now: Timestamp,
 ) -> Result<bool, StoreError> {
-    let Some(letter) = shelf.take::<DeadLetters>(&id)? else { return Ok(false) };
-    shelf.take::<Died>(&(letter.died_at, id))?;
-    let mut step = Step::new(shelf, now);
+    let Some(letter) = tx.take::<DeadLetters>(&id)? else { return Ok(false) };
+    tx.take::<Died>(&(letter.died_at, id))?;
+    let mut step = Step::new(tx, now);
     step.tell(&letter, Event::Purged { by });
     step.finish()?;
     Ok(true)
 }
 
-fn open_grave<S: ShelfMut>(shelf: &S, id: SolveId) -> Result<Option<Grave>, StoreError> {
-    let (letter, solve) = (shelf.get::<DeadLetters>(&id)?, shelf.get::<Solves>(&id)?);
-    let challenge = shelf.get::<Challenges>(&id)?;
+fn open_grave(tx: &dyn ReadTx, id: SolveId) -> Result<Option<Grave>, StoreError> {
+    let (letter, solve) = (tx.get::<DeadLetters>(&id)?, tx.get::<Solves>(&id)?);
+    let challenge = tx.get::<Challenges>(&id)?;
     let (Some(letter), Some(solve), Some(challenge)) = (letter, solve, challenge) else {
         return Ok(None);
     };
     Ok(Some(Grave { letter, solve, challenge }))
 }
 
-fn is_name_taken<S: ShelfMut>(shelf: &S, ask: &Revive) -> Result<bool, StoreError> {
-    let mut taken = shelf.has::<Solves>(&ask.solve)?;
+fn is_name_taken(tx: &dyn ReadTx, ask: &Revive) -> Result<bool, StoreError> {
+    let mut taken = tx.has::<Solves>(&ask.solve)?;
     for id in &ask.claims {
-        taken = taken || shelf.has::<Claims>(id)?;
+        taken = taken || tx.has::<Claims>(id)?;
     }
     Ok(taken)
 }
 
 /// Brings back the claims whose workers are there. The result is what became of the first that came back, else of the
 /// first at all.
-fn all_come_back<S: ShelfMut>(
-    step: &mut Step<'_, S>,
+fn all_come_back(
+    step: &mut Step<'_>,
     ask: &Revive,
     grave: &Grave,
 ) -> Result<Option<Admission>, StoreError> {
@@ -105,7 +106,7 @@ fn all_come_back<S: ShelfMut>(
     // Twice: a claim whose worker may open nothing today can wait for what another's has opened.
     for _ in 0..2 {
         for (old, fresh) in std::mem::take(&mut left) {
-            let Some(claim) = step.shelf.get::<Claims>(old)? else { continue };
+            let Some(claim) = step.tx.get::<Claims>(old)? else { continue };
             let Some(allowance) = ask.allowances.get(&claim.worker) else { continue };
             let new = next_generation(step, (ask, *allowance), grave, (&claim, *fresh))?;
             let admission = come_back(step, grave, &new)?;
@@ -133,11 +134,7 @@ fn came_back_as(admission: &Admission) -> Option<ClaimId> {
     }
 }
 
-fn come_back<S: ShelfMut>(
-    step: &mut Step<'_, S>,
-    grave: &Grave,
-    new: &NewClaim,
-) -> Result<Admission, StoreError> {
+fn come_back(step: &mut Step<'_>, grave: &Grave, new: &NewClaim) -> Result<Admission, StoreError> {
     let idle = claim_of(new, step.now);
     let idle = is_for_nobody(&idle).then_some(idle);
     if let Some(claim) = one_like_it(step, new, idle.is_some())? {
@@ -145,11 +142,11 @@ fn come_back<S: ShelfMut>(
     }
     if !grave.solve.stage.is_final() {
         // It is paid for and may still bring its answer. Read again: an earlier claim of the letter may have joined it.
-        let solve = super::keep::named_solve(step.shelf, grave.solve.id)?;
+        let solve = super::keep::named_solve(step.tx, grave.solve.id)?;
         return Ok(Admission::Joined(join(step, new, &solve)?));
     }
     match idle {
-        Some(idle) if !pools::usable(step.shelf, new.fingerprint, step.now)?.is_empty() => {
+        Some(idle) if !pools::usable(step.tx, new.fingerprint, step.now)?.is_empty() => {
             Ok(Admission::Stocked(leave_in_stock(step, new, idle)?))
         }
         Some(_) | None => decide_new(step, new),
@@ -157,8 +154,8 @@ fn come_back<S: ShelfMut>(
 }
 
 /// There is a token for whoever comes: one more would be for nobody.
-fn leave_in_stock<S: ShelfMut>(
-    step: &mut Step<'_, S>,
+fn leave_in_stock(
+    step: &mut Step<'_>,
     new: &NewClaim,
     mut claim: Claim,
 ) -> Result<Claim, StoreError> {
@@ -171,8 +168,8 @@ fn leave_in_stock<S: ShelfMut>(
 }
 
 /// The claim that makes bringing this one back needless: under its key, or, when nobody waits for it, a live one.
-fn one_like_it<S: ShelfMut>(
-    step: &Step<'_, S>,
+fn one_like_it(
+    step: &Step<'_>,
     new: &NewClaim,
     is_idle: bool,
 ) -> Result<Option<Claim>, StoreError> {
@@ -196,20 +193,17 @@ fn is_good(claim: &Claim, now: Timestamp) -> bool {
     }
 }
 
-fn holder_of_key<S: ShelfMut>(
-    step: &Step<'_, S>,
-    key: &KeyHash,
-) -> Result<Option<Claim>, StoreError> {
-    match step.shelf.get::<Keys>(&KeyBytes::from(key))? {
-        Some(row) => step.shelf.get::<Claims>(&row.claim),
+fn holder_of_key(step: &Step<'_>, key: &KeyHash) -> Result<Option<Claim>, StoreError> {
+    match step.tx.get::<Keys>(&KeyBytes::from(key))? {
+        Some(row) => step.tx.get::<Claims>(&row.claim),
         None => Ok(None),
     }
 }
 
 /// The claim once more. It takes over its own key; one that had none, or lost it, is known to other letters by its
 /// challenge, so that equal ones come back as one.
-fn next_generation<S: ShelfMut>(
-    step: &Step<'_, S>,
+fn next_generation(
+    step: &Step<'_>,
     (ask, allowance): (&Revive, Allowance),
     grave: &Grave,
     (old, fresh): (&Claim, ClaimId),
@@ -242,11 +236,7 @@ fn next_generation<S: ShelfMut>(
 }
 
 /// Whether the key stands for this claim, or for a later generation of it.
-fn is_still_its_own<S: ShelfMut>(
-    step: &Step<'_, S>,
-    key: &KeyHash,
-    old: &Claim,
-) -> Result<bool, StoreError> {
-    let row = step.shelf.get::<Keys>(&KeyBytes::from(key))?;
+fn is_still_its_own(step: &Step<'_>, key: &KeyHash, old: &Claim) -> Result<bool, StoreError> {
+    let row = step.tx.get::<Keys>(&KeyBytes::from(key))?;
     Ok(row.is_none_or(|row| row.claim == old.id || row.fingerprint == old.fingerprint))
 }

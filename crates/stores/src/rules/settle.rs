@@ -12,8 +12,9 @@ use domain::{
 };
 
 use crate::{
-    shelf::{Shelf, ShelfMut, Text},
+    keys::Text,
     tables::{Challenges, Solves, Tasks},
+    tx::{ReadTx, TypedRead, TypedWrite, WriteTx},
 };
 
 use super::{
@@ -28,20 +29,20 @@ use super::{
 pub(crate) const TOKEN_EXPIRED: &str = "TOKEN_EXPIRED";
 
 /// Takes a fact about an attempt.
-pub(crate) fn settle<S: ShelfMut>(
-    shelf: &mut S,
+pub(crate) fn settle(
+    tx: &mut dyn WriteTx,
     id: SolveId,
     attempt: u32,
     fact: &Fact,
     now: Timestamp,
 ) -> Result<Settled, StoreError> {
-    let before = shelf.get::<Solves>(&id)?.ok_or_else(|| {
-        missing(shelf, "solves", format!("a fact came about the unknown solve {id}"))
+    let before = tx.get::<Solves>(&id)?.ok_or_else(|| {
+        missing(tx, "solves", format!("a fact came about the unknown solve {id}"))
     })?;
     let mut solve = before.clone();
-    let mut step = Step::new(shelf, now);
+    let mut step = Step::new(tx, now);
     let mut orphan = None;
-    let fresh = match learn(step.shelf, &mut solve, attempt, fact, now)? {
+    let fresh = match learn(step.tx, &mut solve, attempt, fact, now)? {
         Learned::Known => false,
         Learned::Moved(events) => {
             follow(&mut step, &before, &mut solve, (attempt, fact), events)?;
@@ -66,8 +67,8 @@ enum Owner {
     Another,
 }
 
-fn learn<S: Shelf>(
-    shelf: &S,
+fn learn(
+    tx: &dyn ReadTx,
     solve: &mut Solve,
     attempt: u32,
     fact: &Fact,
@@ -78,20 +79,20 @@ fn learn<S: Shelf>(
         return Ok(Learned::Known);
     }
     let Fact::Accepted { task, .. } = fact else { return Ok(solve.learn(attempt, fact, now)) };
-    Ok(match owner(shelf, task, solve.id, attempt)? {
+    Ok(match owner(tx, task, solve.id, attempt)? {
         Owner::Nobody => solve.learn(attempt, fact, now),
         Owner::This => Learned::Known,
         Owner::Another => quarantine(solve, attempt, now),
     })
 }
 
-fn owner<S: Shelf>(
-    shelf: &S,
+fn owner(
+    tx: &dyn ReadTx,
     task: &TaskId,
     solve: SolveId,
     attempt: u32,
 ) -> Result<Owner, StoreError> {
-    Ok(match shelf.get::<Tasks>(&Text::new(task.as_str()))? {
+    Ok(match tx.get::<Tasks>(&Text::new(task.as_str()))? {
         None => Owner::Nobody,
         Some(owner) if owner == (solve, attempt) || owner.0 == solve.orphan(attempt) => Owner::This,
         Some(_) => Owner::Another,
@@ -112,8 +113,8 @@ fn quarantine(solve: &mut Solve, attempt: u32, now: Timestamp) -> Learned {
 
 // === what follows ===
 
-fn follow<S: ShelfMut>(
-    step: &mut Step<'_, S>,
+fn follow(
+    step: &mut Step<'_>,
     before: &Solve,
     solve: &mut Solve,
     (attempt, fact): (u32, &Fact),
@@ -124,7 +125,7 @@ fn follow<S: ShelfMut>(
         step.tell_with(&*solve, event, more);
     }
     if let (Fact::Accepted { task, .. }, Stage::Submitted | Stage::Overdue) = (fact, solve.stage) {
-        step.shelf.put::<Tasks>(Text::new(task.as_str()), (solve.id, attempt))?;
+        step.tx.put::<Tasks>(Text::new(task.as_str()), (solve.id, attempt))?;
     }
     if solve.stage == Stage::Queued && solve.claims.is_empty() && solve.origin != Origin::Refill {
         let events = solve.abandon(own::WITHDRAWN, step.now);
@@ -132,7 +133,7 @@ fn follow<S: ShelfMut>(
     }
     let claims =
         if solve.stage.is_final() { std::mem::take(&mut solve.claims) } else { Vec::new() };
-    keep::solve(step.shelf, before, solve)?;
+    keep::solve(step.tx, before, solve)?;
     match (solve.stage, fact) {
         (Stage::Ready, Fact::Solved(solved)) => ripen(step, solve, &claims, solved),
         (Stage::Failed, _) => {
@@ -167,8 +168,8 @@ fn unsaid(event: &Event, solve: &Solve, now: Timestamp) -> Counts {
     Counts { cost_unknown: u64::from(shared_task), ..none }
 }
 
-fn ripen<S: ShelfMut>(
-    step: &mut Step<'_, S>,
+fn ripen(
+    step: &mut Step<'_>,
     solve: &Solve,
     claims: &[ClaimId],
     solved: &Solved,
@@ -176,7 +177,7 @@ fn ripen<S: ShelfMut>(
     pools::paid(step, solve.fingerprint, solved.cost)?;
     let (expires_at, usable_until) = solved.life.of(solved.ready_lower);
     let usable_until = match solve.sharing() {
-        Sharing::Exclusive => usable_until.minus(margin::extra(step.shelf, solve)?),
+        Sharing::Exclusive => usable_until.minus(margin::extra(step.tx, solve)?),
         Sharing::Bound | Sharing::Shared => usable_until,
     };
     let token = Token {
@@ -207,20 +208,20 @@ fn ripen<S: ShelfMut>(
 // === orphans ===
 
 /// Opens a solve that harvests a paid task whose attempt was already replaced.
-fn adopt<S: ShelfMut>(
-    step: &mut Step<'_, S>,
+fn adopt(
+    step: &mut Step<'_>,
     parent: &Solve,
     attempt: u32,
     (task, sent_at): (TaskId, Timestamp),
 ) -> Result<Option<SolveId>, StoreError> {
     let id = parent.id.orphan(attempt);
-    let Some(challenge) = step.shelf.get::<Challenges>(&parent.id)? else { return Ok(None) };
-    if step.shelf.has::<Solves>(&id)? {
+    let Some(challenge) = step.tx.get::<Challenges>(&parent.id)? else { return Ok(None) };
+    if step.tx.has::<Solves>(&id)? {
         return Ok(None);
     }
     step.tell(parent, Event::Orphaned { attempt, task: task.clone(), by: id });
-    step.shelf.put::<Tasks>(Text::new(task.as_str()), (id, 1))?;
-    step.shelf.put::<Challenges>(id, challenge)?;
+    step.tx.put::<Tasks>(Text::new(task.as_str()), (id, 1))?;
+    step.tx.put::<Challenges>(id, challenge)?;
     let orphan = Solve {
         id,
         origin: Origin::Orphan(parent.id),
@@ -241,6 +242,6 @@ fn adopt<S: ShelfMut>(
         ended_at: None,
         ..parent.clone()
     };
-    keep::new_solve(step.shelf, &orphan)?;
+    keep::new_solve(step.tx, &orphan)?;
     Ok(Some(id))
 }

@@ -1,4 +1,4 @@
-//! One decision under way: its shelf, its moment, and the ledger entries and sums it leaves behind.
+//! One decision under way: its tx, its moment, and the ledger entries and sums it leaves behind.
 
 use domain::{
     challenge::Kind,
@@ -13,13 +13,14 @@ use domain::{
 };
 
 use crate::{
-    shelf::{ShelfMut, Text},
+    keys::Text,
     tables::{Pages, Stocked, Subject, Told, Totals},
+    tx::{TypedRead, TypedWrite, WriteTx},
 };
 
 /// One decision under way.
-pub(super) struct Step<'a, S> {
-    pub(super) shelf: &'a mut S,
+pub(super) struct Step<'a> {
+    pub(super) tx: &'a mut dyn WriteTx,
     pub(super) now: Timestamp,
     /// Claims that reached their end.
     pub(super) ended: Vec<ClaimId>,
@@ -39,9 +40,9 @@ pub(super) struct About {
 
 // === impl Step ===
 
-impl<'a, S: ShelfMut> Step<'a, S> {
-    pub(super) fn new(shelf: &'a mut S, now: Timestamp) -> Self {
-        Self { shelf, now, ended: Vec::new(), told: Vec::new(), sums: Vec::new() }
+impl<'a> Step<'a> {
+    pub(super) fn new(tx: &'a mut dyn WriteTx, now: Timestamp) -> Self {
+        Self { tx, now, ended: Vec::new(), told: Vec::new(), sums: Vec::new() }
     }
 
     /// Writes an entry and counts what it says.
@@ -72,7 +73,7 @@ impl<'a, S: ShelfMut> Step<'a, S> {
         if self.told.is_empty() {
             return Ok(());
         }
-        let mut seq = self.shelf.last::<Pages>()?.unwrap_or(0);
+        let mut seq = self.tx.last::<Pages>()?.unwrap_or(0);
         for entry in &mut self.told {
             seq += 1;
             entry.seq = seq;
@@ -80,7 +81,7 @@ impl<'a, S: ShelfMut> Step<'a, S> {
         for (about, counts) in std::mem::take(&mut self.sums) {
             self.count(&about, &counts)?;
         }
-        write_page(self.shelf, seq, self.told)
+        write_page(self.tx, seq, self.told)
     }
 
     fn count(&mut self, about: &About, counts: &Counts) -> Result<(), StoreError> {
@@ -90,15 +91,15 @@ impl<'a, S: ShelfMut> Step<'a, S> {
         let (worker, project) = (about.worker.clone(), about.project.clone());
         let none = Total { day, worker, project, kind: kind.clone(), counts: Counts::default() };
         let key = total_key(&none);
-        let mut total = self.shelf.get::<Totals>(&key)?.unwrap_or(none);
+        let mut total = self.tx.get::<Totals>(&key)?.unwrap_or(none);
         total.counts.add(counts);
-        self.shelf.put::<Totals>(key, total)
+        self.tx.put::<Totals>(key, total)
     }
 }
 
 /// Writes a page, whose entries have their numbers, and its index.
-pub(super) fn write_page<S: ShelfMut>(
-    shelf: &mut S,
+pub(super) fn write_page(
+    tx: &mut dyn WriteTx,
     seq: u64,
     page: Vec<Entry>,
 ) -> Result<(), StoreError> {
@@ -106,9 +107,9 @@ pub(super) fn write_page<S: ShelfMut>(
     subjects.sort_unstable();
     subjects.dedup();
     for subject in subjects {
-        shelf.put::<Told>((subject, seq), ())?;
+        tx.put::<Told>((subject, seq), ())?;
     }
-    shelf.put::<Pages>(seq, page)
+    tx.put::<Pages>(seq, page)
 }
 
 /// Where the sums of a day, worker, project and kind are.

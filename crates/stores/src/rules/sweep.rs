@@ -15,8 +15,8 @@ use domain::{
 };
 
 use crate::{
-    shelf::{Order, ShelfMut},
     tables::{Expiries, Stock, Watched},
+    tx::{Order, TypedRead, TypedWrite, WriteTx},
 };
 
 use super::{
@@ -30,33 +30,29 @@ use super::{
 };
 
 /// Sweeps as asked.
-pub(crate) fn sweep<S: ShelfMut>(
-    shelf: &mut S,
+pub(crate) fn sweep(
+    tx: &mut dyn WriteTx,
     ask: &SweepAsk,
     now: Timestamp,
 ) -> Result<Swept, StoreError> {
     let limit = ask.limit;
-    let mut step = Step::new(shelf, now);
+    let mut step = Step::new(tx, now);
     let mut swept = Swept::default();
     lapse_watched(&mut step, ask, &mut swept)?;
     swept.wasted += clear_stock(&mut step, limit)?;
-    let kept = Kept::of(step.shelf, &ask.history)?;
-    swept.dropped = garbage::drop_old(step.shelf, kept, limit, now)?;
+    let kept = Kept::of(step.tx, &ask.history)?;
+    swept.dropped = garbage::drop_old(step.tx, kept, limit, now)?;
     step.finish()?;
     Ok(swept)
 }
 
-fn lapse_watched<S: ShelfMut>(
-    step: &mut Step<'_, S>,
-    ask: &SweepAsk,
-    swept: &mut Swept,
-) -> Result<(), StoreError> {
+fn lapse_watched(step: &mut Step<'_>, ask: &SweepAsk, swept: &mut Swept) -> Result<(), StoreError> {
     let least = (Timestamp::default(), ClaimId::from_number(0));
     let most = (step.now, ClaimId::from_number(u64::MAX));
-    let rows = step.shelf.scan::<Watched>(least..=most, Order::Rising, ask.limit)?;
+    let rows = step.tx.scan::<Watched>(least..=most, Order::Rising, ask.limit)?;
     let mut served = Vec::new();
     for ((_, id), ()) in rows {
-        let claim = keep::named_claim(step.shelf, id)?;
+        let claim = keep::named_claim(step.tx, id)?;
         if claim.state == ClaimState::Waiting {
             lapse_waiting(step, &claim, ask.trouble.as_ref())?;
             swept.lapsed.push(id);
@@ -71,8 +67,8 @@ fn lapse_watched<S: ShelfMut>(
     Ok(())
 }
 
-fn lapse_waiting<S: ShelfMut>(
-    step: &mut Step<'_, S>,
+fn lapse_waiting(
+    step: &mut Step<'_>,
     before: &Claim,
     trouble: Option<&Code>,
 ) -> Result<(), StoreError> {
@@ -81,7 +77,7 @@ fn lapse_waiting<S: ShelfMut>(
         bury::end(step, before, ClaimState::Lapsed, Some(deadline), &Effort::NONE)?;
         return Ok(());
     };
-    let solve = keep::named_solve(step.shelf, id)?;
+    let solve = keep::named_solve(step.tx, id)?;
     // Only what could not even be sent lapses because of the account.
     let trouble = trouble.filter(|_| solve.stage == Stage::Queued);
     let code = trouble.cloned().unwrap_or(deadline);
@@ -97,8 +93,8 @@ fn lapse_waiting<S: ShelfMut>(
     }
 }
 
-fn lapse_unfetched<S: ShelfMut>(
-    step: &mut Step<'_, S>,
+fn lapse_unfetched(
+    step: &mut Step<'_>,
     claim: &Claim,
     swept: &mut Swept,
 ) -> Result<(), StoreError> {
@@ -116,15 +112,15 @@ fn lapse_unfetched<S: ShelfMut>(
 }
 
 /// Removes tokens that died in stock. A shared answer has served its purpose; an exclusive one is wasted.
-fn clear_stock<S: ShelfMut>(step: &mut Step<'_, S>, limit: usize) -> Result<usize, StoreError> {
+fn clear_stock(step: &mut Step<'_>, limit: usize) -> Result<usize, StoreError> {
     let dead = step.now.plus(MIN_LEFT).minus(Duration::from_millis(1));
     let edge = |at, byte, n| (at, Fingerprint::from_bytes([byte; 32]), SolveId::from_number(n));
     let range = edge(Timestamp::default(), 0, 0)..=edge(dead, u8::MAX, u64::MAX);
     let mut wasted = 0;
-    for (key, ()) in step.shelf.scan::<Expiries>(range, Order::Rising, limit)? {
+    for (key, ()) in step.tx.scan::<Expiries>(range, Order::Rising, limit)? {
         let (usable_until, fingerprint, solve) = key;
-        step.shelf.take::<Expiries>(&key)?;
-        let stocked = step.shelf.take::<Stock>(&(fingerprint, usable_until, solve))?;
+        step.tx.take::<Expiries>(&key)?;
+        let stocked = step.tx.take::<Stock>(&(fingerprint, usable_until, solve))?;
         if let Some(stocked) = stocked
             && stocked.kind.sharing() == Sharing::Exclusive
         {

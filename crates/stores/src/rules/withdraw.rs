@@ -11,7 +11,10 @@ use domain::{
     token::Token,
 };
 
-use crate::{shelf::ShelfMut, tables::Claims};
+use crate::{
+    tables::Claims,
+    tx::{TypedRead, WriteTx},
+};
 
 use super::{
     bury, keep,
@@ -20,13 +23,13 @@ use super::{
 };
 
 /// Decides a withdrawal.
-pub(crate) fn withdraw<S: ShelfMut>(
-    shelf: &mut S,
+pub(crate) fn withdraw(
+    tx: &mut dyn WriteTx,
     id: ClaimId,
     now: Timestamp,
 ) -> Result<Option<Withdrawal>, StoreError> {
-    let Some(claim) = shelf.get::<Claims>(&id)? else { return Ok(None) };
-    let mut step = Step::new(shelf, now);
+    let Some(claim) = tx.get::<Claims>(&id)? else { return Ok(None) };
+    let mut step = Step::new(tx, now);
     let was_waiting = claim.state == ClaimState::Waiting;
     let claim = match (claim.state, unfetched(&claim, now)) {
         (ClaimState::Waiting, _) => withdraw_waiting(&mut step, &claim)?,
@@ -42,12 +45,9 @@ pub(crate) fn withdraw<S: ShelfMut>(
     Ok(Some(Withdrawal { claim, was_waiting }))
 }
 
-fn withdraw_waiting<S: ShelfMut>(
-    step: &mut Step<'_, S>,
-    before: &Claim,
-) -> Result<Claim, StoreError> {
+fn withdraw_waiting(step: &mut Step<'_>, before: &Claim) -> Result<Claim, StoreError> {
     let effort = match before.solve {
-        Some(solve) => Effort::so_far(&keep::named_solve(step.shelf, solve)?),
+        Some(solve) => Effort::so_far(&keep::named_solve(step.tx, solve)?),
         None => Effort::NONE,
     };
     let claim = bury::end(step, before, ClaimState::Withdrawn, None, &effort)?;
@@ -64,8 +64,8 @@ pub(super) fn unfetched(claim: &Claim, now: Timestamp) -> Option<Token> {
 }
 
 /// Ends a served claim whose token was never fetched; the token goes on.
-pub(super) fn give_back<S: ShelfMut>(
-    step: &mut Step<'_, S>,
+pub(super) fn give_back(
+    step: &mut Step<'_>,
     before: &Claim,
     token: Token,
     state: ClaimState,
@@ -77,7 +77,7 @@ pub(super) fn give_back<S: ShelfMut>(
     claim.ended_at = Some(step.now);
     claim.code.clone_from(&code);
     step.tell(&claim, Event::Ended { state, code });
-    keep::claim(step.shelf, before, &claim)?;
+    keep::claim(step.tx, before, &claim)?;
     place::pass_on(step, &claim, token)?;
     Ok(claim)
 }

@@ -10,7 +10,7 @@ use domain::ports::StoreError;
 use redb::{ReadableDatabase, ReadableTable};
 use store_tests::named;
 
-use crate::embedded::{EmbeddedStore, ROWS, corrupt, writer::guarded};
+use crate::embedded::{Embedded, ROWS, corrupt, writer::guarded};
 
 /// All rows, as bytes.
 type Picture = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -48,7 +48,7 @@ async fn filled(dir: &Path) -> Picture {
 }
 
 /// Every row as it is listed, and as it is found by its key.
-fn picture(store: &EmbeddedStore) -> Result<Picture, StoreError> {
+fn picture(store: &Embedded) -> Result<Picture, StoreError> {
     guarded(|| {
         let failed = |why: redb::StorageError| corrupt("file", why.to_string());
         let transaction = store.shared.database.begin_read().unwrap();
@@ -62,7 +62,7 @@ fn picture(store: &EmbeddedStore) -> Result<Picture, StoreError> {
     })
 }
 
-fn found(store: &EmbeddedStore, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+fn found(store: &Embedded, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
     guarded(|| {
         let transaction = store.shared.database.begin_read().unwrap();
         let rows = transaction.open_table(ROWS).map_err(|why| corrupt("file", why.to_string()))?;
@@ -76,7 +76,7 @@ fn look(dir: &Path, bytes: &[u8], expected: &Picture) -> Found {
     let copy = tempfile::tempdir().unwrap();
     fs::copy(dir.join("FORMAT"), copy.path().join("FORMAT")).unwrap();
     fs::write(copy.path().join("store.redb"), bytes).unwrap();
-    let Ok(store) = EmbeddedStore::open(copy.path()) else { return Found::Refused };
+    let Ok(store) = Embedded::open(copy.path()) else { return Found::Refused };
     let Ok(seen) = picture(&store) else { return Found::Corrupt };
     let holders = crate::tables::NAMES.iter().find(|(_, name)| *name == "holders").unwrap().0;
     for (key, value) in expected.iter().filter(|(key, _)| key[0] != holders) {

@@ -1,0 +1,26 @@
+//! A server that speaks DynamoDB's protocol, in a process of its own so that tests can kill it. It takes the options of dynoxide,
+//! whose library it is. It is built with the tests because it shares their dependencies: `cargo install dynoxide-rs` took
+//! longer than the build of everything else.
+//! Usage: `dynamodb-server serve --port PORT [--db-path FILE]`; without a file it keeps its tables in memory.
+
+#![expect(clippy::print_stdout, reason = "whoever starts it waits for this line")]
+
+use std::{env, error::Error, net::Ipv4Addr};
+
+use dynoxide::{Database, server};
+use tokio::net::TcpListener;
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let (port, database) = match arguments[..] {
+        ["serve", "--port", port] => (port, Database::memory()?),
+        ["serve", "--port", port, "--db-path", file] => (port, Database::new(file)?),
+        _ => return Err("usage: dynamodb-server serve --port PORT [--db-path FILE]".into()),
+    };
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port.parse()?)).await?;
+    println!("listening on http://{}", listener.local_addr()?);
+    server::serve_on(listener, database).await;
+    Ok(())
+}

@@ -1,0 +1,200 @@
+//! Transactions: what a backend offers to decisions and queries. A backend reads and writes rows by the bytes of their keys
+//! ([`ReadTx`], [`WriteTx`]); [`TypedRead`] and [`TypedWrite`] put the types of `tables.rs` on top.
+//!
+//! Decisions take `&mut dyn WriteTx`, not a type parameter: they are compiled once, not once per backend, and next to a
+//! network or an fsync the indirect call costs nothing.
+
+use std::{any::Any, ops::RangeInclusive};
+
+use domain::ports::StoreError;
+use serde::Serialize;
+
+use crate::{
+    codec::{corrupt, key_bytes, read_key, read_row},
+    tables::Table,
+};
+
+/// Reads rows as of one moment.
+pub(crate) trait ReadTx {
+    /// The backend's name in error messages.
+    fn backend(&self) -> &'static str;
+
+    /// Hands the row of a key to `read`, if there is one.
+    fn find(&self, key: &[u8], read: ReadRow<'_>) -> Result<(), StoreError>;
+
+    /// The largest key that begins with `tag`.
+    fn last_key(&self, tag: u8) -> Result<Option<Vec<u8>>, StoreError>;
+
+    /// Hands at most `limit` rows of the range to `read`.
+    fn find_range(&self, range: &KeyRange, read: ReadRow<'_>) -> Result<(), StoreError>;
+}
+
+/// Writes rows. All writes of one decision become visible together.
+pub(crate) trait WriteTx: ReadTx {
+    /// Writes a row over whatever was there.
+    fn write(&mut self, key: RowKey<'_>, value: Box<dyn RowValue>) -> Result<(), StoreError>;
+
+    /// Removes a row and hands it to `read`. A row without a value may be removed without being read.
+    fn remove(&mut self, key: RowKey<'_>, read: ReadRow<'_>) -> Result<(), StoreError>;
+
+    /// Money is about to be spent on what is written, so the server must not lose it.
+    fn require_durable(&mut self) {}
+
+    /// Whether the rows may be older than an answer that was already given. Decisions spend nothing on such rows.
+    fn is_doubtful(&self) -> bool {
+        false
+    }
+}
+
+/// Receives a row: its key and its value.
+pub(crate) type ReadRow<'a> = &'a mut dyn FnMut(&[u8], Stored<'_>) -> Result<(), StoreError>;
+
+/// The keys a scan covers, in which order, and how many it wants.
+pub(crate) struct KeyRange {
+    pub(crate) least: Vec<u8>,
+    pub(crate) most: Vec<u8>,
+    pub(crate) order: Order,
+    pub(crate) limit: usize,
+}
+
+/// Which end of a range a scan starts at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// Smallest key first.
+    Rising,
+    /// Largest key first.
+    Falling,
+}
+
+/// A key to write at, and what the backend has to know of its table.
+#[derive(Clone, Copy)]
+pub(crate) struct RowKey<'a> {
+    pub(crate) bytes: &'a [u8],
+    /// The table's name in error messages.
+    pub(crate) table: &'static str,
+    /// Whether rows of the table are nothing but their keys.
+    pub(crate) is_plain: bool,
+}
+
+/// A row's value as a backend keeps it.
+#[derive(Clone, Copy)]
+pub(crate) enum Stored<'a> {
+    /// Encoded, with its checksum (`codec.rs`).
+    Encoded(&'a [u8]),
+    /// Nothing: the key is all there is.
+    Plain,
+    /// The value itself, in a store that lives in this process.
+    Value(&'a dyn Any),
+}
+
+/// A value on its way into a row: backends that keep bytes encode it, the memory store keeps it as it is.
+pub(crate) trait RowValue: Send {
+    /// Appends the encoded value.
+    fn encode(&self, out: Vec<u8>) -> Result<Vec<u8>, postcard::Error>;
+
+    /// The value itself.
+    fn as_any(&self) -> &dyn Any;
+}
+
+/// Rows of a scan, in its order.
+pub(crate) type Rows<T> = Vec<(<T as Table>::Key, <T as Table>::Value)>;
+
+impl<V: Serialize + Any + Send> RowValue for V {
+    fn encode(&self, out: Vec<u8>) -> Result<Vec<u8>, postcard::Error> {
+        postcard::to_extend(self, out)
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+/// Reads by the types of the tables.
+pub(crate) trait TypedRead: ReadTx {
+    /// The row of a key.
+    fn get<T: Table>(&self, key: &T::Key) -> Result<Option<T::Value>, StoreError> {
+        let mut found = None;
+        self.find(&key_bytes::<T>(key), &mut |key, stored| {
+            found = Some(value::<T>(self.backend(), key, stored)?);
+            Ok(())
+        })?;
+        Ok(found)
+    }
+
+    /// Whether there is a row.
+    fn has<T: Table>(&self, key: &T::Key) -> Result<bool, StoreError> {
+        let mut found = false;
+        self.find(&key_bytes::<T>(key), &mut |_, _| {
+            found = true;
+            Ok(())
+        })?;
+        Ok(found)
+    }
+
+    /// The largest key of the table.
+    fn last<T: Table>(&self) -> Result<Option<T::Key>, StoreError> {
+        let key = self.last_key(T::TAG)?;
+        key.map(|key| read_key::<T>(self.backend(), &key)).transpose()
+    }
+
+    /// At most `limit` rows of the range.
+    fn scan<T: Table>(
+        &self,
+        range: RangeInclusive<T::Key>,
+        order: Order,
+        limit: usize,
+    ) -> Result<Rows<T>, StoreError> {
+        let mut rows = Vec::new();
+        if range.start() > range.end() || limit == 0 {
+            return Ok(rows);
+        }
+        let (least, most) = (key_bytes::<T>(range.start()), key_bytes::<T>(range.end()));
+        self.find_range(&KeyRange { least, most, order, limit }, &mut |key, stored| {
+            let value = value::<T>(self.backend(), key, stored)?;
+            rows.push((read_key::<T>(self.backend(), key)?, value));
+            Ok(())
+        })?;
+        Ok(rows)
+    }
+}
+
+impl<R: ReadTx + ?Sized> TypedRead for R {}
+
+/// Writes by the types of the tables.
+pub(crate) trait TypedWrite: WriteTx {
+    /// Writes a row over whatever was there.
+    fn put<T: Table>(&mut self, key: T::Key, value: T::Value) -> Result<(), StoreError> {
+        self.write(row_key::<T>(&key_bytes::<T>(&key)), Box::new(value))
+    }
+
+    /// Takes a row out. Whether there was one is only said of rows that have a value.
+    fn take<T: Table>(&mut self, key: &T::Key) -> Result<Option<T::Value>, StoreError> {
+        let (backend, mut found) = (self.backend(), None);
+        self.remove(row_key::<T>(&key_bytes::<T>(key)), &mut |key, stored| {
+            found = Some(value::<T>(backend, key, stored)?);
+            Ok(())
+        })?;
+        Ok(found)
+    }
+}
+
+impl<W: WriteTx + ?Sized> TypedWrite for W {}
+
+fn row_key<T: Table>(bytes: &[u8]) -> RowKey<'_> {
+    RowKey { bytes, table: T::NAME, is_plain: size_of::<T::Value>() == 0 }
+}
+
+fn value<T: Table>(
+    backend: &'static str,
+    key: &[u8],
+    stored: Stored<'_>,
+) -> Result<T::Value, StoreError> {
+    match stored {
+        Stored::Encoded(bytes) => read_row::<T>(backend, key, bytes),
+        Stored::Plain => postcard::from_bytes(&[]).map_err(|why| corrupt(backend, T::NAME, why)),
+        Stored::Value(value) => match value.downcast_ref::<T::Value>() {
+            Some(value) => Ok(value.clone()),
+            None => Err(corrupt(backend, T::NAME, "a value of another table")),
+        },
+    }
+}
