@@ -85,13 +85,11 @@ impl ReadTx for MemoryRows {
     fn find_range(&self, range: &KeyRange, read: ReadRow<'_>) -> Result<(), StoreError> {
         let (least, most) = (range.least.as_slice(), range.most.as_slice());
         let rows = self.0.range::<[u8], _>((Bound::Included(least), Bound::Included(most)));
-        let mut hand_out = |(key, value): (&Box<[u8]>, &Box<dyn RowValue>)| {
-            read(key, Stored::Value(value.as_any()))
+        let rows: Box<dyn Iterator<Item = _>> = match range.order {
+            Order::Rising => Box::new(rows),
+            Order::Falling => Box::new(rows.rev()),
         };
-        match range.order {
-            Order::Rising => rows.take(range.limit).try_for_each(&mut hand_out),
-            Order::Falling => rows.rev().take(range.limit).try_for_each(&mut hand_out),
-        }
+        rows.take(range.limit).try_for_each(|(key, value)| read(key, Stored::Value(value.as_any())))
     }
 }
 

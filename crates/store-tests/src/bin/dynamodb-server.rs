@@ -3,12 +3,9 @@
 //! longer than the build of everything else.
 //! Usage: `dynamodb-server serve --port PORT [--db-path FILE]`; without a file it keeps its tables in memory.
 
-#![expect(clippy::print_stdout, reason = "whoever starts it waits for this line")]
-
-use std::{env, error::Error, net::Ipv4Addr};
+use std::{env, error::Error};
 
 use dynoxide::{Database, server};
-use tokio::net::TcpListener;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
@@ -19,8 +16,5 @@ async fn main() -> Result<(), Box<dyn Error>> {
         ["serve", "--port", port, "--db-path", file] => (port, Database::new(file)?),
         _ => return Err("usage: dynamodb-server serve --port PORT [--db-path FILE]".into()),
     };
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port.parse()?)).await?;
-    println!("listening on http://{}", listener.local_addr()?);
-    server::serve_on(listener, database).await;
-    Ok(())
+    Ok(server::start("127.0.0.1", port.parse()?, database).await?)
 }
