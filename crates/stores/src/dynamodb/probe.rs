@@ -48,10 +48,14 @@ impl DynamoDbProbe {
     pub async fn take_stock(&self) -> Result<Inventory, StoreError> {
         self.0.read_on().await?;
         self.0.look_at_head().await?;
-        let slot = self.0.state().slot;
+        // The changes are copied before the sheets are read: a filer that works meanwhile forgets what it has filed, and the
+        // sheets that were read before would lack it. A change that a sheet has already is put there once more.
+        let (slot, filed, recent) = {
+            let state = self.0.state();
+            (state.slot, state.filed, state.recent.clone())
+        };
         let told = self.replay(slot).await?;
-        let mut all =
-            Inventory { commits: slot, filed: self.0.state().filed, ..Inventory::default() };
+        let mut all = Inventory { commits: slot, filed, ..Inventory::default() };
         let mut seen: BTreeMap<Key, Value> = BTreeMap::new();
         for tag in 1..=LAST_TAG {
             let sheets = self.sheets(tag).await?;
@@ -66,14 +70,13 @@ impl DynamoDbProbe {
             assert!(sheets.is_empty() || edge == table_end(tag), "table {tag} ends before its end");
             seen.extend(sheets.into_iter().flat_map(|sheet| sheet.rows));
         }
-        let state = self.0.state();
-        for (key, (_, value)) in &state.recent {
+        for (key, (_, value)) in recent {
             match value {
-                Some(value) => seen.insert(key.clone(), value.clone()),
-                None => seen.remove(key),
+                Some(value) => seen.insert(key, value),
+                None => seen.remove(&key),
             };
         }
-        assert!(state.slot == slot, "somebody writes while stock is taken");
+        assert!(self.0.state().slot == slot, "somebody writes while stock is taken");
         assert!(seen == told, "the sheets tell something else than the log");
         all.rows = seen.len();
         Ok(all)
