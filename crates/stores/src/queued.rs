@@ -41,3 +41,57 @@ impl QueuedDecision {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::QueuedDecision;
+    use crate::tx::{KeyRange, ReadRow, ReadTx, RowKey, RowValue, WriteTx};
+    use domain::ports::StoreError;
+
+    /// A transaction without rows.
+    struct NoRows;
+
+    impl ReadTx for NoRows {
+        fn backend(&self) -> &'static str {
+            "test"
+        }
+
+        fn find(&self, _: &[u8], _: ReadRow<'_>) -> Result<(), StoreError> {
+            Ok(())
+        }
+
+        fn last_key(&self, _: u8) -> Result<Option<Vec<u8>>, StoreError> {
+            Ok(None)
+        }
+
+        fn find_range(&self, _: &KeyRange, _: ReadRow<'_>) -> Result<(), StoreError> {
+            Ok(())
+        }
+    }
+
+    impl WriteTx for NoRows {
+        fn write(&mut self, _: RowKey<'_>, _: Box<dyn RowValue>) -> Result<(), StoreError> {
+            Ok(())
+        }
+
+        fn remove(&mut self, _: RowKey<'_>, _: ReadRow<'_>) -> Result<(), StoreError> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_decision_that_panics_when_it_is_run_again_is_not_answered_with_its_first_result() {
+        let mut runs = 0;
+        let (mut queued, mut answer) = QueuedDecision::new(Box::new(move |_| {
+            runs += 1;
+            assert!(runs == 1, "the second run panics, for a test");
+            true
+        }));
+        assert!(queued.run(&mut NoRows));
+        assert!(catch_unwind(AssertUnwindSafe(|| queued.run(&mut NoRows))).is_err());
+        queued.answer(Ok(()));
+        assert!(answer.try_recv().is_err());
+    }
+}

@@ -39,8 +39,7 @@ const CACHE_BYTES: usize = 64 << 20;
 /// An open directory.
 pub(super) struct Opened {
     pub(super) database: Database,
-    /// Kept for its lock.
-    pub(super) lock: File,
+    pub(super) lock: DirectoryLock,
     pub(super) fsyncs: Arc<AtomicU64>,
     #[cfg(test)]
     pub(super) broken: Arc<AtomicBool>,
@@ -79,11 +78,31 @@ pub(super) fn open(dir: &Path) -> Result<Opened, OpenError> {
     })
 }
 
-fn lock(dir: &Path) -> Result<File, OpenError> {
+/// The directory's lock. It is released explicitly: a process that this one forks has a copy of the descriptor until it
+/// executes its program, and closing ours would leave the directory locked until then.
+#[derive(Debug)]
+pub(super) struct DirectoryLock(File);
+
+#[cfg(test)]
+impl DirectoryLock {
+    pub(super) fn copy(&self) -> File {
+        self.0.try_clone().unwrap()
+    }
+}
+
+impl Drop for DirectoryLock {
+    fn drop(&mut self) {
+        if let Err(error) = self.0.unlock() {
+            tracing::warn!(%error, "failed to release the lock of the store directory");
+        }
+    }
+}
+
+fn lock(dir: &Path) -> Result<DirectoryLock, OpenError> {
     let unusable = |source| OpenError::Directory { dir: dir.to_owned(), source };
     let lock = private_file(&dir.join("LOCK")).map_err(unusable)?;
     match lock.try_lock() {
-        Ok(()) => Ok(lock),
+        Ok(()) => Ok(DirectoryLock(lock)),
         Err(TryLockError::WouldBlock) => Err(OpenError::InUse { dir: dir.to_owned() }),
         Err(TryLockError::Error(source)) => Err(unusable(source)),
     }

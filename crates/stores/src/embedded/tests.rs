@@ -157,3 +157,14 @@ fn spoil(store: &Embedded, key: &[u8]) {
     transaction.open_table(ROWS).unwrap().insert(key, row.as_slice()).unwrap();
     transaction.commit().unwrap();
 }
+
+/// A copy of the descriptor, as a forked process has one until it executes its program.
+#[test]
+fn a_closed_store_can_be_opened_again_while_a_copy_of_its_lock_is_open() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Embedded::open(dir.path()).unwrap();
+    let copy = store.shared.lock.copy();
+    drop(store);
+    drop(Embedded::open(dir.path()).unwrap());
+    drop(copy);
+}

@@ -3,7 +3,6 @@
 
 use std::{
     any::Any,
-    fs::File,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, OnceLock,
@@ -18,7 +17,7 @@ use redb::{Database, Durability};
 
 use crate::{adapter::DecideFn, queued::QueuedDecision};
 
-use super::{NAME, ROWS, corrupt, rows::OpenRows};
+use super::{NAME, ROWS, corrupt, open::DirectoryLock, rows::OpenRows};
 
 /// The way to the writing thread; dropping it waits until everything asked is answered.
 #[derive(Debug)]
@@ -32,7 +31,8 @@ pub(super) struct Writer {
 pub(super) struct Shared {
     pub(super) database: Database,
     /// The directory's: let go only after the file is closed, whoever reads last.
-    _lock: File,
+    #[cfg_attr(not(test), expect(dead_code, reason = "kept until it is dropped"))]
+    pub(super) lock: DirectoryLock,
     pub(super) commits: AtomicU64,
     pub(super) decisions: AtomicU64,
     /// Set once: after a failed fsync, or on a page that cannot be, nobody knows what is on the disk.
@@ -96,10 +96,10 @@ impl Drop for Writer {
 // === impl Shared ===
 
 impl Shared {
-    pub(super) fn new(database: Database, lock: File) -> Self {
+    pub(super) fn new(database: Database, lock: DirectoryLock) -> Self {
         Self {
             database,
-            _lock: lock,
+            lock,
             commits: AtomicU64::new(0),
             decisions: AtomicU64::new(0),
             stopped: OnceLock::new(),
