@@ -4,7 +4,7 @@
 # only when several run at once. cargo-nextest would run each test in a process of its own, and with it start a
 # PostgreSQL for each.
 
-SIDE_BY_SIDE=2
+SIDE_BY_SIDE=3 # scripts/test lowers it for programs that start servers and gateways of their own
 TIME_LIMIT=1200 # seconds for one program; the longest takes a quarter of it
 
 # build_programs CARGO-OPTION… — builds everything and writes "NAME<tab>DIRECTORY<tab>PROGRAM" for each into $PROGRAMS.
@@ -22,20 +22,15 @@ build_programs() {
 threads_of() {
   case $1 in
     doors/http | upstream/upstream) echo 8 ;;
-    solvegate/all | store-tests/*) echo 4 ;;
+    solvegate/all | store-tests/conformance) echo 4 ;;
     *) echo 2 ;;
   esac
 }
 
-# A program that only computes takes the time that gateways, servers and workers leave over.
-niceness_of() {
-  case $1 in
-    simulation/simulation) echo 5 ;;
-    *) echo 0 ;;
-  esac
-}
+# Programs that start no server and no gateway: several of them run at once.
+WITHOUT_SERVERS='^(domain|wire|engine|upstream|simulator|simulation|doors)/'
 
-# The longest first, so that none of them is left alone at the end. `all` mostly waits, and the simulation never does.
+# The longest first, so that none of them is left alone at the end.
 LONGEST="solvegate/all simulation/simulation store-tests/backends store-tests/conformance"
 
 # run_programs PATTERN — runs the programs whose names match, and reports each as it ends. Every one is run, whatever
@@ -52,7 +47,7 @@ run_programs() {
       cd "$directory"
       # Amazon's SDK reads these in the test process itself, where no test can clear them.
       unset ${!AWS_@}
-      CARGO_MANIFEST_DIR=$directory exec nice -n "$(niceness_of "$name")" timeout --kill-after=10 "$TIME_LIMIT" \
+      CARGO_MANIFEST_DIR=$directory exec timeout --kill-after=10 "$TIME_LIMIT" \
         "$program" --test-threads="$(threads_of "$name")" $(filters_of "$name") </dev/null >"$log" 2>&1
     ) &
     set +m
