@@ -48,10 +48,10 @@ pub(crate) trait Driver: fmt::Debug + Send + Sync + 'static {
     async fn decide(&self, decide: DecideFn) -> Result<(), StoreError>;
 
     /// Reads one record, as it stands after everything that was answered. `read` may run more than once.
-    async fn look(&self, read: ReadFn) -> Result<(), StoreError>;
+    async fn read_one(&self, read: ReadFn) -> Result<(), StoreError>;
 
     /// Reads a list, which may take a while. `read` may run more than once.
-    async fn read(&self, read: ReadFn) -> Result<(), StoreError>;
+    async fn read_list(&self, read: ReadFn) -> Result<(), StoreError>;
 
     /// What the backend counted.
     fn counters(&self) -> Counters {
@@ -113,23 +113,23 @@ impl StoreAdapter {
         slot.take()
     }
 
-    async fn look<T, F>(&self, read: F) -> Result<T, StoreError>
+    async fn read_one<T, F>(&self, read: F) -> Result<T, StoreError>
     where
         T: Send + 'static,
         F: Fn(&dyn ReadTx) -> Result<T, StoreError> + Send + 'static,
     {
         let slot = ResultSlot::new();
-        self.driver.look(slot.filled_by(read)).await?;
+        self.driver.read_one(slot.filled_by(read)).await?;
         slot.take()
     }
 
-    async fn read<T, F>(&self, read: F) -> Result<T, StoreError>
+    async fn read_list<T, F>(&self, read: F) -> Result<T, StoreError>
     where
         T: Send + 'static,
         F: Fn(&dyn ReadTx) -> Result<T, StoreError> + Send + 'static,
     {
         let slot = ResultSlot::new();
-        self.driver.read(slot.filled_by(read)).await?;
+        self.driver.read_list(slot.filled_by(read)).await?;
         slot.take()
     }
 }
@@ -193,11 +193,11 @@ impl Store for StoreAdapter {
     }
 
     async fn find_claim(&self, id: ClaimId) -> Result<Option<Claim>, StoreError> {
-        self.look(move |tx| tx.get::<Claims>(&id)).await
+        self.read_one(move |tx| tx.get::<Claims>(&id)).await
     }
 
     async fn find_solve(&self, id: SolveId) -> Result<Option<Solve>, StoreError> {
-        self.look(move |tx| tx.get::<Solves>(&id)).await
+        self.read_one(move |tx| tx.get::<Solves>(&id)).await
     }
 
     async fn deliver(&self, id: ClaimId, now: Timestamp) -> Result<Option<Delivery>, StoreError> {
@@ -299,7 +299,7 @@ impl Store for StoreAdapter {
 
     async fn memos(&self, prefix: &str) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
         let prefix = prefix.to_owned();
-        self.read(move |tx| rules::memos(tx, &prefix)).await
+        self.read_list(move |tx| rules::memos(tx, &prefix)).await
     }
 
     async fn sweep(&self, ask: SweepAsk, now: Timestamp) -> Result<Swept, StoreError> {
@@ -310,61 +310,61 @@ impl Store for StoreAdapter {
 #[async_trait]
 impl Records for StoreAdapter {
     async fn history(&self, filter: ClaimFilter) -> Result<Paged<Claim>, StoreError> {
-        self.read(move |tx| readings::history(tx, &filter)).await
+        self.read_list(move |tx| readings::history(tx, &filter)).await
     }
 
     async fn active(&self, scope: Scope, limit: usize) -> Result<Vec<ActiveSolve>, StoreError> {
-        self.read(move |tx| readings::active(tx, &scope, limit)).await
+        self.read_list(move |tx| readings::active(tx, &scope, limit)).await
     }
 
     async fn totals(&self, ask: TotalsAsk) -> Result<Vec<Total>, StoreError> {
-        self.read(move |tx| readings::totals(tx, &ask)).await
+        self.read_list(move |tx| readings::totals(tx, &ask)).await
     }
 
     async fn dead_letters(
         &self,
         filter: DeadLetterFilter,
     ) -> Result<Paged<DeadLetter>, StoreError> {
-        self.read(move |tx| readings::dead_letters(tx, &filter)).await
+        self.read_list(move |tx| readings::dead_letters(tx, &filter)).await
     }
 
     async fn dead_letter(&self, id: SolveId) -> Result<Option<DeadLetter>, StoreError> {
-        self.look(move |tx| tx.get::<DeadLetters>(&id)).await
+        self.read_one(move |tx| tx.get::<DeadLetters>(&id)).await
     }
 
     async fn explain(&self, claim: ClaimId) -> Result<Vec<Entry>, StoreError> {
-        self.read(move |tx| readings::explain(tx, claim)).await
+        self.read_list(move |tx| readings::explain(tx, claim)).await
     }
 
     async fn entries(&self, from: u64, limit: usize) -> Result<Vec<Entry>, StoreError> {
-        self.read(move |tx| readings::entries(tx, from, limit)).await
+        self.read_list(move |tx| readings::entries(tx, from, limit)).await
     }
 
     async fn lot(&self, after: Option<Entry>, limit: usize) -> Result<Lot, StoreError> {
-        self.read(move |tx| readings::lot(tx, after.as_ref(), limit)).await
+        self.read_list(move |tx| readings::lot(tx, after.as_ref(), limit)).await
     }
 
     async fn spending(&self, day: Day) -> Result<DaySpending, StoreError> {
-        self.read(move |tx| readings::spending(tx, day)).await
+        self.read_list(move |tx| readings::spending(tx, day)).await
     }
 
     async fn pools(&self, now: Timestamp) -> Result<Vec<PoolState>, StoreError> {
-        self.read(move |tx| readings::pools(tx, now)).await
+        self.read_list(move |tx| readings::pools(tx, now)).await
     }
 
     async fn margins(&self) -> Result<Vec<LearnedMargin>, StoreError> {
-        self.read(|tx| readings::margins(tx)).await
+        self.read_list(|tx| readings::margins(tx)).await
     }
 
     async fn stock_levels(&self, now: Timestamp) -> Result<Vec<StockLevel>, StoreError> {
-        self.read(move |tx| readings::stock_levels(tx, now)).await
+        self.read_list(move |tx| readings::stock_levels(tx, now)).await
     }
 }
 
 #[async_trait]
 impl Archive for StoreAdapter {
     async fn archived(&self) -> Result<Option<Entry>, StoreError> {
-        let progress = self.look(|tx| tx.get::<Archived>(&rules::HOW_FAR)).await?;
+        let progress = self.read_one(|tx| tx.get::<Archived>(&rules::HOW_FAR)).await?;
         Ok(progress.map(|progress| progress.last))
     }
 

@@ -42,12 +42,12 @@ impl Driver for Memory {
         self.with(|rows| decide(rows)).map(drop)
     }
 
-    async fn look(&self, mut read: ReadFn) -> Result<(), StoreError> {
+    async fn read_one(&self, mut read: ReadFn) -> Result<(), StoreError> {
         self.with(|rows| read(rows))
     }
 
-    async fn read(&self, read: ReadFn) -> Result<(), StoreError> {
-        self.look(read).await
+    async fn read_list(&self, read: ReadFn) -> Result<(), StoreError> {
+        self.read_one(read).await
     }
 
     fn counters(&self) -> Counters {

@@ -76,12 +76,12 @@ impl Driver for Embedded {
     }
 
     /// On this thread: a look-up of one record takes microseconds.
-    async fn look(&self, read: ReadFn) -> Result<(), StoreError> {
+    async fn read_one(&self, read: ReadFn) -> Result<(), StoreError> {
         read_rows(&self.shared, read)
     }
 
     /// On a thread of its own, apart from those that answer.
-    async fn read(&self, read: ReadFn) -> Result<(), StoreError> {
+    async fn read_list(&self, read: ReadFn) -> Result<(), StoreError> {
         let shared = Arc::clone(&self.shared);
         let reading = tokio::task::spawn_blocking(move || read_rows(&shared, read));
         reading.await.unwrap_or_else(|why| Err(unavailable(why)))

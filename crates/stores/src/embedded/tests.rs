@@ -116,7 +116,7 @@ async fn holders_of_the_last_life_are_dead_at_once() {
     drop((store, world));
     let (store, world) = open(dir.path());
     let last = lease.holder;
-    store.look(Box::new(move |tx| assert!(!tx.has::<Holders>(&last).unwrap()))).await.unwrap();
+    store.read_one(Box::new(move |tx| assert!(!tx.has::<Holders>(&last).unwrap()))).await.unwrap();
     let holder = world.holder(7).await;
     let ask = LeaseAsk::any(holder, 9);
     let taken = world.store.lease(ask, world.now()).await.unwrap().remove(0);

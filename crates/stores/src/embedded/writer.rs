@@ -1,5 +1,5 @@
 //! The one thread that writes. It takes every decision that waits, makes them in one transaction, commits once, and
-//! only then answers: what was answered is on the disk, and a crowd shares one fsync.
+//! only then answers: what was answered is on the disk, and a batch shares one fsync.
 
 use std::{
     any::Any,
@@ -59,7 +59,7 @@ enum Ended {
 }
 
 /// Decisions in one transaction at most: beyond this a commit only takes longer.
-const CROWD: usize = 512;
+const MAX_BATCH: usize = 512;
 
 // === impl Writer ===
 
@@ -132,33 +132,33 @@ pub(super) fn unavailable(why: impl Into<BoxError>) -> StoreError {
 
 fn write_all(shared: &Shared, asked: &Receiver<QueuedDecision>) {
     while let Ok(first) = asked.recv() {
-        let mut crowd = vec![first];
-        crowd.extend(asked.try_iter().take(CROWD - 1));
-        shared.decisions.fetch_add(crowd.len() as u64, Ordering::Relaxed);
-        write_crowd(shared, crowd);
+        let mut batch = vec![first];
+        batch.extend(asked.try_iter().take(MAX_BATCH - 1));
+        shared.decisions.fetch_add(batch.len() as u64, Ordering::Relaxed);
+        write_batch(shared, batch);
     }
 }
 
-fn write_crowd(shared: &Shared, mut crowd: Vec<QueuedDecision>) {
+fn write_batch(shared: &Shared, mut batch: Vec<QueuedDecision>) {
     if shared.check().is_ok() {
-        match write_once(shared, &mut crowd) {
+        match write_once(shared, &mut batch) {
             // One that fails must not take the others with it.
-            Ended::Refused if crowd.len() > 1 => {
-                return crowd.into_iter().for_each(|queued| write_crowd(shared, vec![queued]));
+            Ended::Refused if batch.len() > 1 => {
+                return batch.into_iter().for_each(|queued| write_batch(shared, vec![queued]));
             }
             // A failure of its own is the answer.
             Ended::Durable | Ended::Refused => {}
             Ended::Stopped(why) => shared.stop(why),
         }
     }
-    for queued in crowd {
+    for queued in batch {
         queued.answer(shared.check());
     }
 }
 
-fn write_once(shared: &Shared, crowd: &mut [QueuedDecision]) -> Ended {
+fn write_once(shared: &Shared, batch: &mut [QueuedDecision]) -> Ended {
     // redb asserts on pages that cannot be; half a transaction is dropped with the panic.
-    let written = catch_unwind(AssertUnwindSafe(|| transact(shared, crowd)));
+    let written = catch_unwind(AssertUnwindSafe(|| transact(shared, batch)));
     match written {
         Ok(Ok(ended)) => ended,
         Ok(Err(why)) => Ended::Stopped(Stop::Disk(why.to_string())),
@@ -166,11 +166,11 @@ fn write_once(shared: &Shared, crowd: &mut [QueuedDecision]) -> Ended {
     }
 }
 
-fn transact(shared: &Shared, crowd: &mut [QueuedDecision]) -> Result<Ended, redb::Error> {
+fn transact(shared: &Shared, batch: &mut [QueuedDecision]) -> Result<Ended, redb::Error> {
     let mut transaction = shared.database.begin_write()?;
     transaction.set_durability(Durability::Immediate)?;
     let mut rows = OpenRows::new(transaction.open_table(ROWS)?);
-    let good = crowd.iter_mut().all(|queued| queued.run(&mut rows));
+    let good = batch.iter_mut().all(|queued| queued.run(&mut rows));
     let changed = rows.changed;
     drop(rows);
     if good && changed {

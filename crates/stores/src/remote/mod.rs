@@ -60,11 +60,11 @@ impl<B: Far> Driver for B {
         self.asks().commit(decide).await
     }
 
-    async fn look(&self, read: ReadFn) -> Result<(), StoreError> {
+    async fn read_one(&self, read: ReadFn) -> Result<(), StoreError> {
         reading::read(self, read).await
     }
 
-    async fn read(&self, read: ReadFn) -> Result<(), StoreError> {
+    async fn read_list(&self, read: ReadFn) -> Result<(), StoreError> {
         reading::read(self, read).await
     }
 }
