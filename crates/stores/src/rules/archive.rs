@@ -12,14 +12,14 @@ use domain::{
 
 use crate::{
     tables::{Archived, Claims, DeadLetters, Died, Pages, Progress, Subject, Told},
-    tx::{Order, ReadTx, TypedRead, TypedWrite, WriteTx},
+    tx::{ReadTx, TypedRead, TypedWrite, WriteTx},
 };
 
 use super::{
     garbage::{self, Kept},
     keep,
     restore::{progress, raise_total},
-    step::{subject, total_key, write_page},
+    step::{has_entry, subject, total_key, write_page},
 };
 
 /// The only row of its table.
@@ -84,15 +84,7 @@ fn news(
 
 /// Whether the entry is there, under whatever number.
 fn is_known(tx: &dyn ReadTx, entry: &Entry) -> Result<bool, StoreError> {
-    let found_by = index(entry);
-    let range = (found_by, 0)..=(found_by, u64::MAX);
-    for ((_, seq), ()) in tx.scan::<Told>(range, Order::Rising, usize::MAX)? {
-        let page = tx.get::<Pages>(&seq)?.unwrap_or_default();
-        if page.iter().any(|known| known.says_the_same(entry)) {
-            return Ok(true);
-        }
-    }
-    Ok(false)
+    has_entry(tx, index(entry), |known| known.says_the_same(entry))
 }
 
 fn index(entry: &Entry) -> Subject {

@@ -14,6 +14,7 @@ use domain::{
     ports::{Spent, StoreError},
     solve::{Fact, Solve, Stage},
     time::{Day, Timestamp},
+    token::Token,
 };
 
 use crate::{
@@ -143,8 +144,11 @@ fn merge_solve(tx: &mut dyn WriteTx, relic: &Solve, now: Timestamp) -> Result<bo
     }
     match before {
         None => {
-            remember_task(tx, relic)?;
-            let solve = with_claims(tx, relic, &[])?;
+            let solve = match ended_by_restored_claim(tx, relic)? {
+                Some(ended) => ended,
+                None => with_claims(tx, relic, &[])?,
+            };
+            remember_task(tx, &solve)?;
             if let Some(ended_at) = solve.ended_at.filter(|_| solve.stage.is_final()) {
                 let later = (ended_at.plus(CHALLENGE_KEPT), Junk::Challenge(solve.id));
                 tx.put::<Garbage>(later, ())?;
@@ -161,6 +165,21 @@ fn merge_solve(tx: &mut dyn WriteTx, relic: &Solve, now: Timestamp) -> Result<bo
         }
         Some(_) => tell_task(tx, relic, now),
     }
+}
+
+/// The solve's end, when a claim that was restored before it already has its token: another gateway delivered it, and
+/// this one never heard that its answer was committed. Polled again, the token would go to a second claim.
+fn ended_by_restored_claim(tx: &dyn ReadTx, relic: &Solve) -> Result<Option<Solve>, StoreError> {
+    if relic.stage.is_final() || relic.sharing() != Sharing::Exclusive {
+        return Ok(None);
+    }
+    for id in &relic.claims {
+        let Some(claim) = tx.get::<Claims>(id)? else { continue };
+        if let Some(token) = claim.token.as_ref().filter(|token| token.solve == relic.id) {
+            return Ok(Some(ended_by_token(relic, &claim, token)));
+        }
+    }
+    Ok(None)
 }
 
 /// Whether a relic goes on from what is there.
@@ -276,14 +295,25 @@ fn end_solve_of_token(tx: &mut dyn WriteTx, claim: &Claim) -> Result<(), StoreEr
     if before.stage.is_final() || before.sharing() != Sharing::Exclusive {
         return Ok(());
     }
-    let claims: Vec<ClaimId> = before.claims.iter().copied().filter(|id| *id != claim.id).collect();
-    if !claims.is_empty() {
+    if before.claims.iter().any(|id| *id != claim.id) {
         // Others wait for it: they go on waiting for what its next attempt brings.
         return Ok(());
     }
-    let ended_at = Some(claim.ended_at.unwrap_or(token.ready_lower));
-    let after = Solve { stage: Stage::Ready, claims, ended_at, ..before.clone() };
+    let after = ended_by_token(&before, claim, token);
+    remember_task(tx, &after)?;
     keep::solve(tx, &before, &after)
+}
+
+/// The solve as its answer left it. It keeps the name of its task, so that a late fact about the task is recognised.
+fn ended_by_token(solve: &Solve, claim: &Claim, token: &Token) -> Solve {
+    Solve {
+        stage: Stage::Ready,
+        claims: Vec::new(),
+        task: Some(token.task.clone()),
+        ended_at: Some(claim.ended_at.unwrap_or(token.ready_lower)),
+        holder: None,
+        ..solve.clone()
+    }
 }
 
 /// Puts a waiting claim back to its solve; `false` when there is none that goes on.
@@ -422,3 +452,6 @@ pub(crate) fn void_stock(
     step.finish()?;
     Ok((voided, next))
 }
+
+#[cfg(test)]
+mod tests;

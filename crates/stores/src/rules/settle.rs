@@ -3,7 +3,7 @@
 use domain::{
     challenge::Sharing,
     id::{ClaimId, SolveId, TaskId},
-    ledger::{Counts, Event},
+    ledger::{Counts, Entry, Event},
     ports::{Settled, StoreError},
     retry::{Code, Verdict, own},
     solve::{Fact, Learned, Origin, Solve, Solved, Stage},
@@ -13,7 +13,7 @@ use domain::{
 
 use crate::{
     keys::Text,
-    tables::{Challenges, Solves, Tasks},
+    tables::{Challenges, Solves, Subject, Tasks},
     tx::{ReadTx, TypedRead, TypedWrite, WriteTx},
 };
 
@@ -22,7 +22,7 @@ use super::{
     keep, margin, missing,
     place::{self, Effort},
     pools,
-    step::Step,
+    step::{Step, has_entry},
 };
 
 /// The answer came when its token was already dead.
@@ -43,7 +43,7 @@ pub(crate) fn settle(
     let mut step = Step::new(tx, now);
     let mut orphan = None;
     let fresh = match learn(step.tx, &mut solve, attempt, fact, now)? {
-        Learned::Known => false,
+        Learned::Known => record_unwritten_price(&mut step, &solve, attempt, fact)?,
         Learned::Moved(events) => {
             follow(&mut step, &before, &mut solve, (attempt, fact), events)?;
             true
@@ -109,6 +109,28 @@ fn quarantine(solve: &mut Solve, attempt: u32, now: Timestamp) -> Learned {
         failure.cost = None;
     }
     learned
+}
+
+/// Writes the price of an answer that the solve has and the ledger lacks. That happens after a store lost writes: the
+/// claim that already held the token ended its solve (`restore`), and only now does the answer itself arrive again.
+fn record_unwritten_price(
+    step: &mut Step<'_>,
+    solve: &Solve,
+    attempt: u32,
+    fact: &Fact,
+) -> Result<bool, StoreError> {
+    let Fact::Solved(solved) = fact else { return Ok(false) };
+    let is_its_answer = solve.stage == Stage::Ready && solve.task.as_ref() == Some(&solved.task);
+    let is_ready =
+        |entry: &Entry| entry.solve == Some(solve.id) && matches!(entry.event, Event::Ready { .. });
+    if !is_its_answer || has_entry(step.tx, Subject::Solve(solve.id), is_ready)? {
+        return Ok(false);
+    }
+    let event = Event::Ready { attempt, task: solved.task.clone(), cost: solved.cost };
+    let more = unsaid(&event, solve, step.now);
+    step.tell_with(solve, event, more);
+    pools::paid(step, solve.fingerprint, solved.cost)?;
+    Ok(true)
 }
 
 // === what follows ===

@@ -15,7 +15,7 @@ use domain::{
 use crate::{
     keys::Text,
     tables::{Pages, Stocked, Subject, Told, Totals},
-    tx::{TypedRead, TypedWrite, WriteTx},
+    tx::{Order, ReadTx, TypedRead, TypedWrite, WriteTx},
 };
 
 /// One decision under way.
@@ -110,6 +110,21 @@ pub(super) fn write_page(
         tx.put::<Told>((subject, seq), ())?;
     }
     tx.put::<Pages>(seq, page)
+}
+
+/// Whether the ledger has an entry about a subject that says this.
+pub(super) fn has_entry(
+    tx: &dyn ReadTx,
+    subject: Subject,
+    says: impl Fn(&Entry) -> bool,
+) -> Result<bool, StoreError> {
+    let range = (subject, 0)..=(subject, u64::MAX);
+    for ((_, seq), ()) in tx.scan::<Told>(range, Order::Rising, usize::MAX)? {
+        if tx.get::<Pages>(&seq)?.unwrap_or_default().iter().any(&says) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Where the sums of a day, worker, project and kind are.
