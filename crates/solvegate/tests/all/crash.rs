@@ -8,7 +8,7 @@ use std::{
 };
 
 use domain::{
-    claim::{ClaimState, Source},
+    claim::{Claim, ClaimState, Source},
     id::{SolveId, TaskId},
     ledger::{Entry, Event},
     ports::{ClaimFilter, Records, Scope},
@@ -35,8 +35,9 @@ fn settings() -> Settings {
     Settings { top, log: "error", poll_ms: 900, ..Settings::default() }
 }
 
-/// Those that were hit in mid-submission may be submitted again, one a second of all of them: not for ever.
-const DEADLINE_S: u64 = 120;
+/// The gateway resubmits one ambiguous attempt a second, whoever it is for. A killed gateway leaves more of them than that,
+/// and this ends the wait of those whose turn does not come. All others are served long before.
+const DEADLINE_S: u64 = 60;
 
 /// One claim of its own: the name is its idempotency key and its site key, so that both ledgers can be joined.
 fn claim(name: &str) -> Call {
@@ -101,7 +102,7 @@ async fn finish(dir: &Path, sim: &Sim, unanswered: Vec<String>) {
 async fn judge(dir: &Path, paid: &Ledger) {
     let store = stores::open(&format!("embedded:{}", dir.join("data").display())).unwrap();
     let entries = all_entries(&*store.records).await;
-    every_claim_has_ended(&*store.records).await;
+    every_claim_has_ended(&*store.records, &entries).await;
     every_learned_task_is_used(&entries, paid);
     charges_are_bounded(&entries, paid);
     no_token_serves_two_claims(&entries);
@@ -127,20 +128,23 @@ async fn all_entries(records: &dyn Records) -> Vec<Entry> {
     }
 }
 
-async fn every_claim_has_ended(records: &dyn Records) {
+async fn every_claim_has_ended(records: &dyn Records, entries: &[Entry]) {
+    let ambiguous = ambiguous_solves(entries);
     let mut filter = ClaimFilter::all(Scope::All, 1_000);
-    let (mut ended, mut served) = (0, 0);
+    let mut ended = 0;
     loop {
         let page = records.history(filter.clone()).await.unwrap();
         for claim in &page.items {
-            assert!(claim.state.is_final(), "claim {} still waits", claim.id);
+            let Claim { id, state, code, .. } = claim;
+            assert!(state.is_final(), "claim {id} still waits");
+            // How many are hit in mid-submission depends on the speed of the machine. Nothing else keeps a claim unserved.
+            let was_hit = claim.solve.is_some_and(|solve| ambiguous.contains(&solve));
             assert!(
-                claim.state == ClaimState::Served || claim.code.is_some(),
-                "no cause: {}",
-                claim.id
+                *state == ClaimState::Served || was_hit,
+                "claim {id} ended {state:?}, {code:?}"
             );
+            assert!(*state == ClaimState::Served || code.is_some(), "claim {id} has no cause");
             ended += 1;
-            served += usize::from(claim.state == ClaimState::Served);
         }
         filter.from = page.next;
         if page.next.is_none() {
@@ -148,9 +152,11 @@ async fn every_claim_has_ended(records: &dyn Records) {
         }
     }
     assert_eq!(ended, rounds() * IN_FLIGHT, "one claim per key, however often it was asked for");
-    // A claim hit twice in mid-submission is given up: one AUTHORISE is all a solve gets. How many are hit depends on the
-    // speed of the machine, beside a busy core most of them; a gateway that gets nothing done at all is a bug.
-    assert!(served * 10 > ended, "only {served} of {ended} were served");
+}
+
+fn ambiguous_solves(entries: &[Entry]) -> BTreeSet<SolveId> {
+    let ambiguous = entries.iter().filter(|entry| matches!(entry.event, Event::Ambiguous { .. }));
+    ambiguous.filter_map(|entry| entry.solve).collect()
 }
 
 fn count(entries: &[Entry], is: impl Fn(&Event) -> bool) -> usize {

@@ -134,8 +134,9 @@ impl Figures {
         assert!(self.charges <= self.claims + self.authorised, "paid too often: {self}");
         assert!(self.unknown <= self.ambiguous, "a charge that nobody is told of: {self}");
         assert_eq!(self.lost_claims, 0, "{self}");
-        // A claim hit twice in mid-submission is given up, which is rare.
-        assert!(self.served * 10 >= outcomes.len() * 9, "{self}");
+        // Only claims that were hit in mid-submission may stay unserved. How many those are depends on the machine.
+        assert!(self.failed + self.lapsed <= self.ambiguous, "{self}");
+        assert!(self.served > 0, "{self}");
     }
 }
 

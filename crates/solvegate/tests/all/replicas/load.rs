@@ -11,8 +11,8 @@ use tokio::task::JoinHandle;
 use super::{fleet::Doors, now};
 use crate::support::pause;
 
-/// A worker that is not done after this waits for ever.
-const PATIENCE: Duration = Duration::from_secs(200);
+/// A worker that is not done after this waits for ever: the store may have been away for a while beside its claim's deadline.
+const PATIENCE: Duration = Duration::from_secs(400);
 /// Claims lapse after this.
 const DEADLINE_S: u64 = 150;
 

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use http::StatusCode;
 use solvegate::client::Call;
 use store_tests::servers::{
@@ -11,7 +12,7 @@ use store_tests::servers::{
 };
 
 use super::{
-    fleet::{Fleet, GATEWAYS},
+    fleet::{Door, Fleet, GATEWAYS},
     judge::{every_solve_ends, every_task_is_priced, judge},
     load::{Load, claim, id_of, work},
     now,
@@ -44,24 +45,27 @@ impl Run {
         Self { name, fleet, load, early }
     }
 
-    /// What every gateway says on both doors while the store is away.
+    /// What every gateway says on both doors while the store is away. All are asked at once: the store must not stay away
+    /// for longer than claims wait.
     async fn is_said_to_be_away(&self) {
-        for (n, door) in self.fleet.doors.all().iter().enumerate() {
-            eventually("v1 says so", async || {
-                let reply = door.try_send(&claim(&format!("probe-{n}"))).await?;
-                let told = (reply.status, reply.body["code"].as_str());
-                (told == (StatusCode::SERVICE_UNAVAILABLE, Some("store_unavailable"))).then_some(())
-            })
-            .await;
-            let submit =
-                eventually("compat answers", async || door.try_send(&compat_submit(n)).await).await;
-            assert_eq!(submit.body["request"], "ERROR_SERVER_ERROR", "{}", submit.body);
-            let id = &self.early;
-            let fetch = format!("/res.php?key={WORKER}&action=get&id={id}&hold=0&json=1");
-            let fetch = Call::get(fetch);
-            let fetched = eventually("compat answers", async || door.try_send(&fetch).await).await;
-            assert_eq!(fetched.body["request"], "CAPCHA_NOT_READY", "{}", fetched.body);
-        }
+        let doors = self.fleet.doors.all().iter().enumerate();
+        join_all(doors.map(|(n, door)| self.says_the_store_is_away(n, door))).await;
+    }
+
+    async fn says_the_store_is_away(&self, n: usize, door: &Door) {
+        eventually("v1 says so", async || {
+            let reply = door.try_send(&claim(&format!("probe-{n}"))).await?;
+            let said = (reply.status, reply.body["code"].as_str());
+            (said == (StatusCode::SERVICE_UNAVAILABLE, Some("store_unavailable"))).then_some(())
+        })
+        .await;
+        let submit = compat_submit(n);
+        let submitted = eventually("compat answers", async || door.try_send(&submit).await).await;
+        assert_eq!(submitted.body["request"], "ERROR_SERVER_ERROR", "{}", submitted.body);
+        let id = &self.early;
+        let fetch = Call::get(format!("/res.php?key={WORKER}&action=get&id={id}&hold=0&json=1"));
+        let fetched = eventually("compat answers", async || door.try_send(&fetch).await).await;
+        assert_eq!(fetched.body["request"], "CAPCHA_NOT_READY", "{}", fetched.body);
     }
 
     /// Waits until every gateway admits again; says how long that took. How long it may take is measured where the machine is
