@@ -20,6 +20,8 @@ use super::{
 use crate::support::{WORKER, eventually, pause};
 
 const CLAIMS: usize = 200;
+/// On a table every decision is a request of its own, and while it is away each of them is retried for seconds.
+const FEWER_CLAIMS: usize = 50;
 
 fn redis(persistence: Persistence) -> RedisServer {
     RedisServer::start(&RedisOptions { persistence, ..RedisOptions::default() })
@@ -38,9 +40,13 @@ struct Run {
 
 impl Run {
     async fn start(name: &'static str, store: &str, over: Duration) -> Self {
+        Self::start_with(CLAIMS, name, store, over).await
+    }
+
+    async fn start_with(claims: usize, name: &'static str, store: &str, over: Duration) -> Self {
         let fleet = Fleet::start(store, "500ms");
         let early = id_of(&fleet.gateway(0).ask(&claim("early")).await);
-        let load = Load::start(&fleet.doors, CLAIMS, over);
+        let load = Load::start(&fleet.doors, claims, over);
         pause(Duration::from_secs(2)).await;
         Self { name, fleet, load, early }
     }
@@ -224,7 +230,8 @@ async fn a_dynamodb_that_fails_now_and_then_and_is_away_for_a_while() {
     let proxy = HttpProxy::start(server.port(), 3);
     let url = format!("{}&file_every=30", dynamodb_url(proxy.port(), "shop"));
     stores::migrate(&url).await.unwrap();
-    let run = Run::start("DynamoDB with faults", &url, Duration::from_secs(15)).await;
+    let over = Duration::from_secs(15);
+    let run = Run::start_with(FEWER_CLAIMS, "DynamoDB with faults", &url, over).await;
     proxy.set(Faults {
         throttled: 5,
         conflicts: 3,
