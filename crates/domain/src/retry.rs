@@ -17,7 +17,7 @@ pub use backoff::{Backoff, Jitter, Profile};
 pub use code::{Code, own};
 pub use in_php::IN_PHP;
 pub use overrides::{Override, OverrideRefused};
-pub use rule::{Class, Rule};
+pub use rule::{Class, Effect, Rule};
 
 /// One provider's table with the profile and the overrides that are in force. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,6 +100,17 @@ impl RetryTable {
     pub fn rule(&self, code: &Code) -> &Rule {
         let found = self.rules.iter().find(|rule| rule.code == code.as_str());
         found.unwrap_or(&in_php::UNKNOWN)
+    }
+
+    /// What a code says beyond the solve that met it.
+    pub fn effect(&self, code: &Code) -> Effect {
+        self.rule(code).effect
+    }
+
+    /// The code by which this provider says that every slot is taken; `None` when it has none.
+    pub fn no_slot_code(&self) -> Option<Code> {
+        let rule = self.rules.iter().find(|rule| rule.effect == Effect::NoSlot)?;
+        Some(Code::new(&rule.code))
     }
 
     /// What `code` means for a solve that has failed before as `chain` tells.

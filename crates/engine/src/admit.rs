@@ -12,6 +12,7 @@ use domain::{
     id::{ClaimId, Project, SolveId, WorkerName},
     ledger::Event,
     ports::{AddressRefused, Note, StoreError},
+    retry::own,
     secret::Secret,
     site::{HostRule, Reuse, Site, SiteRefusal},
     solve::{AmbiguousPolicy, Policy},
@@ -79,7 +80,7 @@ pub enum ClaimRefusal {
         until: Timestamp,
     },
     /// Too many wait already.
-    #[error("{0} solves wait for a slot already; ask again later")]
+    #[error("{0} solves are already waiting for a slot; retry later")]
     Busy(usize),
     /// No solve opened now can bring an answer in time.
     #[error(
@@ -96,7 +97,7 @@ pub enum ClaimRefusal {
     #[error("callback_url: {0}")]
     Callback(#[from] AddressRefused),
     /// The process is about to stop.
-    #[error("the gateway is draining; ask again in a moment")]
+    #[error("the gateway is draining; retry at another gateway or in a moment")]
     Draining,
     /// The store is away.
     #[error(transparent)]
@@ -177,7 +178,7 @@ impl Inner {
     /// A refused page is written down: deny by default, visibly.
     async fn refuse(&self, ask: &Ask, refusal: SiteRefusal) -> ClaimRefusal {
         let event = Event::Refused {
-            code: "ERROR_SITE_NOT_DECLARED".into(),
+            code: own::SITE_NOT_DECLARED.into(),
             pageurl: ask.challenge.pageurl().map(ToString::to_string),
         };
         let note = Note {

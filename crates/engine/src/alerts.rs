@@ -68,7 +68,7 @@ pub(crate) async fn run(inner: Arc<Inner>, alerts: Alerts) {
         if look % READ_EVERY == 0 {
             match records(&inner, &alerts).await {
                 Ok(found) => alarms.extend(found),
-                Err(error) => tracing::warn!(%error, "alerts could not read the records"),
+                Err(error) => tracing::warn!(%error, "failed to read records for alerts"),
             }
         }
         look = (look + 1) % READ_EVERY;
@@ -95,7 +95,7 @@ async fn tell(inner: &Inner, alerts: &Alerts, troubles: &mut Troubles) {
         match inner.ports.courier.tell(parcel).await {
             Ok(()) => *seen = Seen { untold: None, next: inner.now().plus(alerts.cooldown) },
             Err(why) => {
-                tracing::warn!(alert = what, %why, "an alert was not taken");
+                tracing::warn!(alert = what, %why, "failed to deliver alert");
                 seen.next = inner.now().plus(AGAIN);
                 // It is one receiver for all: the next look goes on with the others.
                 return;

@@ -92,9 +92,7 @@ impl Archivist {
             return Ok(Next::Soon);
         }
         if lot.is_anew && lot.after.is_some() {
-            tracing::warn!(
-                "the store's ledger is not the one that was archived; it is told from the beginning"
-            );
+            tracing::warn!("ledger differs from the archived one, archiving again from its start");
         }
         let is_full = lot.entries.len() == LOT;
         let last = lot.entries.last().cloned();
@@ -111,7 +109,7 @@ impl Archivist {
         match result {
             Ok(next) => {
                 if std::mem::take(&mut self.is_away) {
-                    tracing::info!("history is archived again");
+                    tracing::info!("archiving resumed");
                 }
                 match next {
                     Next::AtOnce => Duration::ZERO,
@@ -121,7 +119,7 @@ impl Archivist {
             }
             Err(error) => {
                 if !std::mem::replace(&mut self.is_away, true) {
-                    tracing::warn!(%error, "history cannot be archived; the store keeps it until it can");
+                    tracing::warn!(%error, "failed to archive history, the store keeps it until a retry succeeds");
                 }
                 EVERY
             }

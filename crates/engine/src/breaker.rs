@@ -210,7 +210,7 @@ impl Breaker {
             Phase::Open { .. } => {}
         }
         let until = now.plus(self.wait(state.probes).max(floor));
-        tracing::warn!(breaker = self.what, %code, %until, "trouble: submissions wait");
+        tracing::warn!(breaker = self.what, %code, %until, "circuit breaker opened, submissions paused");
         state.now = Phase::Open { code, until };
     }
 
@@ -222,7 +222,7 @@ impl Breaker {
     pub(crate) fn close(&self, sent_at: Timestamp, now: Timestamp) {
         let mut state = self.lock();
         if matches!(&state.now, Phase::Probing { since, .. } if sent_at >= *since) {
-            tracing::info!(breaker = self.what, "well again: submissions go on");
+            tracing::info!(breaker = self.what, "circuit breaker closed, submissions resumed");
             *state = State { closed_at: Some(now), ..State::default() };
         }
     }

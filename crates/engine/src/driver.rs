@@ -116,7 +116,7 @@ pub(crate) async fn run(inner: Arc<Inner>) {
 /// A step panicked. What it knew is gone: an attempt it may have sent is ambiguous, and its solve is leased afresh.
 async fn panicked(inner: &Inner, step: &Step) -> Then {
     let Step { solve, attempt, is_submit, .. } = *step;
-    tracing::error!(%solve, attempt, "a step panicked");
+    tracing::error!(%solve, attempt, "solve step panicked");
     if is_submit {
         inner.breakers.missed(Reach::Lost, inner.now(), inner.now());
         let due = inner.now().plus(AMBIGUOUS_WAIT);
@@ -242,7 +242,7 @@ impl Driver {
                 let thens = match running.catch_unwind().await {
                     Ok(thens) if thens.len() == steps.len() => thens,
                     Ok(_) | Err(_) => {
-                        tracing::error!("asking for tasks together panicked");
+                        tracing::error!("batch poll panicked");
                         steps.iter().map(|_| Then::Unsure).collect()
                     }
                 };
@@ -278,7 +278,7 @@ impl Driver {
                 }
             }
             Err(error) => {
-                tracing::error!(%error, "due work could not be leased");
+                tracing::error!(%error, "failed to lease due solves");
                 self.leasing = false;
             }
         }

@@ -127,7 +127,7 @@ impl Engine {
         let provider = inner.ports.provider.clone();
         inner.tasks.spawn(async move {
             if let Err(fault) = provider.report(&token.task, feedback).await {
-                tracing::warn!(claim = %id, %fault, "the provider did not take the report");
+                tracing::warn!(claim = %id, %fault, "failed to send the report to the provider");
             }
         });
         Ok(())

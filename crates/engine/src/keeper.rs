@@ -38,7 +38,7 @@ pub(crate) async fn renew(inner: &Inner) -> Result<(), StoreError> {
 pub(crate) async fn keep(inner: Arc<Inner>) {
     while inner.pause(LeaseAsk::TERM / 3).await {
         if let Err(error) = renew(&inner).await {
-            tracing::error!(%error, "the process's lease could not be renewed");
+            tracing::error!(%error, "failed to renew the gateway's lease");
         }
     }
 }
@@ -54,7 +54,9 @@ pub(crate) async fn recall(inner: &Inner) {
                 inner.config.polling.load(name.trim_start_matches(POLLING), &bytes);
             }
         }
-        Err(error) => tracing::warn!(%error, "solve times are learned again"),
+        Err(error) => {
+            tracing::warn!(%error, "failed to load learned solve times, starting without them");
+        }
     }
 }
 
@@ -70,7 +72,7 @@ pub(crate) async fn memorise(inner: Arc<Inner>) {
             let memo = format!("{POLLING}{name}");
             match inner.ports.store.set_memo(&memo, bytes.clone()).await {
                 Ok(()) => drop(kept.insert(name, bytes)),
-                Err(error) => tracing::warn!(%error, "solve times could not be kept"),
+                Err(error) => tracing::warn!(%error, "failed to persist learned solve times"),
             }
         }
         if !goes_on {
@@ -119,7 +121,7 @@ pub(crate) async fn ask_once(inner: &Inner) -> bool {
 pub(crate) async fn sweep(inner: Arc<Inner>) {
     while inner.pause(SWEEP_EVERY).await {
         if let Err(error) = sweep_once(&inner).await {
-            tracing::error!(%error, "the sweep failed");
+            tracing::error!(%error, "sweep failed");
         }
         inner.probe_when_idle().await;
     }

@@ -9,6 +9,7 @@ use domain::{
     id::{ClaimId, SolveId, WorkerName},
     ledger::Event,
     ports::{Cursor, DeadLetterFilter, Note, Revival, Revive, StoreError},
+    retry::own,
     site::{PageUrl, SiteRefusal},
     solve::{AmbiguousPolicy, Policy},
     time::Timestamp,
@@ -230,7 +231,7 @@ impl Inner {
     ) -> Result<Revived, StoreError> {
         if !bulk.dry_run {
             let event = Event::Refused {
-                code: "ERROR_SITE_NOT_DECLARED".into(),
+                code: own::SITE_NOT_DECLARED.into(),
                 pageurl: letter.pageurl.clone(),
             };
             let note = Note {

@@ -311,7 +311,7 @@ fn start_parts(inner: &Arc<Inner>, source: Arc<dyn Records>) {
 /// A part of the machine that panics stops everything visibly: not ready, nothing new is taken.
 async fn watch(inner: Arc<Inner>, name: &'static str, part: impl Future<Output = ()>) {
     if AssertUnwindSafe(part).catch_unwind().await.is_err() {
-        tracing::error!(part = name, "a part of the engine panicked; restart the gateway");
+        tracing::error!(part = name, "engine task panicked, restart the gateway");
         inner.health.part_failed(name);
         inner.draining.store(true, Ordering::SeqCst);
     }

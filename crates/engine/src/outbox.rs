@@ -65,7 +65,7 @@ fn keep(receivers: &mut Receivers, due: Vec<Callback>) {
     let put_off =
         due.into_iter().map(|callback| receivers.put(callback)).filter(|kept| !kept).count();
     if put_off > 0 {
-        tracing::warn!(put_off, "more callbacks wait than are kept; these come at their next try");
+        tracing::warn!(put_off, "callback queue full, deferring to the next retry");
     }
 }
 
@@ -80,7 +80,7 @@ async fn take(inner: &Inner, limit: usize) -> Vec<Callback> {
             callbacks
         }
         Err(error) => {
-            tracing::error!(%error, "the outbox could not be read");
+            tracing::error!(%error, "failed to read the callback outbox");
             Vec::new()
         }
     }
@@ -97,7 +97,7 @@ async fn tell_once(inner: &Inner, callback: &Callback) -> End {
         // Another end took its place, and is told instead.
         Ok(Some(_) | None) => return End::Nothing,
         Err(error) => {
-            tracing::error!(claim = %callback.claim, %error, "a callback could not be made");
+            tracing::error!(claim = %callback.claim, %error, "failed to build callback");
             return End::Nothing;
         }
     };
@@ -108,11 +108,11 @@ async fn tell_once(inner: &Inner, callback: &Callback) -> End {
     };
     if let Err(why) = inner.ports.courier.tell(&parcel).await {
         let tries = callback.tries;
-        tracing::warn!(claim = %callback.claim, tries, %why, next = %callback.due, "a callback was not taken");
+        tracing::warn!(claim = %callback.claim, tries, %why, next = %callback.due, "callback delivery failed, retrying with backoff");
         return End::NotTaken;
     }
     if let Err(error) = inner.ports.store.called_back(callback, inner.now()).await {
-        tracing::error!(claim = %callback.claim, %error, "a callback was taken and will be told again");
+        tracing::error!(claim = %callback.claim, %error, "callback delivered but not recorded, it will be sent again");
     }
     End::Taken
 }

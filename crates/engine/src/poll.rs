@@ -8,7 +8,7 @@ use domain::{
     lease::Lease,
     money::Money,
     ports::{Poll, Polled},
-    retry::{Class, Code, Verdict, own},
+    retry::{Class, Code, Effect, Verdict, own},
     solve::{Fact, Solved},
     time::Timestamp,
 };
@@ -22,7 +22,7 @@ use crate::{
 /// Asks once.
 pub(crate) async fn poll(inner: Arc<Inner>, held: Box<Held>) -> Then {
     let Some(task) = held.lease.solve.task.clone() else {
-        tracing::error!(solve = %held.lease.solve.id, "a submitted solve without a task");
+        tracing::error!(solve = %held.lease.solve.id, "submitted solve has no task id");
         return Then::Gone;
     };
     let asked = inner.now();
@@ -78,16 +78,6 @@ const LONGEST_WAIT: Duration = Duration::from_secs(60);
 const LEAST_WAIT: Duration = Duration::from_secs(1);
 const PATIENCE: u32 = 8;
 const MOST_SHARE: u32 = 20;
-/// Account codes that are about asking, not about submitting: every further question makes it worse.
-const STOP_ASKING: [&str; 7] = [
-    "ERROR: 1004",
-    "ERROR: 1005",
-    "ERROR_KEY_DOES_NOT_EXIST",
-    "ERROR_WRONG_USER_KEY",
-    "ERROR_IP_NOT_ALLOWED",
-    "ERROR_IP_BANNED",
-    "IP_BANNED",
-];
 
 enum Reading {
     Fact(Fact),
@@ -100,7 +90,7 @@ fn read(inner: &Inner, held: &Held, task: TaskId, polled: Polled) -> Reading {
     match polled.poll {
         Poll::NotReady => Reading::NotReady,
         Poll::Fault(fault) => {
-            tracing::warn!(solve = %solve.id, %fault, "poll failed; the task is asked for again");
+            tracing::warn!(solve = %solve.id, %fault, "poll failed, retrying");
             Reading::NothingLearned { wait: fault.retry_after.unwrap_or_default() }
         }
         Poll::Solved(answer) => {
@@ -163,7 +153,8 @@ impl Inner {
     /// submitted allows. Spread a little, so that all tasks do not come back at once.
     pub(crate) fn may_poll(&self, now: Timestamp) -> Result<(), Timestamp> {
         let banned = self.breakers.account.open_until(now);
-        let banned = banned.filter(|(code, _)| STOP_ASKING.contains(&code.as_str()));
+        let banned =
+            banned.filter(|(code, _)| self.config.retry.effect(code) == Effect::StopPolling);
         let wait = match banned {
             Some((_, until)) => Err(until),
             None => self.quota.ask(now),

@@ -69,7 +69,7 @@ pub(crate) async fn run(inner: Arc<Inner>) {
             let opened = inner.declare_pools().await;
             declared = opened.is_ok();
             if let Err(error) = opened {
-                tracing::warn!(%error, "the declared pools could not be opened; trying again");
+                tracing::warn!(%error, "failed to open declared pools, retrying");
             }
         }
         tokio::select! {
@@ -86,7 +86,7 @@ pub(crate) async fn run(inner: Arc<Inner>) {
                     inner.control(state).await;
                 }
             }
-            Err(error) => tracing::warn!(%error, "the pools could not be read"),
+            Err(error) => tracing::warn!(%error, "failed to read pools"),
         }
     }
 }
@@ -139,7 +139,7 @@ impl Inner {
             match self.set_pool(wish, true).await {
                 Ok(pool) => drop(declared.insert(pool.fingerprint)),
                 Err(PoolRefusal::Store(error)) => return Err(error),
-                Err(refusal) => tracing::error!(%refusal, "a declared pool is not kept"),
+                Err(refusal) => tracing::error!(%refusal, "declared pool rejected"),
             }
         }
         for state in self.ports.records.pools(self.now()).await? {
@@ -212,7 +212,7 @@ impl Inner {
         match self.ports.store.refill(ask, self.now()).await {
             Ok(refilled) if !refilled.opened.is_empty() => self.wake.notify_one(),
             Ok(_) => {}
-            Err(error) => tracing::warn!(pool = %pool.id(), %error, "nothing could be ordered"),
+            Err(error) => tracing::warn!(pool = %pool.id(), %error, "failed to order pool refills"),
         }
     }
 

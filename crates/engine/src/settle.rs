@@ -6,12 +6,12 @@ use std::{sync::atomic::Ordering, time::Duration};
 use domain::{
     id::{ClaimId, SolveId, TaskId},
     ports::Settled,
-    retry::{Class, Code, RetryMoment, Verdict, own},
+    retry::{Class, Code, Effect, RetryMoment, Verdict},
     solve::{Fact, Solve, Solved},
     time::Timestamp,
 };
 
-use crate::{Inner, submit::AS_GOOD_AS_AWAY};
+use crate::Inner;
 
 /// The task a fact names.
 fn task_of(fact: &Fact) -> Option<&TaskId> {
@@ -53,7 +53,7 @@ impl Inner {
                 Err(error) => {
                     // Should the process end before the store takes it, this line is all that is left of a paid task.
                     let task = task_of(&fact);
-                    tracing::error!(%solve, attempt, ?task, %error, "a fact could not be written; trying again");
+                    tracing::error!(%solve, attempt, ?task, %error, "failed to write a fact, retrying");
                     self.ports.clock.sleep_until(self.now().plus(STORE_AGAIN)).await;
                 }
             }
@@ -77,8 +77,7 @@ impl Inner {
         let at = RetryMoment { now, retry_after, chance: &*self.ports.chance };
         let verdict = self.config.retry.verdict(code, &solve.failures, at);
         // A provider that is away is no fault of the solve that finds it so.
-        let away = code.as_str() == own::NOT_SENT || AS_GOOD_AS_AWAY.contains(&code.as_str());
-        if away && self.breakers.provider.is_open() {
+        if rule.effect == Effect::ProviderDown && self.breakers.provider.is_open() {
             return Verdict::Again { due: now, counted: false };
         }
         verdict

@@ -156,7 +156,7 @@ impl Places {
             state.hold_until = now.plus(hold.min(LONGEST_HOLD));
         }
         state.refusals = state.refusals.saturating_add(1);
-        tracing::info!(limit = state.limit, "the provider had no slot: fewer tasks at once");
+        tracing::info!(limit = state.limit, "provider had no free slot, lowering the slot limit");
     }
 
     /// The provider told its threads. What others use of them is not ours.
@@ -167,7 +167,7 @@ impl Places {
         let others = working.saturating_sub(state.used);
         let limit = total.min(MOST).saturating_sub(others);
         if limit != state.limit {
-            tracing::info!(total, working, limit, "the provider told its threads");
+            tracing::info!(total, working, limit, "provider reported its threads");
         }
         state.most = total.min(MOST);
         state.limit = limit;

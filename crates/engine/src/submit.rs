@@ -9,7 +9,7 @@ use std::{
 use domain::{
     id::{AttemptName, Nonce},
     ports::Submission,
-    retry::{Class, Code, Verdict, own},
+    retry::{Class, Code, Effect, Verdict, own},
     solve::{AMBIGUOUS_WAIT, AmbiguousPolicy, Decision, Fact, Origin, Refused},
     time::Timestamp,
 };
@@ -19,9 +19,6 @@ use crate::{
     breaker::Reach,
     held::{Held, Then},
 };
-
-/// The provider has no slot for us: no failure of the solve.
-const NO_SLOT: &str = "ERROR_NO_SLOT_AVAILABLE";
 
 /// `Queued → Intent`, the submission, and the fact that came of it.
 pub(crate) async fn submit(inner: Arc<Inner>, mut held: Box<Held>) -> Then {
@@ -83,13 +80,13 @@ async fn send(inner: &Inner, held: &Held, nonce: Nonce) -> Fact {
             Fact::NotAccepted { verdict, code }
         }
         Submission::NotSent(why) => {
-            tracing::warn!(solve = %solve.id, why, "submission did not leave");
+            tracing::warn!(solve = %solve.id, why, "submission not sent, retrying with backoff");
             inner.breakers.missed(Reach::Unreached, sent_at, inner.now());
             let code = Code::from(own::NOT_SENT);
             Fact::NotAccepted { verdict: inner.verdict(solve, &code, (sent_at, None)), code }
         }
         Submission::Ambiguous { why, retry_after } => {
-            tracing::warn!(solve = %solve.id, attempt = solve.attempt, why, "reply to a submission was lost");
+            tracing::warn!(solve = %solve.id, attempt = solve.attempt, why, "lost the reply to a submission, attempt is ambiguous");
             inner.breakers.missed(Reach::Lost, sent_at, inner.now());
             if let Some(wait) = retry_after {
                 // It is meant for all, also for the attempt that may follow this one.
@@ -104,18 +101,18 @@ async fn send(inner: &Inner, held: &Held, nonce: Nonce) -> Fact {
 fn rejected(inner: &Inner, code: &Code, (sent_at, retry_after): (Timestamp, Option<Duration>)) {
     let now = inner.now();
     let rule = inner.config.retry.rule(code);
-    if AS_GOOD_AS_AWAY.contains(&code.as_str()) {
+    if rule.effect == Effect::ProviderDown {
         inner.breakers.missed(Reach::Lost, sent_at, now);
         return;
     }
     inner.breakers.reached(sent_at, now);
-    if TOO_FAST.contains(&code.as_str()) {
+    if rule.effect == Effect::SlowDown {
         // It is said to one submission and meant for all.
         inner.breakers.pause(rule.floor.max(retry_after.unwrap_or(LEAST_PAUSE)), now);
         inner.breakers.account.learned_nothing(now);
         return;
     }
-    if code.as_str() == NO_SLOT {
+    if rule.effect == Effect::NoSlot {
         inner.places.refused(sent_at, now);
         inner.ask_threads.notify_one();
     }
@@ -124,18 +121,15 @@ fn rejected(inner: &Inner, code: &Code, (sent_at, retry_after): (Timestamp, Opti
     }
 }
 
-/// It answers, and cannot do its work.
-pub(crate) const AS_GOOD_AS_AWAY: [&str; 2] = ["ERROR_SERVER_ERROR", "ERROR_INTERNAL_SERVER_ERROR"];
-/// The provider's ways to ask for a slower pace.
-const TOO_FAST: [&str; 3] = [own::HTTP_429, "ERROR_TOO_MUCH_REQUESTS", "MAX_USER_TURN"];
 const LEAST_PAUSE: Duration = Duration::from_secs(1);
 
-/// CaptchaAI says "zero balance" when all threads are busy: ask which of the two it is. A thread may have come free since,
-/// so the first time the doubt is in the account's favour.
+/// Some codes mean either that all threads are busy or that the account has a problem: ask which of the two it is. A thread
+/// may have come free since, so the first time the doubt is in the account's favour.
 async fn unmask(inner: &Inner, code: Code) -> Code {
-    if code.as_str() != "ERROR_ZERO_BALANCE" {
+    if inner.config.retry.effect(&code) != Effect::MaybeNoSlot {
         return code;
     }
+    let Some(no_slot) = inner.config.retry.no_slot_code() else { return code };
     let Ok(threads) = inner.ports.provider.threads().await else { return code };
     if threads.total == 0 {
         return code;
@@ -144,7 +138,7 @@ async fn unmask(inner: &Inner, code: Code) -> Code {
         inner.places.told(threads);
     }
     let again = inner.empty_in_a_row.fetch_add(1, Ordering::Relaxed) > 0;
-    if threads.working >= threads.total || !again { Code::from(NO_SLOT) } else { code }
+    if threads.working >= threads.total || !again { no_slot } else { code }
 }
 
 /// `Ambiguous → Queued` by an AUTHORISE, or the end. The store refuses to authorise for nobody, twice, or beyond the
@@ -207,7 +201,7 @@ async fn decide(inner: &Inner, held: &mut Held, decision: Decision) -> Decided {
             Decided::Refused(refused)
         }
         Err(error) => {
-            tracing::error!(solve = %id, %error, "decision could not be written");
+            tracing::error!(solve = %id, %error, "failed to write a decision");
             Decided::StoreAway
         }
     }

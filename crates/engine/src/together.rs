@@ -173,11 +173,11 @@ impl Inner {
 
     async fn refuse_together(&self) {
         let until = self.now().plus(REMEMBERED);
-        tracing::info!(%until, "the provider does not answer for several tasks at once");
+        tracing::info!(%until, "provider does not support batch polls");
         self.together.refuse(until);
         let memo = until.millis().to_string().into_bytes();
         if let Err(error) = self.ports.store.set_memo(MEMO, memo).await {
-            tracing::warn!(%error, "it will be asked again after a restart");
+            tracing::warn!(%error, "failed to persist batch-poll support, it will be probed again after a restart");
         }
     }
 

@@ -6,7 +6,7 @@
 //! beginning of a known code, because then the rest of the reply may be missing. In a complete JSON object with
 //! `"status":0` nothing can be missing: there any upper-case word counts, and a URL, which providers use as a code.
 
-use domain::retry::Code;
+use domain::retry::{Code, IN_PHP, own};
 
 use crate::json;
 
@@ -197,8 +197,10 @@ pub(crate) fn in_json(text: &str) -> Option<Code> {
     (is_known(text) || is_ban(text) || is_word(text) || is_url(text)).then(|| Code::new(text))
 }
 
+/// The codes named here, and every code that the retry table has a line for.
 fn known() -> impl Iterator<Item = &'static str> {
-    ALL_IN.iter().chain(ALL_RES).copied()
+    let in_table = IN_PHP.iter().map(|rule| &*rule.code).filter(|code| !own::contains(code));
+    ALL_IN.iter().chain(ALL_RES).copied().chain(in_table)
 }
 
 fn is_known(text: &str) -> bool {

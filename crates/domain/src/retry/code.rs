@@ -31,6 +31,26 @@ pub mod own {
     pub const DUPLICATE_TASK: &str = "DUPLICATE_TASK";
     /// The claim was brought back and nobody can ask for it: its token is for whoever wants one like it.
     pub const PASSED_ON: &str = "PASSED_ON";
+    /// No declaration covers the page. Callers see it, so it is spelled as the provider spells its codes.
+    pub const SITE_NOT_DECLARED: &str = "ERROR_SITE_NOT_DECLARED";
+
+    /// Whether it is a code of ours. A provider never sends one.
+    pub fn contains(code: &str) -> bool {
+        [
+            NOT_SENT,
+            AMBIGUOUS,
+            HTTP_429,
+            DEADLINE,
+            NEVER_READY,
+            POISON,
+            WITHDRAWN,
+            NOT_NEEDED,
+            DUPLICATE_TASK,
+            PASSED_ON,
+            SITE_NOT_DECLARED,
+        ]
+        .contains(&code)
+    }
 }
 
 // === impl Code ===

@@ -6,6 +6,7 @@ use super::{
     own,
     rule::{
         Class::{self, Account, Permanent, TaskOver, Transient, Wait},
+        Effect::{self, MaybeNoSlot, NoSlot, ProviderDown, SlowDown, StopPolling},
         Rule,
     },
 };
@@ -37,27 +38,33 @@ const fn charge(mut rule: Rule, charged: Option<bool>) -> Rule {
     rule
 }
 
+const fn says(effect: Effect, mut rule: Rule) -> Rule {
+    rule.effect = effect;
+    rule
+}
+
 /// The in.php/res.php family.
 pub static IN_PHP: &[Rule] = &[
-    wait("ERROR_NO_SLOT_AVAILABLE"),
-    rule("ERROR_SERVER_ERROR", Transient, 3),
-    rule("ERROR_INTERNAL_SERVER_ERROR", Transient, 3),
-    after(rule("ERROR_TOO_MUCH_REQUESTS", Transient, 5), 3),
-    after(rule("MAX_USER_TURN", Transient, 5), 10),
-    rule(own::HTTP_429, Transient, 5),
-    rule(own::NOT_SENT, Transient, 3),
+    says(NoSlot, wait("ERROR_NO_SLOT_AVAILABLE")),
+    says(ProviderDown, rule("ERROR_SERVER_ERROR", Transient, 3)),
+    says(ProviderDown, rule("ERROR_INTERNAL_SERVER_ERROR", Transient, 3)),
+    says(SlowDown, after(rule("ERROR_TOO_MUCH_REQUESTS", Transient, 5), 3)),
+    says(SlowDown, after(rule("MAX_USER_TURN", Transient, 5), 10)),
+    says(SlowDown, rule(own::HTTP_429, Transient, 5)),
+    says(ProviderDown, rule(own::NOT_SENT, Transient, 3)),
     charge(rule(own::AMBIGUOUS, TaskOver, 1), None),
-    account("ERROR_ZERO_BALANCE"),
-    account("ERROR_KEY_DOES_NOT_EXIST"),
-    account("ERROR_WRONG_USER_KEY"),
-    account("ERROR_IP_NOT_ALLOWED"),
-    after(account("IP_BANNED"), 300),
-    after(account("ERROR_IP_BANNED"), 300),
+    // CaptchaAI gives this code when all threads are busy, too.
+    says(MaybeNoSlot, account("ERROR_ZERO_BALANCE")),
+    says(StopPolling, account("ERROR_KEY_DOES_NOT_EXIST")),
+    says(StopPolling, account("ERROR_WRONG_USER_KEY")),
+    says(StopPolling, account("ERROR_IP_NOT_ALLOWED")),
+    says(StopPolling, after(account("IP_BANNED"), 300)),
+    says(StopPolling, after(account("ERROR_IP_BANNED"), 300)),
     after(account("ERROR: 1001"), 600),
     after(account("ERROR: 1002"), 300),
     after(account("ERROR: 1003"), 30),
-    after(account("ERROR: 1004"), 600),
-    after(account("ERROR: 1005"), 300),
+    says(StopPolling, after(account("ERROR: 1004"), 600)),
+    says(StopPolling, after(account("ERROR: 1005"), 300)),
     permanent("ERROR_PAGEURL"),
     permanent("ERROR_GOOGLEKEY"),
     permanent("ERROR_WRONG_GOOGLEKEY"),

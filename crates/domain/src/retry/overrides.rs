@@ -87,7 +87,7 @@ impl Override {
         };
         check_class(found.class, class)?;
         let usual = Rule::of(found.code.clone(), class, usual_max(class, backoff));
-        Ok(Rule { charged: found.charged, floor: found.floor, ..usual })
+        Ok(Rule { charged: found.charged, floor: found.floor, effect: found.effect, ..usual })
     }
 
     fn added(&self, code: &Code, backoff: Backoff) -> Result<Rule, &'static str> {

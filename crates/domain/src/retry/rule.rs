@@ -1,4 +1,5 @@
-//! One line of a retry table: what a code is, how often it is tried again, after what wait, and what that costs.
+//! One line of a retry table: what a code is, how often it is tried again, after what wait, what that costs, and what it
+//! says about the provider.
 
 use std::{borrow::Cow, fmt, time::Duration};
 
@@ -20,6 +21,24 @@ pub enum Class {
     Wait,
 }
 
+/// What a code says about the provider or the account, beyond the solve that met it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Effect {
+    /// Nothing.
+    #[default]
+    None,
+    /// Every slot of the account is taken. The engine waits for one.
+    NoSlot,
+    /// Every slot may be taken, or the account has a problem. The engine asks the provider which it is.
+    MaybeNoSlot,
+    /// The account sends too fast. All submissions pause, not only the one that was refused.
+    SlowDown,
+    /// The provider answers and cannot work. It counts as unreachable.
+    ProviderDown,
+    /// The account must not poll either: each further request prolongs the ban.
+    StopPolling,
+}
+
 /// One line of the table. Prints itself for people, and as JSON for programs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
@@ -37,6 +56,8 @@ pub struct Rule {
     pub charged: Option<bool>,
     /// The least wait the provider asks for.
     pub floor: Duration,
+    /// What it says beyond the solve.
+    pub effect: Effect,
 }
 
 // === impl Class ===
@@ -81,8 +102,8 @@ impl Rule {
     pub(super) const fn of(code: Cow<'static, str>, class: Class, max: u32) -> Self {
         let backoff = matches!(class, Class::Transient | Class::Account | Class::Wait);
         let new_attempt = matches!(class, Class::TaskOver);
-        let (charged, floor) = (Some(false), Duration::ZERO);
-        Self { code, class, max, backoff, new_attempt, charged, floor }
+        let (charged, floor, effect) = (Some(false), Duration::ZERO, Effect::None);
+        Self { code, class, max, backoff, new_attempt, charged, floor, effect }
     }
 
     /// How often it is tried again; `None` when it is not counted.

@@ -45,7 +45,7 @@ pub enum Refused {
     #[error("the solve has moved on")]
     Moved,
     /// Somebody waits for it longer than the decider knew.
-    #[error("somebody waits longer")]
+    #[error("an older claim is waiting for this solve")]
     Wanted,
     /// The day's ambiguity budget is used up.
     #[error("the day's ambiguity budget is used up")]

@@ -17,7 +17,7 @@ use super::{Driver, LEASE_LIMIT};
 pub(super) async fn release(inner: &Inner) -> bool {
     let released = inner.ports.store.release(inner.holder(), inner.now()).await;
     if let Err(error) = &released {
-        tracing::error!(%error, "the process's lease could not be given up; others wait for its end");
+        tracing::error!(%error, "failed to release the gateway's lease, others wait until it expires");
     }
     released.is_ok()
 }
@@ -44,7 +44,7 @@ impl Driver {
         let leases = match result {
             Ok(leases) => leases,
             Err(error) => {
-                tracing::error!(%error, "due work could not be leased");
+                tracing::error!(%error, "failed to lease due solves");
                 self.unsure = true;
                 return;
             }

@@ -1,14 +1,14 @@
 //! Every row of the retry table, and what happens while the provider or the account is away: nobody's claim is lost,
 //! nothing is retried that should not be, and nothing comes back as a herd.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use domain::{
     claim::ClaimState,
     ledger::{Entry, Event},
     money::Money,
     ports::Scope,
-    retry::{Class, Rule, own},
+    retry::{Class, Effect, IN_PHP, Jitter, Profile, RetryTable, Rule, own},
     time::Timestamp,
 };
 use engine::{Outcome, Slots};
@@ -93,6 +93,41 @@ fn every_row_of_the_retry_table_is_kept_to() {
             }
         });
     }
+}
+
+/// A new code needs one line in the table: no other part of the gateway knows codes by name.
+#[test]
+fn a_code_added_to_the_table_is_retried_and_slows_every_submission() {
+    let wait = seconds(30);
+    let added = Rule {
+        code: "ERROR_EASY_NOW".into(),
+        class: Class::Transient,
+        max: 3,
+        backoff: true,
+        new_attempt: false,
+        charged: Some(false),
+        floor: wait,
+        effect: Effect::SlowDown,
+    };
+    let lines = [IN_PHP, &[added]].concat();
+    let (backoff, jitter) = (Profile::Default.backoff(), Jitter::default());
+    let table = RetryTable::new(&lines, backoff, jitter, &BTreeMap::new()).unwrap();
+    story(async |mut stage| {
+        stage.config.retry = table;
+        let engine = stage.gateway(1).await;
+        stage.account.plan(Planned::next(Call::Submit, Fault::code("ERROR_EASY_NOW")));
+        let first = open(&engine, "a").await;
+        stage.pass(seconds(1)).await;
+        let second = open(&engine, "b").await;
+        stage.pass(seconds(100)).await;
+        let submits = stage.provider.submits.lock().unwrap().clone();
+        assert_eq!(submits.len(), 3, "{submits:?}");
+        assert!(submits[1].since(submits[0]) >= wait, "{submits:?}");
+        for id in [first, second] {
+            let outcome = engine.fetch(&Scope::All, id, Duration::ZERO).await.unwrap();
+            assert!(matches!(outcome, Outcome::Served { .. }), "{outcome:?}");
+        }
+    });
 }
 
 /// Each retry comes after its floor and within its backoff (and the budget's second, and the time a task takes).

@@ -6,7 +6,7 @@ use std::{fmt, io, net::SocketAddr, sync::Arc, time::Duration};
 use bytes::Bytes;
 use domain::{
     ports::{Clock, Fault, Provider, Threads},
-    retry::{Class, RetryTable},
+    retry::{Class, Effect, RetryTable},
     time::Timestamp,
 };
 use engine::Slots;
@@ -172,8 +172,9 @@ fn refused(table: &RetryTable, fault: &Fault) -> (bool, Finding) {
         let remedy = "ask again later; if it stays so, ask the service";
         return (false, Finding::risky(format!("could not be tried: {what}"), remedy));
     };
-    match (table.rule(code).class, code.as_str()) {
-        (_, "ERROR_ZERO_BALANCE") => {
+    let rule = table.rule(code);
+    match (rule.class, code.as_str()) {
+        _ if rule.effect == Effect::MaybeNoSlot => {
             (true, Finding::risky(what, "pay money in, or wait for a free thread; claims wait too"))
         }
         (Class::Account, code) if code.contains("IP") => (
