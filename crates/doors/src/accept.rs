@@ -130,18 +130,18 @@ async fn drain(mut connections: JoinSet<()>, grace: Duration) {
     info!(connections = connections.len(), "draining");
     let all = async { while connections.join_next().await.is_some() {} };
     if timeout(grace, all).await.is_err() {
-        warn!(connections = connections.len(), "connections cut off at the end of the drain");
+        warn!(connections = connections.len(), "drain timeout, closing remaining connections");
         connections.shutdown().await;
     }
 }
 
 /// Refuses early and visibly; behind TLS there is no cheap way to say why.
 fn turn_away(stream: &TcpStream, hall: &Hall) {
-    debug!("connection refused, too many are open");
+    debug!("connection refused, connection limit reached");
     if hall.tls.is_none()
         && let Err(error) = stream.try_write(FULL)
     {
-        debug!(%error, "refusal not sent");
+        debug!(%error, "failed to send the refusal");
     }
 }
 
@@ -150,7 +150,7 @@ async fn back_off(error: &io::Error) {
     if matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset) {
         return;
     }
-    warn!(%error, "no connection can be accepted right now");
+    warn!(%error, "failed to accept a connection");
     #[expect(clippy::disallowed_methods, reason = "the machine is short, not the engine")]
     tokio::time::sleep(BACK_OFF).await;
 }
@@ -158,7 +158,7 @@ async fn back_off(error: &io::Error) {
 async fn attend(stream: TcpStream, from: SocketAddr, hall: Arc<Hall>, _place: Place) {
     let peer = Peer::new(from.ip(), hall.closing.clone());
     if let Err(error) = stream.set_nodelay(true) {
-        debug!(%error, "connection gone before it was attended to");
+        debug!(%error, "connection closed before it was handled");
         return;
     }
     match &hall.tls {
@@ -175,7 +175,7 @@ async fn attend_tls(tls: &TlsAcceptor, stream: TcpStream, peer: Peer, hall: &Arc
         }
         Ok(Ok(stream)) => speak_http1(stream, peer, hall).await,
         Ok(Err(error)) => debug!(%error, "tls handshake failed"),
-        Err(_) => debug!("tls handshake took too long"),
+        Err(_) => debug!("tls handshake timeout"),
     }
 }
 
@@ -251,7 +251,7 @@ fn answer(
 async fn closed(hall: &Hall) {
     let mut closing = hall.closing.clone();
     if closing.wait_for(|closing| *closing).await.is_err() {
-        debug!("the accept loop is gone");
+        debug!("accept loop has stopped");
     }
 }
 

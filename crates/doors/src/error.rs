@@ -22,25 +22,25 @@ use crate::caller::NoEntry;
 /// Why a request is not answered as it wishes. The text says what happened and what to do.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refusal {
-    #[error("the request's length is given in two ways; send either one Content-Length or chunks")]
+    #[error("conflicting request lengths; send either one Content-Length or a chunked body")]
     Framing,
-    #[error("the request's headers are too long or too many")]
+    #[error("the request headers are too large; send fewer or shorter ones")]
     HeadTooLarge,
-    #[error("this path does not take this method")]
+    #[error("this path does not support this method")]
     Method,
     #[error("the connection cannot be upgraded to another protocol")]
     Upgrade,
     #[error("{0}")]
     Host(&'static str),
-    #[error("this gateway does not answer to that host name; add it to its allowed hosts")]
+    #[error("unknown Host header; add that host name to the gateway's allowed hosts")]
     Misdirected,
-    #[error("request bodies are taken as they are; send this one without Content-Encoding")]
+    #[error("compressed request bodies are not supported; send this one without Content-Encoding")]
     Encoding,
     #[error("the body is longer than {0} bytes")]
     TooLarge(usize),
-    #[error("the body did not come in time")]
+    #[error("timeout while reading the request body; send it faster")]
     Slow,
-    #[error("the body could not be read to its end")]
+    #[error("the connection closed before the whole request body arrived")]
     Broken,
     #[error("send JSON, with Content-Type: application/json")]
     NotJson,
@@ -61,9 +61,13 @@ pub(crate) enum Refusal {
     TooManyIds { named: usize, most: usize, rate: u32 },
     #[error("keys do not belong in a URL; send Authorization: Bearer KEY")]
     KeyInUrl,
-    #[error("show a worker's or the admin's key with Authorization: Bearer KEY")]
+    #[error(
+        "missing or unknown key; send a worker key or the admin key as Authorization: Bearer KEY"
+    )]
     NoEntry,
-    #[error("too many wrong keys came from this address; mend the key and wait")]
+    #[error(
+        "too many failed logins from this address; fix the key, then retry after the time in Retry-After"
+    )]
     TooManyWrongKeys(Duration),
     #[error("only the admin key may do this")]
     AdminOnly,
@@ -73,11 +77,11 @@ pub(crate) enum Refusal {
     WorkersOnly,
     #[error("sites and worker keys are declared in the configuration; edit it and reload")]
     DeclaredInConfiguration,
-    #[error("there is nothing here")]
+    #[error("not found; check the path and the id")]
     NotFound,
-    #[error("this worker's rate is used up; slow down")]
+    #[error("this worker's rate limit is exceeded; retry after the time in Retry-After")]
     Rate(Duration),
-    #[error("too many pingbacks came from this address")]
+    #[error("too many pingbacks from this address; retry later")]
     TooManyPingbacks(Duration),
     #[error(transparent)]
     Pool(#[from] PoolRefusal),
@@ -87,19 +91,19 @@ pub(crate) enum Refusal {
     Fetch(#[from] FetchRefusal),
     #[error(transparent)]
     Store(#[from] StoreError),
-    #[error("the provider did not tell: {0}")]
+    #[error("the provider did not answer: {0}")]
     Provider(Fault),
-    #[error("the solve was given up; the provider's last word was {}", last_word(.0))]
+    #[error("the solve failed; the provider's last code was {}", last_word(.0))]
     Failed(Box<Claim>),
-    #[error("the claim's deadline passed before a token came")]
+    #[error("the claim's deadline passed before a token was ready")]
     Lapsed(Box<Claim>),
-    #[error("the claim's deadline passed because of the account at the provider: {1}")]
+    #[error("the claim's deadline passed while the account at the provider was blocked: {1}")]
     AccountTrouble(Box<Claim>, String),
     #[error("the claim was withdrawn")]
     Withdrawn(Box<Claim>),
-    #[error("the claim's token has died and is not handed out any more; make a new claim")]
+    #[error("the token for this claim has expired; create a new claim")]
     Expired(Box<Claim>),
-    #[error("something went wrong here; it has been written down")]
+    #[error("internal error; it has been logged")]
     Panicked,
 }
 
@@ -240,7 +244,7 @@ impl Refusal {
     fn respond(&self, now: Option<Timestamp>) -> Response {
         let (status, code) = self.told();
         if status.is_server_error() {
-            tracing::warn!(code, reason = %self, "request not answered");
+            tracing::warn!(code, reason = %self, "request failed");
         }
         let mut response = (status, Json(self.problem(status, code))).into_response();
         let headers = response.headers_mut();

@@ -182,7 +182,7 @@ impl Inner {
             file.write_all(&line)
         });
         if let Err(error) = written {
-            tracing::error!(%error, "the ledger file cannot be written");
+            tracing::error!(%error, "failed to write the ledger file");
         }
     }
 }

@@ -49,11 +49,11 @@ pub(crate) fn submit(
 fn call_back(front: &Front, calls: &mpsc::Sender<Due>, address: &str, task: &TaskId) {
     let Some(at) = front.account.with(|behaviour| behaviour.over_at(task.as_str())) else { return };
     let Some(address) = Address::parse(address) else {
-        tracing::warn!(%task, "a pingback was asked for that does not go to this machine");
+        tracing::warn!(%task, "pingback refused, its address is not on this machine");
         return;
     };
     if calls.try_send(Due { task: task.clone(), at, address }).is_err() {
-        tracing::warn!(%task, "too many pingbacks are waited for already");
+        tracing::warn!(%task, "pingback refused, queue full");
     }
 }
 

@@ -77,7 +77,7 @@ async fn call(due: Due, front: Front) {
     }
     match posted {
         Ok(()) => front.account.with(|behaviour| behaviour.called_back(&due.task)),
-        Err(error) => tracing::warn!(task = %due.task, %error, "a pingback was not taken"),
+        Err(error) => tracing::warn!(task = %due.task, %error, "pingback delivery failed"),
     }
 }
 

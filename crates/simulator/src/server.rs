@@ -157,7 +157,7 @@ async fn serve_until(listener: TcpListener, front: Front, mut shutdown: BoxFutur
                     connections.spawn(connection(stream, front.clone(), calls.clone()));
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "a connection could not be accepted");
+                    tracing::warn!(%error, "failed to accept a connection");
                     // Out of file descriptors: accepting at once again would spin.
                     crate::clock::pause(std::time::Duration::from_millis(50)).await;
                 }
@@ -168,7 +168,7 @@ async fn serve_until(listener: TcpListener, front: Front, mut shutdown: BoxFutur
 
 async fn connection(stream: TcpStream, front: Front, calls: mpsc::Sender<Due>) {
     if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%error, "a connection could not be set up");
+        tracing::debug!(%error, "failed to set up a connection");
     }
     let service = service_fn(move |request| {
         let (front, calls) = (front.clone(), calls.clone());
@@ -180,7 +180,7 @@ async fn connection(stream: TcpStream, front: Front, calls: mpsc::Sender<Due>) {
         .await;
     if let Err(error) = served {
         // Aborting is what the drop and truncate faults do.
-        tracing::debug!(%error, "a connection ended early");
+        tracing::debug!(%error, "connection ended early");
     }
 }
 

@@ -192,7 +192,7 @@ fn open_courier(
 /// An address that cannot be told is noticed at start rather than at the first trouble. It may only be away for now.
 async fn check_alerts(courier: &dyn Courier, alerts: &Alerts) {
     if let Err(why) = courier.check(alerts.url.expose()).await {
-        tracing::warn!(%why, "alerts cannot be told; check [alerts] url");
+        tracing::warn!(%why, "alerts disabled, check [alerts] url");
     }
 }
 

@@ -52,7 +52,7 @@ impl fmt::Debug for SystemChance {
 
 /// The operating system gave no randomness.
 #[derive(Debug, thiserror::Error)]
-#[error("the operating system gives no randomness, without which keys and ids could be guessed")]
+#[error("the operating system provides no random numbers, so keys and ids could be guessed")]
 pub struct NoRandomness;
 
 impl From<GetRandomFailed> for NoRandomness {

@@ -21,10 +21,10 @@ pub use store::{Form, StoreAction, StoreArgs};
 const EXIT_CODES: &str = "\
 Exit codes:
   0  done
-  1  it was asked for and failed (the claim failed, there is no such thing)
+  1  the operation failed (the claim failed, or there is no such item)
   2  the command line or the configuration is wrong
   3  the gateway, the store or the service cannot be reached
-  4  refused: site not declared, budget or rate used up, wrong key
+  4  refused: site not declared, budget or rate limit exceeded, wrong key
   5  the deadline passed";
 
 /// A gateway between your workers and a paid solving service: paid once, delivered once, explained.
@@ -35,7 +35,7 @@ pub struct Cli {
     #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub config: Option<PathBuf>,
 
-    /// What is logged to stderr, e.g. `debug` or `engine=trace` [default: RUST_LOG, else info for `serve`, error for others]
+    /// Log filter for stderr, e.g. `debug` or `engine=trace` [default: RUST_LOG, else info for `serve`, error for others]
     #[arg(long, global = true, value_name = "FILTER")]
     pub log: Option<String>,
 
@@ -59,23 +59,23 @@ pub enum Command {
     /// List claims, newest first
     #[command(after_help = "Example:\n  solvegate history --sitekey 0x4AAA --limit 5")]
     History(HistoryArgs),
-    /// List solves under way
+    /// List solves in flight
     Active(ActiveArgs),
-    /// Show the sums of a day
+    /// Show the totals of a day
     #[command(after_help = "Example:\n  solvegate stats --date 2026-11-15 --json")]
     Stats(StatsArgs),
     /// Show what was paid and what was saved
     #[command(after_help = "Example:\n  solvegate report --from 2026-11-01 --to 2026-11-15")]
     Report(ReportArgs),
-    /// List, show, revive and purge what was given up on
+    /// List, show, revive and purge dead letters: solves that failed for good
     DeadLetters(DeadLettersArgs),
     /// Show, open and close pools, and announce demand
     #[command(after_help = pools::LIST_EXAMPLES)]
     Pools(PoolsArgs),
-    /// Tell the whole story of a claim, in order
+    /// Show everything that happened to a claim, in order
     #[command(after_help = "Example:\n  solvegate explain 482915037264815")]
     Explain(ExplainArgs),
-    /// Print what failures mean: the retry table in force
+    /// Print the retry table in force: what each failure code means
     #[command(after_help = RETRY_TABLE_NOTES)]
     RetryTable(RetryTableArgs),
     /// List the declared sites, or check whether a page is covered
@@ -85,7 +85,7 @@ pub enum Command {
     /// Check configuration, service, clock, store, port and sites, and say what to do
     #[command(after_help = doctor::NOTES)]
     Doctor(DoctorArgs),
-    /// Make the tables of a store, or print how
+    /// Create or migrate the tables of a store, or print their definition
     Store(StoreArgs),
     /// Print a completion script for a shell
     #[command(
@@ -142,7 +142,7 @@ pub struct ServeArgs {
     /// Key of the certificate, PEM
     #[arg(long, value_name = "FILE", requires = "tls_cert", value_hint = ValueHint::FilePath)]
     pub tls_key: Option<PathBuf>,
-    /// Speak TLS with a certificate made for this gateway
+    /// Serve TLS with a self-signed certificate, created at the first start
     #[arg(long, conflicts_with_all = ["tls_cert", "tls_key"])]
     pub tls_self_signed: bool,
 }
@@ -184,7 +184,7 @@ pub struct Whom {
 /// `solve`.
 #[derive(Debug, Args)]
 pub struct SolveArgs {
-    /// Family of the challenge: turnstile, recaptcha_v2, image …
+    /// Kind of challenge: turnstile, recaptcha_v2, image …
     #[arg(long)]
     pub kind: String,
     /// The site's public key
@@ -199,13 +199,13 @@ pub struct SolveArgs {
     /// The picture
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub image: Option<PathBuf>,
-    /// Your own name for this piece of work: asked again, it is the same claim
+    /// Your own key for this piece of work: the same key is the same claim, paid once
     #[arg(long, value_name = "KEY")]
     pub idempotency_key: Option<String>,
-    /// A claim of its own, whatever else is under way
+    /// Always open a new claim; never replay or join another
     #[arg(long)]
     pub fresh: bool,
-    /// How long to wait at most
+    /// Give up after this time
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "180s")]
     pub deadline: Duration,
     #[command(flatten)]
@@ -219,25 +219,25 @@ pub struct SimArgs {
     /// Where to listen; port 0 takes a free one
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8403")]
     pub listen: SocketAddr,
-    /// Equal seeds and equal calls give equal answers
+    /// Seed: equal seeds and equal calls give equal answers
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Tasks it works on at once [default: any number]
+    /// Concurrent tasks [default: unlimited]
     #[arg(long)]
     pub threads: Option<u32>,
-    /// Take as long as real services do
+    /// Solve in realistic times
     #[arg(long, conflicts_with = "solve_time")]
     pub realistic: bool,
-    /// Take exactly so long
+    /// Solve in exactly this time
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub solve_time: Option<Duration>,
     /// Append every accepted task to this file, as a JSON line
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub ledger: Option<PathBuf>,
-    /// CaptchaAI's ways: threads instead of prices
+    /// Behave like CaptchaAI: sell threads instead of solves
     #[arg(long)]
     pub captchaai: bool,
-    /// Ban callers that ask too often, as the service does
+    /// Ban callers that poll too often, as the service does
     #[arg(long)]
     pub bans: bool,
     /// The account's key: env:NAME, file:PATH or the key itself [default: any of 32 characters]
@@ -248,19 +248,19 @@ pub struct SimArgs {
 /// `history`.
 #[derive(Debug, Args)]
 pub struct HistoryArgs {
-    /// Only of this site key
+    /// Only this site key
     #[arg(long)]
     pub sitekey: Option<String>,
-    /// Only of this kind
+    /// Only this kind
     #[arg(long)]
     pub kind: Option<String>,
     /// Only in this state: waiting, served, failed, withdrawn, lapsed
     #[arg(long)]
     pub state: Option<String>,
-    /// At most so many
+    /// Maximum number of rows
     #[arg(long, default_value_t = 20)]
     pub limit: usize,
-    /// Where the last page ended
+    /// Cursor that the previous page printed
     #[arg(long)]
     pub cursor: Option<String>,
     #[command(flatten)]
@@ -328,7 +328,7 @@ pub enum SitesAction {
         #[arg(long)]
         json: bool,
     },
-    /// Say whether a page is covered, and in which form it would be forwarded
+    /// Check whether a declaration covers a page, and show the URL that would be forwarded
     Check {
         /// The page
         #[arg(value_hint = ValueHint::Url)]

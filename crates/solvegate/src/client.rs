@@ -159,6 +159,15 @@ fn unreadable(error: impl fmt::Display) -> Failure {
     )
 }
 
+/// A TLS server answers a plain request with a TLS alert, which is no HTTP.
+fn not_http(error: hyper::Error) -> Failure {
+    if error.is_parse() {
+        let what = "the answer is not HTTP; if the gateway speaks TLS: use https://";
+        return Failure::new(Exit::Unreachable, what);
+    }
+    unreadable(error)
+}
+
 // === impl Remote ===
 
 impl Remote {
@@ -180,7 +189,7 @@ impl Remote {
         let stream =
             stream.map_err(|_| self.away("no answer in 5 s"))?.map_err(|e| self.away(e))?;
         let answer = async {
-            let stream = self.reach.secure(stream).await.map_err(|error| self.away(error))?;
+            let stream = self.reach.secure(stream).await.map_err(|error| self.untrusted(&error))?;
             exchange(stream, request).await
         };
         timeout(call.patience, answer).await.map_err(|_| self.away("the answer took too long"))?
@@ -188,6 +197,23 @@ impl Remote {
 
     async fn connect(&self) -> std::io::Result<TcpStream> {
         self.reach.connect(&self.reach.find().await?).await
+    }
+
+    /// Why no TLS connection came about: the gateway speaks plain HTTP, its certificate is not trusted, or it went away.
+    fn untrusted(&self, error: &std::io::Error) -> Failure {
+        let failed = |why: fmt::Arguments<'_>| {
+            Failure::new(Exit::Unreachable, format!("{}: {why}", self.reach.authority()))
+        };
+        match error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>()) {
+            Some(rustls::Error::InvalidMessage(_)) => {
+                failed(format_args!("the gateway does not speak TLS: use http://"))
+            }
+            Some(rustls::Error::InvalidCertificate(why)) => failed(format_args!(
+                "the gateway's certificate is not trusted ({why:?}): pass --cacert with its certificate, \
+                 DIR/tls-cert.pem in the gateway's data directory if it is self-signed"
+            )),
+            Some(_) | None => self.away(error),
+        }
     }
 
     fn away(&self, why: impl fmt::Display) -> Failure {
@@ -212,7 +238,7 @@ pub async fn exchange(
     let (mut sender, connection) =
         http1::handshake(TokioIo::new(stream)).await.map_err(unreadable)?;
     let answer = async {
-        let response = sender.send_request(request).await.map_err(unreadable)?;
+        let response = sender.send_request(request).await.map_err(not_http)?;
         Reply::read(response).await
     };
     tokio::pin!(answer, connection);

@@ -11,6 +11,8 @@ pub struct Failure {
     /// The sort of failure.
     pub exit: Exit,
     message: String,
+    /// The reader of stdout closed it, as `| head` does.
+    is_closed_pipe: bool,
 }
 
 /// The exit codes. Their numbers never change.
@@ -33,7 +35,12 @@ pub enum Exit {
 impl Failure {
     /// A failure of this sort.
     pub fn new(exit: Exit, message: impl fmt::Display) -> Self {
-        Self { exit, message: message.to_string() }
+        Self { exit, message: message.to_string(), is_closed_pipe: false }
+    }
+
+    /// Whether the reader of stdout has read enough. That is no error: the command ends quietly.
+    pub fn is_closed_pipe(&self) -> bool {
+        self.is_closed_pipe
     }
 
     /// For `map_err`: any error as a failure of this sort.
@@ -48,10 +55,11 @@ impl From<ConfigError> for Failure {
     }
 }
 
-/// Output that nobody reads any more (a closed pipe) is a failure of its own.
+/// For output to stdout.
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Self {
-        Self::new(Exit::Failed, error)
+        let is_closed_pipe = error.kind() == std::io::ErrorKind::BrokenPipe;
+        Self { is_closed_pipe, ..Self::new(Exit::Failed, error) }
     }
 }
 

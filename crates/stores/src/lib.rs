@@ -73,12 +73,12 @@ pub struct Backend {
 pub enum OpenError {
     /// The URL names no store of this release.
     #[error(
-        "{0:?} is no store of this release; use memory:, embedded:DIR, redis://, rediss://, redis+cluster://, postgres:// or, unless this program was built without it, dynamodb:TABLE"
+        "unsupported store URL {0:?}; supported: memory:, embedded:DIR, redis://…, rediss://…, redis+cluster://…, postgres://… and, unless this program was built without it, dynamodb:TABLE"
     )]
     Unknown(String),
     /// The table is not there.
     #[error(
-        "DynamoDB at {server} has no table {table}; `solvegate store migrate` makes it, or prints it for whoever may"
+        "DynamoDB at {server} has no table {table}; run `solvegate store migrate` to create it, or add --print for its definition"
     )]
     NoTable {
         /// Where.
@@ -87,7 +87,7 @@ pub enum OpenError {
         table: String,
     },
     /// A store without tables has none to migrate.
-    #[error("{0:?} has no tables to migrate; only postgres:// and dynamodb: have")]
+    #[error("the store {0:?} needs no migration; only postgres:// and dynamodb: do")]
     NoTables(String),
     /// `embedded:` without a directory.
     #[error("embedded: needs a directory; write it as embedded:./solvegate-data")]

@@ -69,7 +69,7 @@ async fn poll(doors: &Doors, asked: &Asked, scope: &Scope, id: &str, hold: Durat
         Ok(outcome) => reply(doors, outcome),
         Err(FetchRefusal::NotFound(_)) => Reply::Refused(code::ERROR_WRONG_CAPTCHA_ID.into()),
         Err(FetchRefusal::Store(error)) => {
-            tracing::warn!(%error, "poll answered as not ready");
+            tracing::warn!(%error, "store error, poll answered with not ready");
             Reply::NotReady
         }
     }
@@ -115,7 +115,7 @@ async fn balance(doors: &Doors, json: bool) -> Result<String, Code> {
     match doors.engine().balance().await {
         Ok(balance) => Ok(wire::fetch::write_balance(balance, json)),
         Err(fault) => {
-            tracing::warn!(%fault, "the provider did not tell its balance");
+            tracing::warn!(%fault, "failed to read the provider's balance");
             Err(fault.code.unwrap_or_else(|| code::ERROR_SERVER_ERROR.into()))
         }
     }

@@ -17,37 +17,37 @@ pub struct DeadLettersArgs {
 /// What to do with dead letters.
 #[derive(Debug, Subcommand)]
 pub enum DeadLettersAction {
-    /// List them, newest first
+    /// List dead letters, newest first
     #[command(after_help = LIST_EXAMPLES)]
     List {
         #[command(flatten)]
         #[expect(missing_docs, reason = "flattened: its own fields carry the help")]
         filter: LetterFilter,
-        /// Also those already closed
+        /// Include closed ones
         #[arg(long)]
         closed: bool,
-        /// At most so many
+        /// Maximum number of rows
         #[arg(long, default_value_t = 20)]
         limit: usize,
-        /// Where the last page ended
+        /// Cursor that the previous page printed
         #[arg(long)]
         cursor: Option<String>,
         #[command(flatten)]
         #[expect(missing_docs, reason = "flattened: its own fields carry the help")]
         whom: Whom,
     },
-    /// Show one with every cause, those of earlier generations too
+    /// Show one dead letter with every cause, earlier generations included
     Show {
-        /// Its name, as `list` shows it
+        /// Id, as `list` shows it
         id: String,
         #[command(flatten)]
         #[expect(missing_docs, reason = "flattened: its own fields carry the help")]
         whom: Whom,
     },
-    /// Put them back to work, as new claims under the usual rules: equal ones are paid for once
+    /// Reopen them as new claims under the usual rules; equal ones are paid for once
     #[command(after_help = REVIVE_EXAMPLES)]
     Revive(ReviveArgs),
-    /// Delete them; the ledger keeps what happened
+    /// Delete them; the ledger keeps their history
     #[command(after_help = PURGE_EXAMPLES)]
     Purge(PurgeArgs),
 }
@@ -75,22 +75,22 @@ pub struct LetterFilter {
     /// Only with this code
     #[arg(long)]
     pub code: Option<String>,
-    /// Only of this kind
+    /// Only this kind
     #[arg(long)]
     pub kind: Option<String>,
-    /// Only of pages on this host
+    /// Only pages on this host
     #[arg(long, value_name = "HOST")]
     pub site: Option<String>,
-    /// Only of this worker
+    /// Only this worker
     #[arg(long, value_name = "NAME")]
     pub worker: Option<String>,
-    /// Only of this project
+    /// Only this project
     #[arg(long, value_name = "NAME")]
     pub project: Option<String>,
-    /// Only those that died longer ago, e.g. 1h
+    /// Only those older than this, e.g. 1h
     #[arg(long, value_name = "AGE", value_parser = age)]
     pub older_than: Option<Duration>,
-    /// Only those that died since, e.g. 7d
+    /// Only those newer than this, e.g. 7d
     #[arg(long, value_name = "AGE", value_parser = age)]
     pub newer_than: Option<Duration>,
 }
@@ -98,7 +98,7 @@ pub struct LetterFilter {
 /// `dead-letters revive`.
 #[derive(Debug, Args)]
 pub struct ReviveArgs {
-    /// Their names, as `list` shows them
+    /// Ids, as `list` shows them
     pub ids: Vec<String>,
     #[command(flatten)]
     #[expect(missing_docs, reason = "flattened: its own fields carry the help")]
@@ -106,10 +106,10 @@ pub struct ReviveArgs {
     /// All open ones
     #[arg(long)]
     pub all: bool,
-    /// So many a second, 1/s to 1000/s
+    /// Claims reopened per second, 1/s to 1000/s
     #[arg(long, value_name = "N/s", value_parser = rate, default_value = "10/s")]
     pub rate: u32,
-    /// Only say what would be done
+    /// Show what would be done, and change nothing
     #[arg(long)]
     pub dry_run: bool,
     #[command(flatten)]
@@ -120,7 +120,7 @@ pub struct ReviveArgs {
 /// `dead-letters purge`.
 #[derive(Debug, Args)]
 pub struct PurgeArgs {
-    /// Their names, as `list` shows them
+    /// Ids, as `list` shows them
     pub ids: Vec<String>,
     #[command(flatten)]
     #[expect(missing_docs, reason = "flattened: its own fields carry the help")]
@@ -128,7 +128,7 @@ pub struct PurgeArgs {
     /// All open ones
     #[arg(long)]
     pub all: bool,
-    /// Only say what would be done
+    /// Show what would be done, and change nothing
     #[arg(long)]
     pub dry_run: bool,
     #[command(flatten)]

@@ -6,9 +6,9 @@ use super::Wiring;
 use crate::config::Flags;
 
 pub(super) const NOTES: &str = "\
-Marks: ✓ as it should be, ! works but may cost you one day, ✗ wrong.
-Below ! and ✗ is said what to do. Nothing is submitted and nothing is bought.
-It ends with 0 when nothing is wrong, else with the code of the first ✗:
+Marks: ✓ good, ! works but is risky, ✗ wrong.
+A remedy stands below ! and ✗. Doctor submits nothing and buys nothing.
+The exit code is 0 when nothing is wrong, else that of the first ✗:
 2 configuration or sites, 3 service, store or port, 4 key or threads, 1 clock.
 Examples:
   solvegate doctor --store redis://127.0.0.1:6379

@@ -10,7 +10,7 @@ use super::{Whom, duration, name_and_value};
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct PoolsArgs {
-    /// What to do with them; without a word they are listed
+    /// Action; without one, pools are listed
     #[command(subcommand)]
     pub action: Option<PoolsAction>,
     #[command(flatten)]
@@ -26,10 +26,10 @@ pub enum PoolsAction {
     Expect {
         /// The pool's id
         id: String,
-        /// How many tokens will be wanted, 1 to 1000
+        /// Number of tokens expected, 1 to 1000
         #[arg(long, value_name = "N")]
         count: u32,
-        /// From when on
+        /// Time until they are needed, e.g. 10m
         #[arg(long = "in", value_name = "DURATION", value_parser = duration, group = "when")]
         wait: Option<Duration>,
         /// The same as a time, e.g. 2026-11-15T20:00:00Z
@@ -42,7 +42,7 @@ pub enum PoolsAction {
     /// Open a pool, or change the one for the same challenge
     #[command(after_help = SET_EXAMPLES)]
     Set(PoolSetArgs),
-    /// Close a pool; what it has in stock serves whoever comes
+    /// Close a pool; its stock serves the next claims
     Close {
         /// The pool's id
         id: String,
@@ -55,7 +55,7 @@ pub enum PoolsAction {
 /// `pools set`.
 #[derive(Debug, Args)]
 pub struct PoolSetArgs {
-    /// Family of the challenge: turnstile, recaptcha_v2 …
+    /// Kind of challenge: turnstile, recaptcha_v2 …
     #[arg(long)]
     pub kind: String,
     /// The site's public key
@@ -67,16 +67,16 @@ pub struct PoolSetArgs {
     /// Another parameter of the kind; may be repeated
     #[arg(long = "param", value_name = "NAME=VALUE", value_parser = name_and_value)]
     pub params: Vec<(String, String)>,
-    /// How many tokens are kept ready: a number, or `auto` for as many as the demand calls for
+    /// Number of tokens kept ready, or `auto` to follow the demand
     #[arg(long, default_value = "auto")]
     pub level: String,
-    /// Never more than this
+    /// Upper limit for `auto`
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub max: u32,
-    /// With `auto`, tokens that may die unused for each one served, 0 to 1
+    /// With `auto`, tokens that may expire unused per token served, 0 to 1
     #[arg(long, value_name = "SHARE", default_value_t = 0.10)]
     pub waste: f64,
-    /// What the cost is charged to
+    /// Project that the cost is charged to
     #[arg(long, default_value = "pool")]
     pub project: String,
     #[command(flatten)]

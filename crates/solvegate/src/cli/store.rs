@@ -10,8 +10,8 @@ Examples:
   solvegate store migrate --print | psql postgres://owner@db/shop
   solvegate store migrate --store dynamodb:shop?region=eu-west-1
   solvegate store migrate --store dynamodb:shop --print terraform > solvegate.tf
-On PostgreSQL `serve` does the same when it starts; gateways that start together do it once.
-A table of DynamoDB is made only by this command, or by whatever is printed.";
+On PostgreSQL, `serve` migrates at start; gateways that start together do it once.
+A DynamoDB table is created only by this command or from the printed definition.";
 
 /// `store`.
 #[derive(Debug, Args)]
@@ -24,16 +24,16 @@ pub struct StoreArgs {
 /// What to do with a store.
 #[derive(Debug, Subcommand)]
 pub enum StoreAction {
-    /// Make the tables of a PostgreSQL or DynamoDB store, or bring them up to date
+    /// Create the tables of a PostgreSQL or DynamoDB store, or bring them up to date
     #[command(after_help = MIGRATE_EXAMPLES)]
     Migrate {
         /// The store: `postgres://HOST:PORT/DB`, dynamodb:TABLE; or env:NAME, file:PATH [default: as `serve` has it]
         #[arg(long, value_name = "URL")]
         store: Option<String>,
-        /// Only print what makes them; nothing is connected to. SQL is for the schema `solvegate`
+        /// Print the definition and connect to nothing. SQL is for the schema `solvegate`
         #[arg(long, value_name = "FORM", num_args = 0..=1, default_missing_value = "sql", value_enum)]
         print: Option<Form>,
-        /// Pay for so many read and write units a second instead of by use; DynamoDB only
+        /// Provision this many read and write units per second instead of on-demand billing; DynamoDB only
         #[arg(long, value_name = "READ,WRITE", value_parser = units)]
         provisioned: Option<(u32, u32)>,
     },

@@ -40,6 +40,7 @@ pub struct Context {
 pub fn run(cli: Cli) -> ExitCode {
     match try_run(cli) {
         Ok(()) => ExitCode::SUCCESS,
+        Err(failure) if failure.is_closed_pipe() => ExitCode::SUCCESS,
         Err(failure) => {
             eprintln!("error: {failure}");
             failure.exit.into()

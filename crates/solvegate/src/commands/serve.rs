@@ -78,12 +78,12 @@ impl Gateway<'_> {
             while signals.next().await == Wish::Reload {
                 self.reload();
             }
-            tracing::info!("stopping; no new claims are taken, paid tasks may finish");
+            tracing::info!("draining, refusing new claims while paid tasks finish");
             // The doors stay open meanwhile: whoever waits gets its answer. A second signal ends the waiting.
             tokio::select! {
                 biased;
                 () = self.assembled.stop() => {}
-                _ = signals.next() => tracing::warn!("not waiting any longer; what is left is recovered at the next start"),
+                _ = signals.next() => tracing::warn!("drain timeout, the next start recovers the remaining tasks"),
             }
             drop(close);
         };

@@ -228,9 +228,36 @@ fn a_self_signed_gateway_is_trusted_by_its_certificate_and_by_nothing_else() {
     let ask = ["balance", "--server", &base, "--key", key];
     let refused = run(dir.path(), &ask, &[]);
     assert_eq!(refused.code, Some(3), "{}{}", refused.stdout, refused.stderr);
+    assert!(refused.stderr.contains("pass --cacert"), "{}", refused.stderr);
+    let plain = base.replace("https://", "http://");
+    let refused = run(dir.path(), &["balance", "--server", &plain, "--key", key], &[]);
+    assert_eq!(refused.code, Some(3), "{}{}", refused.stdout, refused.stderr);
+    assert!(refused.stderr.contains("speaks TLS: use https://"), "{}", refused.stderr);
     let trusting = [&ask[..], &["--cacert", "solvegate-data/tls-cert.pem"]].concat();
     let balance = run(dir.path(), &trusting, &[]);
     assert_eq!((balance.code, balance.stdout.trim()), (Some(0), "1000"), "{}", balance.stderr);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gateway_without_tls_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let sim = Sim::start(dir.path(), &[]);
+    let gateway = Gateway::start(dir.path(), &sim);
+    let secure = gateway.base.replace("http://", "https://");
+    let refused = run(dir.path(), &["balance", "--server", &secure, "--key", WORKER], &[]);
+    assert_eq!(refused.code, Some(3), "{}{}", refused.stdout, refused.stderr);
+    assert!(refused.stderr.contains("does not speak TLS: use http://"), "{}", refused.stderr);
+}
+
+#[test]
+fn a_reader_that_has_read_enough_is_no_error() {
+    let dir = tempfile::tempdir().unwrap();
+    // As `| head` leaves it: nobody reads the other end.
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = command(dir.path(), &["retry-table"]).stdout(writer).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), said.as_str()), (Some(0), ""));
 }
 
 #[test]

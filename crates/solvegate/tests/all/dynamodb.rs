@@ -23,7 +23,7 @@ fn a_table_is_made_once_and_doctor_makes_none() {
     assert!(said.contains("has no table shop"), "{said}");
     let refused = run(dir.path(), &["serve", "--listen", "127.0.0.1:0", "--store", &url], &[]);
     assert_eq!(refused.code, Some(3), "{}", refused.stderr);
-    assert!(refused.stderr.contains("`solvegate store migrate` makes it"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("run `solvegate store migrate`"), "{}", refused.stderr);
 
     let migrate = ["store", "migrate", "--provisioned", "30,20", "--store", &url];
     let made = run(dir.path(), &migrate, &[]);

@@ -73,7 +73,7 @@ pub(super) fn start(log: &Arc<Log>) {
                 continue;
             }
             if let Err(error) = filer.file(&log).await {
-                tracing::warn!(%error, "commits could not be filed; trying again");
+                tracing::warn!(%error, "compaction failed, retrying");
                 tokio::time::sleep(LOOK).await;
             }
         }

@@ -327,7 +327,7 @@ impl Link {
             match request().await {
                 Err(error) if tries < TRIES && may_pass(&error) => {
                     let total = self.used.again.fetch_add(1, Ordering::Relaxed) + 1;
-                    tracing::debug!(tries, total, "DynamoDB is asked again");
+                    tracing::debug!(tries, total, "retrying DynamoDB request");
                     tokio::time::sleep(remote::pause(tries - 1)).await;
                 }
                 answer => return answer,

@@ -88,7 +88,7 @@ impl Drop for Writer {
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            tracing::error!("the writing thread of the embedded store panicked");
+            tracing::error!("embedded store writer panicked");
         }
     }
 }
@@ -118,7 +118,7 @@ impl Shared {
     }
 
     fn stop(&self, why: Stop) {
-        tracing::error!(?why, "the embedded store stopped");
+        tracing::error!(?why, "embedded store stopped");
         // The first cause stands.
         self.stopped.get_or_init(|| why);
     }

@@ -80,7 +80,7 @@ async fn tell(mut rings: UnboundedReceiver<ClaimId>, line: Line, channel: String
             write!(numbers, "{} ", claim.number()).expect("a string takes everything");
         }
         if let Err(failure) = say(&line, &channel, numbers).await {
-            tracing::debug!(error = %failure, "bells were not rung in other gateways");
+            tracing::debug!(error = %failure, "failed to publish claim notifications");
         }
     }
 }
@@ -124,7 +124,7 @@ impl Post {
                 Err(error) => {
                     tracing::debug!(
                         error = super::link::said(&error),
-                        "no bells of other gateways"
+                        "claim notifications disconnected, reconnecting with backoff"
                     );
                 }
             }

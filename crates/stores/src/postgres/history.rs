@@ -52,10 +52,10 @@ pub(super) fn start(server: Weak<Server>) {
         while let Some(server) = server.upgrade() {
             match look_after(&server).await {
                 Err(failure) if failure.sort == Trouble::Refused => {
-                    tracing::warn!(error = %failure, "the ledger's partitions cannot be looked after");
+                    tracing::warn!(error = %failure, "ledger partition maintenance failed");
                 }
                 Err(failure) => {
-                    tracing::debug!(error = %failure, "the ledger's partitions are looked after later");
+                    tracing::debug!(error = %failure, "ledger partition maintenance deferred");
                 }
                 Ok(()) => {}
             }
@@ -132,7 +132,7 @@ async fn roll(client: &Client) -> Result<(), Failure> {
              CREATE TABLE pages_newest PARTITION OF pages FOR VALUES FROM ({next}) TO (MAXVALUE)"
         ))
         .await?;
-    tracing::info!(partition = closed, up_to = last, "a day of the ledger is closed");
+    tracing::info!(partition = closed, up_to = last, "closed ledger partition");
     say_begun(client, &today).await
 }
 
@@ -155,7 +155,7 @@ async fn drop_empty(client: &Client) -> Result<(), Failure> {
         let any = client.query_typed(&format!("SELECT 1 FROM \"{name}\" LIMIT 1"), &[]).await?;
         if any.is_empty() {
             client.batch_execute(&format!("{ALONE}; DROP TABLE \"{name}\"")).await?;
-            tracing::info!(partition = name, "an empty partition of the ledger is dropped");
+            tracing::info!(partition = name, "dropped empty ledger partition");
         }
     }
     Ok(())

@@ -167,7 +167,7 @@ async fn connect(address: &Address, secure: &Secure) -> Result<Client, Failure> 
     .map_err(|error| Failure::from(error).of_connecting())?;
     tokio::spawn(async move {
         if let Err(error) = connection.await {
-            tracing::debug!(error = said(&error), "a connection to PostgreSQL ended");
+            tracing::debug!(error = said(&error), "PostgreSQL connection closed");
         }
     });
     Ok(client)

@@ -180,12 +180,7 @@ async fn take_steps(line: &Line) -> Result<i64, Failure> {
         let params: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 2] =
             [(&step.version, Type::INT8), (&step.name, Type::TEXT)];
         seat.execute_typed(note, &params).await?;
-        tracing::info!(
-            schema,
-            step = step.name,
-            version = step.version,
-            "schema of the store migrated"
-        );
+        tracing::info!(schema, step = step.name, version = step.version, "migrated store schema");
     }
     seat.batch_execute("COMMIT").await?;
     Ok(from)

@@ -135,7 +135,7 @@ impl Server {
             };
         if again {
             let total = self.retries.fetch_add(1, Ordering::Relaxed) + 1;
-            tracing::warn!(why = %failure, tries, total, "a transaction is made again");
+            tracing::warn!(why = %failure, tries, total, "retrying transaction");
             if tries > 1 {
                 tokio::time::sleep(remote::pause(tries - 2)).await;
             }

@@ -45,7 +45,7 @@ async fn tell(
         let mut cmd = redis::cmd(if cluster { "SPUBLISH" } else { "PUBLISH" });
         cmd.arg(&channel).arg(numbers);
         if let Err(error) = line.ask(&cmd).await {
-            tracing::debug!(error = error.category(), "bells were not rung in other gateways");
+            tracing::debug!(error = error.category(), "failed to publish claim notifications");
         }
     }
 }
@@ -66,7 +66,10 @@ async fn listen(local: Arc<LocalDoorbell>, address: Address, channel: Vec<u8>) {
                     heard(&local, &push);
                 }
             }
-            Err(error) => tracing::debug!(error = error.category(), "no bells of other gateways"),
+            Err(error) => tracing::debug!(
+                error = error.category(),
+                "claim notifications disconnected, reconnecting with backoff"
+            ),
         }
         failures += 1;
         tokio::time::sleep(pause(failures)).await;

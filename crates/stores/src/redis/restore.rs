@@ -97,7 +97,7 @@ impl Pen {
         tracing::error!(
             commits_known = known.count,
             commits_there = head.count,
-            "Redis lost writes it had acknowledged; bringing back what this gateway knows"
+            "Redis lost writes it had acknowledged, restoring this gateway's records"
         );
         head.is_restoring = true;
         let mut relics = self.journal.relics(super::NAME);
@@ -140,7 +140,7 @@ impl Pen {
         tracing::error!(
             brought_back = owed.brought_back,
             voided = owed.voided,
-            "what this gateway knew is back in Redis; tokens in stock that may have gone out were thrown away"
+            "restored this gateway's records to Redis and discarded stock tokens that may have been handed out"
         );
     }
 
@@ -172,7 +172,7 @@ impl Pen {
             for relic in lot {
                 match self.restore(vec![relic], now).await {
                     Err(StoreError::Corrupt { source, .. }) => {
-                        tracing::error!(%source, "something cannot be brought back");
+                        tracing::error!(%source, "failed to restore a record after data loss");
                     }
                     one => news = Some(news.unwrap_or(0) + one?),
                 }

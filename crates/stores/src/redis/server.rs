@@ -85,7 +85,7 @@ impl Server {
             && self.head().saw(&incarnation, *count, *since)
         {
             tracing::warn!(
-                "another gateway found that Redis lost writes; waiting for what it brings back"
+                "another gateway found that Redis lost writes, waiting while it restores records"
             );
         }
         Ok(reply)

@@ -72,7 +72,7 @@ impl Pen {
     /// What is owed is brought back also when nobody asks for anything.
     async fn bring_back_unasked(&mut self) {
         if let Err(error) = self.bring_back().await {
-            tracing::warn!(%error, "what is known here is not back in Redis yet; trying again");
+            tracing::warn!(%error, "failed to restore records to Redis, retrying");
         }
     }
 

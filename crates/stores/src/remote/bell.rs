@@ -50,7 +50,7 @@ impl Doorbell for FarDoorbell {
     fn ring(&self, claim: ClaimId) {
         self.local.ring(claim);
         if self.rung.send(claim).is_err() {
-            tracing::debug!("the teller of bells has ended");
+            tracing::debug!("notification publisher stopped");
         }
     }
 

@@ -61,14 +61,18 @@ fn configured(sources: &Sources) -> Line {
     let usual = Path::new(DEFAULT_FILE);
     let file = sources.file.as_deref().or_else(|| usual.exists().then_some(usual));
     let what = file.map_or_else(
-        || format!("no {DEFAULT_FILE}: what the environment does not say is as usual"),
+        || {
+            format!(
+                "no {DEFAULT_FILE} found; using defaults for everything not set in the environment"
+            )
+        },
         |file| format!("{} can be used", file.display()),
     );
     Line::new("configuration", Finding::good(what))
 }
 
 fn misconfigured(error: &str) -> Line {
-    let remedy = "put that right and run doctor again; the rest can be looked at then";
+    let remedy = "fix this and run doctor again; the other checks need a valid configuration";
     Line { exit: Exit::Usage, ..Line::new("configuration", Finding::bad(error, remedy)) }
 }
 
