@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use domain::{
-    claim::{ClaimState, Source},
+    claim::{Claim, ClaimState, Source},
     ports::{ClaimFilter, Records, Scope},
     secret::Secret,
 };
@@ -48,16 +48,75 @@ async fn two_gateways_on_one_redis_pay_once_and_share_their_records() {
     assert!(!one.path().join("data").exists(), "what is configured needs no directory");
 }
 
-/// A claim that is taken back while its task is solved leaves a token in stock.
-async fn leave_in_stock(gateway: &Gateway, sim: &Sim, records: &dyn Records, body: Value) {
-    let left = gateway.ask(&Call::post("/v1/solves", body)).await.body;
-    eventually("it is paid", async || (sim.charges().await == 1).then_some(())).await;
+/// A claim that is taken back while its task is solved leaves a token in stock: the `number`th task that is paid for.
+async fn leave_in_stock(gateway: &Gateway, sim: &Sim, records: &dyn Records, number: usize) {
+    let key = format!("left-{number}");
+    let call = Call::post("/v1/solves", challenge()).header("idempotency-key", key);
+    let left = gateway.ask(&call).await.body;
+    eventually("it is paid", async || (sim.charges().await == number).then_some(())).await;
     gateway.ask(&Call::delete(format!("/v1/solves/{}", left["id"].as_str().unwrap()))).await;
-    eventually("its token is in stock", async || {
-        let levels = records.stock_levels(wall_clock()).await.unwrap();
-        (!levels.is_empty()).then_some(())
-    })
-    .await;
+    eventually("its token is in stock", async || has_stock(records).await.then_some(())).await;
+}
+
+async fn has_stock(records: &dyn Records) -> bool {
+    !records.stock_levels(wall_clock()).await.unwrap().is_empty()
+}
+
+async fn served_from_stock(records: &dyn Records) -> Option<Claim> {
+    let page = records.history(ClaimFilter::all(Scope::All, 100)).await.unwrap();
+    page.items.into_iter().find(|claim| claim.source == Some(Source::Stock))
+}
+
+fn challenge() -> Value {
+    json!({ "kind": "turnstile", "sitekey": "a", "pageurl": "https://shop.example.com/" })
+}
+
+fn claim_under(key: &str) -> Call {
+    Call::post("/v1/solves", challenge())
+        .header("idempotency-key", key)
+        .header("prefer", "wait=10")
+        .waiting(Duration::from_secs(10))
+}
+
+/// Has a token taken from stock for a claim and keeps the answer from the gateway; returns the claim, its key and how many
+/// tokens were bought. Something else of the gateway's may be on its way just then, and hold up the claim until it is
+/// refused. Then the next attempt begins, with a key of its own, and with another token should the last one have died.
+async fn take_and_hear_nothing(
+    gateway: &Gateway,
+    sim: &Sim,
+    proxy: &FaultProxy,
+    records: &dyn Records,
+) -> (Claim, String, usize) {
+    let mut bought = 0;
+    for attempt in 0..30 {
+        if !has_stock(records).await {
+            bought += 1;
+            leave_in_stock(gateway, sim, records, bought).await;
+        }
+        let key = format!("killed-{attempt}");
+        let call = claim_under(&key);
+        proxy.drop_answers();
+        let served = eventually("the token is taken", async || served_from_stock(records).await);
+        let taken = tokio::select! {
+            biased;
+            claim = served => Some(claim),
+            refused = gateway.ask(&call) => {
+                assert_eq!(refused.status, 503, "{}", refused.body);
+                // It may have been taken in the moment of the refusal.
+                served_from_stock(records).await
+            }
+        };
+        if let Some(claim) = taken {
+            return (claim, key, bought);
+        }
+        proxy.heal();
+        eventually("the store is back", async || {
+            let history = gateway.ask(&Call::get("/v1/history")).await;
+            history.status.is_success().then_some(())
+        })
+        .await;
+    }
+    panic!("no attempt took a token");
 }
 
 /// Killed between take and answer: the token is taken from stock for a claim, and the gateway dies before it hears so.
@@ -71,52 +130,24 @@ async fn a_gateway_killed_between_taking_a_token_and_answering_gives_it_to_nobod
     let settings = Settings { store, poll_ms: 100, ..Settings::default() };
     let gateway = Gateway::with(dir.path(), &sim, &settings);
     let records = stores::connect(&redis.url()).await.unwrap().records;
-    let page = "https://shop.example.com/";
-    let body = json!({ "kind": "turnstile", "sitekey": "a", "pageurl": page });
-    let ask = |key: &str| {
-        Call::post("/v1/solves", body.clone())
-            .header("idempotency-key", key)
-            .header("prefer", "wait=10")
-            .waiting(Duration::from_secs(10))
-    };
 
-    leave_in_stock(&gateway, &sim, &*records, body.clone()).await;
-    // Something else of the gateway's may be on its way just then, and hold up the claim until it is refused.
-    let claim = loop {
-        proxy.drop_answers();
-        let call = ask("killed");
-        let served = eventually("the token is taken", async || {
-            let page = records.history(ClaimFilter::all(Scope::All, 10)).await.unwrap();
-            page.items.into_iter().find(|claim| claim.source == Some(Source::Stock))
-        });
-        tokio::select! {
-            biased;
-            claim = served => break claim,
-            refused = gateway.ask(&call) => assert_eq!(refused.status, 503, "{}", refused.body),
-        }
-        proxy.heal();
-        eventually("the store is back", async || {
-            let history = gateway.ask(&Call::get("/v1/history")).await;
-            history.status.is_success().then_some(())
-        })
-        .await;
-    };
+    let (claim, key, bought) = take_and_hear_nothing(&gateway, &sim, &proxy, &*records).await;
     gateway.process.signal(Signal::KILL);
     proxy.heal();
 
     let settings = Settings { store: redis.url(), ..settings };
     let next = Gateway::with(dir.path(), &sim, &settings);
-    let again = next.ask(&ask("killed")).await.body;
+    let again = next.ask(&claim_under(&key)).await.body;
     let token = claim.token.map(|token| token.answer.text.expose().to_owned());
     assert_eq!(claim.state, ClaimState::Served);
     assert_eq!(
         (again["id"].as_str(), again["token"].as_str()),
         (Some(claim.id.to_string().as_str()), token.as_deref(),)
     );
-    let other = next.ask(&ask("another")).await.body;
+    let other = next.ask(&claim_under("another")).await.body;
     assert_eq!(other["state"], "served", "{other}");
     assert_ne!(other["token"], again["token"], "one token, one claim");
-    assert_eq!(sim.charges().await, 2);
+    assert_eq!(sim.charges().await, bought + 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
