@@ -120,7 +120,8 @@ pub struct World {
 }
 
 const SETTLE: Duration = Duration::from_secs(20 * 60);
-/// In a long life a callback fails so often that it is tried again half an hour later.
+/// A callback that failed often is tried again half an hour later. Six tries are enough for that, and a gateway that dies in
+/// the middle of one has counted it.
 const TOLD: Duration = Duration::from_secs(60 * 60);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
@@ -274,8 +275,7 @@ impl World {
             self.boot(i).await;
         }
         self.close_pools().await;
-        let late = self.plan.pools && self.plan.callbacks;
-        self.sleep(if late { TOLD } else { SETTLE }).await;
+        self.sleep(if self.plan.callbacks { TOLD } else { SETTLE }).await;
         for (i, gateway) in self.gateways.iter().enumerate() {
             if let Some(engine) = gateway.lock().unwrap().engine.take() {
                 self.monitor.check_health(i, &engine.health());
