@@ -36,7 +36,7 @@ fn settings() -> Settings {
     Settings { top, log: "error", poll_ms: 900, ..Settings::default() }
 }
 
-/// The gateway resubmits one ambiguous attempt a second, whoever it is for. A killed gateway leaves more of them than that,
+/// The gateway resubmits one ambiguous attempt per second in total. A killed gateway leaves more of them than that,
 /// and this ends the wait of those whose turn does not come. All others are served long before.
 const DEADLINE_S: u64 = 60;
 
