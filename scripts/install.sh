@@ -1,6 +1,6 @@
 # Installs the programs that tests need where they are missing: Redis, PostgreSQL and PgBouncer as Debian packages,
-# cargo-deny from the Rust registry. Sourced, not run. Tests start servers of their own; no service is enabled, and one
-# that runs already is left alone.
+# cargo-deny from the Rust registry. Sourced, not run. Tests start private servers; no service is enabled, and
+# running ones are left alone.
 
 # Programs from the Rust registry are kept by version, outside of the clone: every clone needs the same.
 TOOLS=${XDG_CACHE_HOME:-$HOME/.cache}/solvegate
@@ -27,8 +27,8 @@ need_cargo_deny() {
   CARGO_PROFILE_RELEASE_OPT_LEVEL=1 install_from_registry cargo-deny "$CARGO_DENY" cargo-deny --no-default-features
 }
 
-# install_from_registry CRATE VERSION PROGRAM OPTION… — builds it in a directory of its own and moves it into place when
-# it is complete, so that two runs at once do not disturb each other.
+# install_from_registry CRATE VERSION PROGRAM OPTION… — builds it in a temporary directory and moves it into place when
+# it is complete, so that concurrent runs do not disturb each other.
 install_from_registry() {
   local crate=$1 version=$2 program=$3 place=$TOOLS/$3-$2 build
   shift 3
@@ -60,8 +60,8 @@ EOF
   chmod +x "$place/bin/dynamodb-server"
 }
 
-# on_dynamodb_official COMMAND… — with that program instead of our own, and no network but loopback, because it
-# listens on every address. What comes from the network is fetched before.
+# on_dynamodb_official COMMAND… — runs it with that program instead of ours, and without a network except loopback, because
+# the program listens on every address. Everything that needs the network must be fetched before.
 on_dynamodb_official() {
   SOLVEGATE_DYNAMODB_SERVER=$PWD/target/tools/official/bin/dynamodb-server \
     unshare --net bash -c 'ip link set lo up && exec "$@"' - "$@"
@@ -78,8 +78,8 @@ need() {
   install_quietly "$1" || { apt-get update && install_quietly "$1"; }
 }
 
-# install_quietly PACKAGE — without questions, and without the service that Debian starts with it. Where the machine has
-# a policy about services of its own, that one stands.
+# install_quietly PACKAGE — without questions, and without the service that Debian starts with it. An existing
+# policy is kept.
 install_quietly() (
   policy=/usr/sbin/policy-rc.d
   if [[ ! -e $policy ]]; then

@@ -1,10 +1,11 @@
 # Builds the test programs and runs them side by side. Sourced by scripts/test after lib.sh.
 #
 # cargo runs one program after the other, and most of ours wait for servers, timers and processes; two cores are busy
-# only when several run at once. cargo-nextest would run each test in a process of its own, and with it start a
+# only when several run at once. cargo-nextest would run each test in its own process, and start a
 # PostgreSQL for each.
 
-SIDE_BY_SIDE=3 # scripts/test lowers it for programs that start servers and gateways of their own
+# One that waits most of the time and one that computes.
+SIDE_BY_SIDE=2
 TIME_LIMIT=1200 # seconds for one program
 
 # build_programs CARGO-OPTION… — builds everything and writes "NAME<tab>DIRECTORY<tab>PROGRAM" for each into $PROGRAMS.
@@ -21,17 +22,15 @@ build_programs() {
 # How many tests of a program run at once: more than cores where tests wait, no more where they compute.
 threads_of() {
   case $1 in
+    solvegate/all) echo 12 ;;
     doors/http | upstream/upstream) echo 8 ;;
-    solvegate/all | store-tests/conformance) echo 4 ;;
+    store-tests/*) echo 4 ;;
     *) echo 2 ;;
   esac
 }
 
-# Programs that start no server and no gateway: several of them run at once.
-WITHOUT_SERVERS='^(domain|wire|engine|upstream|simulator|simulation|doors)/'
-
 # The longest first, so that none of them is left alone at the end.
-LONGEST="solvegate/all simulation/simulation store-tests/backends store-tests/conformance"
+LONGEST="solvegate/all store-tests/backends simulation/simulation store-tests/conformance"
 
 # run_programs PATTERN — runs the programs whose names match, and reports each as it ends. Every one is run, whatever
 # happened to the others.

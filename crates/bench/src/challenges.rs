@@ -1,9 +1,9 @@
-//! The challenges of all benches, and the declared sites that allow them. None is ever solved by a real provider.
+//! The challenges of all benches, and the declared sites that allow them. No real provider ever solves one.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use domain::{
-    challenge::{Challenge, Draft, Kind},
+    challenge::{Challenge, ChallengeParts, Kind},
     site::{PageUrl, Site, Sites},
     solve::AmbiguousPolicy,
 };
@@ -11,10 +11,10 @@ use solvegate::exit::{Exit, Failure};
 
 use crate::requests::ChallengeText;
 
-/// Why solving is allowed in benches.
+/// The basis in the declarations.
 pub(crate) const BASIS: &str = "own shop, bench";
 
-/// Declares these hosts, and pictures without a page.
+/// Declares these hosts, and images without a page.
 pub(crate) fn declared(hosts: &[&str]) -> Result<Arc<Sites>, Failure> {
     let sites: Result<Vec<Site>, Failure> = hosts.iter().map(|host| site(host)).collect();
     Ok(Arc::new(Sites::new(sites?, Some(BASIS.into()))))
@@ -26,16 +26,22 @@ pub(crate) fn challenge() -> Result<Challenge, Failure> {
     on_page(Kind::Turnstile, sitekey, &pageurl)
 }
 
-/// A challenge on a page.
 pub(crate) fn on_page(kind: Kind, sitekey: String, pageurl: &str) -> Result<Challenge, Failure> {
     let pageurl = PageUrl::parse(pageurl).map_err(Failure::of(Exit::Failed))?;
-    let draft = Draft { sitekey: Some(sitekey), pageurl: Some(pageurl), ..Draft::default() };
+    let draft = ChallengeParts {
+        sitekey: Some(sitekey),
+        pageurl: Some(pageurl),
+        ..ChallengeParts::default()
+    };
     Challenge::new(kind, draft).map_err(Failure::of(Exit::Failed))
 }
 
-/// A picture of these bytes, without a page.
+/// An image without a page.
 pub(crate) fn picture(bytes: Vec<u8>) -> Result<Challenge, Failure> {
-    let draft = Draft { files: BTreeMap::from([("body".to_owned(), bytes)]), ..Draft::default() };
+    let draft = ChallengeParts {
+        files: BTreeMap::from([("body".to_owned(), bytes)]),
+        ..ChallengeParts::default()
+    };
     Challenge::new(Kind::Image, draft).map_err(Failure::of(Exit::Failed))
 }
 

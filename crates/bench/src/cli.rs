@@ -4,7 +4,9 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueHint};
 
-use crate::{dead_letters::LettersArgs, polling::PollingArgs, pool::PoolArgs, server::ServerArgs};
+use crate::{
+    dead_letters::DeadLettersArgs, polling::PollingArgs, pool::PoolArgs, server::ServerArgs,
+};
 
 /// Measures the gateway against its ceiling, in one run.
 #[derive(Debug, Parser)]
@@ -18,7 +20,6 @@ pub(crate) struct Cli {
     pub(crate) bench: Bench,
 }
 
-/// What to measure.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Bench {
     /// Answers from stock or replay, against a bare handler
@@ -51,7 +52,7 @@ pub(crate) enum Bench {
     /// New claims when a million are stored, against a thousand
     #[command(mut_arg("rounds", |arg| arg.default_value("1")))]
     Growth(GrowthArgs),
-    /// Lists and sums on a long history in PostgreSQL, against a short one
+    /// Lists and totals on a long history in PostgreSQL, against a short one
     History(HistoryArgs),
     /// Decisions of several gateways on one PostgreSQL, against its bare commits
     #[command(mut_arg("rounds", |arg| arg.default_value("3")))]
@@ -64,16 +65,16 @@ pub(crate) enum Bench {
     #[command(mut_arg("rounds", |arg| arg.default_value("5")))]
     Pool(PoolArgs),
     /// Many dead letters: lists, filters, revival and purge on both local stores, against new claims
-    Letters(LettersArgs),
-    /// A measured server: takes commands on stdin, ends with it
+    #[command(alias = "letters")]
+    DeadLetters(DeadLettersArgs),
+    /// A measured server, which takes commands on stdin and ends with it
     #[command(hide = true)]
     Server(ServerArgs),
 }
 
-/// How often and how long.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct RunOptions {
-    /// Rounds; medians are over these. In virtual time each has its own seed
+    /// Number of rounds, over which medians are taken. In virtual time each has its own seed
     #[arg(long, visible_alias = "seeds", default_value_t = 7)]
     pub(crate) rounds: u32,
     /// Seconds of load (of waiting, for `inflight`) per path and round; ignored by benches without load
@@ -84,7 +85,6 @@ pub(crate) struct RunOptions {
     pub(crate) json: bool,
 }
 
-/// `growth`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct GrowthArgs {
     #[command(flatten)]
@@ -100,7 +100,6 @@ pub(crate) struct GrowthArgs {
     pub(crate) inflight: usize,
 }
 
-/// `history`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct HistoryArgs {
     #[command(flatten)]
@@ -113,7 +112,6 @@ pub(crate) struct HistoryArgs {
     pub(crate) claims: u64,
 }
 
-/// `decisions`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct DecisionsArgs {
     #[command(flatten)]
@@ -121,16 +119,16 @@ pub(crate) struct DecisionsArgs {
     /// On this PostgreSQL, in its own schema, removed afterwards
     #[arg(long, value_name = "URL")]
     pub(crate) store: String,
-    /// Number of gateways that decide together; one alone is measured too
+    /// Number of concurrent gateways; a single one is measured too
     #[arg(long, value_name = "N", default_value_t = 3)]
     pub(crate) gateways: usize,
-    /// Number of callers, over all gateways
+    /// Number of callers, divided among the gateways
     #[arg(long, value_name = "N", default_value_t = 192)]
     pub(crate) callers: usize,
 }
 
 impl RunOptions {
-    /// The load of one path in one round.
+    /// The duration of the load of one path in one round.
     pub(crate) fn length(self) -> Duration {
         Duration::from_secs_f64(self.seconds)
     }

@@ -1,4 +1,4 @@
-//! `bench letters`: many dead letters, on the memory store and on the embedded one. Lists them, revives all of them
+//! `bench dead-letters`: many dead letters, on the memory store and the embedded one. Lists them, revives all of them
 //! through the engine beside as many new claims on the same store, and purges them. Nothing is submitted.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
@@ -8,17 +8,17 @@ use domain::{
     claim::Allowance,
     id::{HolderId, WorkerName},
     ledger::Event,
-    ports::{Chance, Clock, Cursor, DeadLetterFilter, Doorbell, NoCourier, Records, Scope, Store},
+    ports::{Chance, Clock, Cursor, DeadLetterFilter, NoWebhooks, Notifier, Records, Scope, Store},
     time::Timestamp,
 };
-use engine::{Bulk, Engine, EngineConfig, Ports, Revived, Slots, Which};
+use engine::{BulkRequest, DeadLetterSelection, Engine, EngineConfig, Ports, Revived, Slots};
 use simulator::{Account, BehaviourConfig, Latency, SimProvider};
 use solvegate::{
     chance::SystemChance,
     clock::SystemClock,
     exit::{Exit, Failure},
 };
-use stores::{LocalDoorbell, StoreAdapter};
+use stores::{LocalNotifier, StoreAdapter};
 use tokio::time::Instant;
 
 use crate::{
@@ -33,34 +33,34 @@ use crate::{
     slot_usage::most_within,
 };
 
-/// `bench letters`.
 #[derive(Clone, Debug, Args)]
-pub(crate) struct LettersArgs {
+pub(crate) struct DeadLettersArgs {
     #[command(flatten)]
     pub(crate) rounds: RunOptions,
-    /// How many dead letters there are
+    /// Number of dead letters
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(100..=20_000))]
     pub(crate) count: u32,
-    /// Letters a second, for the tenth of them that is brought back at a rate
+    /// Dead letters per second, for the tenth of them that is revived at a rate
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) rate: u32,
-    /// Where the embedded store is made, and removed afterwards: on the disk you care about [default: here]
+    /// Directory for the embedded store, removed afterwards: put it on the disk you care about [default: current
+    /// directory]
     #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     pub(crate) data: Option<PathBuf>,
 }
 
-/// A store full of letters, and an engine that submits nothing.
+/// A store full of dead letters, and an engine that submits nothing.
 struct FilledStore {
     store: Arc<dyn Store>,
     chance: Arc<dyn Chance>,
     engine: Engine,
     /// One for each round.
     batches: Vec<DeadLetterBatch>,
-    /// Brought back at a rate.
+    /// Revived at a rate.
     paced: DeadLetterBatch,
 }
 
-/// What was measured on one store, round by round: milliseconds, per letter where letters change.
+/// Measurements on one store, by round: milliseconds, per dead letter for writes.
 #[derive(Debug, Default)]
 struct DeadLetterFigures {
     newest: Vec<f64>,
@@ -70,39 +70,36 @@ struct DeadLetterFigures {
     admit: Vec<f64>,
     purge: Vec<f64>,
     counts: Counts,
-    kept: Kept,
+    kept: RateResults,
 }
 
-/// What there was, to be compared.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
-    letters: usize,
+    dead_letters: usize,
     distinct: usize,
     rare_found: usize,
-    /// Letters that came back, as whatever.
+    /// Dead letters that were revived, in any way.
     back: usize,
     opened: usize,
     under_way: usize,
     purged: usize,
 }
 
-/// How a rate was kept.
 #[derive(Debug, Default)]
-struct Kept {
+struct RateResults {
     per_second: f64,
     most_in_a_second: usize,
 }
 
-/// The oldest letter is so old.
+/// The age of the oldest dead letter.
 const AGE: Duration = Duration::from_secs(12 * 3600);
 const PAGE: usize = 50;
 const DEADLINE: Duration = Duration::from_secs(3600);
-/// No pause between two letters is long enough to be slept.
+/// So high that the engine does not sleep between two dead letters.
 const UNPACED: u32 = u32::MAX;
 
-/// Runs it.
-pub(crate) async fn run(args: LettersArgs) -> Result<Report, Failure> {
-    let mut report = Report::begin("letters", args.rounds).without_load();
+pub(crate) async fn run(args: DeadLettersArgs) -> Result<Report, Failure> {
+    let mut report = Report::begin("dead-letters", args.rounds).without_load();
     let memory = Arc::new(StoreAdapter::in_memory());
     measure(&mut report, "memory", &args, (memory.clone(), memory)).await?;
     let directory = Directory::make(args.data.clone())?;
@@ -123,7 +120,7 @@ pub(crate) async fn run(args: LettersArgs) -> Result<Report, Failure> {
 async fn measure(
     report: &mut Report,
     name: &str,
-    args: &LettersArgs,
+    args: &DeadLettersArgs,
     store: (Arc<dyn Store>, Arc<dyn Records>),
 ) -> Result<(), Failure> {
     let filled = Box::pin(FilledStore::fill(args, store)).await?;
@@ -139,9 +136,9 @@ async fn measure(
 // === impl FilledStore ===
 
 impl FilledStore {
-    /// A tenth is kept for the rate; the rest is for the rounds.
+    /// Keeps a tenth for the rate; the rest is for the rounds.
     async fn fill(
-        args: &LettersArgs,
+        args: &DeadLettersArgs,
         (store, records): (Arc<dyn Store>, Arc<dyn Records>),
     ) -> Result<Self, Failure> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
@@ -185,7 +182,7 @@ impl FilledStore {
         Ok(())
     }
 
-    /// How long a page takes, in milliseconds, and how many letters are on it.
+    /// Milliseconds for a page, and the number of dead letters on it.
     async fn timed_page(&self, filter: DeadLetterFilter) -> Result<(f64, usize), Failure> {
         let began = Instant::now();
         let page = self.engine.records().dead_letters(filter).await;
@@ -193,10 +190,12 @@ impl FilledStore {
         Ok((began.elapsed().as_secs_f64() * 1e3, found))
     }
 
-    /// Brings every letter back: batch by batch beside as many new claims, then the rest at a rate.
+    /// Revives all dead letters: batch by batch beside as many new claims, then the rest at a rate.
     async fn revive_all(&self, measured: &mut DeadLetterFigures, rate: u32) -> Result<(), Failure> {
         for batch in &self.batches {
-            measured.admit.push(self.admit(batch.letters).await? / as_f64(batch.letters as u64));
+            measured
+                .admit
+                .push(self.admit(batch.dead_letters).await? / as_f64(batch.dead_letters as u64));
             let began = Instant::now();
             self.revive(batch, UNPACED, &mut measured.counts).await?;
             measured.revive.push(each(began, batch));
@@ -207,7 +206,7 @@ impl FilledStore {
         measured.kept.per_second = 1e3 / each(began, &self.paced);
         measured.kept.most_in_a_second = self.most_revived_in_a_second(from).await?;
         for batch in self.batches.iter().chain([&self.paced]) {
-            measured.counts.letters += batch.letters;
+            measured.counts.dead_letters += batch.dead_letters;
             measured.counts.distinct += batch.distinct;
         }
         let active = self.engine.records().active(Scope::All, usize::MAX).await;
@@ -234,11 +233,12 @@ impl FilledStore {
             counts.opened += opened;
             counts.back += opened + met;
             let Some(next) = done.next else { return Ok(()) };
-            go_on(&mut bulk, next);
+            continue_from(&mut bulk, next);
         }
     }
 
-    /// The ceiling: new claims, one after the other. They are taken back at once: only letters stay under way.
+    /// The ceiling: new claims, one after the other. They are withdrawn at once, so that only revived solves stay
+    /// active.
     async fn admit(&self, count: usize) -> Result<f64, Failure> {
         let claims: Result<Vec<_>, Failure> = (0..count)
             .map(|_| new_claim("ceiling", challenge()?, (&*self.chance, self.now())))
@@ -276,7 +276,7 @@ impl FilledStore {
                 let (purged, next) = purged.map_err(Failure::of(Exit::Failed))?;
                 measured.counts.purged += purged;
                 let Some(next) = next else { break };
-                go_on(&mut bulk, next);
+                continue_from(&mut bulk, next);
             }
             measured.purge.push(each(began, batch));
         }
@@ -288,7 +288,7 @@ impl FilledStore {
     }
 }
 
-/// An engine without a slot.
+/// An engine without slots.
 async fn start(
     store: &Arc<dyn Store>,
     records: Arc<dyn Records>,
@@ -299,9 +299,9 @@ async fn start(
     let ports = Ports {
         store: Arc::clone(store),
         records,
-        doorbell: Arc::new(LocalDoorbell::new()) as Arc<dyn Doorbell>,
+        notifier: Arc::new(LocalNotifier::new()) as Arc<dyn Notifier>,
         provider: Arc::new(SimProvider::new(account, Arc::clone(&clock), Latency::default())),
-        courier: Arc::new(NoCourier),
+        webhooks: Arc::new(NoWebhooks),
         clock,
         chance: Arc::clone(chance),
     };
@@ -314,18 +314,17 @@ async fn start(
     Engine::start(ports, config).await.map_err(Failure::of(Exit::Failed))
 }
 
-/// All letters of a batch.
-fn bulk(batch: &DeadLetterBatch, rate: u32) -> Result<Bulk, Failure> {
+fn bulk(batch: &DeadLetterBatch, rate: u32) -> Result<BulkRequest, Failure> {
     let filter = DeadLetterFilter {
         since: Some(batch.since),
         until: Some(batch.until),
-        // For the purge; what is closed is never brought back.
+        // For the purge; closed dead letters are never revived.
         closed: true,
         ..DeadLetterFilter::open(Scope::All, PAGE)
     };
     let known = WORKERS.map(|name| WorkerName::new(name).map(|name| (name, Allowance::default())));
-    Ok(Bulk {
-        which: Which::Matching(filter),
+    Ok(BulkRequest {
+        which: DeadLetterSelection::Matching(filter),
         by: WorkerName::new("bench").map_err(Failure::of(Exit::Failed))?,
         rate,
         dry_run: false,
@@ -336,16 +335,16 @@ fn bulk(batch: &DeadLetterBatch, rate: u32) -> Result<Bulk, Failure> {
     })
 }
 
-/// A call ends after some seconds, wherever it is.
-fn go_on(bulk: &mut Bulk, next: Cursor) {
-    if let Which::Matching(filter) = &mut bulk.which {
+/// A call returns after some seconds with a cursor.
+fn continue_from(bulk: &mut BulkRequest, next: Cursor) {
+    if let DeadLetterSelection::Matching(filter) = &mut bulk.which {
         filter.from = Some(next);
     }
 }
 
-/// Milliseconds per letter.
+/// Milliseconds per dead letter.
 fn each(began: Instant, batch: &DeadLetterBatch) -> f64 {
-    began.elapsed().as_secs_f64() * 1e3 / as_f64(batch.letters as u64)
+    began.elapsed().as_secs_f64() * 1e3 / as_f64(batch.dead_letters as u64)
 }
 
 // === impl DeadLetterFigures ===
@@ -360,9 +359,9 @@ impl DeadLetterFigures {
         add("filter by host and age", "ms", &self.host);
         let ratios: Vec<f64> = self.revive.iter().zip(&self.admit).map(|(r, a)| r / a).collect();
         add("revive / admit", "x", &ratios);
-        add("revive, per letter", "ms", &self.revive);
+        add("revive, per dead letter", "ms", &self.revive);
         add("admit, per claim", "ms", &self.admit);
-        add("purge, per letter", "ms", &self.purge);
+        add("purge, per dead letter", "ms", &self.purge);
         add(&format!("revived at {rate}/s"), "1/s", &[self.kept.per_second]);
         self.add_counts_to(report, store, rate);
     }
@@ -374,15 +373,16 @@ impl DeadLetterFigures {
         let rate_bar = Bar::AtMost { bar: f64::from(rate), stretch: f64::from(rate) };
         let most = count(format!("at {rate}/s, most in a second"), self.kept.most_in_a_second);
         report.add(most.held_to(rate_bar));
-        let Counts { letters, distinct, rare_found, back, opened, under_way, purged } = self.counts;
+        let Counts { dead_letters, distinct, rare_found, back, opened, under_way, purged } =
+            self.counts;
         for (what, number) in [
-            ("letters", letters),
-            ("letters that differ", distinct),
-            ("letters with the rare code", rare_found),
-            ("letters brought back", back),
+            ("dead letters", dead_letters),
+            ("dead letters that differ", distinct),
+            ("dead letters with the rare code", rare_found),
+            ("dead letters revived", back),
             ("solves opened for them", opened),
-            ("solves under way then", under_way),
-            ("letters purged", purged),
+            ("active solves then", under_way),
+            ("dead letters purged", purged),
         ] {
             report.add(count(what.to_owned(), number));
         }

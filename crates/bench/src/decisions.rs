@@ -26,7 +26,7 @@ use crate::{
     requests::ChallengeText,
 };
 
-/// What the rounds found for so many gateways.
+/// The results for one number of gateways, by round.
 #[derive(Default)]
 struct DecisionFigures {
     decisions: Vec<f64>,
@@ -39,7 +39,6 @@ struct DecisionFigures {
 /// The server publishes its count of rollbacks with a delay.
 const STATISTICS_DELAY: Duration = Duration::from_millis(2500);
 
-/// Runs it.
 pub(crate) async fn run(args: &DecisionsArgs) -> Result<Report, Failure> {
     let mut report = Report::begin("decisions", args.rounds);
     let remote = RemoteStore::create(&args.store).await?;
@@ -53,7 +52,7 @@ pub(crate) async fn run(args: &DecisionsArgs) -> Result<Report, Failure> {
     Ok(report.end())
 }
 
-/// The rates of bare commits, and what one gateway and all of them did in the same rounds.
+/// The rates of bare commits, and the results of one gateway and of all in the same rounds.
 async fn measure(
     url: &str,
     probe: &PostgresProbe,
@@ -116,7 +115,6 @@ impl DecisionFigures {
     }
 }
 
-/// Commits and rollbacks so far.
 async fn counted(probe: &PostgresProbe) -> Result<(u64, u64), Failure> {
     pause(STATISTICS_DELAY).await;
     let usage = probe.usage().await.map_err(Failure::of(Exit::Failed))?;
@@ -124,7 +122,7 @@ async fn counted(probe: &PostgresProbe) -> Result<(u64, u64), Failure> {
     Ok((usage.calls, rollbacks))
 }
 
-/// Callers who open a claim and take it back, again and again; how many decisions that were.
+/// Callers that open and withdraw claims in a loop. Returns the number of decisions.
 async fn decide(gateway: &Backend, callers: usize, length: Duration) -> Result<u64, Failure> {
     let chance = SystemChance::start().map_err(Failure::of(Exit::Failed))?;
     let filler = StoreFiller::start(&*gateway.store, &SystemClock::start(), &chance).await?;
@@ -134,7 +132,7 @@ async fn decide(gateway: &Backend, callers: usize, length: Duration) -> Result<u
             let sitekey = format!("0x4AAA{:06}", chance.draw() % 10_000);
             let challenge = on_page(Kind::Turnstile, sitekey, &ChallengeText::new().pageurl)?;
             let claim = filler.open(challenge).await?;
-            filler.take_back(claim).await?;
+            filler.withdraw(claim).await?;
             made.fetch_add(2, Ordering::Relaxed);
         }
         Ok::<_, Failure>(())

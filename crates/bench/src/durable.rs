@@ -1,5 +1,5 @@
-//! `bench durable`: claims that are on disk before they are answered, against a bare handler. The embedded store with its
-//! default durability. Admission alone (nothing is submitted), then the whole path to the token.
+//! `bench durable`: claims that are on disk before they are answered, against a bare handler. It uses the embedded
+//! store with its default durability: admission alone (nothing is submitted), then the whole path to the token.
 
 use std::{
     fs::{self, File},
@@ -15,7 +15,7 @@ use crate::{
     hit::ceiling,
     load::{Connection, as_f64},
     report::{Bar, Figure, Report},
-    requests::{Request, Target, handed_over},
+    requests::{Request, Target, stored_bytes},
     sample::{Bars, Path, Sample, load_of},
     server::{GatewayArgs, ProviderKind, ServerArgs, ServerKind},
     server_process::{Log, Server},
@@ -24,7 +24,7 @@ use crate::{
 /// The directory of the stores. Removed when dropped.
 pub(crate) struct Directory(PathBuf);
 
-/// What is measured: how, with how many callers, and what came of it.
+/// A measured path with a number of callers, and its results.
 struct Variant {
     name: String,
     callers: usize,
@@ -36,7 +36,6 @@ const RATE: Bar = Bar::AtLeast { bar: 0.30, stretch: 0.50 };
 const FSYNCS: Bar = Bar::AtMost { bar: 1.0 / 8.0, stretch: 1.0 / 16.0 };
 const BYTES: Bar = Bar::AtMost { bar: 4.0, stretch: 2.0 };
 
-/// Runs it.
 pub(crate) async fn run(rounds: RunOptions, data: Option<PathBuf>) -> Result<Report, Failure> {
     let mut report = Report::begin("durable", rounds);
     let directory = Directory::make(data)?;
@@ -63,7 +62,7 @@ pub(crate) async fn run(rounds: RunOptions, data: Option<PathBuf>) -> Result<Rep
     }
     report.add(Figure::new("the disk alone: 4 KiB and an fdatasync", "ms", floors));
     report.note(
-        "payload: the claim's body and key and the answer's body; written: what the kernel was made to write, \
+        "payload: the claim's body and key and the answer's body; written: bytes that the kernel wrote, \
          without the file system's own journal",
     );
     Ok(report.end())
@@ -72,7 +71,7 @@ pub(crate) async fn run(rounds: RunOptions, data: Option<PathBuf>) -> Result<Rep
 // === impl Directory ===
 
 impl Directory {
-    /// Makes one, here or in the directory given.
+    /// Creates one in the parent directory [default: current directory].
     pub(crate) fn make(parent: Option<PathBuf>) -> Result<Self, Failure> {
         let parent = parent.unwrap_or_default();
         let path = parent.join(format!("solvegate-bench-{}", std::process::id()));
@@ -90,7 +89,7 @@ impl Directory {
         Server::start(&ServerArgs { kind: ServerKind::Gateway(args) }, Log::Quiet)
     }
 
-    /// How long the disk itself takes to keep a page, in milliseconds: no commit is faster.
+    /// Milliseconds the disk takes to sync a page: no commit is faster.
     pub(crate) fn floor(&self) -> Result<f64, Failure> {
         const TIMES: u32 = 16;
         const PAGE: [u8; 4096] = [7; 4096];
@@ -140,7 +139,7 @@ impl Variant {
         Ok(())
     }
 
-    /// What is sent, and how it is answered.
+    /// The request, and the expected status.
     fn request(&self, gateway: &Server) -> (Request, u16) {
         let target = Target { address: gateway.address(), key: gateway.key().to_owned() };
         if self.to_the_end {
@@ -150,11 +149,11 @@ impl Variant {
         }
     }
 
-    /// Bytes a caller hands over to be kept, and gets.
+    /// The bytes that a caller sends to be stored, and receives.
     async fn payload(&self, gateway: &Server) -> Result<usize, Failure> {
         let (mut request, _) = self.request(gateway);
         let mut line = Connection::connect(gateway.address()).await?;
-        Ok(handed_over() + line.exchange(request.next()).await?.body.len())
+        Ok(stored_bytes() + line.exchange(request.next()).await?.body.len())
     }
 
     /// The bars are for 64 callers; the other figures show how they change with the number of callers.

@@ -8,7 +8,7 @@ use std::{
 
 use domain::{
     challenge::{Challenge, Kind},
-    ports::{Chance as _, Store, SweepAsk},
+    ports::{Chance as _, Store, SweepRequest},
 };
 use solvegate::{
     chance::SystemChance,
@@ -20,14 +20,14 @@ use stores::StoreAdapter;
 use crate::{
     challenges::on_page,
     cli::GrowthArgs,
-    fixtures::claims::{StoreFiller, together},
+    fixtures::claims::{StoreFiller, concurrently},
     load::as_f64,
     remote_store::RemoteStore,
     report::{Bar, Figure, Report},
     requests::ChallengeText,
 };
 
-/// What the rounds found.
+/// The results, by round.
 #[derive(Default)]
 struct GrowthFigures {
     ratios: Vec<f64>,
@@ -37,16 +37,15 @@ struct GrowthFigures {
     bytes_per_claim: Vec<f64>,
 }
 
-/// Claims that are timed at each size.
+/// The number of timed claims at each size.
 const TIMED: usize = 2_000;
-/// What there is when the first ones are timed.
+/// The number of stored claims at the first measurement.
 const FEW: usize = 1_000;
-/// Claims that are opened before they are submitted.
+/// Claims opened before they are submitted.
 const BATCH: usize = 10_000;
 /// Different challenges.
 const SITEKEYS: u64 = 10_000;
 
-/// Runs it.
 pub(crate) async fn run(args: &GrowthArgs) -> Result<Report, Failure> {
     let mut report = Report::begin("growth", args.rounds).without_load();
     let remote = match &args.store {
@@ -121,7 +120,7 @@ async fn memory(remote: Option<&RemoteStore>) -> Result<Option<u64>, Failure> {
     }
 }
 
-/// So many claims that are over, and so many whose solves are in flight.
+/// Adds ended claims, and claims whose solves are in flight.
 async fn fill(
     filler: &StoreFiller<'_>,
     chance: &SystemChance,
@@ -130,14 +129,15 @@ async fn fill(
 ) -> Result<(), Failure> {
     let over = (0..over).map(async |_| {
         let claim = filler.open(one_of_many(chance)?).await?;
-        filler.take_back(claim).await
+        filler.withdraw(claim).await
     });
-    together(over).await?;
+    concurrently(over).await?;
     for from in (0..inflight).step_by(BATCH) {
         let batch = 0..BATCH.min(inflight - from);
-        together(batch.map(async |_| filler.open(one_of_many(chance)?).await.map(drop))).await?;
+        concurrently(batch.map(async |_| filler.open(one_of_many(chance)?).await.map(drop)))
+            .await?;
         let leases = filler.intend().await?;
-        together(leases.iter().map(|lease| filler.accept(lease))).await?;
+        concurrently(leases.iter().map(|lease| filler.accept(lease))).await?;
     }
     Ok(())
 }
@@ -147,7 +147,7 @@ fn one_of_many(chance: &SystemChance) -> Result<Challenge, Failure> {
     on_page(Kind::Turnstile, sitekey, &ChallengeText::new().pageurl)
 }
 
-/// The median of new claims, one after the other. They are taken back, untimed.
+/// The median time of new claims, one after the other. They are withdrawn outside the measurement.
 async fn time_claims(filler: &StoreFiller<'_>, chance: &SystemChance) -> Result<Duration, Failure> {
     let mut took = Vec::with_capacity(TIMED);
     for _ in 0..TIMED {
@@ -155,7 +155,7 @@ async fn time_claims(filler: &StoreFiller<'_>, chance: &SystemChance) -> Result<
         let start = now();
         let claim = filler.open(challenge).await?;
         took.push(start.elapsed());
-        filler.take_back(claim).await?;
+        filler.withdraw(claim).await?;
     }
     took.sort_unstable();
     Ok(took[TIMED / 2])
@@ -165,7 +165,7 @@ async fn longest_sweep(store: &dyn Store, filler: &StoreFiller<'_>) -> Result<Du
     let mut longest = Duration::ZERO;
     for _ in 0..20 {
         let start = now();
-        let ask = SweepAsk::plain(100);
+        let ask = SweepRequest::plain(100);
         store.sweep(ask, filler.now).await.map_err(Failure::of(Exit::Failed))?;
         longest = longest.max(start.elapsed());
     }

@@ -1,5 +1,5 @@
-//! `bench history`: whether lists and sums take longer on a long history. The `Archive` port writes claims that have
-//! ended, a second apart; the measured queries are those of the command line and of the pages.
+//! `bench history`: whether lists and totals take longer on a long history. It writes ended claims, a second apart,
+//! through the `Archive` port, and measures the queries of the command line and of list pages.
 
 use std::{
     ops::Range,
@@ -12,7 +12,8 @@ use domain::{
     id::ClaimId,
     ledger::Entry,
     ports::{
-        Archive, Chance as _, ClaimFilter, Cursor, Lot, Records, Scope, StoreError, TotalsAsk,
+        Archive, ArchiveBatch, Chance as _, ClaimFilter, Cursor, Records, Scope, StoreError,
+        TotalsFilter,
     },
     time::Timestamp,
 };
@@ -35,33 +36,31 @@ use crate::{
 /// The measured queries.
 const QUERIES: [&str; 6] =
     ["a page of history", "an old page", "a site key's page", "active", "stats", "explain"];
-/// How often each is run.
+/// How many times each is run.
 const TIMED: usize = 200;
 
-/// Of the archive: the claim, three indexes of claims, the ledger entry and its index.
+/// Rows per archived claim: the claim, three indexes of claims, the ledger entry and its index.
 const ROWS_PER_CLAIM: u64 = 6;
-/// Claims in one write. The engine archives as many at a time.
+/// Claims per write, as many as the engine archives at a time.
 const BATCH: usize = 500;
 
-/// Writes a history: claims that differ in id, site key and time.
+/// Writes a history of claims that differ in id, site key and time.
 struct HistoryFiller<'b> {
     archive: &'b dyn Archive,
-    /// A claim that has ended, and its first ledger entry.
+    /// An ended claim and its first ledger entry.
     claim: Claim,
     entry: Entry,
-    /// The last entry that was written.
+    /// The last entry written.
     written: Option<Entry>,
     progress: Progress,
 }
 
-/// A history, and one of its claims.
 struct History<'b> {
     records: &'b dyn Records,
     like: Claim,
     claims: u64,
 }
 
-/// Runs it.
 pub(crate) async fn run(args: &HistoryArgs) -> Result<Report, Failure> {
     let mut report = Report::begin("history", args.rounds).without_load();
     let remote = RemoteStore::create(&args.store).await?;
@@ -78,7 +77,7 @@ pub(crate) async fn run(args: &HistoryArgs) -> Result<Report, Failure> {
     Ok(report.end())
 }
 
-/// The medians on a hundredth of the claims and on all of them, and how many rows those are.
+/// The medians on a hundredth of the claims and on all of them, and the number of rows.
 async fn time_both(
     remote: &RemoteStore,
     args: &HistoryArgs,
@@ -86,7 +85,7 @@ async fn time_both(
     let (url, probe) = (remote.url(), remote.postgres()?);
     let connect = async || stores::connect(&url).await.map_err(Failure::of(Exit::Unreachable));
     let writer = connect().await?;
-    let (claim, entry) = live_once(&writer).await?;
+    let (claim, entry) = end_a_claim(&writer).await?;
     let mut filler = HistoryFiller {
         archive: &*writer.archive,
         claim: claim.clone(),
@@ -94,7 +93,7 @@ async fn time_both(
         written: None,
         progress: Progress::new("claims", usize::try_from(args.claims).ok(), args.rounds.json),
     };
-    // The readers are gateways of their own: none of them remembers rows because it wrote them.
+    // Each reader is a new gateway, so that none has rows in its cache because it wrote them.
     let mut medians = Vec::new();
     let mut from = 0;
     for claims in [(args.claims / 100).max(1), args.claims] {
@@ -110,14 +109,14 @@ async fn time_both(
     Ok((ROWS_PER_CLAIM * args.claims, small, large))
 }
 
-/// One claim that is really over, and its first entry.
-async fn live_once(backend: &stores::Backend) -> Result<(Claim, Entry), Failure> {
+/// A claim that has ended, and its first entry.
+async fn end_a_claim(backend: &stores::Backend) -> Result<(Claim, Entry), Failure> {
     let chance = SystemChance::start().map_err(Failure::of(Exit::Failed))?;
     let filler = StoreFiller::start(&*backend.store, &SystemClock::start(), &chance).await?;
     let sitekey = format!("0x4AAA{:06}", chance.draw() % 1000);
     let challenge = on_page(Kind::Turnstile, sitekey, &ChallengeText::new().pageurl)?;
     let id = filler.open(challenge).await?;
-    filler.take_back(id).await?;
+    filler.withdraw(id).await?;
     let claim = backend.store.find_claim(id).await.map_err(Failure::of(Exit::Failed))?;
     let entries = backend.records.entries(0, 100).await.map_err(Failure::of(Exit::Failed))?;
     let (first, last) = (entries.first().cloned(), entries.last().map_or(0, |entry| entry.seq));
@@ -136,8 +135,14 @@ impl HistoryFiller<'_> {
             let entries: Vec<Entry> =
                 (from..to).zip(&claims).map(|(number, claim)| self.entry(number, claim)).collect();
             let last = entries.last().cloned();
-            let lot = Lot { after: self.written.take(), entries, claims, ..Lot::default() };
-            let is_written = self.archive.archive(lot).await.map_err(Failure::of(Exit::Failed))?;
+            let batch = ArchiveBatch {
+                after: self.written.take(),
+                entries,
+                claims,
+                ..ArchiveBatch::default()
+            };
+            let is_written =
+                self.archive.archive(batch).await.map_err(Failure::of(Exit::Failed))?;
             if !is_written {
                 let why = "another process writes history into the schema of this bench";
                 return Err(Failure::new(Exit::Failed, why));
@@ -192,7 +197,7 @@ impl History<'_> {
             3 => self.records.active(Scope::All, 50).await.map(drop),
             4 => {
                 let today = self.like.opened_at.day();
-                let ask = TotalsAsk { scope: Scope::All, from: today, to: today };
+                let ask = TotalsFilter { scope: Scope::All, from: today, to: today };
                 self.records.totals(ask).await.map(drop)
             }
             _ => self.records.explain(self.like.id).await.map(drop),

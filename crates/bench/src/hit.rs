@@ -1,6 +1,6 @@
 //! `bench hit`: answers that need no solve, on the memory store against a bare handler, or on a Redis or PostgreSQL
 //! against a handler that queries it once. Authentication, sites and ledger are on. Three paths: a claim repeated under
-//! its key, a claim served from stock, and a fetch through the compat door.
+//! its key, a claim served from stock, and a fetch through the compatibility API.
 
 use solvegate::exit::{Exit, Failure};
 
@@ -15,14 +15,14 @@ use crate::{
     server_process::{Log, Server},
 };
 
-/// The paths, each beside the ceiling of the same round.
+/// The paths, each with the ceiling of the same round.
 #[derive(Debug, Default)]
 struct Paths {
     replay: Path,
     stock: Path,
     compat: Path,
     logged: Path,
-    /// Of the store's server, for each answer from stock.
+    /// Calls to the store's server, per answer from stock.
     calls: Vec<f64>,
 }
 
@@ -39,13 +39,12 @@ const BARS: Bars = Bars {
     rate: Some(Bar::AtLeast { bar: 0.60, stretch: 0.80 }),
 };
 
-/// One look at the server is in the ceiling too.
+/// The ceiling includes one query to the server.
 const REMOTE_BARS: Bars = Bars {
     cpu: Some(Bar::AtMost { bar: 1.5, stretch: 1.2 }),
     rate: Some(Bar::AtLeast { bar: 0.70, stretch: 0.90 }),
 };
 
-/// Runs it.
 pub(crate) async fn run(rounds: RunOptions, store: Option<String>) -> Result<Report, Failure> {
     let Some(url) = store else { return run_on(rounds, None).await };
     let remote = RemoteStore::create(&url).await?;
@@ -78,7 +77,7 @@ async fn run_on(rounds: RunOptions, remote: Option<&RemoteStore>) -> Result<Repo
     Ok(report.end())
 }
 
-/// What a bare handler is loaded with.
+/// The load of the bare handler.
 pub(crate) fn ceiling(bare: &Server, callers: usize, rounds: RunOptions) -> Load {
     let target = Target { address: bare.address(), key: String::new() };
     load_of(bare, vec![target.bare("/"); callers], 200, rounds.length())
@@ -87,14 +86,14 @@ pub(crate) fn ceiling(bare: &Server, callers: usize, rounds: RunOptions) -> Load
 // === impl Paths ===
 
 impl Paths {
-    /// One round on a fresh gateway: its ledger grows with every answer.
+    /// One round on a new gateway, because the ledger grows with every answer.
     async fn measure(
         &mut self,
         bare: Sample,
         rounds: RunOptions,
         remote: Option<&RemoteStore>,
     ) -> Result<(), Failure> {
-        // As many as the stretch would take; who runs out earlier has a shorter round.
+        // Enough for the stretch goal; a round that uses them up is shorter.
         let tokens = tokens_for(0.8 * bare.rate() * rounds.seconds);
         let mut gateway = Prepared::start(tokens + CALLERS, Log::Quiet, remote).await?;
         self.replay.push(bare, gateway.measure(rounds, Prepared::replays).await?);
@@ -114,7 +113,7 @@ impl Paths {
     }
 }
 
-/// The next gateway begins with nothing.
+/// Each gateway starts with an empty store.
 async fn clear(remote: Option<&RemoteStore>) -> Result<(), Failure> {
     match remote {
         Some(remote) => remote.clear().await,
@@ -122,7 +121,7 @@ async fn clear(remote: Option<&RemoteStore>) -> Result<(), Failure> {
     }
 }
 
-/// What the server was asked so far.
+/// The number of calls to the server so far.
 async fn calls(remote: Option<&RemoteStore>) -> Result<f64, Failure> {
     match remote {
         Some(remote) => Ok(as_f64(remote.usage().await?.calls)),
@@ -190,7 +189,7 @@ fn key(caller: usize) -> String {
     format!("caller-{caller}")
 }
 
-/// The id in an answer about a claim.
+/// The id in the JSON of a claim.
 pub(crate) fn id_of(body: &[u8]) -> Result<String, Failure> {
     let answer: serde_json::Value =
         serde_json::from_slice(body).map_err(Failure::of(Exit::Failed))?;

@@ -18,15 +18,14 @@ use crate::{
     vitals::Vitals,
 };
 
-/// Bytes per waiting thing in one round: at the ceiling, and in the gateway.
+/// Bytes per waiting solve or request in one round: of the ceiling, and of the gateway.
 type Pair = (f64, f64);
 
 const SOLVE: Bar = Bar::AtMost { bar: 2.0, stretch: 1.3 };
 const HELD: Bar = Bar::AtMost { bar: 1.6, stretch: 1.0 };
-/// Files this process and its children have open besides connections.
+/// Open files of this process and its children besides connections.
 const OTHER_FILES: usize = 64;
 
-/// Runs it.
 pub(crate) async fn run(
     rounds: RunOptions,
     solves: &[usize],
@@ -54,7 +53,7 @@ pub(crate) async fn run(
     }
     add_figures(&mut report, &format!("{connections} held requests"), "bare", &pairs, HELD);
     report.note(
-        "memory: resident, after less before, divided by how many wait; the store is in memory too",
+        "memory: resident, after less before, divided by the number that wait; the store is in memory too",
     );
     Ok(report.end())
 }
@@ -82,11 +81,11 @@ fn each(before: Vitals, after: Vitals, count: usize) -> f64 {
 
 // === held requests ===
 
-/// As many as asked for and allowed: every connection is an open file on both sides.
+/// Raises the limit of open files, because every connection is one on both sides, and returns how many connections fit.
 fn allow_connections(wanted: usize) -> usize {
     let limit = getrlimit(Resource::Nofile);
     let most = limit.maximum;
-    // The children inherit it.
+    // Child processes inherit it.
     if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most }) {
         tracing::warn!(%error, "the limit of open files cannot be raised");
     }
@@ -117,7 +116,7 @@ async fn held_by_gateway(count: usize, settle: Duration) -> Result<f64, Failure>
     held(server, requests, settle).await
 }
 
-/// What each held request takes, once all are surely held and what was needed only on the way is given back.
+/// The memory per held request, once all are held and temporary memory has been freed.
 async fn held(
     mut server: Server,
     mut requests: Vec<Request>,

@@ -1,5 +1,5 @@
-//! Callers in a closed loop: each sends, reads the whole answer, sends again, on a connection that stays open. Bounded
-//! in time and in number.
+//! Callers in a closed loop: each sends a request, reads the whole answer and repeats, on a persistent connection.
+//! Bounded in time and in number.
 
 use std::{
     io,
@@ -21,41 +21,36 @@ use tokio::{
 
 use crate::requests::Request;
 
-/// What is sent, by whom and for how long.
 #[derive(Clone, Debug)]
 pub(crate) struct Load {
     pub(crate) address: SocketAddr,
     /// One for each caller.
     pub(crate) requests: Vec<Request>,
     pub(crate) length: Duration,
-    /// At most so many altogether.
+    /// The maximum number of requests of all callers.
     pub(crate) most: u64,
-    /// Any other status ends the bench: it would measure something else.
+    /// Any other status ends the bench, because it would measure something else.
     pub(crate) status: u16,
 }
 
-/// What came of it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LoadResult {
     pub(crate) requests: u64,
     pub(crate) took: Duration,
 }
 
-/// One caller's connection.
 #[derive(Debug)]
 pub(crate) struct Connection {
     stream: TcpStream,
     buffer: Vec<u8>,
 }
 
-/// An answer.
 #[derive(Debug)]
 pub(crate) struct Answer<'l> {
     pub(crate) status: u16,
     pub(crate) body: &'l [u8],
 }
 
-/// What callers share.
 struct Shared {
     ends: Instant,
     begun: AtomicU64,
@@ -63,7 +58,7 @@ struct Shared {
     status: u16,
 }
 
-/// Where the body begins, and how long it is.
+/// The status, and the position and length of the body.
 struct Head {
     status: u16,
     body_at: usize,
@@ -75,7 +70,7 @@ const BUFFER: usize = 4096;
 // === impl Load ===
 
 impl Load {
-    /// Connects everybody, then lets them call.
+    /// Connects all callers, then starts them.
     pub(crate) async fn run(&self) -> Result<LoadResult, Failure> {
         let mut lines = Vec::with_capacity(self.requests.len());
         for _ in &self.requests {
@@ -100,7 +95,7 @@ impl Load {
     }
 }
 
-/// How many answers one caller got.
+/// Returns the number of answers.
 async fn call(
     mut line: Connection,
     mut request: Request,
@@ -121,7 +116,6 @@ async fn call(
 // === impl LoadResult ===
 
 impl LoadResult {
-    /// Answers a second.
     pub(crate) fn rate(self) -> f64 {
         as_f64(self.requests) / self.took.as_secs_f64()
     }
@@ -135,7 +129,6 @@ pub(crate) fn as_f64(count: u64) -> f64 {
 // === impl Connection ===
 
 impl Connection {
-    /// Connects.
     pub(crate) async fn connect(address: SocketAddr) -> io::Result<Self> {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
@@ -178,7 +171,7 @@ impl Connection {
 // === impl Answer ===
 
 impl Answer<'_> {
-    /// The failure an answer of another status is.
+    /// The failure for an unexpected status.
     pub(crate) fn unexpected(&self) -> Failure {
         let said = String::from_utf8_lossy(self.body);
         Failure::new(Exit::Failed, format!("the server answered {}: {said}", self.status))

@@ -1,4 +1,5 @@
-//! Lognormal solve times: real ones are about lognormal.
+//! Lognormal solve times, like those of real providers. Written by hand because `rand_distr` has no distribution
+//! function and no quantiles, only random numbers.
 
 use std::time::Duration;
 
@@ -6,7 +7,7 @@ use simulator::pace::SolveTime;
 
 use crate::load::as_f64;
 
-/// Half of the times are below the median; sigma is the spread of their logarithm.
+/// Half of the times are below the median; sigma is the standard deviation of their logarithm.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct LogNormal {
     /// In seconds.
@@ -17,27 +18,26 @@ pub(crate) struct LogNormal {
 // === impl LogNormal ===
 
 impl LogNormal {
-    /// As the service draws them.
+    /// As the simulator draws them.
     pub(crate) fn solve_time(self) -> SolveTime {
         SolveTime { median: Duration::from_secs_f64(self.median), sigma: self.sigma }
     }
 
-    /// The same shape, so many times as slow.
+    /// The same shape, slower by a factor.
     pub(crate) fn times(self, factor: f64) -> Self {
         Self { median: self.median * factor, ..self }
     }
 
-    /// The chance that a solve is done by this age.
+    /// The probability that a solve is ready at this age.
     pub(crate) fn by(self, age: f64) -> f64 {
         if age <= 0.0 { 0.0 } else { normal_by((age / self.median).ln() / self.sigma) }
     }
 
-    /// What a solve takes on average.
     pub(crate) fn mean(self) -> f64 {
         self.median * (self.sigma * self.sigma / 2.0).exp()
     }
 
-    /// What this part of the solves stays below.
+    /// The time below which this share of the solves stays.
     pub(crate) fn quantile(self, part: f64) -> f64 {
         let (mut low, mut high) = (0.0, self.median * (8.0 * self.sigma).exp());
         for _ in 0..40 {
@@ -47,7 +47,7 @@ impl LogNormal {
         low
     }
 
-    /// So many times that stand for all.
+    /// Evenly spaced quantiles, which represent the distribution.
     pub(crate) fn quantiles(self, count: u64) -> Vec<f64> {
         let part = |n: u64| (as_f64(n) + 0.5) / as_f64(count);
         (0..count).map(|n| self.quantile(part(n))).collect()
@@ -60,7 +60,7 @@ impl std::fmt::Display for LogNormal {
     }
 }
 
-/// The chance of a standard normal below `z` (Abramowitz and Stegun 7.1.26).
+/// The standard normal distribution function (Abramowitz and Stegun 7.1.26).
 fn normal_by(z: f64) -> f64 {
     let x = z.abs() / std::f64::consts::SQRT_2;
     let t = 1.0 / (1.0 + 0.327_591_1 * x);

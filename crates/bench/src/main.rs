@@ -1,13 +1,13 @@
 //! Measures the gateway and its ceiling in one run and reports ratios. A missed bar is a line in the report, not an
-//! error: a shared machine is no judge. Loopback only, bounded in time. Run by `scripts/bench`; not shipped.
+//! error, because a shared machine proves nothing. Loopback only, bounded in time. Run by `scripts/bench`; not shipped.
 //!
 //! # Layout
 //! - [`cli`]: the command line; `hit`, `durable`, `inflight`: one file per bench; this process generates the load
-//! - `slots`, `polling`, `pool`: in virtual time, on a `virtual_world`, evaluated from its ledgers (`slot_usage` for
+//! - `slots`, `polling`, `pool`: in virtual time, on a `virtual_gateway`, evaluated from its ledgers (`slot_usage` for
 //!   `slots`); solve times are `lognormal`
 //! - `dead_letters`, `growth`: on stores filled by `fixtures`; `history`, `decisions`: on a PostgreSQL only
 //! - `remote_store`: a store on a server, removed afterwards; `probes`: plain connections to that server
-//! - `server`: the measured programs, each in a process of its own; `server_process`: our end of it; `vitals`: the
+//! - `server`: the measured programs, each in its own process; `server_process`: our end of it; `vitals`: the
 //!   processor time, memory and writes it reports
 //! - `load`: callers in a closed loop; `requests`: the requests they send; `sample`: one path in one round
 //! - `challenges`: the challenges of all benches; `report`: figures, bars and how they are printed
@@ -35,7 +35,7 @@ mod server;
 mod server_process;
 mod slot_usage;
 mod slots;
-mod virtual_world;
+mod virtual_gateway;
 mod vitals;
 
 use std::process::ExitCode;
@@ -49,7 +49,7 @@ use solvegate::{
 use cli::{Bench, Cli};
 use report::Report;
 
-/// The allocator of the shipped binary: the measured gateway runs in this program.
+/// The allocator of the shipped binary, because the measured gateway runs in this program.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -69,7 +69,6 @@ fn try_main(cli: Cli) -> Result<(), Failure> {
     runtime.map_err(Failure::of(Exit::Failed))?.block_on(run(cli.bench))
 }
 
-/// Runs one bench and prints its report.
 async fn run(bench: Bench) -> Result<(), Failure> {
     let (rounds, report) = match bench {
         Bench::Hit { rounds, store } => (rounds, hit::run(rounds, store).await?),
@@ -83,7 +82,7 @@ async fn run(bench: Bench) -> Result<(), Failure> {
         Bench::Slots(rounds) => (rounds, slots::run(rounds).await?),
         Bench::Polling(args) => (args.rounds, polling::run(args).await?),
         Bench::Pool(args) => (args.rounds, pool::run(args).await?),
-        Bench::Letters(args) => (args.rounds, dead_letters::run(args).await?),
+        Bench::DeadLetters(args) => (args.rounds, dead_letters::run(args).await?),
         Bench::Server(args) => return server::run(args).await,
     };
     Report::print(&report, rounds.json)

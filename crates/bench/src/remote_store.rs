@@ -1,4 +1,4 @@
-//! A store on a server, as a bench uses it: under a prefix or in a schema of its own, which the bench removes afterwards.
+//! A store on a server, under its own prefix or schema, which the bench removes afterwards.
 
 use std::fmt;
 
@@ -6,7 +6,6 @@ use solvegate::exit::{Exit, Failure};
 
 use crate::probes::{Usage, postgres::PostgresProbe, redis::RedisProbe};
 
-/// A store that no one else uses, and a probe of its server.
 pub(crate) struct RemoteStore {
     url: String,
     probe: Probe,
@@ -21,10 +20,10 @@ const EXPECTED: &str = "expected redis://HOST:PORT or postgres://HOST:PORT/DB: a
                         one server, without TLS or a cluster";
 
 impl RemoteStore {
-    /// A new, empty store on the server of this URL.
+    /// Creates an empty store on the server at this URL.
     pub(crate) async fn create(server: &str) -> Result<Self, Failure> {
         if server.contains('?') {
-            let why = "a bench uses a prefix or schema of its own and plain connections: leave out the ? and everything after it";
+            let why = "a bench creates its own prefix or schema and uses plain connections: remove the ? and everything after it";
             return Err(Failure::new(Exit::Usage, why));
         }
         let name = fastrand::u64(..);
@@ -32,7 +31,7 @@ impl RemoteStore {
         Self::open(format!("{server}?{option}{name:016x}")).await
     }
 
-    /// The store of a URL that [`Self::create`] made.
+    /// Opens a store by the URL of one that [`Self::create`] made.
     pub(crate) async fn open(url: String) -> Result<Self, Failure> {
         let wrong = || Failure::new(Exit::Usage, EXPECTED);
         let (server, option) = url.split_once('?').ok_or_else(wrong)?;
@@ -66,7 +65,7 @@ impl RemoteStore {
         }
     }
 
-    /// What the server calls a unit of work, for figures.
+    /// The server's unit of work, as figures name it.
     pub(crate) fn calls(&self) -> &'static str {
         match &self.probe {
             Probe::Redis(_) => "commands to Redis",
@@ -74,7 +73,7 @@ impl RemoteStore {
         }
     }
 
-    /// Queries the server once, as cheaply as it can be done.
+    /// The cheapest query.
     pub(crate) async fn round_trip(&self) -> Result<(), Failure> {
         match &self.probe {
             Probe::Redis(probe) => probe.round_trip().await.map_err(Failure::of(Exit::Failed)),
@@ -82,12 +81,11 @@ impl RemoteStore {
         }
     }
 
-    /// With the prefix or schema.
+    /// The URL with prefix or schema.
     pub(crate) fn url(&self) -> String {
         self.url.clone()
     }
 
-    /// What the server did and holds.
     pub(crate) async fn usage(&self) -> Result<Usage, Failure> {
         match &self.probe {
             Probe::Redis(probe) => probe.usage().await.map_err(Failure::of(Exit::Failed)),
@@ -95,7 +93,6 @@ impl RemoteStore {
         }
     }
 
-    /// Removes everything.
     pub(crate) async fn clear(&self) -> Result<(), Failure> {
         match &self.probe {
             Probe::Redis(probe) => probe.clear().await.map_err(Failure::of(Exit::Failed)),

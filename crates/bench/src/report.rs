@@ -1,4 +1,5 @@
-//! A report: medians over rounds, the bars they are compared with, and the machine they were measured on.
+//! A report: medians over rounds, the bars they are compared with, and the machine they were measured on. There are few
+//! rounds and their values are ratios, so a histogram library such as `hdrhistogram` would not help.
 
 use comfy_table::Table;
 use serde::Serialize;
@@ -6,25 +7,23 @@ use solvegate::{exit::Failure, output};
 
 use crate::{cli::RunOptions, vitals::machine_load};
 
-/// What a bench found.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     bench: &'static str,
-    /// Figures of another build than `release` say nothing.
+    /// Only figures of a `release` build mean anything.
     build: &'static str,
     rounds: u32,
-    /// Of load, a round; `None` where nothing is loaded.
+    /// Seconds of load per round; `None` for benches without load.
     #[serde(skip_serializing_if = "Option::is_none")]
     seconds: Option<f64>,
     machine: Machine,
-    /// What stands side by side.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     grids: Vec<Grid>,
     figures: Vec<Figure>,
     notes: Vec<String>,
 }
 
-/// Whether it had time for us.
+/// The load of the machine, which shows whether others used it.
 #[derive(Debug, Serialize)]
 struct Machine {
     cores: usize,
@@ -32,7 +31,7 @@ struct Machine {
     load_after: f64,
 }
 
-/// One figure over all rounds. `None` when no round could tell.
+/// One figure over all rounds. `None` when no round has a value.
 #[derive(Debug, Serialize)]
 pub(crate) struct Figure {
     what: String,
@@ -44,10 +43,10 @@ pub(crate) struct Figure {
     held_to: Option<HeldTo>,
 }
 
-/// The same figures of several things, one below the other: medians over all rounds.
+/// A table of medians over all rounds.
 #[derive(Debug, Serialize)]
 pub(crate) struct Grid {
-    /// What the rows are, then the figures with their units.
+    /// The heading of the rows, then the figures with their units.
     columns: Vec<&'static str>,
     rows: Vec<Row>,
 }
@@ -58,7 +57,7 @@ struct Row {
     medians: Vec<Option<f64>>,
 }
 
-/// A bar and how the median stands to it.
+/// A bar, and whether the median meets it.
 #[derive(Debug, Serialize)]
 struct HeldTo {
     #[serde(flatten)]
@@ -66,22 +65,20 @@ struct HeldTo {
     verdict: Verdict,
 }
 
-/// What a figure is to be.
+/// The bar of a figure.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(tag = "is_to_be", rename_all = "snake_case")]
 pub(crate) enum Bar {
-    /// At most so much.
     AtMost {
-        /// What is promised.
+        /// The requirement.
         bar: f64,
-        /// What is hoped for.
+        /// The stretch goal.
         stretch: f64,
     },
-    /// At least so much.
     AtLeast {
-        /// What is promised.
+        /// The requirement.
         bar: f64,
-        /// What is hoped for.
+        /// The stretch goal.
         stretch: f64,
     },
 }
@@ -97,7 +94,6 @@ enum Verdict {
 // === impl Report ===
 
 impl Report {
-    /// A report that begins now.
     pub(crate) fn begin(bench: &'static str, rounds: RunOptions) -> Self {
         let cores = std::thread::available_parallelism().map_or(0, usize::from);
         let load = machine_load();
@@ -113,37 +109,35 @@ impl Report {
         }
     }
 
-    /// For benches whose rounds take as long as the work in them.
+    /// For benches whose rounds take as long as their work.
     pub(crate) fn without_load(mut self) -> Self {
         self.seconds = None;
         self
     }
 
-    /// Adds a figure.
     pub(crate) fn add(&mut self, figure: Figure) {
         self.figures.push(figure);
     }
 
-    /// Adds what stands side by side; it is shown above the figures.
+    /// Adds a table, printed above the figures.
     pub(crate) fn show(&mut self, grid: Grid) {
         self.grids.push(grid);
     }
 
-    /// Adds a remark that belongs beside the figures.
+    /// Adds a remark, printed below the figures.
     pub(crate) fn note(&mut self, note: impl Into<String>) {
         self.notes.push(note.into());
     }
 
-    /// Ends the measuring.
     pub(crate) fn end(mut self) -> Self {
         self.machine.load_after = machine_load();
         if cfg!(debug_assertions) {
-            self.note("a debug build: its figures say nothing; measure with scripts/bench");
+            self.note("a debug build, whose figures mean nothing; measure with scripts/bench");
         }
         self
     }
 
-    /// Prints it, for people or as JSON.
+    /// Prints a table, or JSON.
     pub(crate) fn print(&self, json: bool) -> Result<(), Failure> {
         if json {
             return output::json(self);
@@ -171,15 +165,15 @@ impl Report {
                 figure.held_to.as_ref().map_or((String::new(), ""), |HeldTo { bar, verdict }| {
                     (bar.to_string(), verdict.word())
                 });
-            let [median, least, most] = [figure.median, figure.least, figure.most].map(shown);
+            let [median, least, most] = [figure.median, figure.least, figure.most].map(four_digits);
             table.add_row([&figure.what, &median, &least, &most, figure.unit, &bar, verdict]);
         }
         table
     }
 }
 
-/// Four digits that mean something.
-fn shown(value: Option<f64>) -> String {
+/// Formats a value with four significant digits.
+fn four_digits(value: Option<f64>) -> String {
     match value {
         None => "-".to_owned(),
         Some(value) if value.abs() >= 1000.0 => format!("{value:.0}"),
@@ -192,12 +186,11 @@ fn shown(value: Option<f64>) -> String {
 // === impl Grid ===
 
 impl Grid {
-    /// One without rows; the first column says what they are.
     pub(crate) fn new<const N: usize>(columns: [&'static str; N]) -> Self {
         Self { columns: columns.into(), rows: Vec::new() }
     }
 
-    /// Adds a row: for each column but the first, what the rounds brought.
+    /// Adds a row with the values of all rounds for each column but the first.
     pub(crate) fn row<const N: usize>(&mut self, what: impl Into<String>, columns: [Vec<f64>; N]) {
         let medians = columns.map(|rounds| Figure::new("", "", rounds).median);
         self.rows.push(Row { what: what.into(), medians: medians.into() });
@@ -207,7 +200,7 @@ impl Grid {
         let mut table = output::table([]);
         table.set_header(&self.columns);
         for row in &self.rows {
-            let medians = row.medians.iter().map(|median| shown(*median));
+            let medians = row.medians.iter().map(|median| four_digits(*median));
             table.add_row(std::iter::once(row.what.clone()).chain(medians));
         }
         table
@@ -217,7 +210,7 @@ impl Grid {
 // === impl Figure ===
 
 impl Figure {
-    /// A figure of these rounds; rounds that could not tell (nothing divided by nothing) are left out.
+    /// A figure over these rounds, without those that have no value, such as a division by zero.
     pub(crate) fn new(
         what: impl Into<String>,
         unit: &'static str,
@@ -235,14 +228,14 @@ impl Figure {
         }
     }
 
-    /// Holds the median against a bar.
+    /// Compares the median with a bar.
     #[must_use]
     pub(crate) fn held_to(mut self, bar: Bar) -> Self {
         self.held_to = self.median.map(|median| HeldTo { bar, verdict: bar.verdict(median) });
         self
     }
 
-    /// Holds the worst round against a bar: for what must never be.
+    /// Compares the worst round with a bar, for requirements without exception.
     #[must_use]
     pub(crate) fn always_held_to(mut self, bar: Bar) -> Self {
         let worst = match bar {
@@ -254,7 +247,7 @@ impl Figure {
     }
 }
 
-/// The middle of a sorted list.
+/// The median of a sorted list.
 fn median(sorted: &[f64]) -> Option<f64> {
     let upper = *sorted.get(sorted.len() / 2)?;
     let lower = sorted[(sorted.len() - 1) / 2];

@@ -5,22 +5,21 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-/// The challenge of every bench, as a client holds it.
+/// The challenge of every bench, as a client sends it.
 #[derive(Clone, Debug)]
 pub(crate) struct ChallengeText {
     pub(crate) sitekey: String,
     pub(crate) pageurl: String,
 }
 
-/// A request as it goes over the wire.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     bytes: Vec<u8>,
-    /// Where the number stands that makes every request another claim.
+    /// The position of the number that makes every request a different claim.
     number_at: Option<usize>,
 }
 
-/// Where requests go, and with whose key.
+/// The address of requests, and the worker's key.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
     pub(crate) address: SocketAddr,
@@ -31,10 +30,10 @@ pub(crate) struct Target {
 pub(crate) const HOST: &str = "shop.example.com";
 
 const SITEKEY: &str = "0x4AAAAAAABkMYinukE8nzYS";
-/// Replaced by a fresh number of as many digits.
+/// Replaced by a new number with as many digits.
 const NUMBER: &str = "0000000000000000";
 
-/// Numbers are never used twice in a run: every key is a claim of its own.
+/// A number is used once per run, so that every key is a different claim.
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
 // === impl ChallengeText ===
@@ -53,17 +52,17 @@ impl Target {
         Request::fixed(format!("GET {path} HTTP/1.1\r\nhost: {}\r\n\r\n", self.address))
     }
 
-    /// A claim under this key: asked again, it is the same one.
+    /// A claim with this key; repeated, it is the same claim.
     pub(crate) fn claim(&self, key: &str) -> Request {
         Request::fixed(self.claim_text(key, ""))
     }
 
-    /// A claim of its own every time.
+    /// A different claim every time.
     pub(crate) fn new_claim(&self) -> Request {
         Request::numbered(self.claim_text(NUMBER, ""))
     }
 
-    /// A claim of its own every time, answered with its token.
+    /// A different claim every time, answered with its token.
     pub(crate) fn new_claim_to_the_end(&self) -> Request {
         Request::numbered(self.claim_text(NUMBER, "prefer: wait=60\r\n"))
     }
@@ -76,7 +75,7 @@ impl Target {
         ))
     }
 
-    /// The compat door's way to ask for a claim.
+    /// Fetches a claim through the compatibility API.
     pub(crate) fn res_php(&self, id: &str) -> Request {
         let Self { address, key } = self;
         Request::fixed(format!(
@@ -101,8 +100,8 @@ fn body() -> String {
     format!(r#"{{"kind":"turnstile","sitekey":"{sitekey}","pageurl":"{pageurl}"}}"#)
 }
 
-/// What a caller hands over to be kept: the body and the key.
-pub(crate) fn handed_over() -> usize {
+/// The bytes per claim that the gateway must store: the body and the key.
+pub(crate) fn stored_bytes() -> usize {
     body().len() + NUMBER.len()
 }
 
@@ -118,7 +117,7 @@ impl Request {
         Self { bytes: text.into_bytes(), number_at }
     }
 
-    /// The bytes to send now.
+    /// The next request.
     pub(crate) fn next(&mut self) -> &[u8] {
         if let Some(at) = self.number_at {
             let number = format!("{:016}", NEXT.fetch_add(1, Ordering::Relaxed));

@@ -1,4 +1,4 @@
-//! One path in one round: how many answers, and what the server used for them.
+//! One path in one round: the number of answers, and the resources the server used for them.
 
 use std::time::Duration;
 
@@ -12,7 +12,6 @@ use crate::{
     vitals::Vitals,
 };
 
-/// One path in one round.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sample {
     answered: LoadResult,
@@ -20,26 +19,25 @@ pub(crate) struct Sample {
     after: Vitals,
 }
 
-/// A path and the ceiling it is held against, round by round.
+/// A path and its ceiling, round by round.
 #[derive(Debug, Default)]
 pub(crate) struct Path {
     rounds: Vec<(Sample, Sample)>,
 }
 
 impl Sample {
-    /// Loads a server and looks at it before and after.
+    /// Loads a server and reads its vitals before and after.
     pub(crate) async fn take(server: &mut Server, load: &Load) -> Result<Self, Failure> {
         let before = server.vitals()?;
         let answered = load.run().await?;
         Ok(Self { answered, before, after: server.vitals()? })
     }
 
-    /// Loads a server for a moment, so that nothing is done for the first time while it is measured.
+    /// Loads a server briefly, so that one-time work is not measured.
     pub(crate) async fn warm_up(load: &Load) -> Result<LoadResult, Failure> {
         Load { length: load.length / 10, ..load.clone() }.run().await
     }
 
-    /// Answers a second.
     pub(crate) fn rate(&self) -> f64 {
         self.answered.rate()
     }
@@ -50,7 +48,6 @@ impl Sample {
         cpu.as_secs_f64() * 1e6 / self.requests()
     }
 
-    /// fsyncs of the store per answer.
     pub(crate) fn fsyncs(&self) -> f64 {
         as_f64(self.after.store.fsyncs - self.before.store.fsyncs) / self.requests()
     }
@@ -61,19 +58,17 @@ impl Sample {
         as_f64(decisions) / as_f64(self.after.store.commits - self.before.store.commits)
     }
 
-    /// Bytes sent to a disk per answer.
+    /// Bytes written to disk per answer.
     pub(crate) fn written(&self) -> f64 {
         as_f64(self.after.written_bytes - self.before.written_bytes) / self.requests()
     }
 
-    /// Answers.
     pub(crate) fn requests(&self) -> f64 {
         as_f64(self.answered.requests)
     }
 }
 
 impl Path {
-    /// Adds a round.
     pub(crate) fn push(&mut self, ceiling: Sample, path: Sample) {
         self.rounds.push((ceiling, path));
     }
@@ -98,7 +93,7 @@ impl Path {
         Figure::new(what, "x", ratios)
     }
 
-    /// Tells the path's ratios, processor time first, and the figures they are made of.
+    /// Adds the path's ratios, processor time first, and the figures behind them.
     pub(crate) fn add_to(&self, report: &mut Report, name: &str, bars: Bars) {
         let Bars { cpu, rate } = bars;
         let held = |figure: Figure, bar: Option<Bar>| match bar {
@@ -111,7 +106,7 @@ impl Path {
         report.add(self.figure(format!("{name}: requests"), "1/s", Sample::rate));
     }
 
-    /// Tells what the ceiling was.
+    /// Adds the figures of the ceiling.
     pub(crate) fn add_ceiling_to(&self, report: &mut Report, name: &str) {
         let of = |of: fn(&Sample) -> f64| self.rounds.iter().map(move |(ceiling, _)| of(ceiling));
         report.add(Figure::new(format!("{name}: cpu per request"), "us", of(Sample::cpu_us)));
@@ -119,7 +114,7 @@ impl Path {
     }
 }
 
-/// What a path is held to.
+/// The bars of a path.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Bars {
     pub(crate) cpu: Option<Bar>,

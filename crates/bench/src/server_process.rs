@@ -1,4 +1,4 @@
-//! A measured server from the side of the bench: a child process that takes commands line by line on stdin.
+//! A measured server as the bench sees it: a child process that takes commands line by line on stdin.
 
 use std::{
     io::{BufRead as _, BufReader, Write as _},
@@ -14,7 +14,7 @@ use crate::{
     vitals::Vitals,
 };
 
-/// A server in a process of its own. Dropped, it ends.
+/// A server in its own process, which ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Server {
     process: Child,
@@ -23,12 +23,12 @@ pub(crate) struct Server {
     hello: Hello,
 }
 
-/// Whether the server writes its log lines.
+/// Whether the server writes its log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Log {
-    /// Warnings only, to where ours go.
+    /// Warnings only, to our stderr.
     Quiet,
-    /// A line per request, as `serve` writes them, to nowhere.
+    /// A line per request, as `serve` writes it, discarded.
     Requests,
 }
 
@@ -58,27 +58,25 @@ impl Server {
         Ok(Self { process, asks, answers, hello })
     }
 
-    /// Where it listens.
     pub(crate) fn address(&self) -> SocketAddr {
         self.hello.address
     }
 
-    /// The key of its one worker.
+    /// The key of its only worker.
     pub(crate) fn key(&self) -> &str {
         &self.hello.key
     }
 
-    /// What it has used so far.
     pub(crate) fn vitals(&mut self) -> Result<Vitals, Failure> {
-        self.ask("vitals")
+        self.command("vitals")
     }
 
-    /// Brings so many solves in flight; what it has used then.
+    /// Brings this many solves in flight and returns the vitals then.
     pub(crate) fn hold_solves(&mut self, count: usize) -> Result<Vitals, Failure> {
-        self.ask(&format!("solves {count}"))
+        self.command(&format!("solves {count}"))
     }
 
-    fn ask(&mut self, what: &str) -> Result<Vitals, Failure> {
+    fn command(&mut self, what: &str) -> Result<Vitals, Failure> {
         let asks = self.asks.as_mut().expect("taken away only when dropped");
         writeln!(asks, "{what}")?;
         read(&mut self.answers)

@@ -1,5 +1,5 @@
-//! Slot usage from two ledgers: the gateway's, from the intent to the settling of each attempt, and the provider's, from
-//! the acceptance of each task until it is done.
+//! Slot usage from two ledgers: the gateway's, from the intent of each attempt until it is settled, and the provider's,
+//! from the acceptance of each task until it is done.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -10,32 +10,30 @@ use domain::{
 };
 use simulator::Ledger;
 
-/// From then, until then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
     pub(crate) from: Timestamp,
     pub(crate) to: Timestamp,
 }
 
-/// One attempt the service took: whose, and how long it had a slot.
+/// An accepted attempt: its worker, and how long it had a slot.
 #[derive(Clone, Debug)]
 pub(crate) struct SlotUse {
     pub(crate) worker: WorkerName,
     pub(crate) span: Span,
 }
 
-/// The gateway's attempts.
 #[derive(Debug, Default)]
 pub(crate) struct SlotUsage {
-    /// Those the service took, in the order they ended.
+    /// Accepted attempts, in the order they ended.
     pub(crate) taken: Vec<SlotUse>,
-    /// When it had no slot for one.
+    /// The times at which the provider had no free slot.
     pub(crate) refused: Vec<Timestamp>,
-    /// The last intent: until then, claims waited.
+    /// The last intent; claims waited until then.
     pub(crate) last: Option<Timestamp>,
 }
 
-/// A number that changes now and then; 0 before its first change.
+/// A number that changes over time, 0 before its first change.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Level(BTreeMap<Timestamp, i64>);
 
@@ -46,7 +44,7 @@ impl Span {
         self.to.since(self.from)
     }
 
-    /// What of it lies within another.
+    /// The part of it within another span.
     pub(crate) fn within(self, other: Self) -> Self {
         let from = self.from.clamp(other.from, other.to);
         Self { from, to: self.to.clamp(from, other.to.max(from)) }
@@ -56,7 +54,7 @@ impl Span {
 // === impl SlotUsage ===
 
 impl SlotUsage {
-    /// Every attempt in the ledger; one still out at `end` has its slot until then.
+    /// All attempts in the ledger; one still in flight at `end` has its slot until then.
     pub(crate) fn of(entries: &[Entry], end: Timestamp) -> Self {
         let mut turns = Self::default();
         let mut out: BTreeMap<SolveId, (&WorkerName, Timestamp)> = BTreeMap::new();
@@ -84,12 +82,12 @@ impl SlotUsage {
         self.taken.push(SlotUse { worker: worker.clone(), span });
     }
 
-    /// How many slots were taken.
+    /// The number of slots in use.
     pub(crate) fn level(&self) -> Level {
         Level::of(self.taken.iter().map(|turn| turn.span))
     }
 
-    /// While everybody still waited for a turn: until the first of the workers had its last one.
+    /// The time while all workers still waited for a slot: until the last attempt of the first worker to finish.
     pub(crate) fn while_all_wait(&self, from: Timestamp) -> Span {
         let mut last = BTreeMap::new();
         for turn in &self.taken {
@@ -99,7 +97,7 @@ impl SlotUsage {
         Span { from, to: last.into_values().min().unwrap_or(from) }
     }
 
-    /// A worker's part of all slot time in the span.
+    /// A worker's share of all slot time in the span.
     pub(crate) fn share(&self, worker: &WorkerName, span: Span) -> f64 {
         let time = |turns: &mut dyn Iterator<Item = &SlotUse>| -> f64 {
             turns.map(|turn| turn.span.within(span).length().as_secs_f64()).sum()
@@ -114,7 +112,7 @@ impl SlotUsage {
     }
 }
 
-/// The most of these moments, which are in order, that lie within any window of this length.
+/// The maximum number of these sorted moments within any window of this length.
 pub(crate) fn most_within(length: Duration, moments: &[Timestamp]) -> usize {
     let from = |(n, first): (usize, &Timestamp)| {
         moments[n..].partition_point(|at| *at < first.plus(length))
@@ -125,7 +123,7 @@ pub(crate) fn most_within(length: Duration, moments: &[Timestamp]) -> usize {
 // === impl Level ===
 
 impl Level {
-    /// How many of the spans there are at a time.
+    /// The number of spans at each time.
     pub(crate) fn of(spans: impl IntoIterator<Item = Span>) -> Self {
         let mut changes: BTreeMap<Timestamp, i64> = BTreeMap::new();
         for Span { from, to } in spans {
@@ -140,18 +138,16 @@ impl Level {
         Self(changes)
     }
 
-    /// How many tasks the service had at work.
+    /// The number of tasks the provider worked on.
     pub(crate) fn at_work(ledger: &Ledger) -> Self {
         let spans = ledger.accepted.iter();
         Self::of(spans.filter_map(|task| Some(Span { from: task.at, to: task.ready_at? })))
     }
 
-    /// From then on it is so much.
     pub(crate) fn set(&mut self, at: Timestamp, level: u32) {
         self.0.insert(at, i64::from(level));
     }
 
-    /// The most it ever was.
     pub(crate) fn most(&self) -> i64 {
         self.0.values().copied().max().unwrap_or(0)
     }
@@ -160,8 +156,8 @@ impl Level {
         self.0.range(..=moment).next_back().map_or(0, |(_, level)| *level)
     }
 
-    /// Of so many as there were, the part that was not used in the span. More used than there were (threads were taken
-    /// away under running tasks) makes up for nothing.
+    /// The unused share of the available slots in the span. More in use than available (threads were removed under
+    /// running tasks) does not compensate for idle ones.
     pub(crate) fn idle(there: &Self, used: &Self, span: Span) -> f64 {
         let changes = |level: &Self| level.0.range(span.from..span.to).map(|(at, _)| *at).collect();
         let mut moments: Vec<Timestamp> = changes(there);
@@ -180,7 +176,6 @@ impl Level {
     }
 }
 
-/// Slots are few.
 fn as_f64(count: i64) -> f64 {
     i32::try_from(count).map_or(f64::NAN, f64::from)
 }

@@ -1,5 +1,6 @@
-//! `bench slots`, in virtual time: how long slots are idle while claims wait, who gets them, and how often the service
-//! has none. One of four workers sends nine claims of ten. Every round is a run with a seed of its own.
+//! `bench slots`, in virtual time: how long slots are idle while claims wait, how they are shared, and how often the
+//! provider refuses for lack of one. One of four workers sends nine claims of ten. Every round is a run with its own
+//! seed.
 
 use std::time::Duration;
 
@@ -18,20 +19,19 @@ use crate::{
     report::{Bar, Figure, Report},
     requests::HOST,
     slot_usage::{Level, SlotUsage, Span},
-    virtual_world::{World, in_virtual_time},
+    virtual_gateway::{VirtualGateway, in_virtual_time},
 };
 
-/// A run.
 #[derive(Clone, Copy, Debug)]
 struct SlotScenario {
     name: &'static str,
-    /// One number is told by the service and stays; several follow one another and are to be found out.
+    /// The provider reports a single number; several follow one another unreported and must be learned.
     threads: &'static [u32],
-    /// Times as they have been seen at real services; otherwise every task takes eight seconds.
+    /// Solve times like those of real providers; otherwise every task takes eight seconds.
     is_realistic: bool,
 }
 
-/// What came of one run. Parts are in percent.
+/// The results of one run. Shares are in percent.
 #[derive(Debug)]
 struct SlotResults {
     idle: f64,
@@ -46,12 +46,12 @@ struct SlotResults {
     phases: Vec<Phase>,
 }
 
-/// While the service had one number of threads.
+/// The time during which the provider had one number of threads.
 #[derive(Debug)]
 struct Phase {
     span: Span,
     threads: u32,
-    /// What the gateway took them for at the end.
+    /// The gateway's estimate at the end.
     believed: u32,
     idle: f64,
 }
@@ -59,16 +59,15 @@ struct Phase {
 /// The first one is greedy.
 const WORKERS: [&str; 4] = ["greedy", "a", "b", "c"];
 const CLAIMS: usize = 500;
-/// Enough that some wait until the last minute of changing threads.
+/// Enough that some still wait in the last minute.
 const CLAIMS_OF_CHANGING: usize = 1200;
 const SOLVE_TIME: Duration = Duration::from_secs(8);
-/// How long a number of threads stays.
 const PHASE: Duration = Duration::from_secs(600);
 const LONGEST: Duration = Duration::from_secs(2 * 3600);
 
 const SCENARIOS: [SlotScenario; 4] = [
-    SlotScenario { name: "5 threads, told", threads: &[5], is_realistic: false },
-    SlotScenario { name: "5 threads, told, real times", threads: &[5], is_realistic: true },
+    SlotScenario { name: "5 threads, reported", threads: &[5], is_realistic: false },
+    SlotScenario { name: "5 threads, reported, real times", threads: &[5], is_realistic: true },
     SlotScenario { name: "5-2-8 threads, learned", threads: &[5, 2, 8], is_realistic: false },
     SlotScenario {
         name: "5-2-8 threads, learned, real times",
@@ -78,14 +77,13 @@ const SCENARIOS: [SlotScenario; 4] = [
 ];
 
 const IDLE: Bar = Bar::AtMost { bar: 2.0, stretch: 0.5 };
-/// Of a fair share.
+/// In percent of a fair share.
 const UNFAIR: Bar = Bar::AtMost { bar: 10.0, stretch: 5.0 };
 const THREADS: Bar = Bar::AtMost { bar: 5.0, stretch: 5.0 };
 const NONE: Bar = Bar::AtMost { bar: 0.0, stretch: 0.0 };
-/// The service bans for 120 a minute.
+/// The provider bans after 120 a minute.
 const REFUSALS: Bar = Bar::AtMost { bar: 119.0, stretch: 20.0 };
 
-/// Runs it.
 pub(crate) async fn run(rounds: RunOptions) -> Result<Report, Failure> {
     let mut report = Report::begin("slots", rounds).without_load();
     for scenario in SCENARIOS {
@@ -99,8 +97,8 @@ pub(crate) async fn run(rounds: RunOptions) -> Result<Report, Failure> {
         "virtual time: the figures depend on the seeds 1, 2, ... and not on the machine; only while claims wait",
     );
     report.note(
-        "slots idle: of the threads there are, those we have no attempt out for, from intent to settling; the service's \
-         are idle too from the end of a task until the polling schedule asks for it and the next one arrives",
+        "slots idle: the share of the threads without an attempt of ours, from intent to settling; the service's are idle \
+         too from the end of a task until a poll finds it and the next one arrives",
     );
     Ok(report.end())
 }
@@ -115,26 +113,27 @@ impl SlotScenario {
             deadline: LONGEST,
             ..EngineConfig::default()
         };
-        let world = World::start(self.service(seed), config).await?;
-        self.claim_all(&world).await?;
+        let gateway = VirtualGateway::start(self.service(seed), config).await?;
+        self.claim_all(&gateway).await?;
         let mut phases = Vec::new();
         for threads in self.threads.iter().copied() {
-            let from = world.now();
-            world.account.with(|service| service.set_threads(Some(threads)));
-            if self.is_told() {
-                world.pass_until_idle(Duration::from_secs(10), LONGEST).await?;
+            let from = gateway.now();
+            gateway.account.with(|service| service.set_threads(Some(threads)));
+            if self.reports_threads() {
+                gateway.pass_until_idle(Duration::from_secs(10), LONGEST).await?;
             } else {
-                world.pass(PHASE).await;
+                gateway.pass(PHASE).await;
             }
-            let span = Span { from, to: world.now() };
-            let believed = world.engine.threads().total;
+            let span = Span { from, to: gateway.now() };
+            let believed = gateway.engine.threads().total;
             phases.push(Phase { span, threads, believed, idle: f64::NAN });
         }
-        SlotResults::read(&world, phases).await
+        SlotResults::read(&gateway, phases).await
     }
 
-    /// Everybody claims at once. The greedy one's come first: in a plain queue the others would wait for all of them.
-    async fn claim_all(self, world: &World) -> Result<(), Failure> {
+    /// All workers claim at once. The greedy worker comes first: in a plain queue the others would wait for all its
+    /// claims.
+    async fn claim_all(self, gateway: &VirtualGateway) -> Result<(), Failure> {
         let [greedy, others @ ..] = workers()?;
         let of_greedy = self.claims() / 10 * 9;
         for number in 0..self.claims() {
@@ -142,24 +141,24 @@ impl SlotScenario {
                 None => &greedy,
                 Some(turn) => &others[turn % others.len()],
             };
-            world.claim(worker, number).await?;
+            gateway.claim_and_wait(worker, number).await?;
         }
         Ok(())
     }
 
-    fn is_told(self) -> bool {
+    fn reports_threads(self) -> bool {
         self.threads.len() == 1
     }
 
     fn claims(self) -> usize {
-        if self.is_told() { CLAIMS } else { CLAIMS_OF_CHANGING }
+        if self.reports_threads() { CLAIMS } else { CLAIMS_OF_CHANGING }
     }
 
     fn service(self, seed: u64) -> BehaviourConfig {
         let service = BehaviourConfig {
             threads: self.threads.first().copied(),
-            // Those tell their threads.
-            captchaai: self.is_told(),
+            // This provider reports its threads.
+            captchaai: self.reports_threads(),
             bans: true,
             realistic: self.is_realistic,
             ..BehaviourConfig::new(seed)
@@ -178,15 +177,15 @@ impl SlotScenario {
             report.add(figure(&format!("share of {worker}"), "%", &|run| run.shares[n]));
         }
         let refusals = figure("refusals", "", &|run| as_f64(run.refusals as u64));
-        report.add(if self.is_told() { refusals.held_to(NONE) } else { refusals });
+        report.add(if self.reports_threads() { refusals.held_to(NONE) } else { refusals });
         let worst =
             figure("refusals in the worst minute", "", &|run| as_f64(run.worst_minute as u64));
-        report.add(if self.is_told() { worst } else { worst.held_to(REFUSALS) });
+        report.add(if self.reports_threads() { worst } else { worst.held_to(REFUSALS) });
         let most = figure("most tasks at once", "", &|run| as_f64(run.most_at_once.unsigned_abs()));
-        report.add(if self.is_told() { most.held_to(THREADS) } else { most });
+        report.add(if self.reports_threads() { most.held_to(THREADS) } else { most });
         report.add(figure("claims served", "", &|run| as_f64(run.served as u64)));
         for (n, threads) in self.threads.iter().enumerate() {
-            if !self.is_told() {
+            if !self.reports_threads() {
                 let idle = format!("with {threads} threads: slots idle");
                 report.add(figure(&idle, "%", &|run| run.phases[n].idle));
             }
@@ -205,17 +204,17 @@ fn workers() -> Result<[WorkerName; 4], Failure> {
 // === impl SlotResults ===
 
 impl SlotResults {
-    async fn read(world: &World, mut phases: Vec<Phase>) -> Result<Self, Failure> {
-        let entries = world.entries().await?;
-        let turns = SlotUsage::of(&entries, world.now());
-        let start = phases.first().map_or_else(|| world.now(), |phase| phase.span.from);
+    async fn read(gateway: &VirtualGateway, mut phases: Vec<Phase>) -> Result<Self, Failure> {
+        let entries = gateway.entries().await?;
+        let turns = SlotUsage::of(&entries, gateway.now());
+        let start = phases.first().map_or_else(|| gateway.now(), |phase| phase.span.from);
         let waiting = Span { from: start, to: turns.last.unwrap_or(start) };
         let all_wait = turns.while_all_wait(start);
         let mut threads = Level::default();
         for phase in &phases {
             threads.set(phase.span.from, phase.threads);
         }
-        let (used, at_work) = (turns.level(), Level::at_work(&world.account.ledger()));
+        let (used, at_work) = (turns.level(), Level::at_work(&gateway.account.ledger()));
         for phase in &mut phases {
             phase.idle = 100.0 * Level::idle(&threads, &used, phase.span.within(waiting));
         }
@@ -232,7 +231,7 @@ impl SlotResults {
         })
     }
 
-    /// How far the worker that is worst off, or best, is from its fair share, in percent of it.
+    /// The largest deviation of a worker from its fair share, in percent of it.
     fn unfair(&self) -> f64 {
         let fair = 100.0 / as_f64(WORKERS.len() as u64);
         let off = self.shares.iter().map(|share| (share - fair).abs() / fair);

@@ -5,20 +5,19 @@ use std::{fs, time::Duration};
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
-/// What a process has used since it began; memory as it is now.
+/// Resources used since the process started; memory as of now.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Vitals {
-    /// Processor time of all its threads, in the kernel too.
+    /// Of all threads, user and kernel time.
     pub(crate) cpu: Duration,
-    /// Memory that is really there.
+    /// Resident memory.
     pub(crate) rss_bytes: u64,
-    /// What it made the kernel write to a disk.
+    /// Bytes written to disk.
     pub(crate) written_bytes: u64,
-    /// The store's own counts.
     pub(crate) store: StoreCounts,
 }
 
-/// What an embedded store counts; a memory store counts nothing.
+/// Counters of an embedded store; a memory store has none.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct StoreCounts {
     pub(crate) fsyncs: u64,
@@ -27,7 +26,6 @@ pub(crate) struct StoreCounts {
 }
 
 impl Vitals {
-    /// This process, now.
     pub(crate) fn of_this_process(store: StoreCounts) -> Self {
         let cpu = clock_gettime(ClockId::ProcessCPUTime);
         Self {
@@ -39,13 +37,13 @@ impl Vitals {
     }
 }
 
-/// The machine's load over the last minute.
+/// The load average of the last minute.
 pub(crate) fn machine_load() -> f64 {
     let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split(' ').next().and_then(|load| load.parse().ok()).unwrap_or(f64::NAN)
 }
 
-/// The number after a name; 0 where the system does not tell.
+/// The number after a name, or 0 where the system does not provide it.
 fn field(file: &str, name: &str) -> u64 {
     let text = fs::read_to_string(file).unwrap_or_default();
     let value = text.lines().find_map(|line| line.strip_prefix(name));

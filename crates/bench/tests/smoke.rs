@@ -1,5 +1,5 @@
-//! Smoke tests: every bench completes with its smallest options and reports the figures it promises. No figure is
-//! judged here. Minutes long; run by `scripts/test --long`.
+//! Smoke tests: every bench completes with its smallest options and reports its figures, whose values do not matter
+//! here. They take minutes; `scripts/test --long` runs them.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail the test they help")]
 
 use std::process::{Command, Stdio};
@@ -31,8 +31,8 @@ fn figure<'r>(report: &'r Value, what: &str) -> &'r Value {
     found.unwrap_or_else(|| panic!("no figure {what:?} in {report:#}"))
 }
 
-/// Holds that a figure was measured and is held to a bar.
-fn is_judged(report: &Value, what: &str) {
+/// Asserts that a figure was measured and compared with a bar.
+fn has_verdict(report: &Value, what: &str) {
     let figure = figure(report, what);
     assert!(figure["median"].as_f64().is_some_and(|median| median >= 0.0), "{figure}");
     let verdict = figure["held_to"]["verdict"].as_str();
@@ -43,8 +43,8 @@ fn is_judged(report: &Value, what: &str) {
 fn bench_hit_reports_every_path_beside_its_ceiling() {
     let report = report(&["hit"]);
     for path in ["v1 replay", "v1 stock", "compat fetch"] {
-        is_judged(&report, &format!("{path}: cpu / bare"));
-        is_judged(&report, &format!("{path}: req/s / bare"));
+        has_verdict(&report, &format!("{path}: cpu / bare"));
+        has_verdict(&report, &format!("{path}: req/s / bare"));
     }
     let rate = &figure(&report, "bare: requests")["median"];
     assert!(rate.as_f64().is_some_and(|rate| rate > 0.0), "{rate}");
@@ -53,10 +53,10 @@ fn bench_hit_reports_every_path_beside_its_ceiling() {
 #[test]
 fn bench_durable_reports_what_a_claim_on_disk_costs() {
     let report = report(&["durable"]);
-    is_judged(&report, "admit, 64 callers: req/s / bare");
+    has_verdict(&report, "admit, 64 callers: req/s / bare");
     for path in ["admit", "to the token"] {
-        is_judged(&report, &format!("{path}, 64 callers: fsyncs per answer"));
-        is_judged(&report, &format!("{path}, 64 callers: written / payload"));
+        has_verdict(&report, &format!("{path}, 64 callers: fsyncs per answer"));
+        has_verdict(&report, &format!("{path}, 64 callers: written / payload"));
         let fsyncs = &figure(&report, &format!("{path}, 256 callers: fsyncs per answer"))["median"];
         assert!(fsyncs.as_f64().is_some_and(|fsyncs| fsyncs > 0.0), "nothing was made durable");
     }
@@ -68,7 +68,7 @@ fn bench_inflight_reports_memory_of_solves_and_of_held_requests() {
     let each = &figure(&report, "300 waiting solves: memory each")["median"];
     assert!(each.as_f64().is_some_and(|bytes| bytes > 100.0), "{each}");
     figure(&report, "300 waiting solves: memory / loop");
-    // So few may fit into memory that is there already.
+    // This few may fit into memory that is already allocated.
     assert!(figure(&report, "20 held requests: memory each")["median"].is_number());
     figure(&report, "20 held requests: memory / bare");
 }
@@ -82,33 +82,33 @@ fn median(report: &Value, what: &str) -> f64 {
 fn bench_slots_reports_idle_slots_shares_and_refusals() {
     let report = report(&["slots"]);
     for run in [
-        "5 threads, told",
-        "5 threads, told, real times",
+        "5 threads, reported",
+        "5 threads, reported, real times",
         "5-2-8 threads, learned",
         "5-2-8 threads, learned, real times",
     ] {
-        is_judged(&report, &format!("{run}: slots idle"));
-        is_judged(&report, &format!("{run}: furthest from a fair share"));
+        has_verdict(&report, &format!("{run}: slots idle"));
+        has_verdict(&report, &format!("{run}: furthest from a fair share"));
         let shares =
             ["greedy", "a", "b", "c"].map(|w| median(&report, &format!("{run}: share of {w}")));
         assert!((shares.iter().sum::<f64>() - 100.0).abs() < 0.01, "{shares:?}");
-        // A task is done before we know: the service's threads are idle for longer than our slots.
+        // The provider's threads are idle for longer than our slots, because a task is done before a poll finds it.
         let ours = median(&report, &format!("{run}: slots idle"));
         assert!(ours < median(&report, &format!("{run}: the service's threads idle")), "{run}");
     }
-    for run in ["5 threads, told", "5 threads, told, real times"] {
+    for run in ["5 threads, reported", "5 threads, reported, real times"] {
         let counted = |what: &str| &figure(&report, &format!("{run}: {what}"))["median"];
         assert_eq!(counted("claims served"), 500.0);
         assert_eq!(counted("with 5 threads: believed at the end"), 5.0);
         assert_eq!(counted("most tasks at once"), 5.0);
-        is_judged(&report, &format!("{run}: refusals"));
+        has_verdict(&report, &format!("{run}: refusals"));
     }
     for threads in [5, 2, 8] {
         let run = format!("5-2-8 threads, learned: with {threads} threads");
         figure(&report, &format!("{run}: slots idle"));
         figure(&report, &format!("{run}: believed at the end"));
     }
-    is_judged(&report, "5-2-8 threads, learned: refusals in the worst minute");
+    has_verdict(&report, "5-2-8 threads, learned: refusals in the worst minute");
 }
 
 #[test]
@@ -117,31 +117,31 @@ fn bench_slots_gives_the_same_figures_every_time() {
 }
 
 #[test]
-fn bench_letters_brings_every_letter_back_once() {
-    let report = report(&["letters", "--count", "300", "--rate", "100"]);
+fn bench_dead_letters_revives_every_dead_letter_once() {
+    let report = report(&["dead-letters", "--count", "300", "--rate", "100"]);
     for store in ["memory", "embedded"] {
         for what in [
             "list of the newest 50",
             "filter by a rare code",
             "filter by host and age",
             "revive / admit",
-            "revive, per letter",
+            "revive, per dead letter",
             "admit, per claim",
-            "purge, per letter",
+            "purge, per dead letter",
             "revived at 100/s",
         ] {
             let figure = figure(&report, &format!("{store}: {what}"));
             assert!(figure["median"].as_f64().is_some_and(|median| median > 0.0), "{figure}");
         }
-        is_judged(&report, &format!("{store}: at 100/s, most in a second"));
+        has_verdict(&report, &format!("{store}: at 100/s, most in a second"));
         let counted = |what: &str| &figure(&report, &format!("{store}: {what}"))["median"];
-        assert_eq!(counted("letters"), 300.0);
-        assert_eq!(counted("letters that differ"), 270.0, "every tenth equals another");
-        assert_eq!(counted("letters with the rare code"), 2.0);
-        assert_eq!(counted("letters brought back"), 300.0);
+        assert_eq!(counted("dead letters"), 300.0);
+        assert_eq!(counted("dead letters that differ"), 270.0, "every tenth equals another");
+        assert_eq!(counted("dead letters with the rare code"), 2.0);
+        assert_eq!(counted("dead letters revived"), 300.0);
         assert_eq!(counted("solves opened for them"), 270.0);
-        assert_eq!(counted("solves under way then"), 270.0, "each came back once");
-        assert_eq!(counted("letters purged"), 300.0);
+        assert_eq!(counted("active solves then"), 270.0, "each was revived once");
+        assert_eq!(counted("dead letters purged"), 300.0);
     }
     figure(&report, "the disk alone: 4 KiB and an fdatasync");
 }
@@ -169,22 +169,22 @@ fn bench_polling_reports_lag_and_calls_beside_fixed_and_best() {
                 "as often as fixed: lag / best",
                 "as often as fixed: lag / fixed",
             ] {
-                is_judged(&report, &format!("{truth}: {what}"));
+                has_verdict(&report, &format!("{truth}: {what}"));
             }
             for who in ["learned", "first 100", "learned, as often as fixed", "fixed 5 s"] {
                 let row = row(&report, &format!("{truth}: {who}"));
                 assert!(row.iter().all(|figure| figure.is_some_and(|f| f > 0.0)), "{row:?}");
             }
-            // Nobody asks less than once, and a fixed interval loses about half of itself.
+            // Every solve takes at least one poll, and the lag of a fixed interval is at most the interval.
             let fixed = row(&report, &format!("{truth}: fixed 5 s"));
             assert!(fixed[0] >= Some(1.0) && fixed[2] <= Some(5.1), "{fixed:?}");
             assert_eq!(row(&report, &format!("{truth}: best"))[2], None);
         }
     }
     for rate in [1, 2] {
-        let run = format!("together, {rate}/s of 15 s, sigma 0.5");
-        is_judged(&report, &format!("{run}: calls per solve"));
-        is_judged(&report, &format!("{run}: lag"));
+        let run = format!("batch, {rate}/s of 15 s, sigma 0.5");
+        has_verdict(&report, &format!("{run}: calls per solve"));
+        has_verdict(&report, &format!("{run}: lag"));
     }
 }
 
@@ -211,21 +211,21 @@ fn bench_pool_delivers_nothing_expired_and_keeps_the_bound_on_waste() {
         let margin = &figure(&report, &format!("{day}: margin of the bound"))["least"];
         assert!(margin.as_f64().is_some_and(|margin| (0.0..=10.0).contains(&margin)), "{margin}");
         if day != "silent day" {
-            is_judged(&report, &format!("{day}: hits"));
-            is_judged(&report, &format!("{day}: waste"));
+            has_verdict(&report, &format!("{day}: hits"));
+            has_verdict(&report, &format!("{day}: waste"));
             let (auto, alone) =
                 (row(&report, &format!("{day}: auto")), row(&report, &format!("{day}: on demand")));
             assert!(auto[0] > Some(0.0) && alone[0] == Some(0.0), "{day}: {auto:?} {alone:?}");
-            assert!(auto[1] < alone[1], "{day}: whoever has a pool waits less");
-            // Nobody buys less than is served: the counted time cuts some off.
+            assert!(auto[1] < alone[1], "{day}: claims wait less with a pool");
+            // Each served claim costs one token; the ratio differs only at the edges of the counted time.
             assert!(alone[3].is_some_and(|cost| (0.98..1.02).contains(&cost)), "{day}: {alone:?}");
         }
         for who in ["tutorials' pool", "reference", "clairvoyant"] {
             row(&report, &format!("{day}: {who}"));
         }
     }
-    is_judged(&report, "1/s: bought per served");
-    is_judged(&report, "silent day: bought / the tutorials' pool");
+    has_verdict(&report, "1/s: bought per served");
+    has_verdict(&report, "silent day: bought / the tutorials' pool");
 }
 
 #[test]
@@ -247,9 +247,9 @@ fn benches_on_a_postgres_leave_nothing_there() {
         figure(&decided, &format!("{who}: conflicts for each commit"));
     }
     let past = report(&["history", "--store", &url, "--claims", "6000"]);
-    is_judged(&past, "a site key's page: 36000 rows / a hundredth");
+    has_verdict(&past, "a site key's page: 36000 rows / a hundredth");
     let hit = report(&["hit", "--store", &url]);
-    is_judged(&hit, "v1 stock: commits of PostgreSQL per hit");
+    has_verdict(&hit, "v1 stock: commits of PostgreSQL per hit");
     let left = server.psql("SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'bench%'");
     assert_eq!(left, "0", "a bench leaves nothing behind");
 }

@@ -1,18 +1,18 @@
-//! One paid submission within a solve, and how it ended.
+//! How one submission of a solve failed.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{money::Money, retry::Code, time::Timestamp};
 
-/// How an attempt failed: one link of a dead letter's cause chain.
+/// A failed attempt. Their list is the cause chain of a dead letter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Hash)]
 pub struct Failure {
-    /// Which attempt of the solve.
+    /// The number of the attempt, from 1.
     pub attempt: u32,
-    /// When we learned it.
+    /// When the gateway learned of it.
     pub at: Timestamp,
-    /// The provider's code, or our own for what has none (`NOT_SENT`, `AMBIGUOUS`, `DEADLINE` …).
+    /// The provider's code, or one of ours ([`own`](crate::retry::own)) where it has none.
     pub code: Code,
-    /// What the attempt cost; `None` when nobody knows.
+    /// The cost of the attempt; `None` when it is unknown.
     pub cost: Option<Money>,
 }

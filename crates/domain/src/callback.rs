@@ -1,5 +1,5 @@
-//! What is told to others outside of any request: the end of a claim to its worker's own address (a callback), and
-//! trouble to the operator's (an alert). A callback waits in the outbox until its receiver has taken it.
+//! Notices that leave the gateway outside of any request: the end of a claim, to the worker's own URL (a callback), and
+//! trouble, to the operator's (an alert). A callback stays in the outbox until its receiver accepted it.
 
 use std::time::Duration;
 
@@ -17,66 +17,66 @@ use crate::{
     token::Answer,
 };
 
-/// A callback in the outbox. Its row is written in the same step that ends the claim.
+/// A callback in the outbox. The store writes it in the transaction that ends the claim.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Callback {
-    /// Whose end is to be told.
+    /// The claim that ended.
     pub claim: ClaimId,
-    /// Where to.
+    /// The URL of the receiver, which may contain a secret.
     pub url: Secret,
-    /// How the claim ended.
+    /// The state the claim ended in.
     pub state: ClaimState,
-    /// How often it was tried.
+    /// The number of tries so far.
     pub tries: u32,
     /// When the claim ended.
     pub since: Timestamp,
-    /// When it is tried next.
+    /// When the next try is due.
     pub due: Timestamp,
 }
 
-/// What is told, in the form of Standard Webhooks: `{"type", "timestamp", "data"}`.
+/// The body of a webhook, in the form of Standard Webhooks: `{"type", "timestamp", "data"}`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Notice {
-    /// What happened: `solve.served`, `solve.failed`, `alert.account` …
+    /// The type: `solve.served`, `solve.failed`, `alert.account` …
     #[serde(rename = "type")]
     pub what: String,
-    /// When.
+    /// When the event happened.
     pub timestamp: Timestamp,
-    /// The facts.
-    pub data: Told,
+    /// The data of the event.
+    pub data: NoticeData,
 }
 
-/// The facts of a notice.
+/// The data of a notice.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
-pub enum Told {
-    /// The end of a claim.
-    Claim(Box<ClaimTold>),
-    /// A trouble.
+pub enum NoticeData {
+    /// Data of the `solve.*` notices.
+    Claim(Box<ClaimNotice>),
+    /// Data of the `alert.*` notices.
     Alert {
-        /// Whom or what it is about: a worker, a code.
+        /// The worker or code it is about.
         about: Option<String>,
-        /// What it is, for people.
+        /// The message for people.
         message: String,
-        /// The measure behind it.
+        /// The value that was measured.
         value: Option<u64>,
-        /// Where the alert begins.
+        /// The value from which on the alert is raised.
         threshold: Option<u64>,
     },
 }
 
-/// The end of a claim, as its worker is told.
+/// The end of a claim.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[expect(missing_docs, reason = "the names are those of the v1 answer, docs/api/callbacks.md")]
-pub struct ClaimTold {
+pub struct ClaimNotice {
     pub id: ClaimId,
     pub state: ClaimState,
     pub kind: Kind,
     pub project: Project,
     pub sitekey: Option<String>,
     pub pageurl: Option<String>,
-    /// Present while it may still be handed out.
-    #[serde(serialize_with = "shown")]
+    /// Present while it can still be handed out.
+    #[serde(serialize_with = "serialize_token")]
     pub token: Option<Answer>,
     pub expires_at: Option<Timestamp>,
     pub code: Option<Code>,
@@ -86,52 +86,55 @@ pub struct ClaimTold {
     pub cost: Option<Money>,
 }
 
-/// The token is what the receiver asked for: here, and only here, it is written out.
-#[expect(clippy::ref_option, reason = "serde hands it over like this")]
-fn shown<S: Serializer>(token: &Option<Answer>, serializer: S) -> Result<S::Ok, S::Error> {
+/// Writes the token in clear. A callback is the one notice whose receiver is entitled to it.
+#[expect(clippy::ref_option, reason = "serde passes the field by reference")]
+fn serialize_token<S: Serializer>(
+    token: &Option<Answer>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
     token.as_ref().map(|answer| answer.text.expose()).serialize(serializer)
 }
 
-/// The first wait after a try that failed; it doubles.
+/// The wait after the first failed try; it doubles with each further one.
 const FIRST_WAIT: Duration = Duration::from_secs(30);
-/// No wait is longer.
+/// The longest wait between two tries.
 const LONGEST_WAIT: Duration = Duration::from_secs(30 * 60);
-/// A receiver that is away for longer is not told any more.
+/// A callback that its receiver did not accept for this long is dropped.
 const KEPT: Duration = Duration::from_secs(24 * 3600);
 
 // === impl Callback ===
 
 impl Callback {
-    /// The callback of a claim that has just ended and wants one.
-    pub fn of(claim: &Claim, now: Timestamp) -> Option<Self> {
+    /// The callback of a claim that has just ended; `None` when the claim has no callback URL.
+    pub fn for_claim(claim: &Claim, now: Timestamp) -> Option<Self> {
         let url = claim.callback_url.clone()?;
         Some(Self { claim: claim.id, url, state: claim.state, tries: 0, since: now, due: now })
     }
 
-    /// The receiver recognises a notice it has seen by this.
+    /// The id of the notice, the same for every try, so that the receiver can drop duplicates.
     pub fn message_id(&self) -> String {
         format!("msg_{}_{}", self.claim, self.state.name())
     }
 
-    /// Who is told: scheme, host and port of the address. What is behind them fails together.
+    /// The scheme, host and port of the URL. URLs with the same ones fail together, so they back off together.
     pub fn receiver(&self) -> String {
         let text = self.url.expose();
         Url::parse(text).map_or_else(|_| text.to_owned(), |url| url.origin().ascii_serialization())
     }
 
-    /// Whether it is given up rather than tried once more.
+    /// Whether it is too old for another try.
     pub fn is_over(&self, now: Timestamp) -> bool {
         self.since.plus(KEPT) <= now
     }
 
-    /// Counts a try that is about to be made, and plans the next one as if it failed: half a minute later, doubling to
-    /// half an hour. A process that dies meanwhile leaves the next try to another. Spread by the claim's own number, so
-    /// that the callbacks of one outage do not come back as one herd.
+    /// Counts a try that is about to be made, and schedules the next one as if it failed: 30 s later, doubling to 30 min.
+    /// If the process dies meanwhile, another one makes the next try. The claim's number spreads the waits, so that the
+    /// callbacks of one outage do not all come back at the same moment.
     pub fn try_now(&mut self, now: Timestamp) {
         let grown = FIRST_WAIT.saturating_mul(2u32.saturating_pow(self.tries.min(16)));
         let wait = grown.min(LONGEST_WAIT);
         let spread = u64::try_from(wait.as_millis() / 10).unwrap_or(1).max(1);
-        let earlier = Duration::from_millis(self.claim.number() / 1000 % spread);
+        let earlier = Duration::from_millis(self.claim.number() % spread);
         self.tries += 1;
         self.due = now.plus(wait.saturating_sub(earlier));
     }
@@ -140,13 +143,13 @@ impl Callback {
 // === impl Notice ===
 
 impl Notice {
-    /// The end of a claim. Its token is told while it may be handed out.
+    /// The notice of a claim's end. It has the token while that can still be handed out.
     pub fn of_claim(claim: Claim, now: Timestamp) -> Self {
         let what = format!("solve.{}", claim.state.name());
         let ended = claim.ended_at.unwrap_or(now);
         let elapsed = ended.since(claim.opened_at).as_millis();
         let token = claim.token.filter(|token| token.is_usable(now));
-        let told = ClaimTold {
+        let end = ClaimNotice {
             id: claim.id,
             state: claim.state,
             kind: claim.kind,
@@ -161,7 +164,7 @@ impl Notice {
             elapsed_ms: u64::try_from(elapsed).unwrap_or(u64::MAX),
             cost: claim.cost,
         };
-        Self { what, timestamp: ended, data: Told::Claim(Box::new(told)) }
+        Self { what, timestamp: ended, data: NoticeData::Claim(Box::new(end)) }
     }
 }
 

@@ -1,4 +1,4 @@
-//! What one caller wants: one worker's right to one token.
+//! Claims: a worker's request for one token, and the answers to it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,31 +17,38 @@ use crate::{
     token::Token,
 };
 
-/// The HTTP surface a claim came through.
+/// The API a claim came through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Door {
-    /// `in.php` / `res.php`.
+    /// `in.php` and `res.php`, the provider's own protocol.
     Compat,
-    /// The JSON API.
+    /// The JSON API under `/v1`.
     V1,
     /// The command line, in process.
     Cli,
 }
 
-/// Where a claim stands. All but `Waiting` are final.
+/// Where a claim stands. An ended claim is deleted by the sweep at the end of its retention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ClaimState {
-    /// No token yet.
+    /// Has no token yet.
+    ///
+    /// Entered when a claim opens or joins a solve. Left when its solve is ready or fails, when the worker withdraws it,
+    /// or when the sweep finds its deadline passed.
     Waiting,
-    /// A token was allotted to it.
+    /// Has a token.
+    ///
+    /// Entered at admission, when stock has a usable token, or when its solve is ready. Final once the token is
+    /// delivered. Until then a withdrawal or the deadline gives the token back to stock and ends the claim as
+    /// `Withdrawn` or `Lapsed`.
     Served,
-    /// Its solve was given up.
+    /// Its solve failed. Final; the solve has a dead letter.
     Failed,
-    /// The worker took it back.
+    /// The worker withdrew it before the token was delivered. Final.
     Withdrawn,
-    /// Its deadline passed before a token came, or before the token was fetched.
+    /// Its deadline passed before a token came, or before the token was fetched. Final.
     Lapsed,
 }
 
@@ -49,28 +56,28 @@ pub enum ClaimState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
-    /// A solve of its own.
+    /// The solve the claim opened.
     Upstream,
-    /// The stock.
+    /// A token that was in stock.
     Stock,
-    /// The claim's own first answer, given again.
+    /// The answer of an earlier claim with the same key.
     Replay,
-    /// A solve another claim had opened.
+    /// A solve that another claim opened.
     Join,
 }
 
-/// One worker's right to one token.
+/// A worker's request for one token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claim {
-    /// Its name; what `in.php` answers.
+    /// The id that `in.php` answers with.
     pub id: ClaimId,
-    /// Whose it is.
+    /// The worker that made it.
     pub worker: WorkerName,
-    /// What its cost is charged to.
+    /// The project its cost is charged to.
     pub project: Project,
-    /// How it came in.
+    /// The API it came through.
     pub door: Door,
-    /// The challenge's kind.
+    /// The kind of its challenge.
     pub kind: Kind,
     /// The challenge's site key.
     pub sitekey: Option<String>,
@@ -78,25 +85,25 @@ pub struct Claim {
     pub pageurl: Option<String>,
     /// Why solving for this page is allowed: the site's written basis.
     pub basis: Arc<str>,
-    /// The challenge's identity.
+    /// The fingerprint of its challenge.
     pub fingerprint: Fingerprint,
-    /// The key it can be found by again.
+    /// The hash of the key that finds it again.
     pub key: Option<KeyHash>,
     /// The solve it waits for or was served by; `None` when served from stock.
     pub solve: Option<SolveId>,
-    /// Where it stands.
+    /// The state it is in.
     pub state: ClaimState,
     /// Where its token came from.
     pub source: Option<Source>,
     /// When it was admitted.
     pub opened_at: Timestamp,
-    /// When it lapses.
+    /// When it lapses without a fetched token.
     pub deadline: Timestamp,
-    /// When it reached its final state.
+    /// When it left `Waiting`.
     pub ended_at: Option<Timestamp>,
     /// When its token was first handed out.
     pub delivered_at: Option<Timestamp>,
-    /// The token allotted to it.
+    /// The token that belongs to it.
     pub token: Option<Token>,
     /// Why it failed or lapsed.
     pub code: Option<Code>,
@@ -104,124 +111,126 @@ pub struct Claim {
     pub attempts: u32,
     /// Polls of its solve when it ended.
     pub polls: u32,
-    /// What its solve cost; `None` when nobody knows. A saving costs zero.
+    /// The cost of its solve; `None` when it is unknown. A claim that needed no solve of its own costs zero.
     pub cost: Option<Money>,
-    /// Where to tell the worker about the end.
+    /// The URL that gets a callback when it ends.
     pub callback_url: Option<Secret>,
-    /// The dead letter it brings back: it is the next generation of that letter's claim.
+    /// The dead letter it revives; it is the next generation of that letter's claim.
     pub revives: Option<SolveId>,
-    /// How its token fared, once the worker told.
+    /// Whether the site accepted the token, once the worker reported it.
     pub report: Option<Feedback>,
 }
 
-/// How a claim is recognised when it comes again.
+/// How a repeated claim is recognised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyRule {
-    /// The worker's own key: the same claim for at least a day.
+    /// By the worker's own idempotency key, for at least a day.
     Named(KeyHash),
-    /// Same parameters, same solve: while in flight and for `window` after, never past the token's life.
+    /// By its parameters, while the first claim is in flight and for `window` after its end, but never past the token's
+    /// life.
     Derived {
-        /// Hash of worker and fingerprint.
+        /// The hash of worker and fingerprint.
         hash: KeyHash,
-        /// How long after its end.
+        /// How long after the end of the first claim.
         window: Duration,
     },
-    /// A claim of its own, whatever else is under way.
+    /// Never: every request is a new claim.
     Own,
 }
 
-/// What a worker may still open today.
+/// The daily limits of a worker. The store counts what it has opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Allowance {
-    /// New solves a day.
+    /// The most solves it may open in a day.
     pub solves_per_day: Option<u64>,
-    /// Money a day, counted when a solve is opened at its listed price.
+    /// The most money it may spend in a day, counted at list price when a solve is opened.
     pub cost_per_day: Option<Money>,
 }
 
 /// A claim about to be admitted.
 #[derive(Clone, Debug)]
 pub struct NewClaim {
-    /// A fresh name for it.
+    /// A new id for it.
     pub id: ClaimId,
-    /// A fresh name for the solve, should one be opened.
+    /// A new id for the solve, if one is opened.
     pub solve: SolveId,
-    /// Whose it is.
+    /// The worker that made it.
     pub worker: WorkerName,
-    /// What its cost is charged to.
+    /// The project its cost is charged to.
     pub project: Project,
-    /// How it came in.
+    /// The API it came through.
     pub door: Door,
     /// What has to be solved.
     pub challenge: Arc<Challenge>,
-    /// Its identity.
+    /// The fingerprint of the challenge.
     pub fingerprint: Fingerprint,
-    /// Why it is allowed.
+    /// Why solving for its page is allowed: the site's written basis.
     pub basis: Arc<str>,
-    /// How it is recognised when it comes again.
+    /// How a repetition of it is recognised.
     pub key: KeyRule,
-    /// When it lapses.
+    /// When it lapses without a fetched token.
     pub deadline: Timestamp,
-    /// The listed price of a solve of this kind.
+    /// The list price of a solve of this kind.
     pub price: Option<Money>,
-    /// What the worker may still open today.
+    /// The worker's daily limits.
     pub allowance: Allowance,
-    /// How its solve is to be treated.
+    /// The rules of the solve, if one is opened.
     pub policy: Policy,
-    /// The caller takes the token with this very answer: a stocked or replayed token counts as delivered.
+    /// Whether the reply carries the token, so that a stocked or replayed token counts as delivered at once.
     pub collect: bool,
-    /// Where to tell the worker about the end.
+    /// The URL that gets a callback when it ends.
     pub callback_url: Option<Secret>,
-    /// A solve opened now brings nothing before then: a claim that lapses earlier is refused instead.
+    /// The earliest time a solve opened now can answer. A claim with an earlier deadline is refused, because we would pay
+    /// for nothing.
     pub soonest: Timestamp,
-    /// The dead letter it brings back.
+    /// The dead letter it revives.
     pub revives: Option<SolveId>,
 }
 
-/// What became of an arriving claim.
+/// The result of an admission.
 #[derive(Clone, Debug)]
 pub enum Admission {
-    /// The same key came before: this is that claim, as it stands.
+    /// A claim with the same key exists. This is that claim.
     Replayed(Claim),
-    /// Served at once from stock.
+    /// The claim was served from stock at once.
     Stocked(Claim),
-    /// Waits for (or is served by) a solve another claim opened.
+    /// The claim waits for, or was served by, a solve that another claim opened.
     Joined(Claim),
-    /// A new solve was opened for it.
+    /// A new solve was opened for the claim.
     Opened(Claim),
     /// The key belongs to a claim for another challenge. Nothing changed.
     Mismatch(ClaimId),
-    /// The worker's allowance is used up until then. Nothing changed.
+    /// The worker reached a daily limit. Nothing changed.
     OverBudget {
-        /// Which limit.
+        /// The name of the limit.
         limit: &'static str,
-        /// When it is renewed.
+        /// When it starts again from zero.
         until: Timestamp,
     },
-    /// It would lapse before a solve opened now can bring anything. Nothing changed.
+    /// It would lapse before a solve opened now can answer. Nothing changed.
     TooLate,
-    /// The drawn name is taken: draw again. Nothing changed.
+    /// An id is taken; the caller draws new ones and tries again. Nothing changed.
     NameTaken,
 }
 
-/// What a fetch of a served claim's token gives.
+/// The result of a fetch.
 #[derive(Clone, Debug)]
 pub enum Delivery {
-    /// The claim with its token, which counts as handed out from now on.
+    /// The claim with its token, which counts as delivered from now on.
     Token(Claim),
-    /// The token has died (or was given back): it is not handed out any more.
+    /// The token expired or was given back, and cannot be handed out.
     Expired(Claim),
-    /// There is no token: the claim as it stands.
+    /// The claim has no token (yet).
     Nothing(Claim),
 }
 
 impl ClaimState {
-    /// Whether nothing can change it any more.
+    /// Whether the claim ended.
     pub fn is_final(self) -> bool {
         self != Self::Waiting
     }
 
-    /// Its name in API and dashboard.
+    /// The name in API and dashboard.
     pub fn name(self) -> &'static str {
         match self {
             Self::Waiting => "waiting",
@@ -234,7 +243,7 @@ impl ClaimState {
 }
 
 impl Source {
-    /// Its name in the API.
+    /// The name in the API.
     pub fn name(self) -> &'static str {
         match self {
             Self::Upstream => "upstream",

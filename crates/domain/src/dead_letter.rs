@@ -1,4 +1,4 @@
-//! A solve we gave up on, kept with its whole cause chain.
+//! Solves that were given up, kept with their cause chain so that somebody can look into them and revive them.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,48 +11,52 @@ use crate::{
     time::Timestamp,
 };
 
-/// A solve we gave up on.
+/// A solve that was given up.
+///
+/// Written in the transaction that fails the last claim of a solve. Closed when it is revived or when its answer comes
+/// late. Opened again when the solve fails once more, or when its revival lapsed because the account was in trouble.
+/// Deleted by a purge, or at the end of its retention.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeadLetter {
-    /// The solve; also the letter's name.
+    /// The id of the solve.
     pub id: SolveId,
-    /// Claims that failed with it.
+    /// The claims that failed with it.
     pub claims: Vec<ClaimId>,
-    /// Whose it was.
+    /// The worker whose claim opened it.
     pub worker: WorkerName,
-    /// What its cost was charged to.
+    /// The project its cost was charged to.
     pub project: Project,
-    /// The challenge's kind.
+    /// The kind of its challenge.
     pub kind: Kind,
     /// The challenge's site key.
     pub sitekey: Option<String>,
-    /// The challenge's page.
+    /// The page of its challenge, canonical.
     pub pageurl: Option<String>,
-    /// Why it died.
+    /// The code of the failure that ended it.
     pub code: Code,
-    /// Paid submissions.
+    /// The number of attempts.
     pub attempts: u32,
-    /// Everything that went wrong, in order.
+    /// The failures of its attempts, in order.
     pub causes: Vec<Failure>,
-    /// 1, and one more each time it was brought back and failed again.
+    /// 1, and one more each time it was revived and failed again.
     pub generation: u32,
-    /// The letter it was brought back from.
+    /// The letter that was revived as this solve.
     pub revives: Option<SolveId>,
-    /// What went wrong in earlier generations, in order; the last hundred.
+    /// The failures of earlier generations, in order; the last hundred.
     pub earlier: Vec<Failure>,
-    /// What it cost; `None` when nobody knows.
+    /// The cost; `None` when it is unknown.
     pub cost: Option<Money>,
-    /// When it died.
+    /// When it was given up.
     pub died_at: Timestamp,
-    /// When and how it was closed.
+    /// Set once it is closed.
     pub closed: Option<Closed>,
 }
 
-/// Earlier causes kept in a letter.
+/// How many failures of earlier generations a letter keeps.
 const MOST_EARLIER: usize = 100;
 
 impl DeadLetter {
-    /// Everything that went wrong up to now, in order: what the next generation has behind it.
+    /// The failures of all generations so far, in order: the `earlier` of the next one.
     pub fn history(self) -> Vec<Failure> {
         let mut all = self.earlier;
         all.extend(self.causes);
@@ -63,20 +67,20 @@ impl DeadLetter {
 /// How a dead letter was closed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Closed {
-    /// When.
+    /// When it was closed.
     pub at: Timestamp,
-    /// How.
+    /// Whether it was revived or answered late.
     pub how: Closing,
-    /// The claim it was brought back as.
+    /// The claim that revived it.
     pub claim: Option<ClaimId>,
 }
 
-/// What closed a dead letter.
+/// Why a dead letter was closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Closing {
-    /// The answer came after all, and was banked.
+    /// The answer came late, and its token went to stock.
     LateAnswer,
-    /// It was brought back to work.
+    /// Its claims were admitted again.
     Revived,
 }

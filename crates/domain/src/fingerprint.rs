@@ -1,4 +1,5 @@
-//! When two challenges are the same: SHA-256 over their canonical form, length-prefixed and versioned.
+//! When two challenges are the same: they are if the SHA-256 over their canonical form is. The form is length-prefixed, so
+//! that no value can pass for the start of another field, and versioned.
 //!
 //! Canonical form, version 1: the byte 1, then the fields `kind`, `sitekey`, `pageurl`, each parameter in order of
 //! its name, each file in order of its name. A field is its tag byte, then for every part its length as eight bytes,
@@ -11,19 +12,18 @@ use sha2::{Digest, Sha256};
 
 use crate::{
     challenge::{Challenge, Sharing},
-    id::SHARDS,
     id::WorkerName,
 };
 
-/// Equal fingerprints are interchangeable challenges.
+/// The identity of a challenge. Challenges with equal fingerprints are interchangeable.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Fingerprint([u8; 32]);
 
-/// What of a challenge is left out of its identity.
+/// The parts of a challenge that its fingerprint leaves out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
-    /// `key_ignores_proxy` of the site: any proxy is as good as another.
+    /// The site's `key_ignores_proxy`: challenges that differ only in their proxy are the same.
     pub ignores_proxy: bool,
 }
 
@@ -57,7 +57,7 @@ impl Fingerprint {
         if let Some(pageurl) = challenge.pageurl() {
             form.field(PAGEURL, &[pageurl.as_str().as_bytes()]);
         }
-        // A bound token works with its own proxy only, whatever the site says.
+        // A bound token works only with its own proxy, so the site's setting does not apply.
         let ignores_proxy = identity.ignores_proxy && challenge.kind().sharing() != Sharing::Bound;
         for (name, value) in challenge.params() {
             let left_out = ignores_proxy && matches!(name.as_str(), "proxy" | "proxytype");
@@ -71,20 +71,14 @@ impl Fingerprint {
         Self(form.hash())
     }
 
-    /// The fingerprint with these bytes.
+    /// A fingerprint that a store has kept.
     pub const fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
 
-    /// Its bytes.
+    /// The bytes of the hash.
     pub const fn as_bytes(&self) -> &[u8; 32] {
         &self.0
-    }
-
-    /// Its virtual shard, below [`SHARDS`].
-    pub fn shard(&self) -> u64 {
-        let start = self.0.first_chunk().expect("a fingerprint has 32 bytes");
-        u64::from_be_bytes(*start) % SHARDS
     }
 }
 
@@ -103,7 +97,7 @@ impl fmt::Debug for Fingerprint {
 // === impl KeyHash ===
 
 impl KeyHash {
-    /// The key a worker chose itself.
+    /// The hash of a key the worker chose.
     pub fn named(worker: &WorkerName, key: &str) -> Result<Self, BadKey> {
         let printable = key.bytes().all(|b| b == b' ' || b.is_ascii_graphic());
         if key.is_empty() || key.len() > 255 || !printable {
@@ -112,12 +106,12 @@ impl KeyHash {
         Ok(Self::over(b'n', worker, key.as_bytes()))
     }
 
-    /// The key of "same parameters, same solve", when the worker chose none.
+    /// The hash for "same parameters, same solve", when the worker chose no key.
     pub fn derived(worker: &WorkerName, fingerprint: &Fingerprint) -> Self {
         Self::over(b'd', worker, fingerprint.as_bytes())
     }
 
-    /// The key by which equal dead letters that are brought back know each other. No live claim has it.
+    /// The hash by which equal dead letters find each other when they are revived. No other claim has it.
     pub fn revived(worker: &WorkerName, fingerprint: &Fingerprint) -> Self {
         Self::over(b'r', worker, fingerprint.as_bytes())
     }
@@ -128,7 +122,7 @@ impl KeyHash {
         Self(form.hash())
     }
 
-    /// Its bytes.
+    /// The bytes of the hash.
     pub const fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
@@ -140,7 +134,7 @@ impl fmt::Debug for KeyHash {
     }
 }
 
-/// Length-prefixed fields: no text in one field can look like the start of another.
+/// The canonical form, hashed while it is written.
 struct Canonical(Sha256);
 
 impl Canonical {

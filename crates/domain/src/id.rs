@@ -1,45 +1,40 @@
-//! The names of things. Claims and solves carry the virtual shard of their fingerprint in their last
-//! three digits, so that a store split over many machines finds them by their name alone. People and JSON see names as
-//! they are printed, stores keep their numbers.
+//! Ids and names. JSON and people see an id as it is printed; stores keep its number.
 
 use std::{fmt, str::FromStr, sync::Arc};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
-use crate::{fingerprint::Fingerprint, ports::Chance};
+use crate::ports::Chance;
 
-/// How many virtual shards there are. Fixed in the data: names already given out carry it.
-pub const SHARDS: u64 = 1000;
-
-/// A claim's name: fifteen digits without a leading zero, because real clients insist on digits and
-/// JavaScript reads them as numbers.
+/// The id of a claim: fifteen digits without a leading zero. Existing clients expect digits only, and fifteen of them
+/// fit into a JavaScript number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClaimId(u64);
 
-/// A solve's name; also the name of the dead letter it may become.
+/// The id of a solve, and of the dead letter it may become.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SolveId(u64);
 
-/// One life of one gateway process: drawn anew at every start, never reused.
+/// The id of a gateway process, drawn at every start and never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HolderId(u64);
 
-/// Names one attempt before the provider has named it.
+/// Our name for one attempt, written before the provider can name its task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Nonce(u64);
 
-/// An attempt's full name: of which solve, which one, and under which nonce. A pingback carries it.
+/// The full name of an attempt. The provider's pingback carries it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AttemptName {
     /// The solve it belongs to.
     pub solve: SolveId,
-    /// Which of the solve's attempts, from 1.
+    /// The number of the attempt, from 1.
     pub attempt: u32,
-    /// The name it was intended under.
+    /// The nonce of its intent.
     pub nonce: Nonce,
 }
 
-/// The provider's name for an attempt: opaque, 1–64 printable characters without `|` and `,`.
+/// The provider's id for an attempt: opaque, 1–64 printable characters without `|` and `,`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct TaskId(Arc<str>);
@@ -54,7 +49,7 @@ pub struct WorkerName(Arc<str>);
 #[serde(try_from = "String", into = "String")]
 pub struct Project(Arc<str>);
 
-/// The text cannot be a name of this sort.
+/// The text is not an id or name of this type.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("not a {what}: {why}")]
 pub struct BadName {
@@ -65,26 +60,20 @@ pub struct BadName {
 const SMALLEST: u64 = 100_000_000_000_000;
 const SPAN: u64 = 9 * SMALLEST;
 
-/// Fifteen random digits that end in the fingerprint's shard.
-fn draw_sharded(chance: &dyn Chance, fingerprint: &Fingerprint) -> u64 {
-    draw_beside(chance, fingerprint.shard())
-}
-
-/// Fifteen random digits that end in the same shard as `number`.
-fn draw_beside(chance: &dyn Chance, number: u64) -> u64 {
-    let drawn = SMALLEST + chance.draw() % SPAN;
-    drawn - drawn % SHARDS + number % SHARDS
+/// A random number of fifteen digits.
+fn fifteen_digits(chance: &dyn Chance) -> u64 {
+    SMALLEST + chance.draw() % SPAN
 }
 
 macro_rules! number_name {
     ($name:ident, $prefix:literal, $what:literal) => {
         impl $name {
-            /// The name with this number.
+            /// The id with this number.
             pub const fn from_number(number: u64) -> Self {
                 Self(number)
             }
 
-            /// The number behind the name.
+            /// The number of the id.
             pub const fn number(self) -> u64 {
                 self.0
             }
@@ -141,37 +130,27 @@ number_name!(HolderId, "h", "holder id");
 number_name!(Nonce, "n", "nonce");
 
 impl BadName {
-    /// The text cannot be a `what`, because of `why`.
+    /// The text is not a `what`, because of `why`.
     pub(crate) const fn new(what: &'static str, why: &'static str) -> Self {
         Self { what, why }
     }
 }
 
 impl ClaimId {
-    /// Draws a name on the shard of another name.
-    pub fn draw_beside(chance: &dyn Chance, number: u64) -> Self {
-        Self(draw_beside(chance, number))
-    }
-
-    /// Draws a name on the fingerprint's shard.
-    pub fn draw(chance: &dyn Chance, fingerprint: &Fingerprint) -> Self {
-        Self(draw_sharded(chance, fingerprint))
+    /// Draws a new id.
+    pub fn draw(chance: &dyn Chance) -> Self {
+        Self(fifteen_digits(chance))
     }
 }
 
 impl SolveId {
-    /// Draws a name on the shard of another name.
-    pub fn draw_beside(chance: &dyn Chance, number: u64) -> Self {
-        Self(draw_beside(chance, number))
+    /// Draws a new id.
+    pub fn draw(chance: &dyn Chance) -> Self {
+        Self(fifteen_digits(chance))
     }
 
-    /// Draws a name on the fingerprint's shard.
-    pub fn draw(chance: &dyn Chance, fingerprint: &Fingerprint) -> Self {
-        Self(draw_sharded(chance, fingerprint))
-    }
-
-    /// A second name on the same shard, for the solve that harvests an orphaned task of `attempt`.
-    /// Derived, so that the same late fact, told twice, opens one solve.
+    /// The id of the solve that polls the paid task of `attempt` after this solve stopped waiting for it. It is derived
+    /// and not drawn, so that the same late fact, settled twice, opens one solve.
     #[must_use]
     pub fn orphan(self, attempt: u32) -> Self {
         Self(self.0.wrapping_add(SPAN + SMALLEST * u64::from(attempt % 1000)))
@@ -179,20 +158,20 @@ impl SolveId {
 }
 
 impl HolderId {
-    /// Draws a name for this life of this process.
+    /// Draws the id of this process.
     pub fn draw(chance: &dyn Chance) -> Self {
         Self(chance.draw() | 1)
     }
 }
 
 impl Nonce {
-    /// Draws a name for the coming attempt.
+    /// Draws the name of the next attempt.
     pub fn draw(chance: &dyn Chance) -> Self {
         Self(chance.draw() | 1)
     }
 }
 
-/// `s123-1-n77`.
+/// For example `s123-1-n77`.
 impl fmt::Display for AttemptName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { solve, attempt, nonce } = self;
@@ -203,7 +182,7 @@ impl fmt::Display for AttemptName {
 macro_rules! text_name {
     ($name:ident, $what:literal, $ok:expr, $why:literal) => {
         impl $name {
-            /// Checks the form once; a name that exists is valid.
+            /// Checks the form, so that every value of this type is valid.
             pub fn new(text: impl AsRef<str>) -> Result<Self, BadName> {
                 let text = text.as_ref();
                 let ok: fn(char) -> bool = $ok;
@@ -213,7 +192,7 @@ macro_rules! text_name {
                 Ok(Self(text.into()))
             }
 
-            /// The name as text.
+            /// The text as it was given.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -264,31 +243,28 @@ mod tests {
     use super::*;
 
     #[derive(Debug)]
-    struct Fixed(u64);
-    impl Chance for Fixed {
+    struct Drawn(u64);
+    impl Chance for Drawn {
         fn draw(&self) -> u64 {
             self.0
         }
     }
 
     #[test]
-    fn a_claim_id_has_fifteen_digits_and_names_its_shard() {
-        let fingerprint = Fingerprint::from_bytes([7; 32]);
+    fn a_claim_id_has_fifteen_digits() {
         for drawn in [0, 1, u64::MAX, SPAN - 1, SPAN] {
-            let id = ClaimId::draw(&Fixed(drawn), &fingerprint);
+            let id = ClaimId::draw(&Drawn(drawn));
             assert_eq!(id.to_string().len(), 15);
-            assert_eq!(id.number() % SHARDS, fingerprint.shard());
             assert_eq!(id.to_string().parse(), Ok(id));
         }
     }
 
     #[test]
-    fn names_made_from_a_solve_stay_on_its_shard_and_differ() {
+    fn ids_derived_from_a_solve_differ() {
         let solve = SolveId::from_number(123_456_789_012_345);
-        let names = [solve, solve.orphan(1), solve.orphan(2)];
-        for (i, a) in names.iter().enumerate() {
-            assert_eq!(a.number() % SHARDS, 345);
-            assert!(names[i + 1..].iter().all(|b| a != b));
+        let ids = [solve, solve.orphan(1), solve.orphan(2)];
+        for (i, a) in ids.iter().enumerate() {
+            assert!(ids[i + 1..].iter().all(|b| a != b));
         }
     }
 

@@ -1,10 +1,7 @@
-//! What must always hold, by number, and the checker that reads it off the ledger entry by entry. The simulation checks
-//! after every store call of a gateway (`crates/simulation/src/monitor.rs`), the store tests at the end of each case.
+//! The invariants by number, and a checker that reads the ledger entry by entry. The simulation runs it after every store
+//! call of a gateway (`crates/simulation/src/monitor.rs`), the store tests at the end of each case.
 
-#![expect(
-    clippy::wildcard_enum_match_arm,
-    reason = "each reader takes the few events that concern it"
-)]
+#![expect(clippy::wildcard_enum_match_arm, reason = "each check looks at a few of the many events")]
 
 use std::{collections::BTreeMap, fmt};
 
@@ -19,7 +16,7 @@ use crate::{
 };
 
 /// The invariants, by number. [`Checker`] checks what the ledger alone can show: of 1, 3, 4, 5, 7, 8, 12, 13 and
-/// 19 with every entry, of 6, 14 and 19 at the end of a run. ARCHITECTURE.md names the tests of each, and what no test
+/// 19 with every entry, of 6, 14 and 19 at the end of a run. docs/invariants.md names the tests of each, and what no test
 /// guards yet.
 pub const INVARIANTS: [(u8, &str); 28] = [
     (1, "for each solve and attempt at most one intent; attempts strictly increase"),
@@ -61,18 +58,18 @@ pub const INVARIANTS: [(u8, &str); 28] = [
     (28, "account errors make no dead letter and at most one probe per step"),
 ];
 
-/// An invariant that does not hold.
+/// An entry that breaks an invariant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Which, by number.
+    /// The number of the invariant.
     pub invariant: u8,
     /// The ledger entry that shows it.
     pub seq: u64,
-    /// What was seen.
+    /// What the checker saw.
     pub what: String,
 }
 
-/// Reads ledger entries in order and remembers what it needs to judge the next.
+/// Reads ledger entries in order and keeps what it needs to check the next one.
 #[derive(Clone, Debug, Default)]
 pub struct Checker {
     solves: BTreeMap<SolveId, SolveSeen>,
@@ -94,7 +91,7 @@ struct SolveSeen {
     dead_letters: u32,
 }
 
-/// What is known about the current attempt.
+/// The last that the ledger says about the current attempt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Open {
     #[default]
@@ -130,7 +127,7 @@ impl fmt::Display for Violation {
 // === impl Checker ===
 
 impl Checker {
-    /// Checks a whole history, from its first entry to its end.
+    /// Checks a whole ledger.
     pub fn check(entries: &[Entry]) -> Vec<Violation> {
         let mut checker = Self::default();
         for entry in entries {
@@ -139,7 +136,7 @@ impl Checker {
         checker.violations
     }
 
-    /// Reads the next entry.
+    /// Checks the next entry.
     pub fn observe(&mut self, entry: &Entry) {
         if let Some(solve) = entry.solve {
             self.observe_solve(solve, entry);
@@ -150,12 +147,12 @@ impl Checker {
         }
     }
 
-    /// What was found so far.
+    /// The violations so far.
     pub fn violations(&self) -> &[Violation] {
         &self.violations
     }
 
-    /// For the end of a run in which everything had time to end: what was left open.
+    /// Violations at the end of a run in which everything had time to end.
     pub fn unfinished(&self) -> Vec<Violation> {
         let mut left = Vec::new();
         let mut note = |invariant, what| left.push(Violation { invariant, seq: u64::MAX, what });
@@ -276,7 +273,8 @@ impl Checker {
 }
 
 impl Checker {
-    /// A token nobody fetched may be taken back: served is left for lapsed or withdrawn, before delivery only.
+    /// Whether the new end is legal after `Served`: a claim may give its token back before delivery, when it lapses or is
+    /// withdrawn.
     fn gives_back(&mut self, claim: &ClaimSeen, state: ClaimState) -> bool {
         let token = claim.task.as_ref().and_then(|task| self.tokens.get_mut(task));
         let untouched = token.is_none_or(|token| {
@@ -291,7 +289,7 @@ impl Checker {
 // === impl SolveSeen ===
 
 impl SolveSeen {
-    /// Takes an event of the solve; tells what it breaks.
+    /// Applies an event of the solve and returns the invariants it breaks.
     fn apply(&mut self, event: &Event) -> Vec<(u8, String)> {
         match event {
             Event::Intent { attempt, fence, .. } => self.intent(*attempt, *fence),

@@ -1,4 +1,4 @@
-//! Who may move a solve. Decisions need a lease with the current fence; facts do not.
+//! Which process may move a solve. Decisions need a lease with the current fence; facts do not.
 
 use std::{fmt, sync::Arc};
 
@@ -6,37 +6,37 @@ use serde::{Deserialize, Serialize};
 
 use crate::{challenge::Challenge, id::HolderId, solve::Solve, time::Timestamp};
 
-/// Rises with every change of holder; a decision with an old fence is refused.
+/// Rises with every change of holder, so that the store can refuse the decision of a process that lost its lease.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 #[serde(transparent)]
 pub struct Fence(pub u64);
 
-/// A holder's right to move one solve, with the solve as it was when the lease was taken.
+/// A process's right to move one solve, with the solve as it was when the lease was taken.
 #[derive(Clone, Debug)]
 pub struct Lease {
-    /// Who holds it.
+    /// The process that may move the solve.
     pub holder: HolderId,
     /// The fence of this lease.
     pub fence: Fence,
-    /// The solve as the store knew it.
+    /// The solve as the store had it.
     pub solve: Solve,
-    /// What has to be solved.
+    /// The challenge of the solve.
     pub challenge: Arc<Challenge>,
 }
 
-/// One process and until when it is believed alive: one lease for all its solves.
+/// A process and the end of its lease. One lease covers all its solves, so that renewing it is one write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
-    /// The process's name in this life.
+    /// The id the process drew at its start.
     pub id: HolderId,
-    /// Alive until then unless renewed.
+    /// Other processes take its solves over after this time, unless it renews.
     pub until: Timestamp,
 }
 
 impl Fence {
-    /// The next fence.
+    /// The fence of the next holder.
     #[must_use]
     pub fn next(self) -> Self {
         Self(self.0 + 1)

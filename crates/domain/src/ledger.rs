@@ -1,5 +1,5 @@
-//! The account of everything: one entry per decision and fact, written in the same atomic step as the state it
-//! explains. History, statistics and `explain` are readings of it.
+//! The ledger: one entry per decision and fact, written in the same transaction as the state it explains. History,
+//! statistics and `explain` are computed from it.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,213 +16,213 @@ use crate::{
 /// One line of the ledger.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
-    /// Its place; rises without end, unique within a store.
+    /// Its number; rises, and is unique within a store.
     pub seq: u64,
-    /// When.
+    /// When it was written.
     pub at: Timestamp,
     /// The claim it is about.
     pub claim: Option<ClaimId>,
     /// The solve it is about.
     pub solve: Option<SolveId>,
-    /// Whose.
+    /// The worker the claim or solve belongs to.
     pub worker: WorkerName,
-    /// Charged to.
+    /// The project it is charged to.
     pub project: Project,
-    /// Of which kind; `None` for entries about no challenge.
+    /// The kind of challenge; `None` for entries about no challenge.
     pub kind: Option<Kind>,
-    /// What happened.
+    /// What happened, and its details.
     pub event: Event,
 }
 
-/// What happened.
+/// What happened. The serialized names are the ledger words of docs/api.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Event {
-    /// A claim came in and a solve was opened for it.
+    /// A solve was opened for a claim.
     Opened {
-        /// Why it is allowed.
+        /// Why solving for the page is allowed.
         basis: String,
     },
-    /// A claim came again under its key: nothing was opened.
+    /// A claim was repeated under its key; nothing was opened.
     Replayed,
-    /// A claim waits for a solve that another opened.
+    /// A claim waits for a solve that another claim opened.
     Joined,
     /// A claim was refused before anything was opened.
     Refused {
         /// The code the worker saw.
         code: Code,
-        /// The page it asked for.
+        /// The page of the challenge.
         pageurl: Option<String>,
     },
     /// Decision: an attempt is about to be submitted.
     Intent {
-        /// Which attempt.
+        /// The number of the attempt.
         attempt: u32,
-        /// Its name.
+        /// Our name for the attempt.
         nonce: Nonce,
-        /// The decider's fence.
+        /// The fence it was decided under.
         fence: Fence,
     },
-    /// Fact: the provider did not take the attempt.
+    /// Fact: the provider did not accept the attempt.
     NotAccepted {
-        /// Which attempt.
+        /// The number of the attempt.
         attempt: u32,
-        /// Why.
+        /// The provider's code, or ours.
         code: Code,
     },
-    /// Fact: the provider took the attempt.
+    /// Fact: the provider accepted the attempt.
     Accepted {
-        /// Which attempt.
+        /// The number of the attempt.
         attempt: u32,
-        /// The provider's name for it.
+        /// The id that the provider gave the task.
         task: TaskId,
     },
     /// Fact: the attempt's reply was lost.
     Ambiguous {
-        /// Which attempt.
+        /// The number of the attempt.
         attempt: u32,
-        /// What was seen.
+        /// What was observed instead of a reply.
         why: Code,
     },
-    /// Decision: one more attempt, though the last may have been paid.
+    /// Decision: one more attempt, although the last one may have been paid.
     Authorised {
-        /// The ambiguous attempt.
+        /// The number of the ambiguous attempt.
         attempt: u32,
-        /// The decider's fence.
+        /// The fence it was decided under.
         fence: Fence,
     },
-    /// Decision: the ambiguous attempt is given up; its money may be gone.
+    /// Decision: the ambiguous attempt is given up; its money may be lost.
     WrittenOff {
-        /// The ambiguous attempt.
+        /// The number of the ambiguous attempt.
         attempt: u32,
     },
-    /// Fact: a task of an attempt that had been replaced; it is harvested by a solve of its own.
+    /// Fact: the provider named a task of an attempt that had been replaced. Another solve polls it.
     Orphaned {
-        /// Which attempt.
+        /// The number of the attempt.
         attempt: u32,
-        /// The provider's name for it.
+        /// The id that the provider gave the task.
         task: TaskId,
-        /// The solve that harvests it.
+        /// The solve that polls it.
         by: SolveId,
     },
     /// Fact: the task ended without an answer.
     TaskOver {
-        /// Which attempt.
+        /// The number of the attempt.
         attempt: u32,
-        /// The provider's code.
+        /// The code that the provider returned.
         code: Code,
-        /// What it cost.
+        /// The cost; `None` when it is unknown.
         cost: Option<Money>,
     },
-    /// Fact: the answer came.
+    /// Fact: the provider answered.
     Ready {
-        /// Which attempt.
+        /// The number of the attempt.
         attempt: u32,
-        /// The task it was paid by.
+        /// The task that paid for the token.
         task: TaskId,
-        /// What it cost.
+        /// The cost; `None` when it is unknown.
         cost: Option<Money>,
     },
-    /// Nobody waits any more; the paid task is harvested.
+    /// The last claim left; the paid task is polled on for the stock.
     Overdue {
-        /// Which attempt.
+        /// The number of the attempt.
         attempt: u32,
     },
-    /// The solve was given up or is not needed.
+    /// The solve was given up, or is not needed.
     Failed {
-        /// Why.
+        /// The code of the last failure, or of the reason it is not needed.
         code: Code,
     },
-    /// A holder's death was noticed and its solve taken over.
+    /// A process took over the solve of a dead one.
     Recovered {
-        /// The dead holder.
+        /// The process whose lease ended.
         from: HolderId,
-        /// The new one.
+        /// The process that leases the solve now.
         by: HolderId,
-        /// The new fence.
+        /// The fence of the new lease.
         fence: Fence,
     },
-    /// Decision: the token belongs to this claim.
+    /// Decision: the claim gets the token.
     Allotted {
         /// The solve that paid for it.
         paid_by: SolveId,
-        /// The task it was paid by.
+        /// The task that paid for the token.
         task: TaskId,
-        /// How it came to the claim.
+        /// Where the token came from.
         source: Source,
-        /// It is not handed out after this.
+        /// The token is not handed out after this time.
         usable_until: Timestamp,
     },
-    /// The token belongs to nobody yet and is kept.
+    /// The token went to stock.
     Banked {
-        /// The task it was paid by.
+        /// The task that paid for the token.
         task: TaskId,
-        /// It is not handed out after this.
+        /// The token is not handed out after this time.
         usable_until: Timestamp,
     },
-    /// The token was handed to the worker.
+    /// The token was handed out to the worker.
     Delivered {
-        /// The task it was paid by.
+        /// The task that paid for the token.
         task: TaskId,
-        /// It is not handed out after this.
+        /// The token is not handed out after this time.
         usable_until: Timestamp,
     },
-    /// The token died unused.
+    /// The token expired unused.
     Wasted {
-        /// The task it was paid by.
+        /// The task that paid for the token.
         task: TaskId,
     },
-    /// The claim reached its end without a token.
+    /// The claim ended without a token, or gave its token back.
     Ended {
-        /// How.
+        /// The state the claim ended in.
         state: ClaimState,
-        /// Why.
+        /// The reason; `None` for a withdrawal.
         code: Option<Code>,
     },
-    /// The solve was kept as a dead letter.
+    /// A dead letter was written for the solve.
     DeadLettered {
-        /// Why.
+        /// The code of the failure that ended it.
         code: Code,
     },
     /// The dead letter was closed.
     DeadLetterClosed,
-    /// The worker told how the token fared.
+    /// The worker reported whether the token worked.
     Reported {
-        /// Whether the site took it.
+        /// Whether the site accepted it.
         good: bool,
     },
-    /// The dead letter was brought back to work.
+    /// The dead letter was revived.
     Revived {
-        /// By whom.
+        /// The admin or worker who did it.
         by: WorkerName,
-        /// As which claim.
+        /// The claim of the next generation.
         claim: ClaimId,
     },
-    /// The dead letter was thrown away.
+    /// The dead letter was deleted.
     Purged {
-        /// By whom.
+        /// The admin or worker who did it.
         by: WorkerName,
     },
-    /// The receiver of the claim's callback took it.
+    /// The receiver accepted the claim's callback.
     CalledBack {
-        /// How often it was tried.
+        /// The number of tries.
         tries: u32,
     },
-    /// The receiver of the claim's callback was away for too long.
+    /// The claim's callback was dropped, because its receiver did not accept it for a day.
     CallbackDropped {
-        /// How often it was tried.
+        /// The number of tries.
         tries: u32,
     },
-    /// A pool ordered a token nobody has asked for yet.
+    /// A pool ordered a token that no claim waits for yet.
     Ordered {
         /// Why solving for the page is allowed.
         basis: String,
-        /// What the pool aims at.
+        /// The stock level the pool aims at.
         target: u32,
     },
-    /// The dead letter was closed as revived, in vain: it is open again.
+    /// The dead letter was revived without success and is open again.
     DeadLetterReopened {
-        /// Why.
+        /// The code of the new failure.
         code: Code,
     },
 }
@@ -230,89 +230,89 @@ pub enum Event {
 /// Sums over one day, one worker, one project and one kind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Total {
-    /// The day.
+    /// The UTC day of the entries.
     pub day: Day,
-    /// Whose.
+    /// The worker the claims belong to.
     pub worker: WorkerName,
-    /// Charged to.
+    /// The project they are charged to.
     pub project: Project,
-    /// Of which kind.
+    /// The kind of challenge.
     pub kind: Kind,
-    /// The sums.
+    /// The sums of that day.
     pub counts: Counts,
 }
 
-/// What is counted. Every field is a sum of ledger entries.
+/// The counters of a day. Every field is a sum over ledger entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
-    /// Claims that came in, replays included.
+    /// All claims, repeated ones included.
     pub claims: u64,
-    /// Solves opened.
+    /// Solves that claims opened.
     pub opened: u64,
     /// Refills ordered by pools.
     pub ordered: u64,
     /// Attempts the provider accepted.
     pub attempts: u64,
-    /// Answers that came.
+    /// Answers of the provider.
     pub solved: u64,
     /// Claims that failed or lapsed.
     pub failed: u64,
-    /// Claims withdrawn.
+    /// Claims that were withdrawn.
     pub withdrawn: u64,
-    /// Claims answered by their own first answer.
+    /// Claims that were repeated under their key.
     pub replayed: u64,
-    /// Claims that joined another's solve.
+    /// Claims that joined a solve of another claim.
     pub joined: u64,
     /// Claims served from stock.
     pub stocked: u64,
     /// Attempts whose reply was lost.
     pub ambiguous: u64,
-    /// Ambiguous attempts that were submitted once more.
+    /// Resubmissions authorised after a lost reply.
     pub authorised: u64,
-    /// Tokens that died unused.
+    /// Tokens that expired unused.
     pub wasted: u64,
     /// Claims refused before anything was opened.
     pub refused: u64,
-    /// Polls of ended tasks.
+    /// Polls of tasks that ended.
     pub polls: u64,
-    /// Milliseconds from acceptance to answer: slot time.
+    /// Milliseconds from acceptance to answer: the time tasks occupied slots.
     pub solve_ms: u64,
-    /// Known cost.
+    /// The sum of all known costs.
     pub cost: Money,
-    /// Attempts whose cost nobody knows; never counted as zero.
+    /// Attempts of unknown cost; never counted as zero.
     pub cost_unknown: u64,
-    /// What the savings would have cost at list price.
+    /// The list price of the solves that were saved.
     pub saved: Money,
 }
 
 impl Entry {
-    /// Whether another tells of the same, wherever it is.
-    pub fn says_the_same(&self, other: &Self) -> bool {
+    /// Whether two entries are equal except for their numbers: a store and its archive number them differently.
+    pub fn has_same_content(&self, other: &Self) -> bool {
         *self == Self { seq: self.seq, ..other.clone() }
     }
 }
 
 impl Counts {
-    /// Adds another sum.
+    /// Adds the counters of `other`.
     pub fn add(&mut self, other: &Self) {
-        for (sum, more) in self.beside(other) {
+        for (sum, more) in self.pairs(other) {
             *sum = sum.saturating_add(more);
         }
         self.cost = self.cost + other.cost;
         self.saved = self.saved + other.saved;
     }
 
-    /// Takes the larger of each: of two copies of one sum, nothing that either has counted is lost.
+    /// Takes the larger of each counter. Two copies of one sum then lose nothing that either of them counted.
     pub fn raise(&mut self, other: &Self) {
-        for (sum, theirs) in self.beside(other) {
+        for (sum, theirs) in self.pairs(other) {
             *sum = theirs.max(*sum);
         }
         self.cost = self.cost.max(other.cost);
         self.saved = self.saved.max(other.saved);
     }
 
-    /// Every count beside another's.
-    fn beside(&mut self, other: &Self) -> [(&mut u64, u64); 17] {
+    /// Each counter with its counterpart in `other`; the sums of money are left out.
+    fn pairs(&mut self, other: &Self) -> [(&mut u64, u64); 17] {
         [
             (&mut self.claims, other.claims),
             (&mut self.ordered, other.ordered),
@@ -334,7 +334,7 @@ impl Counts {
         ]
     }
 
-    /// Claims served without a new attempt.
+    /// Claims that needed no attempt of their own.
     pub fn savings(&self) -> u64 {
         self.replayed + self.joined + self.stocked
     }

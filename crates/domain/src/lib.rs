@@ -1,13 +1,16 @@
-//! The words of solvegate: domain types, pure rules and ports. No I/O, no clock, no chance of its own.
+//! The domain of solvegate: types, rules and ports. The crate does no I/O; time and randomness come in through ports, so
+//! that every rule can be tested without waiting and simulated from a seed.
 //!
 //! # Layout
 //! - [`challenge`], [`fingerprint`]: what has to be solved, and when two challenges are the same
-//! - [`claim`], [`solve`], [`attempt`], [`token`]: what a caller wants, our effort, what we pay for, what comes back
-//! - [`lease`]: who may move a solve; [`retry`]: what a failure means; [`dead_letter`]: what we gave up on
+//! - [`claim`], [`solve`], [`attempt`], [`token`]: a worker's request, our effort, what we pay for, what comes back
+//! - [`lease`]: which process may move a solve; [`retry`]: what a failure means; [`dead_letter`]: solves we gave up on
 //! - [`ledger`], [`money`]: every decision and fact, and what it cost; [`invariant`]: what must always hold
-//! - [`pool`]: standing orders, and how much they may waste; [`callback`]: what is told to others outside of any request
-//! - [`site`]: which pages may be solved for; [`time`], [`id`], [`secret`]: small values
-//! - [`ports`]: what the engine asks of the outside
+//! - [`pool`]: standing orders, and how much they may waste; [`callback`]: notices to workers and to the operator
+//! - [`site`]: which pages may be solved for; [`time`], [`id`], [`secret`], [`key`], [`rate`]: small values
+//! - [`ports`]: the traits between the engine and the outside world
+
+#![warn(missing_docs)]
 
 pub mod attempt;
 pub mod callback;
@@ -17,11 +20,13 @@ pub mod dead_letter;
 pub mod fingerprint;
 pub mod id;
 pub mod invariant;
+pub mod key;
 pub mod lease;
 pub mod ledger;
 pub mod money;
 pub mod pool;
 pub mod ports;
+pub mod rate;
 pub mod retry;
 pub mod secret;
 pub mod site;

@@ -1,28 +1,28 @@
-//! Money in whole micros (millionths of the account's currency). Unknown is `None`, never zero.
+//! Money in whole micros (millionths of the account's currency). An unknown amount is `None`, never zero.
 
 use std::{fmt, iter::Sum, ops::Add};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
-/// An amount of money. Addition saturates: a total is never wrong by wrapping around.
+/// An amount of money. Addition saturates, so that a total never wraps around.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Money(i64);
 
 impl Money {
-    /// Nothing.
+    /// A known amount of nothing.
     pub const ZERO: Self = Self(0);
 
-    /// `micros` millionths.
+    /// An amount in millionths.
     pub const fn from_micros(micros: i64) -> Self {
         Self(micros)
     }
 
-    /// Millionths.
+    /// The amount in millionths.
     pub const fn micros(self) -> i64 {
         self.0
     }
 
-    /// Reads a decimal number such as `0.00085`; digits after the sixth are rounded half up.
+    /// Parses a decimal number such as `0.00085`; digits after the sixth are rounded half up.
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
         let (negative, digits) = match text.strip_prefix('-') {
@@ -49,7 +49,7 @@ impl Money {
     }
 }
 
-/// Decimal text for people and JSON, micros at rest.
+/// Decimal text in JSON, micros in stores.
 impl Serialize for Money {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         if serializer.is_human_readable() {

@@ -1,10 +1,11 @@
-//! Standing orders: how many tokens a pool keeps ready, and how many of them may die unused. What may be ordered is
-//! bounded by an escrow: every token that nobody asked for is set against the waste the pool is allowed, before it is
-//! bought.
+//! Pools: standing orders for tokens that are kept in stock. A pool may waste a share of its tokens. Every token that no
+//! claim waits for counts against that allowance before it is bought, so the waste cannot exceed it.
 
 mod demand;
+mod size;
 
-pub use demand::{Demand, DemandAsk, Target, Timing, Why};
+pub use demand::{Demand, Target, TargetInputs, Timing, Why};
+pub use size::{BadPoolSize, PoolSize};
 
 use std::{fmt, str::FromStr, sync::Arc, time::Duration};
 
@@ -18,87 +19,87 @@ use crate::{
     time::Timestamp,
 };
 
-/// A pool's name: the first twelve digits of its fingerprint.
+/// The id of a pool: the first twelve hex digits of its fingerprint.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct PoolId([u8; 6]);
 
-/// How many tokens are kept ready.
+/// How many tokens a pool keeps in stock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Level {
-    /// As many as the demand calls for.
+    /// As many as its demand needs.
     Auto,
-    /// So many, whatever that wastes.
+    /// This many, without a limit on the waste.
     Fixed(u32),
 }
 
-/// What is to be kept ready.
+/// The configuration of a pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StandingOrder {
-    /// What has to be solved.
+    /// The challenge of its tokens.
     pub challenge: Arc<Challenge>,
-    /// In whose name refills are bought.
+    /// The worker in whose name it buys refills.
     pub worker: WorkerName,
-    /// What their cost is charged to.
+    /// The project their cost is charged to.
     pub project: Project,
     /// Why solving for the page is allowed.
     pub basis: Arc<str>,
-    /// How many.
+    /// How many tokens it keeps in stock.
     pub level: Level,
-    /// Never more.
+    /// The highest stock level.
     pub most: u32,
-    /// Tokens that may die unused, of a thousand served.
+    /// How many tokens may expire unused per thousand served.
     pub waste: u32,
-    /// Declared in the configuration, rather than over the API.
+    /// Whether the configuration declares it; otherwise it was opened over the API.
     pub is_declared: bool,
 }
 
-/// Somebody said how many tokens will be wanted, and when.
+/// Demand that a worker announced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Expectation {
-    /// How many are still expected.
+    /// The number of claims still expected.
     pub left: u32,
-    /// From when.
+    /// When the first of them will come.
     pub at: Timestamp,
 }
 
-/// A standing order and what came of it.
+/// A standing order and its accounts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Pool {
-    /// The challenge's identity.
+    /// The fingerprint of its challenge.
     pub fingerprint: Fingerprint,
-    /// What is to be kept ready.
+    /// What it keeps in stock.
     pub order: StandingOrder,
-    /// What was asked for lately.
+    /// The demand seen so far.
     pub demand: Demand,
-    /// Who orders: one process for all.
+    /// The process that orders for all gateways.
     pub controller: Option<HolderId>,
-    /// What the controller last aimed at.
+    /// The level the controller last aimed at.
     pub target: Target,
     /// Announced demand, soonest first.
     pub expected: Vec<Expectation>,
-    /// Tokens announced so far, without those that were fetched from stock: only the others can still die.
+    /// Tokens announced so far, less those that claims took from stock. Only the rest can still be wasted.
     pub announced: u64,
-    /// Since when there is the pool.
+    /// When the pool was opened.
     pub since: Timestamp,
-    /// Claims that came in.
+    /// Claims for its challenge.
     pub arrived: u64,
-    /// Claims that found a token.
+    /// Claims that found a token in stock.
     pub hits: u64,
     /// Claims that were served.
     pub served: u64,
-    /// Refills ordered.
+    /// Solves it opened to refill its stock.
     pub ordered: u64,
-    /// Tokens that died unused.
+    /// Tokens that expired unused.
     pub wasted: u64,
-    /// What its tokens cost, as far as that is known.
+    /// The known cost of its tokens.
     pub cost: Money,
-    /// Tokens whose cost nobody knows.
+    /// Tokens of unknown cost.
     pub cost_unknown: u64,
 }
 
-/// Tokens that may die unused before anybody was served.
+/// How many tokens a new pool may waste before it has served a claim.
 pub const FREE_WASTE: u64 = 10;
 /// An announcement is forgotten this long after its time.
 const ANNOUNCED_FOR: Duration = Duration::from_secs(300);
@@ -107,8 +108,8 @@ const MOST_EXPECTED: usize = 32;
 // === impl PoolId ===
 
 impl PoolId {
-    /// The name of the pool for these challenges.
-    pub fn of(fingerprint: &Fingerprint) -> Self {
+    /// The id of the pool for this fingerprint.
+    pub fn from_fingerprint(fingerprint: &Fingerprint) -> Self {
         let mut first = [0; 6];
         first.copy_from_slice(&fingerprint.as_bytes()[..6]);
         Self(first)
@@ -162,7 +163,7 @@ impl From<PoolId> for String {
 // === impl Pool ===
 
 impl Pool {
-    /// A new pool, without a history.
+    /// A pool without demand and accounts.
     pub fn new(fingerprint: Fingerprint, order: StandingOrder, now: Timestamp) -> Self {
         Self {
             fingerprint,
@@ -183,12 +184,12 @@ impl Pool {
         }
     }
 
-    /// Its name.
+    /// The id, which follows from the fingerprint.
     pub fn id(&self) -> PoolId {
-        PoolId::of(&self.fingerprint)
+        PoolId::from_fingerprint(&self.fingerprint)
     }
 
-    /// A claim came in; `hit`: it found a token.
+    /// Records a claim; `hit` says that it found a token in stock.
     pub fn arrive(&mut self, hit: bool, now: Timestamp) {
         self.demand.arrive(now);
         self.arrived += 1;
@@ -200,7 +201,7 @@ impl Pool {
         self.forget(now);
     }
 
-    /// Somebody announces demand.
+    /// Records announced demand: `count` claims from `at` on.
     pub fn expect(&mut self, count: u32, at: Timestamp, now: Timestamp) {
         self.forget(now);
         if self.expected.len() < MOST_EXPECTED {
@@ -214,12 +215,12 @@ impl Pool {
         self.expected.retain(|one| one.left > 0 && now < one.at.plus(ANNOUNCED_FOR));
     }
 
-    /// What the controller should aim at.
-    pub fn aim(&self, ask: &DemandAsk) -> Target {
-        let expected = self.expected_by(ask);
+    /// The level the controller should aim at.
+    pub fn aim(&self, inputs: &TargetInputs) -> Target {
+        let expected = self.expected_by(inputs);
         let target = match self.order.level {
             Level::Fixed(level) => Target { level, why: Why::Fixed },
-            Level::Auto => self.demand.target(ask, self.room()),
+            Level::Auto => self.demand.target(inputs, self.room()),
         };
         if expected > target.level {
             return Target { level: expected.min(self.order.most), why: Why::Expected };
@@ -227,17 +228,17 @@ impl Pool {
         Target { level: target.level.min(self.order.most), ..target }
     }
 
-    /// Announced tokens that have to be under way by now to be ready in time, and are not too early to last.
-    fn expected_by(&self, ask: &DemandAsk) -> u32 {
-        let lead = ask.timing.q99.min(ask.life);
+    /// Announced tokens that must be ordered by now to be ready in time, without ordering them so early that they expire.
+    fn expected_by(&self, inputs: &TargetInputs) -> u32 {
+        let lead = inputs.timing.q99.min(inputs.life);
         let near = |one: &&Expectation| {
-            one.at <= ask.now.plus(lead) && ask.now < one.at.plus(ANNOUNCED_FOR)
+            one.at <= inputs.now.plus(lead) && inputs.now < one.at.plus(ANNOUNCED_FOR)
         };
         self.expected.iter().filter(near).map(|one| one.left).fold(0, u32::saturating_add)
     }
 
-    /// Whether one more may be ordered beside `spare` tokens that nobody waits for: each of them is set against the waste
-    /// that is allowed, so that what dies unused never exceeds it.
+    /// Whether the pool may order one more token beside `spare` ones that no claim waits for. Each spare token counts
+    /// against the allowed waste, because it may expire unused.
     pub fn may_order(&self, spare: usize) -> bool {
         if let Level::Fixed(_) = self.order.level {
             return true;
@@ -245,13 +246,13 @@ impl Pool {
         u32::try_from(spare).is_ok_and(|spare| spare < self.room())
     }
 
-    /// So many may die unused.
+    /// How many tokens may expire unused.
     pub fn allowed_waste(&self) -> u64 {
         let earned = self.served.saturating_mul(u64::from(self.order.waste)) / 1000;
         FREE_WASTE.saturating_add(self.announced).saturating_add(earned)
     }
 
-    /// So many spare tokens the waste allowed covers.
+    /// How many spare tokens the allowed waste covers.
     fn room(&self) -> u32 {
         let room = self.allowed_waste().saturating_sub(self.wasted);
         u32::try_from(room).unwrap_or(u32::MAX)
@@ -261,15 +262,15 @@ impl Pool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::challenge::{Draft, Kind};
+    use crate::challenge::{ChallengeParts, Kind};
 
     fn pool(level: Level) -> Pool {
-        let draft = Draft {
+        let parts = ChallengeParts {
             sitekey: Some("0x4AAA".into()),
             pageurl: Some(crate::site::PageUrl::parse("https://shop.example.com/").unwrap()),
-            ..Draft::default()
+            ..ChallengeParts::default()
         };
-        let challenge = Challenge::new(Kind::Turnstile, draft).unwrap();
+        let challenge = Challenge::new(Kind::Turnstile, parts).unwrap();
         let fingerprint = Fingerprint::of(&challenge, crate::fingerprint::Identity::default());
         let order = StandingOrder {
             challenge: Arc::new(challenge),
@@ -284,10 +285,10 @@ mod tests {
         Pool::new(fingerprint, order, Timestamp::default())
     }
 
-    fn ask(second: u64) -> DemandAsk {
+    fn at(second: u64) -> TargetInputs {
         let timing = Timing { mean: Duration::from_secs(15), q99: Duration::from_secs(50) };
         let now = Timestamp::from_millis(second * 1000);
-        DemandAsk { now, timing, life: Duration::from_secs(240), waste: 0.1, most: 20 }
+        TargetInputs { now, timing, life: Duration::from_secs(240), waste: 0.1, most: 20 }
     }
 
     #[test]
@@ -315,8 +316,8 @@ mod tests {
     fn announced_demand_is_ready_in_time_and_goes_with_those_who_come() {
         let mut pool = pool(Level::Auto);
         pool.expect(8, Timestamp::from_millis(600_000), Timestamp::default());
-        assert_eq!(pool.aim(&ask(500)).level, 0, "too early");
-        assert_eq!(pool.aim(&ask(560)), Target { level: 8, why: Why::Expected });
+        assert_eq!(pool.aim(&at(500)).level, 0, "too early");
+        assert_eq!(pool.aim(&at(560)), Target { level: 8, why: Why::Expected });
         for second in 600..605 {
             pool.arrive(true, Timestamp::from_millis(second * 1000));
         }
@@ -334,7 +335,7 @@ mod tests {
     fn a_fixed_level_is_kept_whatever_it_wastes() {
         let mut pool = pool(Level::Fixed(5));
         pool.wasted = 1_000_000;
-        assert_eq!(pool.aim(&ask(0)), Target { level: 5, why: Why::Fixed });
+        assert_eq!(pool.aim(&at(0)), Target { level: 5, why: Why::Fixed });
         assert!(pool.may_order(4));
     }
 }

@@ -1,7 +1,7 @@
-//! What a failure means: one table per provider, as data. Nothing else decides about a retry.
+//! What a failure means: one table per provider, as data. No other code decides about a retry.
 //!
 //! - `rule`: one line of a table; `in_php`: the lines of the in.php/res.php family
-//! - `overrides`: single values changed by the operator; `backoff`: how long the next try waits
+//! - `overrides`: values the operator changed; `backoff`: the wait before a retry
 
 mod backoff;
 mod code;
@@ -19,7 +19,7 @@ pub use in_php::IN_PHP;
 pub use overrides::{Override, OverrideRefused};
 pub use rule::{Class, Effect, Rule};
 
-/// One provider's table with the profile and the overrides that are in force. Cheap to clone.
+/// A provider's table with its profile and overrides applied. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RetryTable {
     rules: Arc<[Rule]>,
@@ -27,36 +27,36 @@ pub struct RetryTable {
     jitter: Jitter,
 }
 
-/// What is to be done with the solve.
+/// What the table says about a failed attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Queue it again, not before `due`. `counted` failures enter the cause chain.
+    /// Queue the solve again. A counted failure enters its cause chain.
     Again {
-        /// Not before then.
+        /// The earliest time of the next attempt.
         due: Timestamp,
-        /// Whether it uses up one of the code's tries.
+        /// Whether the failure counts against the code's `max`.
         counted: bool,
     },
-    /// End it: a dead letter.
+    /// Fail the solve and its claims.
     GiveUp,
 }
 
-/// What a verdict depends on besides the code and the chain.
+/// The circumstances of a failure.
 #[derive(Clone, Copy)]
 pub struct RetryMoment<'a> {
-    /// Now.
+    /// The current time.
     pub now: Timestamp,
-    /// The provider's `Retry-After`: a floor.
+    /// The provider's `Retry-After`; the wait is never shorter.
     pub retry_after: Option<Duration>,
-    /// For the jitter.
+    /// The randomness for the jitter.
     pub chance: &'a dyn Chance,
 }
 
 // === impl RetryTable ===
 
 impl RetryTable {
-    /// A provider's lines under these waits, with the operator's overrides. No line is tried again more often than
-    /// `backoff.most` says, unless its override does.
+    /// Applies a backoff and the operator's overrides to a provider's table. `backoff.most` limits the retries of every
+    /// code, except where an override sets more.
     pub fn new(
         provider: &[Rule],
         backoff: Backoff,
@@ -75,23 +75,23 @@ impl RetryTable {
         Ok(Self { rules: rules.into(), backoff, jitter })
     }
 
-    /// The in.php/res.php table under a profile.
+    /// The in.php/res.php table with a profile and no overrides.
     pub fn in_php(profile: Profile) -> Self {
         let backoff = profile.backoff();
         Self { rules: lines(IN_PHP, backoff).into(), backoff, jitter: Jitter::default() }
     }
 
-    /// The waits in force.
+    /// The backoff in use.
     pub fn backoff(&self) -> Backoff {
         self.backoff
     }
 
-    /// How waits are drawn.
+    /// The jitter in use.
     pub fn jitter(&self) -> Jitter {
         self.jitter
     }
 
-    /// All lines, for people; the last one stands for every other code.
+    /// All lines; the last one stands for every other code.
     pub fn rules(&self) -> impl Iterator<Item = &Rule> {
         self.rules.iter().chain([&in_php::UNKNOWN])
     }
@@ -102,18 +102,18 @@ impl RetryTable {
         found.unwrap_or(&in_php::UNKNOWN)
     }
 
-    /// What a code says beyond the solve that met it.
+    /// What a code says about the provider or the account.
     pub fn effect(&self, code: &Code) -> Effect {
         self.rule(code).effect
     }
 
-    /// The code by which this provider says that every slot is taken; `None` when it has none.
+    /// The provider's code for "every slot is taken"; `None` when it has none.
     pub fn no_slot_code(&self) -> Option<Code> {
         let rule = self.rules.iter().find(|rule| rule.effect == Effect::NoSlot)?;
         Some(Code::new(&rule.code))
     }
 
-    /// What `code` means for a solve that has failed before as `chain` tells.
+    /// The verdict about `code` for a solve with the cause chain `chain`.
     pub fn verdict(&self, code: &Code, chain: &[Failure], at: RetryMoment<'_>) -> Verdict {
         let rule = self.rule(code);
         let met =
@@ -132,7 +132,7 @@ impl RetryTable {
     }
 }
 
-/// The waits in one line, for people.
+/// The backoff in one line.
 impl fmt::Display for RetryTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Backoff { base, cap, most } = self.backoff;

@@ -1,4 +1,4 @@
-//! Text that must never reach a log, an error, a metric or a page.
+//! Text that must never reach a log, an error, a metric or a web page.
 
 use std::fmt;
 
@@ -10,12 +10,12 @@ use serde::{Deserialize, Serialize};
 pub struct Secret(String);
 
 impl Secret {
-    /// Wraps a text that must not be shown.
+    /// Wraps a text that must not be printed.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
-    /// The text itself: for the wire and the store, never for people.
+    /// The text itself, for the wire and the store.
     pub fn expose(&self) -> &str {
         &self.0
     }

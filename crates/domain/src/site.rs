@@ -1,7 +1,8 @@
-//! Which pages may be solved for. Refuse first, parse second, compare third, forward only the canonical form.
+//! Which pages may be solved for: page URLs, and the sites the operator declared.
 //!
-//! The danger is two parsers: ours says "declared", the provider's goes elsewhere. So everything on which parsers are
-//! known to disagree is refused before the URL library sees it.
+//! Our parser could read a URL as a declared site while the provider's reads another host. Everything on which parsers are
+//! known to disagree is therefore refused before the URL library sees it, and only the canonical form is compared and
+//! forwarded.
 
 use std::{fmt, str::FromStr, sync::Arc};
 
@@ -13,7 +14,7 @@ use crate::{
     time::{Day, Timestamp},
 };
 
-/// A page in its canonical form; the only form that is compared and forwarded.
+/// A page URL in its canonical form.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct PageUrl {
@@ -22,10 +23,10 @@ pub struct PageUrl {
     port: u16,
 }
 
-/// Why a page URL is not taken. The text never repeats the URL.
+/// Why a page URL is refused. The text never repeats the URL.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadPageUrl {
-    /// Over 2,048 bytes.
+    /// It is over 2,048 bytes long.
     #[error("the page URL is longer than 2048 bytes")]
     TooLong,
     /// Spaces, control characters or backslashes.
@@ -37,24 +38,24 @@ pub enum BadPageUrl {
     /// Userinfo or percent signs where the host should be.
     #[error("the page URL's host part is empty or contains @ or %")]
     Authority,
-    /// A host in another alphabet; the punycode spelling shows what it really is.
+    /// A host in another alphabet. The punycode spelling shows the reader what it really is.
     #[error("the page URL's host is not ASCII; written in punycode it is {0}")]
     NotAscii(String),
     /// An IP address in any spelling.
     #[error("the page URL's host is an IP address; declare and name the site by its host name")]
     Address,
-    /// Labels that no host name can have.
+    /// Not a host name of at least two labels.
     #[error("the page URL's host is not a host name of two or more labels")]
     Label,
-    /// Port 0 or none that can be used.
+    /// Port 0, or not a port.
     #[error("the page URL's port cannot be used")]
     Port,
-    /// The URL library could not read it.
+    /// The URL library refuses it.
     #[error("the page URL cannot be read")]
     Unreadable,
 }
 
-/// A rule for hosts: an exact one, or everything strictly below one; default ports unless one is named.
+/// A rule for hosts: one host, or all hosts below one (`*.example.com`). It covers ports 80 and 443, unless it names one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostRule {
     below: bool,
@@ -70,60 +71,60 @@ pub struct BadRule {
     why: &'static str,
 }
 
-/// How keyless claims for a site share a solve.
+/// How claims without an idempotency key share a solve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reuse {
-    /// While in flight and for the reuse window after.
+    /// While the first claim is in flight, and for the reuse window after.
     Window,
-    /// Only while in flight.
+    /// Only while the first claim is in flight.
     InFlight,
-    /// Every claim is its own.
+    /// Never; every claim opens its own solve.
     Never,
 }
 
-/// A site someone declared, with the reason why it may be solved for.
+/// A site the operator declared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Site {
-    /// Which hosts.
+    /// The hosts it covers.
     pub rule: HostRule,
-    /// The written reason; kept with every claim.
+    /// Why the operator may automate the site. Kept with every claim.
     pub basis: Arc<str>,
-    /// The last day it holds.
+    /// The last day of the declaration.
     pub expires: Option<Day>,
-    /// Overrides the doors' own rule for keyless claims.
+    /// Overrides the API's default for claims without a key.
     pub reuse: Option<Reuse>,
-    /// After a lost reply.
+    /// What to do after a lost reply.
     pub ambiguous: AmbiguousPolicy,
-    /// Any proxy is as good as another.
+    /// Whether challenges that differ only in their proxy are the same.
     pub key_ignores_proxy: bool,
 }
 
-/// All declarations.
+/// All declarations of the operator.
 #[derive(Clone, Debug, Default)]
 pub struct Sites {
     sites: Vec<Site>,
-    /// The written reason for pictures, which carry no page.
+    /// The basis for images, which have no page.
     images: Option<Arc<str>>,
 }
 
-/// Why a page is not solved for.
+/// Why a challenge is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SiteRefusal {
-    /// No rule names it.
+    /// No declaration covers the host.
     #[error(
         "{0} is not declared; add a [[site]] with its host and the basis on which you automate it"
     )]
     NotDeclared(String),
-    /// The declaration ended.
+    /// The declaration has ended.
     #[error("the declaration of {host} ended on {ended}; renew its `expires`")]
     Expired {
-        /// The host.
+        /// The host of the page.
         host: String,
-        /// Its last day.
+        /// The last day of the declaration.
         ended: Day,
     },
-    /// Pictures need `[images] basis`.
+    /// There is no `[images] basis`.
     #[error("images are not declared; add [images] with the basis on which you have them read")]
     NoImages,
 }
@@ -131,7 +132,7 @@ pub enum SiteRefusal {
 // === impl PageUrl ===
 
 impl PageUrl {
-    /// Reads a page URL strictly.
+    /// Parses a page URL strictly.
     pub fn parse(raw: &str) -> Result<Self, BadPageUrl> {
         if raw.len() > 2048 {
             return Err(BadPageUrl::TooLong);
@@ -149,7 +150,7 @@ impl PageUrl {
         Ok(Self { canonical: canonical(url, &host)?.into(), host: host.into(), port })
     }
 
-    /// The canonical form: what is compared, stored and forwarded.
+    /// The canonical form, as it is stored and forwarded.
     pub fn as_str(&self) -> &str {
         &self.canonical
     }
@@ -191,7 +192,7 @@ fn checked_host(url: &Url) -> Result<String, BadPageUrl> {
     if is_host_name(host) { Ok(host.to_owned()) } else { Err(BadPageUrl::Label) }
 }
 
-/// Two labels at least; `localhost` is the one exception.
+/// At least two labels, except for `localhost`.
 fn is_host_name(host: &str) -> bool {
     let good = |label: &str| {
         (1..=63).contains(&label.len())
@@ -207,7 +208,7 @@ fn is_host_name(host: &str) -> bool {
 
 fn canonical(mut url: Url, host: &str) -> Result<String, BadPageUrl> {
     url.set_fragment(None);
-    // Setting a host parses it again: only where it changed, by its final dot.
+    // Setting the host parses it again, so only do so where the final dot was removed.
     if url.host_str() != Some(host) {
         url.set_host(Some(host)).map_err(|_| BadPageUrl::Unreadable)?;
     }
@@ -236,7 +237,7 @@ impl From<PageUrl> for String {
 // === impl HostRule ===
 
 impl HostRule {
-    /// Whether the rule covers the page. `*.base` is strictly below `base`, on a label boundary.
+    /// Whether the rule covers the page. `*.base` covers hosts below `base`, but not `base` itself.
     pub fn covers(&self, page: &PageUrl) -> bool {
         let port_fits = match self.port {
             Some(port) => page.port == port,
@@ -294,12 +295,12 @@ impl fmt::Display for HostRule {
 // === impl Sites ===
 
 impl Sites {
-    /// All declarations, in order; the first that covers a page counts.
+    /// The declarations in order; the first valid one that covers a page counts.
     pub fn new(sites: Vec<Site>, images: Option<Arc<str>>) -> Self {
         Self { sites, images }
     }
 
-    /// The declaration that covers the page, if it still holds.
+    /// The declaration that covers the page.
     pub fn check(&self, page: &PageUrl, now: Timestamp) -> Result<&Site, SiteRefusal> {
         let mut ended = None;
         for site in self.sites.iter().filter(|site| site.rule.covers(page)) {
@@ -315,12 +316,12 @@ impl Sites {
         })
     }
 
-    /// The basis on which pictures are read.
+    /// The basis for images.
     pub fn check_images(&self) -> Result<&Arc<str>, SiteRefusal> {
         self.images.as_ref().ok_or(SiteRefusal::NoImages)
     }
 
-    /// All declarations.
+    /// The declarations, in order.
     pub fn iter(&self) -> impl Iterator<Item = &Site> {
         self.sites.iter()
     }

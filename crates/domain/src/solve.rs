@@ -1,11 +1,10 @@
-//! Our effort to get one token, and the legal moves between its stages (docs/states.md is tested against this file).
+//! Our effort to get one token, and the legal moves between its stages. A test holds docs/states.md against this file.
 //!
-//! Decisions are fenced, facts are not. A decision spends or gives away and needs the current fence; a fact about
-//! attempt n is taken from whoever holds it. A lease that ends never leads to a spend: `Intent` goes to `Ambiguous`.
-//! `decide`: the decisions; `learn`: the facts.
+//! A decision spends money or gives it up, so it needs the current fence. A fact about an attempt is true no matter which
+//! process learned it, so it needs none. A lease that ends never leads to a spend: `Intent` becomes `Ambiguous`.
 
-mod decide;
-mod learn;
+mod decisions;
+mod facts;
 
 use std::time::Duration;
 
@@ -23,124 +22,142 @@ use crate::{
     time::Timestamp,
 };
 
-pub use decide::{Decision, Refused};
-pub use learn::{Fact, Learned, Solved};
+pub use decisions::{Decision, Refused};
+pub use facts::{Fact, FactEffect, Solved};
 
-/// Where a solve stands.
+/// Where a solve stands. An ended solve is deleted by the sweep at the end of its retention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, Hash)]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
-    /// Waits for its turn; nothing of the coming attempt has left.
+    /// Waits for a slot; no byte of the next attempt was sent.
+    ///
+    /// Entered when a claim or a pool opens the solve, when the retry table allows another attempt, and when a lost reply
+    /// is authorised for one. Left for `Intent` by the driver's decision to submit; for `Failed` when the deadline passes
+    /// or the last claim leaves; for `Ready` when the previous task answers late.
     Queued,
-    /// The intent to submit is durable; bytes may have left.
+    /// The intent to submit is durable, and bytes may have been sent.
+    ///
+    /// Entered by the driver, before the first byte. Left within one request, by the fact that describes the reply. If
+    /// the holder dies here, the next holder finds the intent and moves it to `Ambiguous`.
     Intent,
-    /// The provider has named the task.
+    /// The provider accepted the attempt and named its task; at least one claim waits.
+    ///
+    /// Entered by the accepted fact, or from `Overdue` when a claim joins. The driver polls it. Left for `Ready` by the
+    /// answer, for `Queued` or `Failed` when the task ends without one, for `Overdue` when the last claim leaves.
     Submitted,
-    /// Nobody waits any more, the task is paid: harvested until the provider forgets it.
+    /// As `Submitted`, but no claim waits. The task is paid, so the driver polls it until the provider forgets it, and
+    /// the token goes to stock.
+    ///
+    /// Entered when the last claim leaves, or when a late acceptance finds none. Left for `Ready` by the answer, for
+    /// `Failed` when the task ends without one, for `Submitted` when a claim joins.
     Overdue,
-    /// Bytes left and the reply was lost: a task may exist and be paid.
+    /// Bytes were sent and the reply was lost, so a task may exist and be paid.
+    ///
+    /// Entered from `Intent`, by the lost reply or by the death of the holder. After [`AMBIGUOUS_WAIT`] the driver
+    /// authorises one more attempt (`Queued`) or writes the money off (`Failed`). A late fact about the attempt moves it
+    /// as it would have moved `Intent`.
     Ambiguous,
-    /// A token came.
+    /// The answer came, and its token went to a claim or to stock. Final.
     Ready,
-    /// Given up, or no longer needed.
+    /// Given up, or no longer needed. Final, except that a late answer still moves it to `Ready`.
     Failed,
 }
 
-/// What to do about an ambiguous submission.
+/// What to do about a submission whose reply was lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Hash)]
 #[serde(rename_all = "kebab-case")]
 pub enum AmbiguousPolicy {
-    /// One more attempt per solve, written down as AUTHORISE, inside the day's budget.
+    /// Submit once more per solve, within the day's budget. The ledger records it as authorised.
     #[default]
     ResubmitOnce,
-    /// Fail and write it off.
+    /// Fail the solve and write the money off.
     Never,
 }
 
-/// How a solve is to be treated; fixed when it is opened.
+/// Rules of one solve, fixed when it is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Hash)]
 pub struct Policy {
-    /// After a lost reply.
+    /// What to do after a lost reply.
     pub ambiguous: AmbiguousPolicy,
-    /// AUTHORISE events a day, of the whole gateway.
+    /// How many resubmissions all gateways together may authorise in a day.
     pub ambiguity_budget: u32,
 }
 
 /// Why a solve was opened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Hash)]
 pub enum Origin {
-    /// For a claim.
+    /// A claim needs a token.
     Claim(ClaimId),
-    /// To harvest a task of another solve whose id came too late.
+    /// The provider named a task of another solve after that solve had moved on. The task is paid, so this solve polls it.
     Orphan(SolveId),
-    /// For a claim that brings a dead letter back.
+    /// A dead letter was revived.
     Revived {
-        /// The letter.
+        /// The id of the dead letter.
         letter: SolveId,
-        /// The claim.
+        /// The claim that was admitted for it.
         claim: ClaimId,
     },
-    /// By a pool.
+    /// A pool ordered a token.
     Refill,
 }
 
 /// Our effort to get one token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Hash)]
 pub struct Solve {
-    /// Its name.
+    /// The id; also that of the dead letter it may become.
     pub id: SolveId,
     /// Why it was opened.
     pub origin: Origin,
-    /// The challenge's identity.
+    /// The fingerprint of its challenge.
     pub fingerprint: Fingerprint,
-    /// The challenge's kind.
+    /// The kind of its challenge.
     pub kind: Kind,
-    /// Who opened it.
+    /// The worker whose claim or pool opened it.
     pub worker: WorkerName,
-    /// What its cost is charged to.
+    /// The project its cost is charged to.
     pub project: Project,
     /// Claims that wait for it: one for exclusive kinds, any number for shared ones.
     pub claims: Vec<ClaimId>,
-    /// Where it stands.
+    /// The stage it is in.
     pub stage: Stage,
     /// Rises with every change of holder.
     pub fence: Fence,
-    /// Who moves it.
+    /// The process that leases it; `None` while it is free.
     pub holder: Option<HolderId>,
     /// The current attempt; 0 before the first.
     pub attempt: u32,
-    /// Names the current attempt.
+    /// Our name for the current attempt.
     pub nonce: Option<Nonce>,
     /// The provider's name for the current attempt.
     pub task: Option<TaskId>,
     /// When it was opened.
     pub opened_at: Timestamp,
-    /// The latest deadline of its claims: afterwards nobody wants it.
+    /// The latest deadline of its claims. A token that comes later goes to stock.
     pub wanted_until: Timestamp,
-    /// When the current attempt, since accepted, was sent: its answer cannot be older.
+    /// When the current attempt was sent, once it is accepted. Its answer cannot be older.
     pub accepted_at: Option<Timestamp>,
-    /// When it is to be looked at next.
+    /// When the driver is to take its next step.
     pub due: Timestamp,
-    /// AUTHORISE events so far.
+    /// Resubmissions authorised after lost replies.
     pub authorised: u32,
-    /// How often a dead holder's intent was found.
+    /// How often a new holder found the intent of a dead one.
     pub recoveries: u32,
-    /// Everything that went wrong and was counted.
+    /// The failures that counted against the retry limits, in order.
     pub failures: Vec<Failure>,
-    /// Polls reported with the last fact.
+    /// Polls of the last task.
     pub polls: u32,
-    /// The listed price of one attempt.
+    /// The list price of one attempt.
     pub price: Option<Money>,
-    /// How it is to be treated.
+    /// Its rules for lost replies.
     pub policy: Policy,
-    /// When it ended.
+    /// When it became `Ready` or `Failed`.
     pub ended_at: Option<Timestamp>,
 }
 
-/// A solve found in `Intent` after more crashes than this is given up.
+/// A solve whose holder died in `Intent` more often than this is failed: submitting it may be the cause of the crashes.
 pub const MOST_RECOVERIES: u32 = 3;
 
-/// How long a lost reply may still come in from another channel before it is decided on.
+/// How long the driver waits before it decides about a lost reply: the provider's pingback may still bring the task.
 pub const AMBIGUOUS_WAIT: Duration = Duration::from_secs(2);
 
 // === impl Stage ===
@@ -157,12 +174,12 @@ impl Stage {
         Self::Failed,
     ];
 
-    /// Whether nothing but a late answer can follow.
+    /// Whether it ended; only a late answer can follow.
     pub fn is_final(self) -> bool {
         matches!(self, Self::Ready | Self::Failed)
     }
 
-    /// Its name in API, docs and dashboard.
+    /// The name in API, docs and dashboard.
     pub fn name(self) -> &'static str {
         match self {
             Self::Queued => "queued",
@@ -179,7 +196,7 @@ impl Stage {
 // === impl Origin ===
 
 impl Origin {
-    /// Whether it was opened for this claim, which then bears its cost.
+    /// Whether it was opened for this claim, which then carries its cost.
     pub fn is_for(&self, id: ClaimId) -> bool {
         match self {
             Self::Claim(claim) | Self::Revived { claim, .. } => *claim == id,
@@ -202,12 +219,12 @@ impl Solve {
         self.kind.sharing()
     }
 
-    /// What it has cost so far: the sum of its failures; `None` as soon as one is unknown.
+    /// The cost of its failed attempts; `None` as soon as one of them is unknown.
     pub fn spent(&self) -> Option<Money> {
         self.failures.iter().map(|failure| failure.cost).sum()
     }
 
-    /// One more claim waits for it; a harvest becomes wanted work again.
+    /// Adds a waiting claim. An overdue solve is submitted again in its name.
     pub fn join(&mut self, claim: ClaimId, deadline: Timestamp) {
         self.claims.push(claim);
         self.wanted_until = self.wanted_until.max(deadline);
@@ -216,12 +233,12 @@ impl Solve {
         }
     }
 
-    /// Whether an attempt is out whose cost is not settled yet.
+    /// Whether an attempt is open whose cost is not known yet.
     pub fn is_paying(&self) -> bool {
         matches!(self.stage, Stage::Intent | Stage::Submitted | Stage::Overdue | Stage::Ambiguous)
     }
 
-    /// Takes it for `holder`. A dead holder's intent becomes ambiguous: its bytes may have left.
+    /// Leases it to `holder`. The intent of a dead holder becomes ambiguous, because its bytes may have been sent.
     pub fn take(&mut self, holder: HolderId, now: Timestamp) -> Vec<Event> {
         let taken_from = self.holder.replace(holder);
         self.fence = self.fence.next();
@@ -243,7 +260,7 @@ impl Solve {
         vec![Event::Ambiguous { attempt: self.attempt, why }]
     }
 
-    /// Ends it as failed. The events name the code; whether a dead letter follows depends on who still waited.
+    /// Ends it as failed. Whether a dead letter follows depends on the claims that still wait.
     pub fn fail(&mut self, code: Code, cost: Option<Money>, now: Timestamp) -> Vec<Event> {
         self.note_failure(code.clone(), cost, now);
         self.stage = Stage::Failed;
@@ -256,7 +273,7 @@ impl Solve {
         self.failures.push(Failure { attempt: self.attempt, at: now, code, cost });
     }
 
-    /// The last claim is gone. Unsent work ends here at no cost; paid work is harvested.
+    /// Called when the last claim left. Unsent work ends here at no cost; paid work becomes overdue.
     pub fn abandon(&mut self, code: &str, now: Timestamp) -> Vec<Event> {
         match self.stage {
             Stage::Queued => self.fail(code.into(), Some(Money::ZERO), now),

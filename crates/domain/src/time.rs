@@ -1,10 +1,10 @@
-//! Points in time. Always UTC milliseconds, always handed in by the caller (see `ports::Clock`).
+//! Points in time: UTC milliseconds that the caller passes in (see `ports::Clock`).
 
 use std::{fmt, str::FromStr, time::Duration};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
-/// Milliseconds since 1970-01-01T00:00:00Z. Written as RFC 3339 for people, as a number at rest.
+/// Milliseconds since 1970-01-01T00:00:00Z: RFC 3339 in JSON, a number in stores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(u64);
 
@@ -22,7 +22,7 @@ const DAY_MS: u64 = 86_400_000;
 // === impl Timestamp ===
 
 impl Timestamp {
-    /// The moment `millis` after the epoch.
+    /// The time `millis` after the epoch.
     pub const fn from_millis(millis: u64) -> Self {
         Self(millis)
     }
@@ -32,24 +32,24 @@ impl Timestamp {
         self.0
     }
 
-    /// This moment, `length` later.
+    /// The time `length` later.
     #[must_use]
     pub fn plus(self, length: Duration) -> Self {
         Self(self.0.saturating_add(millis(length)))
     }
 
-    /// This moment, `length` earlier.
+    /// The time `length` earlier.
     #[must_use]
     pub fn minus(self, length: Duration) -> Self {
         Self(self.0.saturating_sub(millis(length)))
     }
 
-    /// How long after `earlier` this is; zero when it is not.
+    /// The time since `earlier`; zero when `earlier` is later.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(self.0.saturating_sub(earlier.0))
     }
 
-    /// The UTC day this moment lies in.
+    /// The UTC day of this time.
     pub fn day(self) -> Day {
         Day(u32::try_from(self.0 / DAY_MS).unwrap_or(u32::MAX))
     }
@@ -108,17 +108,17 @@ impl Day {
         Self(number)
     }
 
-    /// Days since 1970-01-01.
+    /// The number of days since 1970-01-01.
     pub const fn number(self) -> u32 {
         self.0
     }
 
-    /// The first moment of the day.
+    /// The first millisecond of the day.
     pub fn start(self) -> Timestamp {
         Timestamp(u64::from(self.0) * DAY_MS)
     }
 
-    /// The first moment of the next day.
+    /// The first millisecond of the next day.
     pub fn end(self) -> Timestamp {
         Timestamp((u64::from(self.0) + 1) * DAY_MS)
     }

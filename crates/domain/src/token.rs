@@ -1,4 +1,5 @@
-//! What comes back: a secret that dies. Its age counts from the earliest moment it can have been solved.
+//! The answer of a solve: a secret that expires. Its age counts from the earliest moment it can have been solved, so that
+//! a worker never gets a token that is older than we think.
 
 use std::{fmt, time::Duration};
 
@@ -22,14 +23,14 @@ pub struct Answer {
     pub extras: Option<Secret>,
 }
 
-/// One paid answer and the time it is good for.
+/// One paid answer and how long it can be used.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Token {
-    /// What the worker wants.
+    /// The text the worker submits to the site.
     pub answer: Answer,
-    /// The solve that paid for it: together with the task, the token's identity.
+    /// The solve that paid for it. Together with the task it identifies the token.
     pub solve: SolveId,
-    /// The provider's name for the attempt that brought it.
+    /// The provider's task that answered.
     pub task: TaskId,
     /// The earliest moment it can have been solved: the last "not ready" before it came.
     pub ready_lower: Timestamp,
@@ -37,18 +38,18 @@ pub struct Token {
     pub expires_at: Timestamp,
     /// When we stop handing it out: `expires_at` less the margin.
     pub usable_until: Timestamp,
-    /// What it cost; `None` when nobody knows.
+    /// The cost; `None` when it is unknown.
     pub cost: Option<Money>,
 }
 
-/// How long tokens of a kind live, and how much of that is held back.
+/// How long tokens of a kind live, and the margin that is held back at the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ShelfLife {
+pub struct TokenLifetime {
     lifetime: Duration,
     margin: Duration,
 }
 
-/// The margin would leave nothing of the token's life.
+/// The margin leaves no usable time.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("a margin of {margin:?} leaves nothing of a lifetime of {lifetime:?}")]
 pub struct MarginTooLong {
@@ -59,8 +60,8 @@ pub struct MarginTooLong {
 /// A token is handed out only with at least this much of its usable time left.
 pub const MIN_LEFT: Duration = Duration::from_secs(10);
 
-impl ShelfLife {
-    /// Checks that something usable is left.
+impl TokenLifetime {
+    /// Checks that the margin leaves usable time.
     pub fn new(lifetime: Duration, margin: Duration) -> Result<Self, MarginTooLong> {
         if margin + MIN_LEFT >= lifetime {
             return Err(MarginTooLong { lifetime, margin });
@@ -68,20 +69,20 @@ impl ShelfLife {
         Ok(Self { lifetime, margin })
     }
 
-    /// How long a token is handed out, at the most.
+    /// The longest time a token can be handed out.
     pub fn usable(&self) -> Duration {
         self.lifetime.saturating_sub(self.margin)
     }
 
     /// (expires at, usable until) of a token that was ready at `ready_lower` or later.
-    pub fn of(&self, ready_lower: Timestamp) -> (Timestamp, Timestamp) {
+    pub fn expiry(&self, ready_lower: Timestamp) -> (Timestamp, Timestamp) {
         let expires_at = ready_lower.plus(self.lifetime);
         (expires_at, expires_at.minus(self.margin))
     }
 }
 
 impl Token {
-    /// Whether it may still be handed out.
+    /// Whether it can still be handed out.
     pub fn is_usable(&self, now: Timestamp) -> bool {
         now.plus(MIN_LEFT) <= self.usable_until
     }
@@ -104,8 +105,8 @@ mod tests {
     #[test]
     fn a_token_is_handed_out_only_with_ten_seconds_left() {
         let (lifetime, margin) = Kind::RecaptchaV2.lifetime_and_margin();
-        let life = ShelfLife::new(lifetime, margin).unwrap();
-        let (expires_at, usable_until) = life.of(Timestamp::from_millis(1_000));
+        let life = TokenLifetime::new(lifetime, margin).unwrap();
+        let (expires_at, usable_until) = life.expiry(Timestamp::from_millis(1_000));
         assert_eq!((expires_at.millis(), usable_until.millis()), (121_000, 81_000));
         let answer = Answer { text: Secret::new("t"), is_json: false, extras: None };
         let token = Token {
@@ -123,10 +124,10 @@ mod tests {
 
     #[test]
     fn a_margin_may_not_eat_the_token() {
-        assert!(ShelfLife::new(Duration::from_secs(120), Duration::from_secs(110)).is_err());
+        assert!(TokenLifetime::new(Duration::from_secs(120), Duration::from_secs(110)).is_err());
         for kind in Kind::known() {
             let (lifetime, margin) = kind.lifetime_and_margin();
-            assert!(ShelfLife::new(lifetime, margin).is_ok(), "{kind}");
+            assert!(TokenLifetime::new(lifetime, margin).is_ok(), "{kind}");
         }
     }
 }

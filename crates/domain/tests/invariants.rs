@@ -1,4 +1,4 @@
-//! ARCHITECTURE.md against the code: every invariant has its line, the tests it names exist, and what no test guards is
+//! docs/invariants.md against the code: every invariant has its line, the tests it names exist, and what no test guards is
 //! listed here.
 
 use std::{collections::BTreeSet, fs, path::Path};
@@ -10,7 +10,7 @@ const PARTLY_GUARDED: [u8; 1] = [23];
 const MARK: &str = "; not guarded: ";
 
 #[test]
-fn every_invariant_is_in_the_architecture_with_tests_that_exist() {
+fn every_invariant_is_in_the_document_with_tests_that_exist() {
     let mut sources = String::new();
     read_sources(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")), &mut sources);
     for (number, guards) in guards() {
@@ -34,12 +34,12 @@ fn the_invariants_guarded_only_in_part_are_the_ones_listed() {
     assert_eq!(partly, BTreeSet::from(PARTLY_GUARDED));
 }
 
-/// What ARCHITECTURE.md says guards each invariant.
+/// The guards of each invariant, as docs/invariants.md lists them.
 fn guards() -> Vec<(u8, &'static str)> {
-    let architecture = include_str!("../../../ARCHITECTURE.md");
+    let document = include_str!("../../../docs/invariants.md");
     let guards = |(number, sentence): (u8, &str)| {
         let start = format!("| I{number} | {sentence} | ");
-        let line = architecture.lines().find_map(|line| line.strip_prefix(start.as_str()));
+        let line = document.lines().find_map(|line| line.strip_prefix(start.as_str()));
         (number, line.unwrap_or_else(|| panic!("no line begins with {start:?}")))
     };
     INVARIANTS.map(guards).into()

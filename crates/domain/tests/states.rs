@@ -14,10 +14,10 @@ use domain::{
     retry::Verdict,
     secret::Secret,
     solve::{
-        Decision, Fact, Learned, MOST_RECOVERIES, Origin, Policy, Refused, Solve, Solved, Stage,
+        Decision, Fact, FactEffect, MOST_RECOVERIES, Origin, Policy, Refused, Solve, Solved, Stage,
     },
     time::Timestamp,
-    token::{Answer, ShelfLife},
+    token::{Answer, TokenLifetime},
 };
 
 const DOCUMENT: &str = include_str!("../../../docs/states.md");
@@ -27,10 +27,10 @@ const OTHER: HolderId = HolderId::from_number(3);
 const CLAIM: ClaimId = ClaimId::from_number(123_456_789_012_345);
 
 /// What a move does to a solve: the word in the matrix.
-type Trial = fn(&mut Solve) -> String;
+type MoveFn = fn(&mut Solve) -> String;
 
 /// One row of the matrix: its name and the move itself.
-type Move = (&'static str, Trial);
+type Move = (&'static str, MoveFn);
 
 const MOVES: [(&str, &[Move]); 4] =
     [("decision", DECISIONS), ("fact", FACTS), ("holder", TAKINGS), ("claim", LEAVINGS)];
@@ -50,22 +50,22 @@ const DECISIONS: &[Move] = &[
 ];
 
 const FACTS: &[Move] = &[
-    ("accepted, a new task", |s| learn(s, &accepted("T2"))),
-    ("accepted, a new task, nobody waits", |s| learn(deserted(s), &accepted("T2"))),
-    ("accepted, its task", |s| learn(s, &accepted("T1"))),
-    ("accepted, an earlier attempt", |s| learn_late(s, &accepted("T0"))),
-    ("not accepted, again", |s| learn(s, &not_accepted(again()))),
-    ("not accepted, give up", |s| learn(s, &not_accepted(Verdict::GiveUp))),
-    ("not accepted, an earlier attempt", |s| learn_late(s, &not_accepted(again()))),
-    ("withheld, its nonce", |s| learn(s, &withheld(9))),
-    ("withheld, another nonce", |s| learn(s, &withheld(7))),
-    ("reply lost", |s| learn(s, &reply_lost())),
-    ("reply lost, an earlier attempt", |s| learn_late(s, &reply_lost())),
-    ("task over, again", |s| learn(s, &task_over(again()))),
-    ("task over, give up", |s| learn(s, &task_over(Verdict::GiveUp))),
-    ("task over, an earlier attempt", |s| learn_late(s, &task_over(again()))),
-    ("solved, its task", |s| learn(s, &solved("T1"))),
-    ("solved, another task", |s| learn(s, &solved("T0"))),
+    ("accepted, a new task", |s| fact(s, &accepted("T2"))),
+    ("accepted, a new task, nobody waits", |s| fact(deserted(s), &accepted("T2"))),
+    ("accepted, its task", |s| fact(s, &accepted("T1"))),
+    ("accepted, an earlier attempt", |s| fact_late(s, &accepted("T0"))),
+    ("not accepted, again", |s| fact(s, &not_accepted(again()))),
+    ("not accepted, give up", |s| fact(s, &not_accepted(Verdict::GiveUp))),
+    ("not accepted, an earlier attempt", |s| fact_late(s, &not_accepted(again()))),
+    ("withheld, its nonce", |s| fact(s, &withheld(9))),
+    ("withheld, another nonce", |s| fact(s, &withheld(7))),
+    ("reply lost", |s| fact(s, &reply_lost())),
+    ("reply lost, an earlier attempt", |s| fact_late(s, &reply_lost())),
+    ("task over, again", |s| fact(s, &task_over(again()))),
+    ("task over, give up", |s| fact(s, &task_over(Verdict::GiveUp))),
+    ("task over, an earlier attempt", |s| fact_late(s, &task_over(again()))),
+    ("solved, its task", |s| fact(s, &solved("T1"))),
+    ("solved, another task", |s| fact(s, &solved("T0"))),
 ];
 
 const TAKINGS: &[Move] = &[
@@ -76,7 +76,7 @@ const TAKINGS: &[Move] = &[
 
 const LEAVINGS: &[Move] = &[("the last claim leaves", |s| abandon(deserted(s)))];
 
-/// The one arrow that is no move of the solve itself: a claim joins an overdue solve (stores/src/rules/admit.rs).
+/// The one arrow that is no move of the solve itself: a claim joins an overdue solve (stores/src/decisions/admit.rs).
 const BY_THE_STORE: [(Stage, Stage); 1] = [(Stage::Overdue, Stage::Submitted)];
 
 /// The row every decision is at home in. A new decision stops the build here and asks for its rows.
@@ -194,7 +194,7 @@ fn claim_rows() -> BTreeMap<String, Vec<String>> {
     states.map(|from| (from.name().to_owned(), cells(from))).collect()
 }
 
-/// Whether the checker takes a history in which a claim goes from one state to the other.
+/// Whether the checker accepts a ledger in which a claim goes from one state to the other.
 fn claim_move(from: ClaimState, to: ClaimState) -> &'static str {
     let unfetched = holds(&[reach(from), reach(to)].concat());
     let fetched = holds(&[reach(from), delivery(from), reach(to)].concat());
@@ -246,14 +246,14 @@ fn holds(events: &[Event]) -> bool {
 fn at(stage: Stage) -> Solve {
     let mut solve = opened();
     solve.take(HOLDER, NOW);
-    let walk: &[Trial] = match stage {
-        Stage::Queued => &[start, accept, |s| learn(s, &task_over(again()))],
+    let walk: &[MoveFn] = match stage {
+        Stage::Queued => &[start, accept, |s| fact(s, &task_over(again()))],
         Stage::Intent => &[start],
         Stage::Submitted => &[start, accept],
         Stage::Overdue => &[start, accept, |s| abandon(deserted(s))],
-        Stage::Ambiguous => &[start, |s| learn(s, &reply_lost())],
-        Stage::Ready => &[start, accept, |s| learn(s, &solved("T1"))],
-        Stage::Failed => &[start, accept, |s| learn(s, &task_over(Verdict::GiveUp))],
+        Stage::Ambiguous => &[start, |s| fact(s, &reply_lost())],
+        Stage::Ready => &[start, accept, |s| fact(s, &solved("T1"))],
+        Stage::Failed => &[start, accept, |s| fact(s, &task_over(Verdict::GiveUp))],
     };
     for step in walk {
         step(&mut solve);
@@ -267,7 +267,7 @@ fn start(solve: &mut Solve) -> String {
 }
 
 fn accept(solve: &mut Solve) -> String {
-    learn(solve, &accepted("T1"))
+    fact(solve, &accepted("T1"))
 }
 
 fn opened() -> Solve {
@@ -324,7 +324,7 @@ fn recovered_often(solve: &mut Solve) -> &mut Solve {
     solve
 }
 
-// === moves, told in the words of the matrix ===
+// === moves, in the words of the matrix ===
 
 fn decide_late(solve: &mut Solve, decision: &Decision) -> String {
     let old = Fence(solve.fence.0 - 1);
@@ -343,22 +343,22 @@ fn decide(solve: &mut Solve, decision: &Decision) -> String {
     "refused".into()
 }
 
-fn learn(solve: &mut Solve, fact: &Fact) -> String {
-    tell(solve, solve.attempt, fact)
+fn fact(solve: &mut Solve, fact: &Fact) -> String {
+    apply_fact(solve, solve.attempt, fact)
 }
 
-fn learn_late(solve: &mut Solve, fact: &Fact) -> String {
-    tell(solve, solve.attempt - 1, fact)
+fn fact_late(solve: &mut Solve, fact: &Fact) -> String {
+    apply_fact(solve, solve.attempt - 1, fact)
 }
 
-fn tell(solve: &mut Solve, attempt: u32, fact: &Fact) -> String {
+fn apply_fact(solve: &mut Solve, attempt: u32, fact: &Fact) -> String {
     let before = solve.clone();
-    let word = match solve.learn(attempt, fact, NOW) {
-        Learned::Moved(_) => return moved(&before, solve),
-        Learned::Known => "known",
-        Learned::Orphaned { .. } => "orphan",
+    let word = match solve.apply_fact(attempt, fact, NOW) {
+        FactEffect::Moved(_) => return moved(&before, solve),
+        FactEffect::Known => "known",
+        FactEffect::Orphaned { .. } => "orphan",
     };
-    assert_eq!(*solve, before, "a fact that is no news changed something");
+    assert_eq!(*solve, before, "a known fact changed something");
     word.into()
 }
 
@@ -426,7 +426,7 @@ fn solved(name: &str) -> Fact {
         task: task(name),
         answer: Answer { text: Secret::new("token"), is_json: false, extras: None },
         ready_lower: NOW,
-        life: ShelfLife::new(lifetime, margin).expect("something is left"),
+        life: TokenLifetime::new(lifetime, margin).expect("something is left"),
         cost: None,
         polls: 3,
     })

@@ -1,15 +1,15 @@
-//! The accept loop: who gets in, how many, and how all leave. Before: the listener. After: guard.rs, hyper, the router.
+//! The accept loop: connection limits, TLS, HTTP/1 and HTTP/2, drain. Each connection goes through guard.rs and hyper to
+//! the router.
 //!
-//! `axum::serve` has no header timeout, no cap on connections and no bound on draining, hence our own.
+//! We do not use `axum::serve`, because it has no header timeout, no limit on connections and no bound on draining.
 
 use std::{
-    collections::HashMap,
     convert::Infallible,
     future::Future,
     io,
-    net::{IpAddr, SocketAddr},
+    net::SocketAddr,
     pin::{Pin, pin},
-    sync::{Arc, Mutex},
+    sync::Arc,
     time::Duration,
 };
 
@@ -34,62 +34,42 @@ use tower::ServiceExt as _;
 use tracing::{debug, info, warn};
 
 use crate::{
-    guard::Guard,
+    connection_limit::{ConnectionLimiter, ConnectionPermit},
+    guard::GuardedStream,
     limits::{Limits, TARGET_BYTES},
     peer::Peer,
     tls::TlsMaterial,
 };
 
-/// How connections are served.
 #[derive(Clone, Debug, Default)]
 pub struct ServeConfig {
-    /// The certificate; plain HTTP/1.1 without.
+    /// Without a certificate, HTTP/1.1 is served unencrypted.
     pub tls: Option<TlsMaterial>,
-    /// Bounds.
     pub limits: Limits,
 }
 
-/// What every connection shares.
-struct Hall {
+/// The state that all connections share.
+struct ServerState {
     router: Router,
     tls: Option<TlsAcceptor>,
     limits: Limits,
     closing: watch::Receiver<bool>,
 }
 
-/// Counts connections by address.
-struct Doorman {
-    limits: Limits,
-    present: Mutex<Present>,
-}
+/// The pause after running out of file descriptors or memory: some connection has to close first.
+const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 
-#[derive(Default)]
-struct Present {
-    all: usize,
-    by_address: HashMap<IpAddr, usize>,
-}
-
-/// One connection's place; given back when dropped.
-struct Place {
-    doorman: Arc<Doorman>,
-    address: IpAddr,
-}
-
-/// Out of file descriptors or memory: others must leave before anyone can come in.
-const BACK_OFF: Duration = Duration::from_millis(100);
-
-const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\n\
+const TOO_MANY_CONNECTIONS: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\n\
     retry-after: 1\r\nconnection: close\r\n\r\n";
 
-/// Serves until `shutdown`, then takes no more connections and lets requests under way finish for up to
-/// `limits.drain`.
+/// Serves until `shutdown`, then refuses new connections and lets requests under way finish for up to `limits.drain`.
 pub fn serve<'a>(
     listener: TcpListener,
     router: Router,
     config: ServeConfig,
     shutdown: impl Future<Output = ()> + Send + 'a,
 ) -> BoxFuture<'a, ()> {
-    // Boxed, so that everything a connection needs is compiled in this crate and not in every one that serves.
+    // Boxed, so that the code of a connection is compiled in this crate and not again in each crate that calls this.
     Box::pin(serve_until(listener, router, config, Box::pin(shutdown)))
 }
 
@@ -100,10 +80,10 @@ async fn serve_until(
     mut shutdown: BoxFuture<'_, ()>,
 ) {
     let limits = config.limits;
-    let doorman = Arc::new(Doorman { limits, present: Mutex::default() });
+    let limiter = Arc::new(ConnectionLimiter::new(limits));
     let (close, closing) = watch::channel(false);
     let tls = config.tls.as_ref().map(TlsMaterial::acceptor);
-    let hall = Arc::new(Hall { router, tls, limits, closing });
+    let state = Arc::new(ServerState { router, tls, limits, closing });
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
@@ -111,11 +91,11 @@ async fn serve_until(
             () = &mut shutdown => break,
             Some(_) = connections.join_next() => {}
             accepted = listener.accept() => match accepted {
-                Ok((stream, from)) => match doorman.admit(from.ip()) {
-                    Some(place) => {
-                        connections.spawn(attend(stream, from, Arc::clone(&hall), place));
+                Ok((stream, from)) => match limiter.admit(from.ip()) {
+                    Some(permit) => {
+                        connections.spawn(handle_connection(stream, from, Arc::clone(&state), permit));
                     }
-                    None => turn_away(&stream, &hall),
+                    None => refuse_connection(&stream, &state),
                 },
                 Err(error) => back_off(&error).await,
             },
@@ -135,11 +115,11 @@ async fn drain(mut connections: JoinSet<()>, grace: Duration) {
     }
 }
 
-/// Refuses early and visibly; behind TLS there is no cheap way to say why.
-fn turn_away(stream: &TcpStream, hall: &Hall) {
+/// Answers 503 where that is cheap; with TLS it would need a handshake first.
+fn refuse_connection(stream: &TcpStream, state: &ServerState) {
     debug!("connection refused, connection limit reached");
-    if hall.tls.is_none()
-        && let Err(error) = stream.try_write(FULL)
+    if state.tls.is_none()
+        && let Err(error) = stream.try_write(TOO_MANY_CONNECTIONS)
     {
         debug!(%error, "failed to send the refusal");
     }
@@ -151,169 +131,117 @@ async fn back_off(error: &io::Error) {
         return;
     }
     warn!(%error, "failed to accept a connection");
-    #[expect(clippy::disallowed_methods, reason = "the machine is short, not the engine")]
-    tokio::time::sleep(BACK_OFF).await;
+    #[expect(clippy::disallowed_methods, reason = "no claim's time depends on it")]
+    tokio::time::sleep(ACCEPT_BACKOFF).await;
 }
 
-async fn attend(stream: TcpStream, from: SocketAddr, hall: Arc<Hall>, _place: Place) {
-    let peer = Peer::new(from.ip(), hall.closing.clone());
+async fn handle_connection(
+    stream: TcpStream,
+    from: SocketAddr,
+    state: Arc<ServerState>,
+    _permit: ConnectionPermit,
+) {
+    let peer = Peer::new(from.ip(), state.closing.clone());
     if let Err(error) = stream.set_nodelay(true) {
         debug!(%error, "connection closed before it was handled");
         return;
     }
-    match &hall.tls {
-        None => speak_http1(stream, peer, &hall).await,
-        // Boxed, so that a plain connection does not carry the room a TLS session would need.
-        Some(tls) => Box::pin(attend_tls(tls, stream, peer, &hall)).await,
+    match &state.tls {
+        None => serve_http1(stream, peer, &state).await,
+        // Boxed, so that a connection without TLS does not reserve memory for a TLS session.
+        Some(tls) => Box::pin(handle_tls(tls, stream, peer, &state)).await,
     }
 }
 
-async fn attend_tls(tls: &TlsAcceptor, stream: TcpStream, peer: Peer, hall: &Arc<Hall>) {
-    match timeout(hall.limits.handshake_timeout, tls.accept(stream)).await {
+async fn handle_tls(tls: &TlsAcceptor, stream: TcpStream, peer: Peer, state: &Arc<ServerState>) {
+    match timeout(state.limits.handshake_timeout, tls.accept(stream)).await {
         Ok(Ok(stream)) if stream.get_ref().1.alpn_protocol() == Some(b"h2") => {
-            speak_http2(stream, peer, hall).await;
+            serve_http2(stream, peer, state).await;
         }
-        Ok(Ok(stream)) => speak_http1(stream, peer, hall).await,
+        Ok(Ok(stream)) => serve_http1(stream, peer, state).await,
         Ok(Err(error)) => debug!(%error, "tls handshake failed"),
         Err(_) => debug!("tls handshake timeout"),
     }
 }
 
-async fn speak_http1<S>(stream: S, peer: Peer, hall: &Hall)
+async fn serve_http1<S>(stream: S, peer: Peer, state: &ServerState)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let io = TokioIo::new(Guard::http1(stream, peer.clone(), hall.limits));
-    let service = service_fn(|request| answer(hall, &peer, request));
+    let io = TokioIo::new(GuardedStream::http1(stream, peer.clone(), state.limits));
+    let service = service_fn(|request| respond(state, &peer, request));
     let mut builder = http1::Builder::new();
-    // The guard keeps time for heads, so that a kept-alive connection may be idle for longer than a head may take.
+    // guard.rs has the head timeout, because an idle keep-alive connection may wait longer than a head may take.
     builder.timer(TokioTimer::new()).header_read_timeout(None);
-    builder.max_headers(hall.limits.headers);
-    // Buffers grow on demand from 8 KiB: a held request costs that much, whatever the largest head may be.
-    builder.max_buf_size(TARGET_BYTES + hall.limits.head_bytes);
+    builder.max_headers(state.limits.headers);
+    // Buffers start at 8 KiB and grow on demand, so a long poll costs 8 KiB however large a head may be.
+    builder.max_buf_size(TARGET_BYTES + state.limits.head_bytes);
     let mut connection = pin!(builder.serve_connection(io, service));
     let ended = tokio::select! {
         biased;
         ended = connection.as_mut() => ended,
-        () = closed(hall) => {
+        () = closed(state) => {
             connection.as_mut().graceful_shutdown();
             connection.await
         }
     };
-    note_end(ended);
+    log_end(ended);
 }
 
-async fn speak_http2<S>(stream: S, peer: Peer, hall: &Arc<Hall>)
+async fn serve_http2<S>(stream: S, peer: Peer, state: &Arc<ServerState>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let io = TokioIo::new(Guard::http2(stream, peer.clone(), hall.limits));
-    let shared = Arc::clone(hall);
+    let io = TokioIo::new(GuardedStream::http2(stream, peer.clone(), state.limits));
+    let shared = Arc::clone(state);
     let service = service_fn(move |request| {
-        let (hall, peer) = (Arc::clone(&shared), peer.clone());
-        async move { answer(&hall, &peer, request).await }
+        let (state, peer) = (Arc::clone(&shared), peer.clone());
+        async move { respond(&state, &peer, request).await }
     });
     let mut builder = http2::Builder::new(TokioExecutor::new());
     builder.timer(TokioTimer::new());
-    builder.max_concurrent_streams(hall.limits.streams);
-    builder.max_header_list_size(u32::try_from(hall.limits.head_bytes).unwrap_or(u32::MAX));
+    builder.max_concurrent_streams(state.limits.streams);
+    builder.max_header_list_size(u32::try_from(state.limits.head_bytes).unwrap_or(u32::MAX));
     builder.initial_stream_window_size(64 * 1024).initial_connection_window_size(1024 * 1024);
     builder.max_send_buf_size(64 * 1024);
     let mut connection = pin!(builder.serve_connection(io, service));
     let ended = tokio::select! {
         biased;
         ended = connection.as_mut() => ended,
-        () = closed(hall) => {
+        () = closed(state) => {
             connection.as_mut().graceful_shutdown();
             connection.await
         }
     };
-    note_end(ended);
+    log_end(ended);
 }
 
-/// One request through the router. The router's answer to anything is a response.
-fn answer(
-    hall: &Hall,
+fn respond(
+    state: &ServerState,
     peer: &Peer,
     request: Request<Incoming>,
 ) -> Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>> {
-    let busy = peer.busy();
+    let in_flight = peer.begin_request();
     let mut request = request.map(Body::new);
     request.extensions_mut().insert(peer.clone());
-    let answer = hall.router.clone().oneshot(request);
+    let response = state.router.clone().oneshot(request);
     Box::pin(async move {
-        let answered = answer.await;
-        drop(busy);
-        answered
+        let response = response.await;
+        drop(in_flight);
+        response
     })
 }
 
-async fn closed(hall: &Hall) {
-    let mut closing = hall.closing.clone();
+async fn closed(state: &ServerState) {
+    let mut closing = state.closing.clone();
     if closing.wait_for(|closing| *closing).await.is_err() {
         debug!("accept loop has stopped");
     }
 }
 
-/// A client that goes away or talks nonsense is no event of ours.
-fn note_end(ended: Result<(), hyper::Error>) {
+/// Only at debug level: a client that disconnects or breaks the protocol is no trouble of ours.
+fn log_end(ended: Result<(), hyper::Error>) {
     if let Err(error) = ended {
         debug!(%error, "connection ended early");
-    }
-}
-
-// === impl Doorman ===
-
-impl Doorman {
-    fn admit(self: &Arc<Self>, address: IpAddr) -> Option<Place> {
-        let address = address.to_canonical();
-        let mut present = self.present.lock().expect("no holder of this lock can panic");
-        let here = present.by_address.get(&address).copied().unwrap_or(0);
-        let full =
-            present.all >= self.limits.connections || here >= self.limits.connections_per_address;
-        if full {
-            return None;
-        }
-        present.all += 1;
-        present.by_address.insert(address, here + 1);
-        Some(Place { doorman: Arc::clone(self), address })
-    }
-
-    fn leave(&self, address: IpAddr) {
-        let mut present = self.present.lock().expect("no holder of this lock can panic");
-        present.all -= 1;
-        let here = present.by_address.get_mut(&address).expect("counted when it came in");
-        *here -= 1;
-        if *here == 0 {
-            present.by_address.remove(&address);
-        }
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.doorman.leave(self.address);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn places_are_given_back() {
-        let limits = Limits { connections: 3, connections_per_address: 2, ..Limits::default() };
-        let doorman = Arc::new(Doorman { limits, present: Mutex::default() });
-        let here: IpAddr = "127.0.0.1".parse().unwrap();
-        let there: IpAddr = "::1".parse().unwrap();
-        let first = doorman.admit(here).unwrap();
-        let second = doorman.admit(here).unwrap();
-        assert!(doorman.admit(here).is_none(), "two from one address");
-        let third = doorman.admit(there).unwrap();
-        assert!(doorman.admit(there).is_none(), "three in all");
-        drop(first);
-        assert!(doorman.admit(there).is_some());
-        drop((second, third));
-        assert!(doorman.present.lock().unwrap().by_address.is_empty());
     }
 }

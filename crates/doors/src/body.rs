@@ -1,4 +1,4 @@
-//! How a body is read: whole, bounded, in time, and refused by its announced length before a byte of it is taken.
+//! Reads a whole body with a limit on size and time. A body whose announced length is too large is refused unread.
 
 use axum::{
     body::{Body, Bytes},
@@ -9,26 +9,26 @@ use tokio::time::timeout;
 
 use crate::{Doors, error::Refusal};
 
-/// Reads a body of at most `most` bytes.
+/// Reads a body of at most `max` bytes.
 pub(crate) async fn read(
     doors: &Doors,
     headers: &HeaderMap,
     body: Body,
-    most: usize,
+    max: usize,
 ) -> Result<Bytes, Refusal> {
-    if announced(headers).is_some_and(|length| length > most as u64) {
-        return Err(Refusal::TooLarge(most));
+    if announced(headers).is_some_and(|length| length > max as u64) {
+        return Err(Refusal::TooLarge(max));
     }
-    let whole = Limited::new(body, most).collect();
+    let whole = Limited::new(body, max).collect();
     match timeout(doors.limits().body_timeout, whole).await {
         Ok(Ok(collected)) => Ok(collected.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(Refusal::TooLarge(most)),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(Refusal::TooLarge(max)),
         Ok(Err(_)) => Err(Refusal::Broken),
         Err(_) => Err(Refusal::Slow),
     }
 }
 
-/// What `Content-Length` says; hyper has checked its form.
+/// `Content-Length`; hyper has validated it.
 fn announced(headers: &HeaderMap) -> Option<u64> {
     headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }

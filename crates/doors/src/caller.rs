@@ -1,4 +1,4 @@
-//! Who is calling: a key becomes a worker or the admin, or nobody. Both doors ask here; only the way a key is shown differs.
+//! Authentication for both doors: a key identifies a worker or the admin.
 
 use std::{
     net::{IpAddr, Ipv4Addr},
@@ -10,17 +10,12 @@ use axum::{
     extract::FromRequestParts,
     http::{HeaderMap, header, request::Parts},
 };
-use domain::ports::Scope;
+use domain::{key::KeyDigest, ports::Scope};
 use url::form_urlencoded;
 
-use crate::{
-    Doors,
-    error::Refusal,
-    peer::Peer,
-    worker::{KeyDigest, Known},
-};
+use crate::{Doors, error::Refusal, peer::Peer, worker::KnownWorker};
 
-/// Someone with a key.
+/// A caller with a valid key.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
     pub(crate) role: Role,
@@ -28,48 +23,49 @@ pub(crate) struct Caller {
     pub(crate) peer: Option<Peer>,
 }
 
-/// What the key opens.
+/// The access that a key gives.
 #[derive(Clone, Debug)]
 pub(crate) enum Role {
-    /// A worker's own records, and claims.
-    Worker(Arc<Known>),
-    /// Everybody's records.
+    /// May claim, and read its own records.
+    Worker(Arc<KnownWorker>),
+    /// May read all records, and administer.
     Admin,
 }
 
-/// A caller with a worker's key.
 #[derive(Clone, Debug)]
 pub(crate) struct WorkerCaller {
-    pub(crate) known: Arc<Known>,
+    pub(crate) known: Arc<KnownWorker>,
     pub(crate) peer: Option<Peer>,
 }
 
-/// A caller with the admin's key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AdminCaller;
 
-/// Why a key opens nothing.
+/// Why a key is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NoEntry {
-    /// Missing, or no key can look like this.
+pub(crate) enum AuthError {
+    /// Missing, or not in the form of a key.
     Malformed,
-    /// Nobody's.
     Unknown,
-    /// Nobody's, once too often from this address.
+    /// Unknown, and too many unknown keys came from this address.
     TooMany(Duration),
 }
 
-/// Where the log line finds out who called; put into the request by threshold.rs, filled in here.
+/// The caller's name for the access log: middleware.rs puts an empty one into the request, authentication fills it in.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct CalledBy(pub(crate) Arc<OnceLock<String>>);
+pub(crate) struct CallerName(pub(crate) Arc<OnceLock<String>>);
 
 // === impl Doors ===
 
 impl Doors {
-    /// Finds out whose key this is.
-    pub(crate) fn identify(&self, key: Option<&str>, peer: Option<&Peer>) -> Result<Role, NoEntry> {
-        // A text of the wrong form is no guess and is not counted as one.
-        let key = key.and_then(|key| KeyDigest::of(key).ok()).ok_or(NoEntry::Malformed)?;
+    /// Finds the owner of a key.
+    pub(crate) fn identify(
+        &self,
+        key: Option<&str>,
+        peer: Option<&Peer>,
+    ) -> Result<Role, AuthError> {
+        // A malformed key is not a guess, so it does not count towards the limit.
+        let key = key.and_then(|key| KeyDigest::of(key).ok()).ok_or(AuthError::Malformed)?;
         if let Some(known) = self.workers().find(key) {
             return Ok(Role::Worker(known));
         }
@@ -78,9 +74,9 @@ impl Doors {
         }
         let nowhere = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
         let address = peer.map_or(nowhere, Peer::address);
-        match self.failures().count(address, self.now()) {
-            Ok(()) => Err(NoEntry::Unknown),
-            Err(wait) => Err(NoEntry::TooMany(wait)),
+        match self.wrong_keys().count(address, self.now()) {
+            Ok(()) => Err(AuthError::Unknown),
+            Err(wait) => Err(AuthError::TooMany(wait)),
         }
     }
 }
@@ -88,7 +84,7 @@ impl Doors {
 // === impl Caller ===
 
 impl Caller {
-    /// Whose records it may see.
+    /// The records this caller may see.
     pub(crate) fn scope(&self) -> Scope {
         match &self.role {
             Role::Worker(known) => Scope::Worker(known.worker.name.clone()),
@@ -96,21 +92,21 @@ impl Caller {
         }
     }
 
-    fn of(parts: &Parts, doors: &Doors) -> Result<Self, Refusal> {
+    fn authenticate(parts: &Parts, doors: &Doors) -> Result<Self, Refusal> {
         let query = parts.uri.query().unwrap_or_default();
         if form_urlencoded::parse(query.as_bytes()).any(|(name, _)| name == "key") {
             return Err(Refusal::KeyInUrl);
         }
         let peer = parts.extensions.get::<Peer>().cloned();
         let role = doors.identify(bearer(&parts.headers), peer.as_ref())?;
-        if let Some(called_by) = parts.extensions.get::<CalledBy>() {
-            called_by.fill(&role);
+        if let Some(caller_name) = parts.extensions.get::<CallerName>() {
+            caller_name.fill(&role);
         }
         Ok(Self { role, peer })
     }
 }
 
-/// The key of the one `Authorization: Bearer` header.
+/// The key in `Authorization: Bearer`; a repeated header is refused.
 fn bearer(headers: &HeaderMap) -> Option<&str> {
     let mut all = headers.get_all(header::AUTHORIZATION).iter();
     let (Some(only), None) = (all.next(), all.next()) else { return None };
@@ -122,7 +118,7 @@ impl FromRequestParts<Doors> for Caller {
     type Rejection = Refusal;
 
     async fn from_request_parts(parts: &mut Parts, doors: &Doors) -> Result<Self, Refusal> {
-        Self::of(parts, doors)
+        Self::authenticate(parts, doors)
     }
 }
 
@@ -130,7 +126,7 @@ impl FromRequestParts<Doors> for WorkerCaller {
     type Rejection = Refusal;
 
     async fn from_request_parts(parts: &mut Parts, doors: &Doors) -> Result<Self, Refusal> {
-        let Caller { role, peer } = Caller::of(parts, doors)?;
+        let Caller { role, peer } = Caller::authenticate(parts, doors)?;
         match role {
             Role::Worker(known) => Ok(Self { known, peer }),
             Role::Admin => Err(Refusal::WorkersOnly),
@@ -142,16 +138,16 @@ impl FromRequestParts<Doors> for AdminCaller {
     type Rejection = Refusal;
 
     async fn from_request_parts(parts: &mut Parts, doors: &Doors) -> Result<Self, Refusal> {
-        match Caller::of(parts, doors)?.role {
+        match Caller::authenticate(parts, doors)?.role {
             Role::Worker(_) => Err(Refusal::AdminOnly),
             Role::Admin => Ok(Self),
         }
     }
 }
 
-// === impl CalledBy ===
+// === impl CallerName ===
 
-impl CalledBy {
+impl CallerName {
     pub(crate) fn fill(&self, role: &Role) {
         let name = match role {
             Role::Worker(known) => known.worker.name.to_string(),
@@ -161,12 +157,11 @@ impl CalledBy {
     }
 }
 
-/// A path we do not know; the extractor has asked for a key first.
+/// Answers an unknown path, after the extractor has checked the key.
 pub(crate) async fn unknown_path(_caller: Caller) -> Refusal {
     Refusal::NotFound
 }
 
-/// A path we know, with another method.
 pub(crate) async fn wrong_method() -> Refusal {
     Refusal::Method
 }

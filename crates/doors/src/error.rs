@@ -1,4 +1,4 @@
-//! The only place where an error becomes a status: problem+json on v1 and for HTTP itself, a code on the compat door.
+//! The only place where an error becomes a response: problem+json on v1 and for HTTP itself, a code on the compat door.
 
 use std::time::Duration;
 
@@ -17,9 +17,9 @@ use engine::{ClaimRefusal, FetchRefusal, PoolRefusal};
 use serde_json::{Map, Value, json};
 use wire::{code, submit::BadPart};
 
-use crate::caller::NoEntry;
+use crate::caller::AuthError;
 
-/// Why a request is not answered as it wishes. The text says what happened and what to do.
+/// Why a request is refused. The text says what happened and what to do.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refusal {
     #[error("conflicting request lengths; send either one Content-Length or a chunked body")]
@@ -55,23 +55,23 @@ pub(crate) enum Refusal {
     #[error("`{field}` {why}")]
     BadField { field: &'static str, why: &'static str },
     #[error(
-        "`ids` names {named} letters and at {rate} a second one call takes at most {most}: it works for no longer than \
-         20 seconds; name them in several calls, or raise `rate`"
+        "`ids` has {named} dead letters, but at {rate} per second one call processes at most {max} in its 20 seconds; \
+         split them over several calls, or raise `rate`"
     )]
-    TooManyIds { named: usize, most: usize, rate: u32 },
+    TooManyIds { named: usize, max: usize, rate: u32 },
     #[error("keys do not belong in a URL; send Authorization: Bearer KEY")]
     KeyInUrl,
     #[error(
         "missing or unknown key; send a worker key or the admin key as Authorization: Bearer KEY"
     )]
-    NoEntry,
+    Unauthorized,
     #[error(
         "too many failed logins from this address; fix the key, then retry after the time in Retry-After"
     )]
     TooManyWrongKeys(Duration),
     #[error("only the admin key may do this")]
     AdminOnly,
-    #[error("only the admin key may ask for another worker's records; leave `worker` out")]
+    #[error("only the admin key may read another worker's records; leave `worker` out")]
     OthersRecords,
     #[error("only a worker's key may claim: cost is charged to a worker's project")]
     WorkersOnly,
@@ -93,7 +93,7 @@ pub(crate) enum Refusal {
     Store(#[from] StoreError),
     #[error("the provider did not answer: {0}")]
     Provider(Fault),
-    #[error("the solve failed; the provider's last code was {}", last_word(.0))]
+    #[error("the solve failed; the provider's last code was {}", last_code(.0))]
     Failed(Box<Claim>),
     #[error("the claim's deadline passed before a token was ready")]
     Lapsed(Box<Claim>),
@@ -107,21 +107,21 @@ pub(crate) enum Refusal {
     Panicked,
 }
 
-/// What to wait when the store or the account is away.
-const AWAY: Duration = Duration::from_secs(5);
+/// `Retry-After` while the store or the provider is unavailable.
+const UNAVAILABLE_WAIT: Duration = Duration::from_secs(5);
 
-/// Details are for people; what a caller sent is not repeated to it at length.
-const DETAIL_MAX: usize = 300;
+/// Bounds the detail, which may quote the caller's input.
+const MAX_DETAIL: usize = 300;
 
-fn last_word(claim: &Claim) -> &str {
+fn last_code(claim: &Claim) -> &str {
     claim.code.as_ref().map_or("nothing", Code::as_str)
 }
 
 // === impl Refusal ===
 
 impl Refusal {
-    /// Its status and its name for programs.
-    pub(crate) fn told(&self) -> (StatusCode, &'static str) {
+    /// The HTTP status, and the code for programs.
+    pub(crate) fn status_and_code(&self) -> (StatusCode, &'static str) {
         match self {
             Self::Framing => (StatusCode::BAD_REQUEST, "ambiguous_framing"),
             Self::HeadTooLarge => (StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "head_too_large"),
@@ -141,7 +141,7 @@ impl Refusal {
             Self::BadField { .. } => (StatusCode::BAD_REQUEST, "bad_field"),
             Self::TooManyIds { .. } => (StatusCode::BAD_REQUEST, "too_many_ids"),
             Self::KeyInUrl => (StatusCode::BAD_REQUEST, "key_in_url"),
-            Self::NoEntry => (StatusCode::UNAUTHORIZED, "unauthorized"),
+            Self::Unauthorized => (StatusCode::UNAUTHORIZED, "unauthorized"),
             Self::TooManyWrongKeys(_) => (StatusCode::TOO_MANY_REQUESTS, "too_many_wrong_keys"),
             Self::AdminOnly | Self::OthersRecords => (StatusCode::FORBIDDEN, "admin_only"),
             Self::WorkersOnly => (StatusCode::FORBIDDEN, "workers_only"),
@@ -154,10 +154,10 @@ impl Refusal {
             Self::TooManyPingbacks(_) | Self::Rate(_) => {
                 (StatusCode::TOO_MANY_REQUESTS, "rate_exceeded")
             }
-            Self::Claim(refusal) => told_of_claim(refusal),
+            Self::Claim(refusal) => status_of_claim(refusal),
             Self::Fetch(FetchRefusal::Store(_))
             | Self::Pool(PoolRefusal::Store(_))
-            | Self::Store(_) => STORE_AWAY,
+            | Self::Store(_) => STORE_UNAVAILABLE,
             Self::Provider(_) => (StatusCode::SERVICE_UNAVAILABLE, "provider_unavailable"),
             Self::Failed(_) => (StatusCode::BAD_GATEWAY, "solve_failed"),
             Self::Lapsed(_) => (StatusCode::GATEWAY_TIMEOUT, "deadline_passed"),
@@ -168,7 +168,7 @@ impl Refusal {
         }
     }
 
-    /// Whether the connection ends with this answer: what follows on it cannot be trusted or was not read.
+    /// Whether the connection has to be closed, because the bytes that follow were not read or cannot be trusted.
     fn closes(&self) -> bool {
         matches!(
             self,
@@ -182,22 +182,21 @@ impl Refusal {
         )
     }
 
-    /// When to come again.
     fn retry_after(&self, now: Option<Timestamp>) -> Option<Duration> {
         if let Self::TooManyWrongKeys(wait) | Self::Rate(wait) | Self::TooManyPingbacks(wait) = self
         {
             return Some(*wait);
         }
         if let Self::Claim(ClaimRefusal::OverBudget { until, .. }) = self {
-            return Some(now.map_or(AWAY, |now| until.since(now)));
+            return Some(now.map_or(UNAVAILABLE_WAIT, |now| until.since(now)));
         }
         if let Self::Claim(ClaimRefusal::TooLate { deadline, eta }) = self {
             return Some(eta.saturating_sub(*deadline));
         }
         if let Self::Provider(fault) = self {
-            return Some(fault.retry_after.unwrap_or(AWAY));
+            return Some(fault.retry_after.unwrap_or(UNAVAILABLE_WAIT));
         }
-        (self.told().0 == StatusCode::SERVICE_UNAVAILABLE).then_some(AWAY)
+        (self.status_and_code().0 == StatusCode::SERVICE_UNAVAILABLE).then_some(UNAVAILABLE_WAIT)
     }
 
     fn claim(&self) -> Option<&Claim> {
@@ -213,20 +212,20 @@ impl Refusal {
     }
 
     fn problem(&self, status: StatusCode, code: &str) -> Map<String, Value> {
-        // Troubles of the store are for the log and /readyz, not for callers.
-        let away = matches!(
+        // Details of a store failure go to the log and to /readyz, not to callers.
+        let is_store = matches!(
             self,
             Self::Store(_)
                 | Self::Fetch(FetchRefusal::Store(_))
                 | Self::Pool(PoolRefusal::Store(_))
                 | Self::Claim(ClaimRefusal::Store(_))
         );
-        let detail = if away { STORE_DETAIL.to_owned() } else { self.to_string() };
+        let detail = if is_store { STORE_DETAIL.to_owned() } else { self.to_string() };
         let mut problem = Map::new();
         problem.insert("type".into(), json!(format!("urn:solvegate:problem:{code}")));
         problem.insert("title".into(), json!(code.replace('_', " ")));
         problem.insert("status".into(), json!(status.as_u16()));
-        problem.insert("detail".into(), json!(shortened(&detail)));
+        problem.insert("detail".into(), json!(truncated(&detail)));
         problem.insert("code".into(), json!(code));
         if let Some(claim) = self.claim() {
             problem.insert("id".into(), json!(claim.id.to_string()));
@@ -236,13 +235,13 @@ impl Refusal {
         problem
     }
 
-    /// The answer, with the time it is given at: budgets say when they are renewed.
+    /// The response at a given time, which `Retry-After` of a budget depends on.
     pub(crate) fn at(self, now: Timestamp) -> Response {
         self.respond(Some(now))
     }
 
     fn respond(&self, now: Option<Timestamp>) -> Response {
-        let (status, code) = self.told();
+        let (status, code) = self.status_and_code();
         if status.is_server_error() {
             tracing::warn!(code, reason = %self, "request failed");
         }
@@ -264,10 +263,11 @@ impl Refusal {
     }
 }
 
-const STORE_AWAY: (StatusCode, &str) = (StatusCode::SERVICE_UNAVAILABLE, "store_unavailable");
-const STORE_DETAIL: &str = "the store is away; ask again in a moment, with the same idempotency key: nothing is paid twice";
+const STORE_UNAVAILABLE: (StatusCode, &str) =
+    (StatusCode::SERVICE_UNAVAILABLE, "store_unavailable");
+const STORE_DETAIL: &str = "the store is unavailable; retry in a moment with the same idempotency key: nothing is paid twice";
 
-fn told_of_claim(refusal: &ClaimRefusal) -> (StatusCode, &'static str) {
+fn status_of_claim(refusal: &ClaimRefusal) -> (StatusCode, &'static str) {
     match refusal {
         ClaimRefusal::Site(_) => (StatusCode::FORBIDDEN, "site_not_declared"),
         ClaimRefusal::KeyMismatch(_) => {
@@ -279,7 +279,7 @@ fn told_of_claim(refusal: &ClaimRefusal) -> (StatusCode, &'static str) {
         ClaimRefusal::TooLate { .. } => (StatusCode::TOO_MANY_REQUESTS, "cannot_meet_deadline"),
         ClaimRefusal::Callback(_) => (StatusCode::BAD_REQUEST, "callback_refused"),
         ClaimRefusal::Draining => (StatusCode::SERVICE_UNAVAILABLE, "draining"),
-        ClaimRefusal::Store(_) => STORE_AWAY,
+        ClaimRefusal::Store(_) => STORE_UNAVAILABLE,
     }
 }
 
@@ -287,11 +287,11 @@ fn name_of_part(bad: &BadPart) -> &'static str {
     if matches!(bad, BadPart::PageUrl(_)) { "invalid_pageurl" } else { "invalid_challenge" }
 }
 
-fn shortened(detail: &str) -> String {
-    detail.chars().take(DETAIL_MAX).collect()
+fn truncated(detail: &str) -> String {
+    detail.chars().take(MAX_DETAIL).collect()
 }
 
-/// Whole seconds, upwards, at least one: the form of `Retry-After`.
+/// Whole seconds, rounded up, at least one, as `Retry-After` needs them.
 pub(crate) fn seconds(wait: Duration) -> u64 {
     let millis = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
     millis.div_ceil(1000).max(1)
@@ -303,34 +303,31 @@ impl IntoResponse for Refusal {
     }
 }
 
-impl From<NoEntry> for Refusal {
-    fn from(refused: NoEntry) -> Self {
+impl From<AuthError> for Refusal {
+    fn from(refused: AuthError) -> Self {
         match refused {
-            // The same answer: whether a key has the right form, or exists, is nobody's business.
-            NoEntry::Malformed | NoEntry::Unknown => Self::NoEntry,
-            NoEntry::TooMany(wait) => Self::TooManyWrongKeys(wait),
+            // One response for both, so that it does not reveal whether a key is well-formed.
+            AuthError::Malformed | AuthError::Unknown => Self::Unauthorized,
+            AuthError::TooMany(wait) => Self::TooManyWrongKeys(wait),
         }
     }
 }
 
 // === codes of the compat door ===
 
-/// What a worker on the compat door is told about a key that lets nobody in.
-pub(crate) fn code_of_no_entry(refused: &NoEntry) -> Code {
+pub(crate) fn code_of_auth_error(refused: &AuthError) -> Code {
     match refused {
-        NoEntry::Malformed => code::ERROR_WRONG_USER_KEY.into(),
-        NoEntry::Unknown => code::ERROR_KEY_DOES_NOT_EXIST.into(),
-        NoEntry::TooMany(_) => code::ERROR_IP_BANNED.into(),
+        AuthError::Malformed => code::ERROR_WRONG_USER_KEY.into(),
+        AuthError::Unknown => code::ERROR_KEY_DOES_NOT_EXIST.into(),
+        AuthError::TooMany(_) => code::ERROR_IP_BANNED.into(),
     }
 }
 
-/// What a worker on the compat door is told about a body that was not taken.
 pub(crate) fn code_of_body(refused: &Refusal) -> Code {
     let too_large = matches!(refused, Refusal::TooLarge(_));
     if too_large { code::ERROR_TOO_BIG_CAPTCHA_FILESIZE.into() } else { code::ERROR_UPLOAD.into() }
 }
 
-/// What a worker on the compat door is told about a claim that was not admitted.
 pub(crate) fn code_of_claim(refused: &ClaimRefusal) -> Code {
     match refused {
         ClaimRefusal::Site(_) => code::ERROR_SITE_NOT_DECLARED.into(),
@@ -344,8 +341,8 @@ pub(crate) fn code_of_claim(refused: &ClaimRefusal) -> Code {
     }
 }
 
-/// What a worker on the compat door is told about a claim that ended without a token. A provider's word that no
-/// other try would change is passed on; everything else would only send clients into loops of their own.
+/// The code for a claim that ended without a token. A permanent code of the provider is passed on; any other would only make
+/// clients retry on their own.
 pub(crate) fn code_of_end(claim: &Claim, table: &RetryTable) -> Code {
     let provider_said = |code: &&Code| {
         code.as_str().starts_with("ERROR") && table.rule(code).class == Class::Permanent

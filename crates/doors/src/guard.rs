@@ -1,7 +1,7 @@
-//! Stands between the socket and hyper: reads along for heads that could smuggle, ends connections whose other side
-//! is too slow, and closes without cutting off the answer. Before: accept.rs. After: hyper, then the layers.
+//! Wraps the socket below hyper: scans request heads for smuggling, closes connections of slow clients, and closes without
+//! cutting off the response. Used by accept.rs.
 //!
-//! Socket timeouts go by the machine's clock, not by the engine's: nothing about a claim depends on them.
+//! Socket timeouts use the machine's clock and not the engine's, because no claim depends on them.
 
 mod scan;
 
@@ -18,57 +18,55 @@ use tokio::{
 };
 
 use crate::{limits::Limits, peer::Peer};
-use scan::{At, Scan};
+use scan::{Position, Scan};
 
-/// A stream with patience that ends.
-pub(crate) struct Guard<S> {
+/// A stream with timeouts and a scan for request smuggling.
+pub(crate) struct GuardedStream<S> {
     stream: S,
     peer: Peer,
-    /// `None` for HTTP/2, whose frames leave no doubt about lengths.
+    /// `None` for HTTP/2, whose frames have unambiguous lengths.
     scan: Option<Scan>,
     limits: Limits,
-    reading: Patience,
-    writing: Patience,
-    /// Requests that had finished when the idle time began.
+    reading: Deadline,
+    writing: Deadline,
+    /// The number of finished requests when the idle timeout started.
     finished: u64,
-    /// Bytes that may still be thrown away while closing.
+    /// How many more bytes to discard while closing.
     lingering: Option<usize>,
 }
 
-/// A timer that is set, or not.
-struct Patience {
+/// A timer that can be off.
+struct Deadline {
     timer: Pin<Box<Sleep>>,
     set: bool,
 }
 
-/// Bytes still on their way are taken in for a moment, else the kernel would answer them with a reset and the client
-/// would lose the refusal it was just sent.
+/// Before closing we read what is still in transit for a moment. Otherwise the kernel answers it with a reset, and the client
+/// loses the error response we just sent.
 const LINGER_BYTES: usize = 2 * 1024 * 1024;
 const LINGER: Duration = Duration::from_secs(2);
 
-// === impl Guard ===
+// === impl GuardedStream ===
 
-impl<S> Guard<S> {
-    /// Guards a stream of HTTP/1 requests.
+impl<S> GuardedStream<S> {
     pub(crate) fn http1(stream: S, peer: Peer, limits: Limits) -> Self {
         let scan = Some(Scan::new(limits.head_bytes));
         Self::new(stream, peer, limits, scan)
     }
 
-    /// Guards an HTTP/2 connection.
     pub(crate) fn http2(stream: S, peer: Peer, limits: Limits) -> Self {
         Self::new(stream, peer, limits, None)
     }
 
     fn new(stream: S, peer: Peer, limits: Limits, scan: Option<Scan>) -> Self {
-        let mut reading = Patience::new();
+        let mut reading = Deadline::new();
         reading.set(limits.head_timeout);
-        let writing = Patience::new();
+        let writing = Deadline::new();
         Self { stream, peer, scan, limits, reading, writing, finished: 0, lingering: None }
     }
 
-    /// Looks at what came in and sets the time for what is to come.
-    fn saw(&mut self, bytes: &[u8]) {
+    /// Scans the bytes that arrived and sets the timeout for the next ones.
+    fn on_read(&mut self, bytes: &[u8]) {
         let Some(scan) = &mut self.scan else {
             return self.reading.set(self.limits.idle_timeout);
         };
@@ -77,38 +75,38 @@ impl<S> Guard<S> {
             self.peer.set_fault(fault);
         }
         match (before, scan.at()) {
-            (_, At::Start) => self.reading.set(self.limits.idle_timeout),
-            // Not set again by every byte: the whole head has to come in time.
-            (At::Head, At::Head) => {}
-            (At::Start | At::Body(_) | At::Opaque, At::Head) => {
+            (_, Position::Start) => self.reading.set(self.limits.idle_timeout),
+            // Not reset by each byte: the timeout is for the whole head.
+            (Position::Head, Position::Head) => {}
+            (Position::Start | Position::Body(_) | Position::Opaque, Position::Head) => {
                 self.reading.set(self.limits.head_timeout);
             }
-            // Bodies have their own time, in body.rs.
-            (_, At::Body(_) | At::Opaque) => self.reading.clear(),
+            // body.rs has the timeout for bodies.
+            (_, Position::Body(_) | Position::Opaque) => self.reading.clear(),
         }
     }
 
-    /// Whether the other side has been silent for too long.
-    fn poll_silence(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    /// Ready when the client has sent nothing for too long.
+    fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             ready!(self.reading.poll(cx));
             let (under_way, finished) = self.peer.load();
-            let idle = self.scan.as_ref().is_none_or(|scan| scan.at() == At::Start);
+            let idle = self.scan.as_ref().is_none_or(|scan| scan.at() == Position::Start);
             if !idle || (under_way == 0 && finished == self.finished) {
                 return Poll::Ready(());
             }
-            // A held answer, or one just given: the idle time begins anew.
+            // A request is under way or just finished, so the idle timeout starts over.
             self.finished = finished;
             self.reading.set(self.limits.idle_timeout);
         }
     }
 
     fn between_requests(&self) -> bool {
-        self.scan.as_ref().is_none_or(|scan| scan.at() == At::Start)
+        self.scan.as_ref().is_none_or(|scan| scan.at() == Position::Start)
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Guard<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for GuardedStream<S> {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -118,15 +116,15 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guard<S> {
         let before = buf.filled().len();
         match Pin::new(&mut guard.stream).poll_read(cx, buf) {
             Poll::Ready(done) => {
-                guard.saw(&buf.filled()[before..]);
+                guard.on_read(&buf.filled()[before..]);
                 Poll::Ready(done)
             }
-            Poll::Pending => guard.poll_silence(cx).map(|()| Err(timed_out("nothing was sent"))),
+            Poll::Pending => guard.poll_idle(cx).map(|()| Err(timed_out("read timeout"))),
         }
     }
 }
 
-impl<S: AsyncWrite + AsyncRead + Unpin> AsyncWrite for Guard<S> {
+impl<S: AsyncWrite + AsyncRead + Unpin> AsyncWrite for GuardedStream<S> {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -172,8 +170,8 @@ impl<S: AsyncWrite + AsyncRead + Unpin> AsyncWrite for Guard<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> Guard<S> {
-    /// Throws away what still comes, for a moment and up to a bound.
+impl<S: AsyncRead + Unpin> GuardedStream<S> {
+    /// Discards incoming bytes until the timeout or the limit.
     fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let mut scrap = [0; 8 * 1024];
         while let Some(left) = self.lingering.filter(|left| *left > 0) {
@@ -190,11 +188,11 @@ impl<S: AsyncRead + Unpin> Guard<S> {
     }
 }
 
-// === impl Patience ===
+// === impl Deadline ===
 
-impl Patience {
+impl Deadline {
     fn new() -> Self {
-        #[expect(clippy::disallowed_methods, reason = "a socket's patience, not a claim's time")]
+        #[expect(clippy::disallowed_methods, reason = "a socket's timeout, not a claim's time")]
         let timer = Box::pin(tokio::time::sleep(Duration::ZERO));
         Self { timer, set: false }
     }
@@ -212,7 +210,7 @@ impl Patience {
         if self.set { self.timer.as_mut().poll(cx) } else { Poll::Pending }
     }
 
-    /// Passes a finished write on; a pending one only for `length`.
+    /// Fails a write that has been pending for `length`.
     fn bound<T>(
         &mut self,
         done: Poll<io::Result<T>>,
@@ -226,7 +224,7 @@ impl Patience {
         if !self.set {
             self.set(length);
         }
-        self.poll(cx).map(|()| Err(timed_out("the answer was not taken")))
+        self.poll(cx).map(|()| Err(timed_out("write timeout")))
     }
 }
 

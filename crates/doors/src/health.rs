@@ -1,4 +1,4 @@
-//! For orchestrators: is the process alive, and does it take claims?
+//! Liveness and readiness, for orchestrators.
 
 use axum::{Json, extract::State, http::StatusCode};
 use serde_json::{Value, json};
@@ -10,9 +10,8 @@ pub(crate) async fn alive() -> &'static str {
     "ok"
 }
 
-/// `GET /readyz`: whether claims are taken. Trouble with the account at the provider, or with the provider itself, does
-/// not make us unready: claims are taken and wait, and another replica has the same trouble; the body says `degraded`
-/// and why.
+/// `GET /readyz`: whether claims are accepted. Trouble with the provider or the account there does not make the gateway
+/// unready, because claims can wait and every other replica has the same trouble; the body says `degraded` and why.
 pub(crate) async fn ready(State(doors): State<Doors>) -> (StatusCode, Json<Value>) {
     let health = doors.engine().health();
     let state = match (health.ready, health.troubles.is_empty()) {

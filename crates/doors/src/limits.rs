@@ -1,11 +1,10 @@
-//! Every bound of the doors in one place, with its default. A limit nobody can exceed is a promise we can keep.
+//! Every limit of the doors in one place, with its default.
 
 use std::time::Duration;
 
-/// What a caller may ask of the doors before it is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Open connections altogether.
+    /// Open connections in total.
     pub connections: usize,
     /// Open connections from one address.
     pub connections_per_address: usize,
@@ -13,31 +12,30 @@ pub struct Limits {
     pub head_timeout: Duration,
     /// From the end of the head to the end of the body.
     pub body_timeout: Duration,
-    /// A write that makes no progress for so long ends the connection.
+    /// How long a write may make no progress.
     pub write_timeout: Duration,
-    /// A connection without a request for so long is closed.
+    /// How long a connection may be without a request.
     pub idle_timeout: Duration,
-    /// For the TLS handshake.
     pub handshake_timeout: Duration,
-    /// For requests under way when the process stops.
+    /// How long requests under way may take to finish when the process stops.
     pub drain: Duration,
-    /// Header lines of a request together, without the request line.
+    /// The size of all header lines together, without the request line.
     pub head_bytes: usize,
-    /// Header lines of a request.
+    /// The number of header lines.
     pub headers: usize,
-    /// A JSON body, without its picture.
+    /// The size of a JSON body without its image.
     pub json_bytes: usize,
-    /// A picture in a JSON body, in base64.
+    /// The size of an image in a JSON body, in base64.
     pub image_bytes: usize,
-    /// A body on the compat door, picture included.
+    /// The size of a body on the compat door, image included.
     pub form_bytes: usize,
-    /// HTTP/2 streams of one connection at once.
+    /// Concurrent HTTP/2 streams per connection.
     pub streams: u32,
-    /// How long `Prefer: wait` and `?wait` may hold an answer.
+    /// The longest wait for `Prefer: wait` and `?wait`.
     pub wait: Duration,
-    /// Wrong keys a minute from one address, before they are refused unseen.
+    /// Wrong keys per minute from one address.
     pub wrong_keys: u32,
-    /// Pingbacks a minute from one address, real or not.
+    /// Pingbacks per minute from one address, genuine or not.
     pub pingbacks: u32,
 }
 

@@ -1,5 +1,5 @@
-//! What a request knows of the connection it came by: the address, what the guard saw, and whether we are closing.
-//! Made by accept.rs for every connection, found by the layers and handlers among the request's extensions.
+//! The connection of a request: its address, the fault the guard found, and whether the gateway is draining. accept.rs makes
+//! one per connection and puts it into the extensions of each request.
 
 use std::{
     future,
@@ -13,21 +13,20 @@ use std::{
 
 use tokio::sync::watch;
 
-/// The connection a request came by. Cloning shares it.
+/// The connection of a request. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Peer(Arc<Inner>);
 
-/// What makes a request head unacceptable whatever it asks for.
+/// Why a request head is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
-    /// Two readers could disagree where the request ends.
+pub(crate) enum HeadFault {
+    /// Two parsers could disagree on where the request ends.
     Framing,
-    /// More header bytes than allowed.
     HeadTooLarge,
 }
 
-/// Counts a request as under way while it lives.
-pub(crate) struct Busy(Peer);
+/// Counts a request as under way until it is dropped.
+pub(crate) struct InFlightRequest(Peer);
 
 #[derive(Debug)]
 struct Inner {
@@ -47,32 +46,31 @@ impl Peer {
         Self(Arc::new(Inner { address, fault, started: zero(), finished: zero(), closing }))
     }
 
-    /// The address of the socket: headers that claim another one are not believed.
+    /// The address of the socket; headers such as `Forwarded` are ignored.
     pub(crate) fn address(&self) -> IpAddr {
         self.0.address
     }
 
-    /// The connection carried something no request on it survives: also those already read are refused.
-    pub(crate) fn fault(&self) -> Option<Fault> {
+    /// The fault found on this connection. It refuses requests that were already read, too.
+    pub(crate) fn fault(&self) -> Option<HeadFault> {
         match self.0.fault.load(Ordering::Acquire) {
             0 => None,
-            1 => Some(Fault::Framing),
-            _ => Some(Fault::HeadTooLarge),
+            1 => Some(HeadFault::Framing),
+            _ => Some(HeadFault::HeadTooLarge),
         }
     }
 
-    pub(crate) fn set_fault(&self, fault: Fault) {
+    pub(crate) fn set_fault(&self, fault: HeadFault) {
         let number = match fault {
-            Fault::Framing => 1,
-            Fault::HeadTooLarge => 2,
+            HeadFault::Framing => 1,
+            HeadFault::HeadTooLarge => 2,
         };
         self.0.fault.store(number, Ordering::Release);
     }
 
-    /// Marks a request as under way.
-    pub(crate) fn busy(&self) -> Busy {
+    pub(crate) fn begin_request(&self) -> InFlightRequest {
         self.0.started.fetch_add(1, Ordering::Relaxed);
-        Busy(self.clone())
+        InFlightRequest(self.clone())
     }
 
     /// (requests under way, requests finished).
@@ -81,11 +79,11 @@ impl Peer {
         (self.0.started.load(Ordering::Relaxed).saturating_sub(finished), finished)
     }
 
-    /// Returns `grace` after the process began to stop: what is held back until then is answered as it stands.
-    pub(crate) async fn last_call(&self, grace: Duration) {
+    /// Returns `grace` after the drain started: long polls then answer with the current state.
+    pub(crate) async fn drain_deadline(&self, grace: Duration) {
         let mut closing = self.0.closing.clone();
         if closing.wait_for(|closing| *closing).await.is_err() {
-            // The accept loop is gone without closing: a router used without it, as in tests.
+            // There is no accept loop that could drain, as in tests that use the router alone.
             return future::pending().await;
         }
         #[expect(
@@ -96,7 +94,7 @@ impl Peer {
     }
 }
 
-impl Drop for Busy {
+impl Drop for InFlightRequest {
     fn drop(&mut self) {
         self.0.0.finished.fetch_add(1, Ordering::Relaxed);
     }

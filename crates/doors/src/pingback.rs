@@ -1,5 +1,5 @@
-//! Where the provider calls when a task is over. No key is wanted: the address itself proves that we made it. Whatever
-//! comes, the answer is the same, so that nobody learns from it which addresses are real.
+//! Receives the provider's calls when a task is over. They need no key, because the address itself is signed. The response is
+//! always the same, so that a caller cannot find out which addresses exist.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -13,7 +13,7 @@ use crate::{Doors, body, error::Refusal, peer::Peer};
 const BODY_BYTES: usize = 64 * 1024;
 
 /// `GET` and `POST /-/pingback/{name}`.
-pub(crate) async fn take(
+pub(crate) async fn receive(
     State(doors): State<Doors>,
     Path(name): Path<String>,
     request: Request,
@@ -25,10 +25,10 @@ pub(crate) async fn take(
     doors.0.pingbacks.count(address, doors.now()).map_err(Refusal::TooManyPingbacks)?;
     let body = body::read(&doors, &parts.headers, body, BODY_BYTES).await?;
     let query = parts.uri.query().unwrap_or_default().as_bytes();
-    let told = if parts.method == Method::POST && !body.is_empty() { &body } else { query };
+    let payload = if parts.method == Method::POST && !body.is_empty() { &body } else { query };
     let named = wire::pingback::read(&name, secret);
-    // What it says about the task is not taken from it: anybody may have sent it.
-    if let (Some(attempt), Some((task, _))) = (named, wire::pingback::read_body(told)) {
+    // A pingback only triggers a poll: anybody who knows the address could have sent it.
+    if let (Some(attempt), Some((task, _))) = (named, wire::pingback::read_body(payload)) {
         doors.engine().pingback(attempt, task).await;
     }
     Ok("OK")

@@ -1,4 +1,4 @@
-//! The plain status page: server-rendered, escaped, no script, no secret; works in any browser.
+//! The status page: rendered on the server, escaped, without scripts and secrets.
 
 use axum::{
     Extension,
@@ -8,7 +8,7 @@ use axum::{
 };
 use domain::{
     ledger::Counts,
-    ports::{Scope, TotalsAsk},
+    ports::{Scope, TotalsFilter},
 };
 use engine::Health;
 use maud::{DOCTYPE, Markup, html};
@@ -20,9 +20,9 @@ const STYLE: &str = include_str!("status/style.css");
 /// `GET /`.
 pub(crate) async fn page(State(doors): State<Doors>, peer: Option<Extension<Peer>>) -> Response {
     let health = doors.engine().health();
-    // The page wants no key, so what was spent is shown on this machine only.
-    let is_here = peer.is_some_and(|Extension(peer)| peer.address().is_loopback());
-    let sums = if is_here { today(&doors).await } else { Sums::NotHere };
+    // The page needs no key, so it shows spending to this machine only.
+    let is_local = peer.is_some_and(|Extension(peer)| peer.address().is_loopback());
+    let sums = if is_local { today(&doors).await } else { Sums::Hidden };
     let body = render(&health, &sums).into_string();
     let mut response = body.into_response();
     let html = HeaderValue::from_static("text/html; charset=utf-8");
@@ -32,29 +32,31 @@ pub(crate) async fn page(State(doors): State<Doors>, peer: Option<Extension<Peer
 
 /// `GET /style.css`.
 pub(crate) async fn style() -> Response {
-    let kinds = [
+    let headers = [
         (header::CONTENT_TYPE, HeaderValue::from_static("text/css; charset=utf-8")),
         (header::CACHE_CONTROL, HeaderValue::from_static("public, max-age=3600")),
     ];
-    (kinds, STYLE).into_response()
+    (headers, STYLE).into_response()
 }
 
-/// Today's sums, as far as they are told.
+/// Today's sums, if they can be shown.
 enum Sums {
-    Told(Box<Counts>),
-    StoreAway,
-    NotHere,
+    Known(Box<Counts>),
+    StoreUnavailable,
+    Hidden,
 }
 
 async fn today(doors: &Doors) -> Sums {
     let day = doors.now().day();
-    let ask = TotalsAsk { scope: Scope::All, from: day, to: day };
-    let Ok(totals) = doors.engine().records().totals(ask).await else { return Sums::StoreAway };
+    let ask = TotalsFilter { scope: Scope::All, from: day, to: day };
+    let Ok(totals) = doors.engine().records().totals(ask).await else {
+        return Sums::StoreUnavailable;
+    };
     let mut counts = Counts::default();
     for total in &totals {
         counts.add(&total.counts);
     }
-    Sums::Told(Box::new(counts))
+    Sums::Known(Box::new(counts))
 }
 
 fn render(health: &Health, today: &Sums) -> Markup {
@@ -78,9 +80,9 @@ fn render(health: &Health, today: &Sums) -> Markup {
                     }
                     h2 { "Today (UTC)" }
                     @match today {
-                        Sums::Told(counts) => (sums(counts)),
-                        Sums::StoreAway => p { "The store is away: no sums right now." },
-                        Sums::NotHere => p { "Shown on the gateway's own machine; elsewhere ask /v1/stats with a key." },
+                        Sums::Known(counts) => (sums(counts)),
+                        Sums::StoreUnavailable => p { "The store is unavailable, so there are no sums right now." },
+                        Sums::Hidden => p { "Shown on the gateway's own machine only; elsewhere use /v1/stats with a key." },
                     }
                 }
             }
@@ -91,10 +93,10 @@ fn render(health: &Health, today: &Sums) -> Markup {
 fn condition(health: &Health) -> Markup {
     html! {
         @if health.ready && health.troubles.is_empty() {
-            p.well role="status" { "All is well." }
+            p.well role="status" { "Healthy." }
         } @else {
             p.trouble role="status" {
-                @if health.ready { "Claims are taken, but:" } @else { "No claims are taken:" }
+                @if health.ready { "Degraded, but accepting claims:" } @else { "Not accepting claims:" }
             }
             ul { @for trouble in &health.troubles { li { (trouble) } } }
         }
@@ -122,19 +124,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_others_say_is_escaped() {
+    fn text_from_outside_is_escaped() {
         let troubles = vec!["<svg onload=alert(1)>".to_owned()];
         let health = Health { ready: true, troubles, in_flight: 0, queued: 0 };
-        let page = render(&health, &Sums::NotHere).into_string();
+        let page = render(&health, &Sums::Hidden).into_string();
         assert!(page.contains("&lt;svg onload") && !page.contains("<svg"), "{page}");
     }
 
     #[test]
-    fn unknown_cost_is_told_apart_from_none() {
+    fn unknown_cost_differs_from_none() {
         let health = Health { ready: true, troubles: vec![], in_flight: 0, queued: 0 };
         let counts = Counts { cost_unknown: 2, ..Counts::default() };
         assert!(
-            render(&health, &Sums::Told(Box::new(counts)))
+            render(&health, &Sums::Known(Box::new(counts)))
                 .into_string()
                 .contains("2 of unknown cost")
         );

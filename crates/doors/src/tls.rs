@@ -1,4 +1,4 @@
-//! TLS in the binary: a certificate from files, or one of our own making. TLS 1.2 and 1.3, HTTP/2 by ALPN.
+//! TLS for the server: a certificate from files or a self-signed one. TLS 1.2 and 1.3, HTTP/2 by ALPN.
 
 use std::{fmt, path::Path, sync::Arc};
 
@@ -8,41 +8,29 @@ use rustls::{
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
 };
 
-/// A certificate with its key, ready for use.
+/// A validated certificate with its key.
 #[derive(Clone)]
 pub struct TlsMaterial(Arc<ServerConfig>);
 
-/// A certificate of our own making and its key, in PEM: to be kept, and to be trusted by workers.
+/// A self-signed certificate and its key, in PEM.
 #[derive(Clone, Debug)]
 pub struct SelfSigned {
-    /// The certificate.
     pub certificate: String,
-    /// The private key.
     pub key: Secret,
 }
 
-/// Why there is no TLS.
+/// Why a certificate is unusable.
 #[derive(Debug, thiserror::Error)]
 pub enum BadTls {
-    /// A file cannot be read.
     #[error("{path} cannot be read: {source}")]
-    File {
-        /// Which.
-        path: String,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// No certificate in the text.
-    #[error("no certificate was found; expected PEM with BEGIN CERTIFICATE")]
+    File { path: String, source: std::io::Error },
+    #[error("no certificate found; expected PEM with BEGIN CERTIFICATE")]
     NoCertificate,
-    /// No key in the text.
-    #[error("no private key was found; expected PEM with BEGIN PRIVATE KEY")]
+    #[error("no private key found; expected PEM with BEGIN PRIVATE KEY")]
     NoKey,
-    /// They do not fit, or cannot be used.
     #[error("the certificate cannot be used with this key: {0}")]
     Unusable(#[from] rustls::Error),
-    /// A certificate could not be made.
-    #[error("a certificate for these names cannot be made: {0}")]
+    #[error("failed to create a certificate for these names: {0}")]
     Names(#[from] rcgen::Error),
 }
 
@@ -86,14 +74,13 @@ impl fmt::Debug for TlsMaterial {
 // === impl SelfSigned ===
 
 impl SelfSigned {
-    /// Makes a certificate for these host names and addresses.
-    pub fn make(names: impl IntoIterator<Item = String>) -> Result<Self, BadTls> {
+    /// Creates a certificate for these host names and addresses.
+    pub fn create(names: impl IntoIterator<Item = String>) -> Result<Self, BadTls> {
         let made = rcgen::generate_simple_self_signed(names.into_iter().collect::<Vec<_>>())?;
         let key = Secret::new(made.signing_key.serialize_pem());
         Ok(Self { certificate: made.cert.pem(), key })
     }
 
-    /// Ready for use.
     pub fn material(&self) -> Result<TlsMaterial, BadTls> {
         TlsMaterial::from_pem(self.certificate.as_bytes(), self.key.expose().as_bytes())
     }
@@ -109,7 +96,7 @@ mod tests {
 
     #[test]
     fn a_certificate_of_our_own_can_be_used_and_hides_its_key() {
-        let made = SelfSigned::make(["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
+        let made = SelfSigned::create(["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
         assert!(made.material().is_ok());
         assert!(!format!("{made:?}").contains("PRIVATE KEY"));
     }
@@ -118,8 +105,8 @@ mod tests {
     fn a_wrong_file_is_named() {
         let missing = TlsMaterial::from_files(Path::new("/nowhere/a.pem"), Path::new("b.pem"));
         assert!(missing.unwrap_err().to_string().contains("/nowhere/a.pem"));
-        let made = SelfSigned::make(["a.example".to_owned()]).unwrap();
-        let other = SelfSigned::make(["a.example".to_owned()]).unwrap();
+        let made = SelfSigned::create(["a.example".to_owned()]).unwrap();
+        let other = SelfSigned::create(["a.example".to_owned()]).unwrap();
         let mixed =
             TlsMaterial::from_pem(made.certificate.as_bytes(), other.key.expose().as_bytes());
         assert!(matches!(mixed, Err(BadTls::Unusable(_))));

@@ -1,131 +1,121 @@
-//! Who is calling: key → worker, with its project, allowance, rate and narrowing. Keys themselves are never kept.
+//! The workers by key, with project, allowance, rate limit and allowed sites. Only digests of keys are kept.
 
-mod failures;
-mod key;
 mod rate;
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, RwLock},
-};
+use std::{collections::HashMap, sync::Arc};
 
 use domain::{
     claim::Allowance,
     id::{Project, WorkerName},
+    key::KeyDigest,
+    rate::Rate,
     site::HostRule,
 };
+use parking_lot::RwLock;
 
-pub(crate) use failures::Failures;
-pub use key::{BadKey, KeyDigest};
-pub(crate) use rate::Meter;
-pub use rate::{BadRate, Rate};
+pub(crate) use rate::ClaimRateLimiter;
 
-/// A program of the team that asks us.
+/// A program that may call the gateway.
 #[derive(Clone, Debug)]
 pub struct Worker {
-    /// Its name.
     pub name: WorkerName,
-    /// The digest of its key.
     pub key: KeyDigest,
-    /// What its cost is charged to.
+    /// The project its cost is charged to.
     pub project: Project,
-    /// Its share of the slots; 1 is the usual one.
+    /// Its share of the slots, relative to other workers; the default is 1.
     pub priority: u32,
-    /// What it may open a day.
+    /// Its daily budget.
     pub allowance: Allowance,
-    /// How many claims it may make in a time.
+    /// Its limit on claims per second, minute or hour.
     pub rate: Option<Rate>,
     /// The declared sites it may use; all when `None`.
     pub narrowing: Option<Arc<[HostRule]>>,
 }
 
-/// All workers. Cloning shares them; they can be replaced while running.
+/// All workers. Clones share them, and a reload replaces them.
 #[derive(Clone, Debug, Default)]
-pub struct Workers(Arc<RwLock<Arc<Roll>>>);
+pub struct Workers(Arc<RwLock<Arc<WorkerIndex>>>);
 
-/// A worker and the meter of its rate.
+/// A worker and the state of its rate limit.
 #[derive(Debug)]
-pub(crate) struct Known {
+pub(crate) struct KnownWorker {
     pub(crate) worker: Worker,
-    pub(crate) meter: Option<Meter>,
+    pub(crate) rate_limiter: Option<ClaimRateLimiter>,
 }
 
 #[derive(Debug, Default)]
-struct Roll(HashMap<KeyDigest, Arc<Known>>);
+struct WorkerIndex(HashMap<KeyDigest, Arc<KnownWorker>>);
 
-/// Two workers cannot be told apart.
+/// Two workers have the same name or the same key.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadWorkers {
-    /// The same name twice.
-    #[error("two workers are called {0}; every worker needs a name of its own")]
+    #[error("two workers are called {0}; every worker needs its own name")]
     SameName(WorkerName),
-    /// The same key twice.
-    #[error("the workers {0} and {1} have the same key; every worker needs a key of its own")]
+    #[error("the workers {0} and {1} have the same key; every worker needs its own key")]
     SameKey(WorkerName, WorkerName),
 }
 
 // === impl Workers ===
 
 impl Workers {
-    /// These workers.
     pub fn new(workers: Vec<Worker>) -> Result<Self, BadWorkers> {
-        let roll = Roll::of(workers, &Roll::default())?;
-        Ok(Self(Arc::new(RwLock::new(Arc::new(roll)))))
+        let index = WorkerIndex::build(workers, &WorkerIndex::default())?;
+        Ok(Self(Arc::new(RwLock::new(Arc::new(index)))))
     }
 
-    /// Puts other workers in force at once. A worker that keeps key and rate keeps its meter, so that a reload is no
-    /// way around a rate.
+    /// Replaces the workers. A worker that keeps its key and rate keeps the state of its rate limit, so that a reload cannot
+    /// be used to get around it.
     pub fn replace(&self, workers: Vec<Worker>) -> Result<(), BadWorkers> {
-        let roll = Roll::of(workers, &self.roll())?;
-        *self.0.write().expect("no holder of this lock can panic") = Arc::new(roll);
+        let index = WorkerIndex::build(workers, &self.index())?;
+        *self.0.write() = Arc::new(index);
         Ok(())
     }
 
-    /// All workers, by name.
+    /// All workers, sorted by name.
     pub fn list(&self) -> Vec<Worker> {
-        let mut all: Vec<_> = self.roll().0.values().map(|known| known.worker.clone()).collect();
+        let mut all: Vec<_> = self.index().0.values().map(|known| known.worker.clone()).collect();
         all.sort_by(|a, b| a.name.cmp(&b.name));
         all
     }
 
-    /// The worker with this key.
-    pub(crate) fn find(&self, key: KeyDigest) -> Option<Arc<Known>> {
-        let roll = self.roll();
-        // The map may compare digests in a time that depends on them; the answer depends on the comparison in here.
-        roll.0.get(&key).filter(|known| known.worker.key.is(key)).cloned()
+    pub(crate) fn find(&self, key: KeyDigest) -> Option<Arc<KnownWorker>> {
+        let index = self.index();
+        // The map's lookup may leak timing, so the result depends on this constant-time comparison.
+        index.0.get(&key).filter(|known| known.worker.key.is(key)).cloned()
     }
 
-    fn roll(&self) -> Arc<Roll> {
-        Arc::clone(&self.0.read().expect("no holder of this lock can panic"))
+    fn index(&self) -> Arc<WorkerIndex> {
+        Arc::clone(&self.0.read())
     }
 }
 
-// === impl Roll ===
+// === impl WorkerIndex ===
 
-impl Roll {
-    fn of(workers: Vec<Worker>, before: &Self) -> Result<Self, BadWorkers> {
-        let mut roll: HashMap<KeyDigest, Arc<Known>> = HashMap::new();
+impl WorkerIndex {
+    fn build(workers: Vec<Worker>, before: &Self) -> Result<Self, BadWorkers> {
+        let mut index: HashMap<KeyDigest, Arc<KnownWorker>> = HashMap::new();
         for worker in workers {
-            if roll.values().any(|known| known.worker.name == worker.name) {
+            if index.values().any(|known| known.worker.name == worker.name) {
                 return Err(BadWorkers::SameName(worker.name));
             }
             let key = worker.key;
-            let known = Arc::new(before.known(worker));
-            if let Some(other) = roll.insert(key, Arc::clone(&known)) {
+            let known = Arc::new(before.carry_over(worker));
+            if let Some(other) = index.insert(key, Arc::clone(&known)) {
                 let names = (other.worker.name.clone(), known.worker.name.clone());
                 return Err(BadWorkers::SameKey(names.0, names.1));
             }
         }
-        Ok(Self(roll))
+        Ok(Self(index))
     }
 
-    fn known(&self, worker: Worker) -> Known {
+    /// Keeps the state of an unchanged rate limit.
+    fn carry_over(&self, worker: Worker) -> KnownWorker {
         let kept = self.0.get(&worker.key).filter(|known| known.worker.rate == worker.rate);
-        let meter = match kept {
-            Some(known) => known.meter.clone(),
-            None => worker.rate.map(Meter::new),
+        let rate_limiter = match kept {
+            Some(known) => known.rate_limiter.clone(),
+            None => worker.rate.map(ClaimRateLimiter::new),
         };
-        Known { worker, meter }
+        KnownWorker { worker, rate_limiter }
     }
 }
 
@@ -170,7 +160,7 @@ mod tests {
     fn a_reload_does_not_refill_a_rate() {
         let workers = Workers::new(vec![worker("a", ONE, Some("1/h"))]).unwrap();
         let key = KeyDigest::of(ONE).unwrap();
-        let take = || workers.find(key).unwrap().meter.clone().unwrap().take();
+        let take = || workers.find(key).unwrap().rate_limiter.clone().unwrap().take();
         assert!(take().is_ok());
         workers.replace(vec![worker("a", ONE, Some("1/h"))]).unwrap();
         assert!(take().is_err());

@@ -1,4 +1,4 @@
-//! What the engine is configured with; already valid.
+//! The configuration of an engine. Its values are already validated.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -9,55 +9,55 @@ use domain::{
     ports::Archive,
     retry::{Profile, RetryTable},
     site::Sites,
-    token::ShelfLife,
+    token::TokenLifetime,
 };
 
 use crate::{Alerts, FixedPolling, Polling, PoolWish, Slots};
 
-/// What the engine is configured with.
+/// The configuration of an engine.
 #[derive(Clone, Debug)]
 pub struct EngineConfig {
-    /// Which pages may be solved for.
+    /// The pages that may be solved for.
     pub sites: Arc<Sites>,
-    /// What failures mean.
+    /// What the provider's codes mean.
     pub retry: RetryTable,
-    /// When to ask for a task.
+    /// When tasks are polled.
     pub polling: Arc<dyn Polling>,
-    /// Tasks under way at the provider at once.
+    /// How many tasks may be at the provider at once.
     pub slots: Slots,
-    /// Shares of the slots, by worker; 1 for those not named.
+    /// Shares of the slots, by worker; 1 for others.
     pub priorities: BTreeMap<WorkerName, u32>,
-    /// Submissions a second, of the whole process.
+    /// Submissions a second, for the whole process.
     pub submits_per_second: u32,
-    /// Listed price of one solve, by kind.
+    /// The list price of one solve, by kind.
     pub prices: BTreeMap<Kind, Money>,
-    /// Lifetimes that differ from the kind's own.
-    pub shelf_lives: BTreeMap<Kind, ShelfLife>,
-    /// How long a claim waits when it does not say.
+    /// Token lifetimes that differ from the kind's default.
+    pub shelf_lives: BTreeMap<Kind, TokenLifetime>,
+    /// The deadline of claims that name none.
     pub deadline: Duration,
-    /// How long a keyless claim's answer is given again.
+    /// How long the answer of a claim without a key is reused.
     pub reuse_window: Duration,
-    /// AUTHORISE events a day.
+    /// AUTHORISE events allowed per day.
     pub ambiguity_budget: u32,
     /// How long the provider keeps a result.
     pub harvest: Duration,
-    /// How long account trouble lasts before one submission tries again.
+    /// How long the account's circuit breaker stays open before a submission probes.
     pub probe_every: Duration,
-    /// How long paid tasks may finish when draining.
+    /// How long a drain waits for paid tasks.
     pub drain_grace: Duration,
-    /// With so many solves waiting for a slot, new claims are refused rather than queued.
+    /// When this many solves wait for a slot, new claims are refused.
     pub most_queued: usize,
-    /// Whether pools are kept at all: a process that is there for one claim leaves them as they are.
+    /// Whether this process keeps pools filled; one that runs for a single claim does not.
     pub keeps_pools: bool,
-    /// Standing orders.
+    /// Declared pools.
     pub pools: Vec<PoolWish>,
-    /// Whether several tasks are asked for in one call, where the provider knows how.
+    /// Whether tasks are polled in batches, where the provider supports it.
     pub batches: bool,
-    /// The provider calls back when a task is over.
+    /// Whether the provider calls back when a task is over.
     pub pingback: bool,
-    /// Whom to tell about trouble.
+    /// Where alerts go, if anywhere.
     pub alerts: Option<Alerts>,
-    /// Where history is kept; `None`: in the store.
+    /// Where history is kept; in the store if `None`.
     pub archive: Option<Arc<dyn Archive>>,
 }
 
@@ -90,11 +90,11 @@ impl Default for EngineConfig {
 }
 
 impl EngineConfig {
-    /// How long tokens of the kind live here.
-    pub fn shelf_life(&self, kind: &Kind) -> ShelfLife {
+    /// The lifetime of tokens of the kind.
+    pub fn shelf_life(&self, kind: &Kind) -> TokenLifetime {
         self.shelf_lives.get(kind).copied().unwrap_or_else(|| {
             let (lifetime, margin) = kind.lifetime_and_margin();
-            ShelfLife::new(lifetime, margin)
+            TokenLifetime::new(lifetime, margin)
                 .expect("every kind's own margin leaves something, see its test")
         })
     }

@@ -1,161 +1,90 @@
-//! The machine: what happens to a claim, on ports only. No backend, no HTTP, no clock and no chance of its own.
+//! The engine moves claims from admission to delivery. It reaches everything outside through ports: it has no backend, no
+//! HTTP, no clock and no randomness of its own.
 //!
-//! # Layout, in the order a claim meets it
-//! - [`admit`](Engine::claim): 1 a claim arrives
-//! - `driver`: 2 lease what is due, step each, bounded concurrency
-//! - `submit`: 3 intent, submission, lost reply
-//! - `poll`: 4 when to ask, what the answer means; `polling`: the schedules; `afloat`, `together`: many in one call;
-//!   `pingback`: the provider says when
-//! - `settle`: 5 hand the fact to the store, wake the waiting
-//! - [`fetch`](Engine::fetch): 6 the worker asks for the answer
-//! - `slots`, `fair`: how many at once, and whose turn it is; `budget`, `breaker`, `pace`: what holds submissions back;
-//!   `quota`: what holds polls back
-//! - `pools`: standing orders; [`letters`](Engine::revive): dead letters brought back; `outbox`, `alerts`: what others are told
-//! - [`Rounds`]: the same machine where nothing stays, moved from outside
-//! - `archive`: history that is kept elsewhere; `keeper`: lease upkeep and sweeping; `tasks`: the only `spawn`
+//! # Layout
+//! - `pipeline`: the life of a claim, step by step: [admit](Engine::claim), submit, poll, settle, [fetch](Engine::fetch)
+//! - `scheduler`: which solve moves next, and what holds submissions back
+//! - `polling`: when tasks are polled, alone or in batches
+//! - `maintenance`: services that run beside the driver, one per file
+//! - `dead_letters`: [reviving](Engine::revive) and [purging](Engine::purge) them
+//! - `serverless`: the same engine where no process stays ([`ServerlessDriver`])
+//! - `shared`: what all parts share; `tasks`: the only `spawn`
 
-mod admit;
-mod afloat;
-mod alerts;
-mod archive;
-mod breaker;
-mod budget;
 mod config;
-mod driver;
-mod estimate;
-mod fair;
-mod fetch;
+mod dead_letters;
 mod health;
-mod held;
-mod keeper;
-mod letters;
-mod outbox;
-mod pace;
-mod pingback;
-mod poll;
+mod maintenance;
+mod pipeline;
 mod polling;
-mod pools;
-mod quota;
-mod rounds;
-mod settle;
-mod slots;
-mod submit;
+mod scheduler;
+mod serverless;
+mod shared;
 mod tasks;
-mod together;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    panic::AssertUnwindSafe,
-    sync::{
-        Arc, Mutex, MutexGuard, RwLock,
-        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
-    },
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use domain::{
-    claim::Allowance,
-    fingerprint::Fingerprint,
-    id::{HolderId, SolveId, WorkerName},
-    ledger::Entry,
-    ports::{Chance, Clock, Courier, Doorbell, Provider, Records, Store, StoreError},
+    claim::{Allowance, Claim},
+    id::{AttemptName, ClaimId, TaskId, WorkerName},
+    money::Money,
+    pool::{Pool, PoolId},
+    ports::{
+        Chance, Clock, Cursor, Fault, Feedback, LearnedMargin, Notifier, PoolState, Provider,
+        Records, Scope, Store, StoreError, Threads, WebhookSender,
+    },
     site::Sites,
     time::Timestamp,
 };
-use futures_util::FutureExt;
 
-pub use admit::{Admitted, Ask, ClaimRefusal};
-pub use alerts::Alerts;
 pub use config::EngineConfig;
-pub use fetch::{Explained, FetchRefusal, Outcome};
+pub use dead_letters::{BulkReport, BulkRequest, DeadLetterSelection, Revived};
 pub use health::Health;
-pub use letters::{Bulk, BulkDone, Revived, Which};
-pub use polling::{
-    Family, Fixed, FixedPolling, LearnedConfig, LearnedPolling, PollAsk, Polling, Seen, Timing,
-    batch,
+pub use maintenance::{
+    alerts::Alerts,
+    pools::{PoolRefusal, PoolWish},
 };
-pub use pools::{PoolRefusal, PoolWish};
-pub use rounds::{Rounds, Tally};
-pub use slots::Slots;
+pub use pipeline::{
+    admit::{Admitted, ClaimRefusal, ClaimRequest},
+    fetch::{Explained, FetchRefusal, Outcome},
+};
+pub use polling::{
+    Family, FixedPolling, LearnedConfig, LearnedPolling, Observation, PollQuery, Polling, Timing,
+};
+pub use scheduler::slots::Slots;
+pub use serverless::{RoundReport, ServerlessDriver};
 pub use tasks::Tasks;
+
+use maintenance::{archive::WithArchive, lease_renewal, polling_memory, pools};
+use pipeline::{admit, fetch};
+use polling::{batch, pingback};
+use scheduler::driver;
+use shared::Shared;
 
 /// The outside, as the engine sees it.
 #[derive(Clone, Debug)]
 pub struct Ports {
-    /// Decisions.
+    /// Makes decisions durable.
     pub store: Arc<dyn Store>,
-    /// Readings.
+    /// Answers queries about claims, solves, pools and totals.
     pub records: Arc<dyn Records>,
-    /// Hints.
-    pub doorbell: Arc<dyn Doorbell>,
+    /// Notifies callers that a claim has changed.
+    pub notifier: Arc<dyn Notifier>,
     /// The paid service.
     pub provider: Arc<dyn Provider>,
-    /// Time.
+    /// The only source of time.
     pub clock: Arc<dyn Clock>,
-    /// Chance.
+    /// The only source of randomness.
     pub chance: Arc<dyn Chance>,
-    /// Callbacks and alerts.
-    pub courier: Arc<dyn Courier>,
+    /// Delivers callbacks and alerts.
+    pub webhooks: Arc<dyn WebhookSender>,
 }
 
-/// The machine. Cloning shares it.
+/// The engine. Clones share one engine.
 #[derive(Clone, Debug)]
-pub struct Engine(Arc<Inner>);
-
-#[derive(Debug)]
-struct Inner {
-    ports: Ports,
-    config: EngineConfig,
-    /// Declarations can change while running.
-    sites: RwLock<Arc<Sites>>,
-    /// This life of this process, as a number.
-    holder: AtomicU64,
-    /// Our own lease, as far as we know: milliseconds; checked just before money leaves.
-    held_until: AtomicU64,
-    /// New work wakes the driver through this.
-    wake: tokio::sync::Notify,
-    /// Set once: nothing new is admitted or submitted.
-    draining: AtomicBool,
-    breakers: breaker::Breakers,
-    /// Slots at the provider.
-    places: slots::Places,
-    /// What waits for one.
-    queue: Mutex<fair::Fair<Box<held::Held>>>,
-    /// The tasks at the provider, as far as this process has dealt with them.
-    sent: Mutex<BTreeMap<SolveId, held::Sent>>,
-    /// Tasks the provider has called back about.
-    nudges: Mutex<BTreeSet<SolveId>>,
-    /// Solves whose lost tasks the provider's calls have named.
-    confirmed: Mutex<pingback::Confirmed>,
-    /// How often the account may ask for tasks.
-    quota: quota::Quota,
-    /// Whether several tasks can be asked for in one call.
-    together: together::Together,
-    /// Shares of the slots can change while running.
-    priorities: RwLock<BTreeMap<WorkerName, u32>>,
-    /// Budgets that alerts watch can change while running.
-    allowances: RwLock<BTreeMap<WorkerName, Allowance>>,
-    /// Challenges that have a pool, as far as this process knows.
-    pooled: RwLock<BTreeSet<Fingerprint>>,
-    /// A claim for a pool came in.
-    pool_hint: tokio::sync::Notify,
-    /// "Zero balance" with threads free, in a row.
-    empty_in_a_row: AtomicU32,
-    /// The provider had no slot: ask for its threads.
-    ask_threads: tokio::sync::Notify,
-    /// A claim with a callback may have ended.
-    outbox: tokio::sync::Notify,
-    /// Somebody uses callbacks: ends are hints for the outbox.
-    has_callbacks: AtomicBool,
-    /// The last entry of the ledger that is in the archive, as far as this process knows.
-    archived: Mutex<Option<Entry>>,
-    health: health::Vitals,
-    tasks: Tasks,
-    /// The driver has ended: upkeep may end too.
-    done: tokio::sync::watch::Sender<bool>,
-}
+pub struct Engine(Arc<Shared>);
 
 impl Engine {
-    /// Takes the process's lease and starts the driver, the keeper and the sweeper.
+    /// Takes the process's lease and starts the driver and the maintenance services.
     ///
     /// With a store in memory and the simulated provider, in virtual time:
     ///
@@ -163,20 +92,20 @@ impl Engine {
     /// use std::{sync::Arc, time::Duration};
     ///
     /// use domain::{
-    ///     challenge::{Challenge, Draft, Kind},
+    ///     challenge::{Challenge, ChallengeParts, Kind},
     ///     claim::{Allowance, Door},
     ///     id::{Project, WorkerName},
-    ///     ports::{Chance, NoCourier, Scope},
+    ///     ports::{Chance, NoWebhooks, Scope},
     ///     site::Sites,
     /// };
-    /// use engine::{Ask, Engine, EngineConfig, Outcome, Ports};
+    /// use engine::{ClaimRequest, Engine, EngineConfig, Outcome, Ports};
     /// use simulator::{Account, BehaviourConfig, Latency, SimProvider, VirtualClock};
     ///
     /// # #[derive(Debug, Default)]
     /// # struct Counter(std::sync::atomic::AtomicU64);
     /// # impl Chance for Counter {
     /// #     fn draw(&self) -> u64 {
-    /// #         // Ids are cut from these bits, so neighbours must not look alike.
+    /// #         // Ids are made from these bits, so neighbours must differ.
     /// #         let n = self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1;
     /// #         n.wrapping_mul(0x9E37_79B9_7F4A_7C15)
     /// #     }
@@ -190,23 +119,23 @@ impl Engine {
     ///     let ports = Ports {
     ///         store: backend.store,
     ///         records: backend.records,
-    ///         doorbell: backend.doorbell,
+    ///         notifier: backend.notifier,
     ///         provider: Arc::new(provider),
     ///         clock,
     ///         chance: Arc::new(Counter::default()),
-    ///         courier: Arc::new(NoCourier),
+    ///         webhooks: Arc::new(NoWebhooks),
     ///     };
-    ///     // A claim is refused unless somebody has written down why it is allowed.
+    ///     // A claim is refused unless a declaration says why it is allowed.
     ///     let sites = Arc::new(Sites::new(Vec::new(), Some("pictures of our own shop".into())));
     ///     let engine = Engine::start(ports, EngineConfig { sites, ..EngineConfig::default() });
     ///     let engine = engine.await.unwrap();
     ///
     ///     let files = [("body".to_owned(), vec![1, 2, 3])].into();
-    ///     let ask = Ask {
+    ///     let request = ClaimRequest {
     ///         worker: WorkerName::new("ann").unwrap(),
     ///         project: Project::new("shop").unwrap(),
     ///         door: Door::V1,
-    ///         challenge: Challenge::new(Kind::Image, Draft { files, ..Draft::default() }).unwrap(),
+    ///         challenge: Challenge::new(Kind::Image, ChallengeParts { files, ..ChallengeParts::default() }).unwrap(),
     ///         key: Some("order-17".into()),
     ///         fresh: false,
     ///         deadline: None,
@@ -215,7 +144,7 @@ impl Engine {
     ///         collect: true,
     ///         callback_url: None,
     ///     };
-    ///     let Outcome::Waiting { claim, .. } = engine.claim(ask).await.unwrap().outcome else { panic!() };
+    ///     let Outcome::Waiting { claim, .. } = engine.claim(request).await.unwrap().outcome else { panic!() };
     ///     let outcome = engine.fetch(&Scope::All, claim.id, Duration::from_secs(60)).await.unwrap();
     ///     assert!(matches!(outcome, Outcome::Served { .. }));
     ///     assert_eq!(account.ledger().accepted.len(), 1, "paid once");
@@ -225,156 +154,176 @@ impl Engine {
     pub async fn start(mut ports: Ports, config: EngineConfig) -> Result<Self, StoreError> {
         let source = Arc::clone(&ports.records);
         if let Some(archive) = config.archive.clone() {
-            ports.records = Arc::new(archive::WithArchive { store: ports.records, archive });
+            ports.records = Arc::new(WithArchive { store: ports.records, archive });
         }
-        let inner = Arc::new(Inner::new(ports, config));
-        keeper::renew(&inner).await?;
-        inner.remember_together().await;
-        keeper::recall(&inner).await;
-        start_parts(&inner, source);
-        Ok(Self(inner))
+        let shared = Arc::new(Shared::new(ports, config));
+        lease_renewal::renew(&shared).await?;
+        batch::support::load(&shared).await;
+        polling_memory::load(&shared).await;
+        maintenance::spawn(&shared, "driver", driver::run(Arc::clone(&shared)));
+        maintenance::start(&shared, source);
+        Ok(Self(shared))
     }
 
-    /// The readings.
+    /// Stops admitting and submitting, lets paid tasks finish for up to the configured grace period, then gives up the
+    /// lease so that other gateways take over at once. Nothing is lost: the store has everything that is left.
+    pub async fn drain(&self) {
+        self.0.scheduler.start_draining();
+        self.0.tasks.finish().await;
+    }
+
+    /// Ends at once, as a crash would.
+    #[cfg(feature = "test-util")]
+    pub fn crash(&self) {
+        self.0.tasks.abort();
+    }
+
+    // --- claims ---
+
+    /// Admits a claim. The solve goes on whether or not the caller stays.
+    pub async fn claim(&self, request: ClaimRequest) -> Result<Admitted, ClaimRefusal> {
+        admit::claim(&self.0, request).await
+    }
+
+    /// Reads a claim, waiting up to `wait` for its end. A token in the result counts as handed out.
+    pub async fn fetch(
+        &self,
+        scope: &Scope,
+        id: ClaimId,
+        wait: Duration,
+    ) -> Result<Outcome, FetchRefusal> {
+        fetch::fetch(&self.0, scope, id, wait).await
+    }
+
+    /// Reads a claim as it stands and hands nothing out.
+    pub async fn find_claim(&self, scope: &Scope, id: ClaimId) -> Result<Claim, FetchRefusal> {
+        fetch::find_anywhere(&self.0, scope, id).await
+    }
+
+    /// Withdraws a claim. A task that is already paid for goes to stock and serves the next claim.
+    pub async fn withdraw(&self, scope: &Scope, id: ClaimId) -> Result<Claim, FetchRefusal> {
+        fetch::withdraw(&self.0, scope, id).await
+    }
+
+    /// Records whether the site accepted a token, and reports it to the provider once.
+    pub async fn report(
+        &self,
+        scope: &Scope,
+        id: ClaimId,
+        feedback: Feedback,
+    ) -> Result<(), FetchRefusal> {
+        fetch::report(&self.0, scope, id, feedback).await
+    }
+
+    /// Reads a claim with all its ledger entries.
+    pub async fn explain(&self, scope: &Scope, id: ClaimId) -> Result<Explained, FetchRefusal> {
+        fetch::explain(&self.0, scope, id).await
+    }
+
+    /// Takes a callback of the provider about an attempt.
+    pub async fn pingback(&self, name: AttemptName, task: TaskId) {
+        pingback::handle(&self.0, name, task).await;
+    }
+
+    // --- dead letters ---
+
+    /// Revives dead letters until the end of the list or of the time for one call.
+    pub async fn revive(&self, request: &BulkRequest) -> Result<BulkReport, StoreError> {
+        dead_letters::revive(&self.0, request).await
+    }
+
+    /// Purges dead letters; returns how many, and where to go on if the time for one call was up.
+    pub async fn purge(
+        &self,
+        request: &BulkRequest,
+    ) -> Result<(usize, Option<Cursor>), StoreError> {
+        dead_letters::purge(&self.0, request).await
+    }
+
+    // --- pools ---
+
+    /// Opens a pool, or changes it.
+    pub async fn set_pool(&self, wish: PoolWish) -> Result<Pool, PoolRefusal> {
+        pools::set(&self.0, wish).await
+    }
+
+    /// Closes a pool. Its tokens stay in stock and serve later claims.
+    pub async fn close_pool(&self, id: PoolId) -> Result<Pool, PoolRefusal> {
+        pools::close(&self.0, id).await
+    }
+
+    /// Announces demand: `count` claims from `at` on.
+    pub async fn expect(&self, id: PoolId, count: u32, at: Timestamp) -> Result<Pool, PoolRefusal> {
+        pools::expect(&self.0, id, count, at).await
+    }
+
+    /// Pools and their stock.
+    pub async fn pools(&self) -> Result<Vec<PoolState>, StoreError> {
+        self.records().pools(self.0.now()).await
+    }
+
+    /// How early tokens have to be used, as learned from reports.
+    pub async fn margins(&self) -> Result<Vec<LearnedMargin>, StoreError> {
+        self.records().margins().await
+    }
+
+    // --- the gateway itself ---
+
+    /// How the engine is doing.
+    pub fn health(&self) -> Health {
+        health::check(&self.0)
+    }
+
+    /// The account's trouble, while its circuit breaker is open.
+    pub fn account_trouble(&self) -> Option<String> {
+        self.0.scheduler.breakers.account.trouble()
+    }
+
+    /// The account's balance at the provider.
+    pub async fn balance(&self) -> Result<Money, Fault> {
+        self.0.ports.provider.balance().await
+    }
+
+    /// Our own threads: slots, and how many of them are in use.
+    pub fn threads(&self) -> Threads {
+        let slots = &self.0.scheduler.slots;
+        let total = u32::try_from(slots.limit()).unwrap_or(u32::MAX);
+        let working = u32::try_from(slots.used()).unwrap_or(u32::MAX);
+        Threads { total, working }
+    }
+
+    /// Queries about claims, solves, pools and totals.
     pub fn records(&self) -> &dyn Records {
         &*self.0.ports.records
     }
 
-    /// The clock everything goes by.
+    /// The engine's clock.
     pub fn clock(&self) -> &dyn Clock {
         &*self.0.ports.clock
     }
 
-    /// What it was configured with.
+    /// The configuration it was started with.
     pub fn config(&self) -> &EngineConfig {
         &self.0.config
     }
 
     /// The declarations in force.
     pub fn sites(&self) -> Arc<Sites> {
-        Arc::clone(&self.0.sites.read().expect("no holder of this lock can panic"))
+        self.0.sites()
     }
 
-    /// Puts other declarations in force; claims already admitted go on.
+    /// Replaces the declarations. Claims that are already admitted go on.
     pub fn set_sites(&self, sites: Arc<Sites>) {
-        *self.0.sites.write().expect("no holder of this lock can panic") = sites;
+        self.0.set_sites(sites);
     }
 
-    /// Puts other shares of the slots in force; what waits already keeps its place.
+    /// Replaces the workers' shares of the slots. Solves that already wait keep their place.
     pub fn set_priorities(&self, priorities: BTreeMap<WorkerName, u32>) {
-        *self.0.priorities.write().expect("no holder of this lock can panic") = priorities;
+        self.0.scheduler.set_priorities(priorities);
     }
 
-    /// Lets alerts watch other budgets; claims bring their own.
+    /// Replaces the budgets that alerts watch. Claims carry their own.
     pub fn set_allowances(&self, allowances: BTreeMap<WorkerName, Allowance>) {
-        *self.0.allowances.write().expect("no holder of this lock can panic") = allowances;
-    }
-
-    /// Stops admitting and submitting, lets paid tasks finish for up to the configured grace, then gives up the
-    /// lease so that others go on at once. Nothing is lost: what is left is recovered from the store.
-    pub async fn drain(&self) {
-        self.0.draining.store(true, Ordering::SeqCst);
-        self.0.wake.notify_one();
-        self.0.tasks.finish().await;
-    }
-
-    /// Ends at once, as a crash would, for tests of exactly that.
-    pub fn crash(&self) {
-        self.0.tasks.abort();
-    }
-}
-
-/// Everything that runs beside the claims. The store's own readings are `source`.
-fn start_parts(inner: &Arc<Inner>, source: Arc<dyn Records>) {
-    inner.tasks.spawn(watch(Arc::clone(inner), "keeper", keeper::keep(Arc::clone(inner))));
-    inner.tasks.spawn(watch(Arc::clone(inner), "sweeper", keeper::sweep(Arc::clone(inner))));
-    inner.tasks.spawn(watch(Arc::clone(inner), "driver", driver::run(Arc::clone(inner))));
-    inner.tasks.spawn(watch(Arc::clone(inner), "memory", keeper::memorise(Arc::clone(inner))));
-    inner.tasks.spawn(watch(Arc::clone(inner), "outbox", outbox::run(Arc::clone(inner))));
-    if inner.config.slots != Slots::Fixed(0) {
-        inner.tasks.spawn(watch(Arc::clone(inner), "pools", pools::run(Arc::clone(inner))));
-    }
-    if inner.config.slots == Slots::Auto {
-        let asker = keeper::ask_threads(Arc::clone(inner));
-        inner.tasks.spawn(watch(Arc::clone(inner), "slots", asker));
-    }
-    if let Some(archive) = inner.config.archive.clone() {
-        let teller = archive::run(Arc::clone(inner), source, archive);
-        inner.tasks.spawn(watch(Arc::clone(inner), "archive", teller));
-    }
-    if let Some(alerts) = inner.config.alerts.clone() {
-        let watcher = alerts::run(Arc::clone(inner), alerts);
-        inner.tasks.spawn(watch(Arc::clone(inner), "alerts", watcher));
-    }
-}
-
-/// A part of the machine that panics stops everything visibly: not ready, nothing new is taken.
-async fn watch(inner: Arc<Inner>, name: &'static str, part: impl Future<Output = ()>) {
-    if AssertUnwindSafe(part).catch_unwind().await.is_err() {
-        tracing::error!(part = name, "engine task panicked, restart the gateway");
-        inner.health.part_failed(name);
-        inner.draining.store(true, Ordering::SeqCst);
-    }
-}
-
-impl Inner {
-    /// Nothing runs yet.
-    fn new(ports: Ports, config: EngineConfig) -> Self {
-        Self {
-            sites: RwLock::new(Arc::clone(&config.sites)),
-            holder: AtomicU64::new(HolderId::draw(&*ports.chance).number()),
-            held_until: AtomicU64::new(0),
-            wake: tokio::sync::Notify::new(),
-            draining: AtomicBool::new(false),
-            breakers: breaker::Breakers::new(config.probe_every),
-            places: slots::Places::new(config.slots, ports.clock.now()),
-            queue: Mutex::new(fair::Fair::new()),
-            sent: Mutex::default(),
-            nudges: Mutex::default(),
-            confirmed: Mutex::default(),
-            quota: quota::Quota::default(),
-            together: together::Together::default(),
-            priorities: RwLock::new(config.priorities.clone()),
-            allowances: RwLock::new(alerts::allowances(&config)),
-            pooled: RwLock::default(),
-            pool_hint: tokio::sync::Notify::new(),
-            empty_in_a_row: AtomicU32::new(0),
-            ask_threads: tokio::sync::Notify::new(),
-            outbox: tokio::sync::Notify::new(),
-            has_callbacks: AtomicBool::new(false),
-            archived: Mutex::default(),
-            health: health::Vitals::default(),
-            tasks: Tasks::default(),
-            done: tokio::sync::watch::Sender::new(false),
-            ports,
-            config,
-        }
-    }
-
-    /// Our name in this life.
-    fn holder(&self) -> HolderId {
-        HolderId::from_number(self.holder.load(Ordering::SeqCst))
-    }
-
-    fn queue(&self) -> MutexGuard<'_, fair::Fair<Box<held::Held>>> {
-        self.queue.lock().expect("no holder of this lock can panic")
-    }
-
-    fn sent(&self) -> MutexGuard<'_, BTreeMap<SolveId, held::Sent>> {
-        self.sent.lock().expect("no holder of this lock can panic")
-    }
-
-    /// A worker's share of the slots.
-    fn priority(&self, worker: &WorkerName) -> u32 {
-        let priorities = self.priorities.read().expect("no holder of this lock can panic");
-        priorities.get(worker).copied().unwrap_or(1)
-    }
-
-    fn now(&self) -> Timestamp {
-        self.ports.clock.now()
-    }
-
-    fn is_draining(&self) -> bool {
-        self.draining.load(Ordering::SeqCst)
+        self.0.maintenance.budgets.set(allowances);
     }
 }

@@ -1,7 +1,6 @@
-//! The only `spawn`: what runs here is waited for, or ended, when the engine stops.
+//! The only place that spawns tasks, so that a drain waits for all of them.
 
-use std::{future::Future, sync::Mutex};
-
+use parking_lot::Mutex;
 use tokio::task::JoinSet;
 
 /// A set of tasks that ends together.
@@ -11,17 +10,16 @@ pub struct Tasks(Mutex<JoinSet<()>>);
 impl Tasks {
     /// Runs a future until it is done, or until [`Tasks::abort`].
     pub fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
-        let mut set = self.0.lock().expect("no holder of this lock can panic");
-        // Finished tasks are let go here, so that the set does not grow with the number of spawns.
+        let mut set = self.0.lock();
+        // Drops finished tasks, so that the set does not grow with the number of spawns.
         while set.try_join_next().is_some() {}
         set.spawn(future);
     }
 
-    /// Waits until all tasks are done, those spawned meanwhile included.
+    /// Waits until all tasks are done, including those spawned in the meantime.
     pub async fn finish(&self) {
         loop {
-            let mut set =
-                std::mem::take(&mut *self.0.lock().expect("no holder of this lock can panic"));
+            let mut set = std::mem::take(&mut *self.0.lock());
             if set.is_empty() {
                 return;
             }
@@ -31,6 +29,6 @@ impl Tasks {
 
     /// Ends all tasks at once.
     pub fn abort(&self) {
-        self.0.lock().expect("no holder of this lock can panic").abort_all();
+        self.0.lock().abort_all();
     }
 }

@@ -1,8 +1,8 @@
-//! The judge, after a run: the ledger's own invariants, the provider's ledger, and what the workers got, held against each
-//! other. A run that the monitor ended early has only the monitor's violations: nothing had the time to end.
+//! Judges a finished run: compares the ledger, the provider's ledger and the tokens that workers received. A run that
+//! the monitor ended early has only the monitor's violations, because nothing had the time to end.
 
+mod pools;
 mod retries;
-mod standing;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,7 +22,6 @@ use simulator::task_of;
 
 use crate::{monitor::Observed, totals::Totals, world::Traces};
 
-/// What a run showed.
 pub struct Verdict {
     pub violations: Vec<String>,
     /// Hash over the whole history.
@@ -53,7 +52,7 @@ pub fn judge(traces: &Traces) -> Verdict {
     }
 }
 
-/// What can be judged only when everything had its time to end, or is not read off one ledger.
+/// Checks that need a complete run or more than one ledger.
 fn after_the_run(traces: &Traces, entries: &[Entry]) -> Vec<String> {
     let Observed { checker, totals, .. } = &traces.observed;
     let unfinished = checker.unfinished();
@@ -64,27 +63,27 @@ fn after_the_run(traces: &Traces, entries: &[Entry]) -> Vec<String> {
     violations.extend(still_active(traces));
     violations.extend(against_rules(traces, entries));
     violations.extend(callbacks(traces));
-    violations.extend(standing::pools(traces, entries));
+    violations.extend(pools::violations(traces, entries));
     let table = engine::EngineConfig::default().retry;
     violations.extend(retries::retries(traces, entries, &table));
     violations
 }
 
-/// The ledger at the end is what was appended to it on the way.
+/// The final ledger must equal the entries appended during the run.
 fn rewritten(traces: &Traces, appended: &[Entry]) -> Option<String> {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let stored = runtime.block_on(traces.backend.records.entries(0, usize::MAX)).unwrap();
     (stored != appended).then(|| "the ledger was rewritten".to_owned())
 }
 
-/// After the time of healing nothing is under way any more.
+/// After the quiet period no solve is active.
 fn still_active(traces: &Traces) -> Option<String> {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let active = runtime.block_on(traces.backend.records.active(Scope::All, 100)).unwrap();
     (!active.is_empty()).then(|| format!("still under way: {active:?}"))
 }
 
-/// I17, I20, I22, I28 and the uniqueness of revivals, as far as ledger and gateways show them.
+/// I17, I20, I22, I28 and the uniqueness of revivals, from the ledger and the gateways' records.
 fn against_rules(traces: &Traces, entries: &[Entry]) -> Vec<String> {
     let mut broken = Vec::new();
     for life in &traces.lives {
@@ -118,7 +117,7 @@ fn against_rules(traces: &Traces, entries: &[Entry]) -> Vec<String> {
     broken
 }
 
-/// I17: one gateway asks for a task at most twenty times, questions that told nothing apart, and a second apart.
+/// I17: one gateway polls a task at most twenty times, not counting unintelligible replies, and at least a second apart.
 fn too_many_polls(polls: &[(TaskId, Timestamp)]) -> Vec<String> {
     let mut seen: BTreeMap<&TaskId, Vec<Timestamp>> = BTreeMap::new();
     for (task, at) in polls {
@@ -127,11 +126,11 @@ fn too_many_polls(polls: &[(TaskId, Timestamp)]) -> Vec<String> {
     let mut broken = Vec::new();
     for (task, times) in seen {
         if times.len() > 45 {
-            broken.push(format!("I17: task {task} was asked for {} times", times.len()));
+            broken.push(format!("I17: task {task} was polled {} times", times.len()));
         }
         let close = |pair: &&[Timestamp]| pair[1].since(pair[0]).as_millis() < 990;
         if let Some([first, second]) = times.windows(2).find(close) {
-            broken.push(format!("I17: task {task} was asked for at {first} and {second}"));
+            broken.push(format!("I17: task {task} was polled at {first} and {second}"));
         }
     }
     broken
@@ -152,14 +151,14 @@ fn most_in_flight(entries: &[Entry]) -> usize {
     most
 }
 
-/// Every end that was to be told was told.
+/// Every end of a claim with a callback reached the receiver.
 fn callbacks(traces: &Traces) -> Vec<String> {
     let claims = all_claims(traces);
     let wanted = claims.iter().filter(|claim| claim.callback_url.is_some());
     let message = |claim: &Claim| format!("msg_{}_{}", claim.id, claim.state.name());
-    let untold = wanted.filter(|claim| !traces.told.contains(&message(claim)));
+    let untold = wanted.filter(|claim| !traces.delivered_callbacks.contains(&message(claim)));
     untold
-        .map(|claim| format!("the end of {} was never told: {:?}", claim.id, claim.state))
+        .map(|claim| format!("the end of {} was never announced: {:?}", claim.id, claim.state))
         .collect()
 }
 
@@ -169,7 +168,7 @@ fn all_claims(traces: &Traces) -> Vec<Claim> {
     runtime.block_on(traces.backend.records.history(all)).unwrap().items
 }
 
-/// One intent for each paid task (I2); no known task lost (I5); the books agree (I24).
+/// One intent for each paid task (I2); no known task lost (I5); the ledgers agree (I24).
 fn against_provider(traces: &Traces, totals: &Totals) -> Vec<String> {
     let ledger = traces.account.ledger();
     let mut broken = Vec::new();
@@ -189,11 +188,11 @@ fn against_provider(traces: &Traces, totals: &Totals) -> Vec<String> {
             totals.ambiguous
         ));
     }
-    // I5: what a gateway heard of, and did not take along in a crash, is in the ledger.
+    // I5: every task that reached a gateway is in the ledger, unless that gateway crashed.
     let alive = traces.lives.iter().filter(|life| !life.crashed.load(Ordering::SeqCst));
     for task in alive.flat_map(|life| life.heard.lock().unwrap().clone()) {
         if !totals.known.contains(&task) {
-            broken.push(format!("I5: task {task} was heard of and forgotten"));
+            broken.push(format!("I5: task {task} reached a gateway and is not in the ledger"));
         }
     }
     for task in &totals.over {
@@ -204,7 +203,7 @@ fn against_provider(traces: &Traces, totals: &Totals) -> Vec<String> {
     broken
 }
 
-/// One exclusive token, one piece of work (P3); never stale in true time (P4).
+/// One exclusive token for one piece of work (P3); never expired in true time (P4).
 fn against_workers(traces: &Traces) -> Vec<String> {
     let ledger = traces.account.ledger();
     let mut owners: BTreeMap<&str, &str> = BTreeMap::new();
@@ -217,7 +216,7 @@ fn against_workers(traces: &Traces) -> Vec<String> {
         let ready = task_of(&got.token)
             .and_then(|task| ledger.task(&task).and_then(|accepted| accepted.ready_at));
         let Some(ready) = ready else {
-            broken.push(format!("a token nobody paid for: {}", got.work));
+            broken.push(format!("a token that was not paid for: {}", got.work));
             continue;
         };
         let age = got.at.since(ready);

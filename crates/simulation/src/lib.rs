@@ -1,5 +1,5 @@
-//! Deterministic simulation: several gateways with the real engine, workers, a simulated provider and random failures, in
-//! virtual time, all decided by one seed. A test-only crate; nothing that ships depends on it.
+//! Deterministic simulation: several gateways with the real engine, workers, a simulated provider and random failures,
+//! in virtual time, all decided by one seed. A test-only crate; nothing that ships depends on it.
 //!
 //! # Layout
 //! - [`world`]: builds everything from a seed ([`world::Plan`]) and runs it to the end
@@ -8,11 +8,10 @@
 //! - [`monitor`]: checks the ledger after every store call of a gateway, and ends the run at the first violation
 //! - [`judge`]: compares our ledger, the provider's ledger and the tokens that workers received, after the run
 //! - [`seeds`]: runs a seed and says how to repeat it
-//! - [`stage`]: one store, one provider and any number of gateways, for tests that tell a single story
+//! - [`stage`]: one store, one provider and any number of gateways, for tests of a single scenario
 //!
-//! `main.rs` is the program `sim`, which tells the story of one seed; the tests are in `tests/simulation/`.
+//! `main.rs` is the program `sim`, which prints the story of one seed; the tests are in `tests/simulation/`.
 
-#![expect(missing_docs, reason = "only this crate's own tests and program use it")]
 #![expect(clippy::unwrap_used, reason = "a simulation fails where it panics")]
 #![expect(clippy::wildcard_enum_match_arm, reason = "each reader names the cases it is about")]
 

@@ -1,4 +1,4 @@
-//! `sim`: tells the story of one seed, or runs a range of seeds. `scripts/sim` builds and runs it.
+//! `sim` prints the story of one seed, or runs a range of seeds. `scripts/sim` builds and runs it.
 
 use std::{
     fmt::Write as _,
@@ -30,7 +30,7 @@ fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     match parse(&args) {
-        Some(Command::Story(seed)) => tell_story(seed),
+        Some(Command::Story(seed)) => print_story(seed),
         Some(Command::Range(seeds)) => run_range(seeds),
         None => {
             eprintln!("{USAGE}");
@@ -52,7 +52,7 @@ fn parse(args: &[&str]) -> Option<Command> {
     }
 }
 
-fn tell_story(seed: u64) -> ExitCode {
+fn print_story(seed: u64) -> ExitCode {
     let plan = Plan::swarm(seed);
     print(format!("{plan:#?}\n"));
     let traces = plan.run();
@@ -74,11 +74,11 @@ fn tell_story(seed: u64) -> ExitCode {
 
 fn print(mut text: String) {
     text.push('\n');
-    // The reader may have seen enough and closed the pipe.
+    // The reader may have closed the pipe.
     drop(io::stdout().write_all(text.as_bytes()));
 }
 
-/// Shares the seeds among as many threads as the machine runs at once.
+/// Distributes the seeds over the machine's cores.
 fn run_range(seeds: Range<u64>) -> ExitCode {
     let next = AtomicU64::new(seeds.start);
     let failures = AtomicUsize::new(0);

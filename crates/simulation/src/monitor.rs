@@ -1,6 +1,6 @@
-//! Checks a run while it happens. After every store call of a gateway the monitor reads the ledger entries that the call
-//! appended and checks them, together with the provider's ledger. The first violation ends the run, so that the story of a
-//! failing seed ends with the event that broke a rule.
+//! Checks a run while it happens. After every store call of a gateway the monitor reads the ledger entries that the
+//! call appended and checks them, together with the provider's ledger. The first violation ends the run, so that the
+//! story of a failing seed ends with the event that broke a rule.
 
 use std::{
     fmt,
@@ -22,7 +22,7 @@ use crate::totals::Totals;
 
 /// One line of a run's story.
 #[derive(Clone, Debug)]
-pub struct Line {
+pub struct StoryLine {
     /// True time; a gateway's own clock, which dates the ledger, may be ahead.
     pub at: Timestamp,
     pub event: StoryEvent,
@@ -39,10 +39,10 @@ pub enum StoryEvent {
 /// Everything the monitor saw of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Observed {
-    pub story: Vec<Line>,
+    pub story: Vec<StoryLine>,
     pub totals: Totals,
     pub checker: Checker,
-    /// Rules that were broken while the run went on.
+    /// Violations found during the run.
     pub violations: Vec<String>,
     next: u64,
 }
@@ -90,16 +90,16 @@ impl Monitor {
         }
     }
 
-    /// The engine survives a part that panics; the simulation does not.
+    /// The engine survives a panic in one of its parts; the simulation reports it.
     pub fn check_health(&self, gateway: usize, health: &Health) {
         let mut observed = self.observed();
         let panics = health.troubles.iter().filter(|trouble| trouble.contains("panicked"));
         observed.violations.extend(panics.map(|panic| format!("gateway {gateway}: {panic}")));
     }
 
-    /// Adds a line to the story.
-    pub fn tell(&self, what: String) {
-        let line = Line { at: self.clock.now(), event: StoryEvent::World(what) };
+    /// Adds an event to the story.
+    pub fn record(&self, what: String) {
+        let line = StoryLine { at: self.clock.now(), event: StoryEvent::World(what) };
         self.observed().story.push(line);
     }
 
@@ -127,14 +127,14 @@ impl fmt::Debug for Monitor {
 
 impl Observed {
     pub fn entries(&self) -> Vec<Entry> {
-        let entry = |line: &Line| match &line.event {
+        let entry = |line: &StoryLine| match &line.event {
             StoryEvent::Ledger(entry) => Some(entry.clone()),
             StoryEvent::World(_) => None,
         };
         self.story.iter().filter_map(entry).collect()
     }
 
-    /// `true` when a rule was broken.
+    /// Returns `true` when an invariant was violated.
     fn check(&mut self, entries: Vec<Entry>, paid: usize, at: Timestamp) -> bool {
         let before = self.violations.len();
         for entry in entries {
@@ -144,7 +144,7 @@ impl Observed {
             self.violations.extend(broken.iter().map(ToString::to_string));
             self.totals.add(&entry);
             self.next = entry.seq + 1;
-            self.story.push(Line { at, event: StoryEvent::Ledger(entry) });
+            self.story.push(StoryLine { at, event: StoryEvent::Ledger(entry) });
         }
         let explained = self.totals.explained_tasks();
         if paid > explained {
@@ -154,9 +154,9 @@ impl Observed {
     }
 }
 
-// === impl Line ===
+// === impl StoryLine ===
 
-impl fmt::Display for Line {
+impl fmt::Display for StoryLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}  ", self.at)?;
         match &self.event {

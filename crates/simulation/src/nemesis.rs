@@ -1,4 +1,4 @@
-//! What happens to the gateways of a world: crashes, pauses, cuts from the store, jumps of the wall clock.
+//! Disturbs the gateways of a world: crashes, pauses, cuts from the store, jumps of the wall clock.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -10,7 +10,7 @@ use domain::{
     id::WorkerName,
     ports::{DeadLetterFilter, Scope},
 };
-use engine::{Bulk, Which};
+use engine::{BulkRequest, DeadLetterSelection};
 
 use crate::world::World;
 
@@ -31,34 +31,34 @@ impl World {
                 3 if self.plan.jumps => {
                     let jump = Duration::from_secs(rng.u64(0..30));
                     *self.wall.lock().unwrap() += jump;
-                    self.monitor.tell(format!("the wall clock jumps ahead by {jump:?}"));
+                    self.monitor.record(format!("the wall clock jumps ahead by {jump:?}"));
                 }
                 4 if self.plan.callbacks => {
                     let down = self.receiver.is_down.load(Ordering::SeqCst);
                     self.receiver.is_down.store(!down, Ordering::SeqCst);
                     let state = if down { "up" } else { "down" };
-                    self.monitor.tell(format!("the callback receiver is {state}"));
+                    self.monitor.record(format!("the callback receiver is {state}"));
                 }
-                5 => self.go_broke(&mut rng).await,
+                5 => self.empty_account(&mut rng).await,
                 _ => {}
             }
         }
     }
 
-    /// Somebody who looks after dead letters, and is not always careful.
+    /// An operator that revives and purges dead letters, not always carefully.
     pub async fn operate(self: Arc<Self>) {
         let mut rng = fastrand::Rng::with_seed(self.plan.seed ^ 0x0B5E_55ED);
         loop {
             self.sleep(Duration::from_millis(rng.u64(1_000..40_000))).await;
             let Some((engine, mut life)) = self.gateway(&mut rng) else { continue };
-            let bulk = Bulk {
-                which: Which::Matching(DeadLetterFilter::open(Scope::All, 100)),
+            let bulk = BulkRequest {
+                which: DeadLetterSelection::Matching(DeadLetterFilter::open(Scope::All, 100)),
                 by: WorkerName::new("admin").unwrap(),
                 rate: 100,
                 dry_run: false,
                 allowances: (0..3).map(team).collect(),
             };
-            // The store may be away, the gateway may die: the operator tries again later.
+            // The store may be unreachable and the gateway may crash: the operator retries later.
             tokio::select! {
                 biased;
                 _ = life.changed() => {}
@@ -80,7 +80,7 @@ impl World {
             gateway.life.send_modify(|life| *life += 1);
         }
         *self.crashes.lock().unwrap() += 1;
-        self.monitor.tell(format!("gateway {i} crashed"));
+        self.monitor.record(format!("gateway {i} crashed"));
         self.sleep(Duration::from_millis(rng.u64(10..5_000))).await;
         self.boot(i).await;
     }
@@ -88,15 +88,15 @@ impl World {
     fn pause(&self, i: usize, rng: &mut fastrand::Rng) {
         let until = self.clock.now().plus(Duration::from_millis(rng.u64(100..60_000)));
         self.gateways[i].lock().unwrap().gate.pause(until);
-        self.monitor.tell(format!("gateway {i} is paused until {until}"));
+        self.monitor.record(format!("gateway {i} is paused until {until}"));
     }
 
     async fn cut(&self, i: usize, rng: &mut fastrand::Rng) {
         let gate = Arc::clone(&self.gateways[i].lock().unwrap().gate);
         gate.cut.store(true, std::sync::atomic::Ordering::SeqCst);
-        self.monitor.tell(format!("gateway {i} is cut off from the store"));
+        self.monitor.record(format!("gateway {i} is cut off from the store"));
         self.sleep(Duration::from_millis(rng.u64(100..30_000))).await;
         gate.cut.store(false, std::sync::atomic::Ordering::SeqCst);
-        self.monitor.tell(format!("gateway {i} reaches the store again"));
+        self.monitor.record(format!("gateway {i} reaches the store again"));
     }
 }

@@ -1,4 +1,5 @@
-//! Chance and a store that can be slow, away, or lose its replies: the outside of one simulated gateway.
+//! The ports of one simulated gateway: randomness, and a store and a provider that can be slow, unreachable, or lose
+//! replies.
 
 use std::{
     collections::BTreeMap,
@@ -19,18 +20,19 @@ use domain::{
     lease::{Holder, Lease},
     pool::{Expectation, Pool, StandingOrder},
     ports::{
-        AddressRefused, BatchRefused, Chance, Clock, Courier, Fault, Feedback, LeaseAsk, NotTold,
-        Note, Parcel, Poll, Polled, Provider, Refill, Refilled, Revival, Revive, Settled, Store,
-        StoreError, Submission, SweepAsk, Swept, Threads, Withdrawal,
+        AddressRefused, Advanced, BatchRefused, Chance, Clock, Fault, Feedback, LeaseRequest, Note,
+        Poll, Polled, Provider, RefillRequest, Refilled, Revival, ReviveRequest, Settled, Store,
+        StoreError, Submission, SweepRequest, Swept, Threads, Webhook, WebhookError, WebhookSender,
+        Withdrawal,
     },
     retry::{Code, Verdict, own},
-    solve::{Decision, Fact, Refused, Solve, Solved, Stage},
+    solve::{Decision, Fact, Solve, Solved, Stage},
     time::Timestamp,
 };
 
 use crate::monitor::Monitor;
 
-/// Chance from a seed.
+/// Randomness from a seed.
 #[derive(Debug)]
 pub struct SeededChance(Mutex<fastrand::Rng>);
 
@@ -46,7 +48,7 @@ impl Chance for SeededChance {
     }
 }
 
-/// A process that is paused passes no call in or out.
+/// Holds back all calls of a paused process.
 #[derive(Debug, Default)]
 pub struct Gate {
     paused_until: AtomicU64,
@@ -67,71 +69,71 @@ impl Gate {
     }
 }
 
-/// How badly the way to the store behaves, and a bug that may be planted in it.
+/// The faults of the connection to the store.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct StoreWeather {
-    /// Milliseconds, at most.
+pub struct StoreFaults {
+    /// Maximum, in milliseconds.
     pub latency: u64,
-    /// Of a thousand calls, so many fail before they arrive.
+    /// Per thousand calls: those that fail before they reach the store.
     pub unreached: u32,
-    /// Of a thousand calls, so many are carried out and their reply is lost.
+    /// Per thousand calls: those that are carried out and whose reply is lost.
     pub reply_lost: u32,
 }
 
 /// Bugs the simulation must find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bug {
-    /// Bytes leave without a durable intent.
+    /// The gateway submits without a durable intent.
     NoIntent,
     /// A dead holder's intent is put back into the queue.
     LeaseEndAuthorises,
-    /// The task id is thrown away when the gateway is busy.
+    /// The gateway drops the task id when it is busy.
     ForgetsTask,
     /// A lost reply counts as "not sent".
     LostMeansNotSent,
-    /// Keys are ignored: same challenge, same token.
+    /// Keys are ignored: equal challenges get the same token.
     IgnoresKeys,
-    /// A token's life is counted anew when it is stored, as when the whole list's expiry is pushed on.
+    /// A token's lifetime restarts when it is stored, as in a list whose expiry every push extends.
     RenewsTokens,
-    /// A poll that failed counts as a task that ended.
+    /// A failed poll counts as a task that ended.
     PollFaultEndsTask,
-    /// A retry goes out at once.
+    /// A retry does not wait for its backoff.
     RetriesAtOnce,
-    /// A callback leaves the outbox when it is tried, not when it is taken.
-    TellsOnce,
+    /// A callback leaves the outbox when it is tried, not when the receiver accepts it.
+    DropsFailedCallbacks,
 }
 
 /// The shared store as one gateway reaches it.
-pub struct FarStore {
+pub struct RemoteStore {
     pub monitor: Arc<Monitor>,
     pub life: Arc<Life>,
     pub store: Arc<dyn Store>,
     pub clock: Arc<dyn Clock>,
     pub gate: Arc<Gate>,
-    pub weather: Mutex<StoreWeather>,
+    pub store_faults: Mutex<StoreFaults>,
     pub rng: Mutex<fastrand::Rng>,
     pub bug: Option<Bug>,
 }
 
-impl fmt::Debug for FarStore {
+impl fmt::Debug for RemoteStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("FarStore")
     }
 }
 
-fn away() -> StoreError {
+fn unavailable() -> StoreError {
     StoreError::Unavailable { backend: "simulated", source: "cut off".into() }
 }
 
-impl FarStore {
-    async fn way(&self) {
-        let latency = self.weather.lock().unwrap().latency;
+impl RemoteStore {
+    async fn network_delay(&self) {
+        let latency = self.store_faults.lock().unwrap().latency;
         let length = Duration::from_millis(self.rng.lock().unwrap().u64(0..=latency));
         self.clock.sleep_until(self.clock.now().plus(length)).await;
         self.gate.pass(&*self.clock).await;
     }
 
-    fn strikes(&self, of_thousand: u32) -> bool {
+    fn happens(&self, of_thousand: u32) -> bool {
         self.rng.lock().unwrap().u32(0..1000) < of_thousand
     }
 
@@ -139,21 +141,21 @@ impl FarStore {
         &self,
         call: impl Future<Output = Result<T, StoreError>> + Send,
     ) -> Result<T, StoreError> {
-        self.way().await;
-        let weather = *self.weather.lock().unwrap();
-        if self.gate.cut.load(Ordering::SeqCst) || self.strikes(weather.unreached) {
-            return Err(away());
+        self.network_delay().await;
+        let store_faults = *self.store_faults.lock().unwrap();
+        if self.gate.cut.load(Ordering::SeqCst) || self.happens(store_faults.unreached) {
+            return Err(unavailable());
         }
         let result = call.await;
         self.monitor.check_new_entries().await;
-        self.way().await;
-        if self.gate.cut.load(Ordering::SeqCst) || self.strikes(weather.reply_lost) {
-            return Err(away());
+        self.network_delay().await;
+        if self.gate.cut.load(Ordering::SeqCst) || self.happens(store_faults.reply_lost) {
+            return Err(unavailable());
         }
         result
     }
 
-    /// Writes down until when the engine wants to wait.
+    /// Records how long the engine wants to wait.
     fn note_retry(&self, solve: SolveId, attempt: u32, fact: Fact, now: Timestamp) -> Fact {
         let (Fact::NotAccepted { code, verdict } | Fact::TaskOver { code, verdict, .. }) = &fact
         else {
@@ -170,7 +172,7 @@ impl FarStore {
         }
     }
 
-    /// A blind resubmission after a crash.
+    /// Queues the intents of a dead holder again, which leads to a blind resubmission.
     async fn requeue(&self, leases: &mut [Lease], now: Timestamp) -> Result<(), StoreError> {
         for lease in leases.iter_mut().filter(|lease| lease.solve.stage == Stage::Ambiguous) {
             let verdict = Verdict::Again { due: now, counted: false };
@@ -183,7 +185,7 @@ impl FarStore {
 }
 
 #[async_trait]
-impl Store for FarStore {
+impl Store for RemoteStore {
     async fn admit(&self, mut claim: NewClaim, now: Timestamp) -> Result<Admission, StoreError> {
         if self.bug == Some(Bug::IgnoresKeys) {
             let hash = domain::fingerprint::KeyHash::derived(&claim.worker, &claim.fingerprint);
@@ -212,15 +214,15 @@ impl Store for FarStore {
         self.call(self.store.withdraw(id, now)).await
     }
 
-    async fn hold(&self, holder: Holder, now: Timestamp) -> Result<(), StoreError> {
-        self.call(self.store.hold(holder, now)).await
+    async fn hold(&self, holder: Holder) -> Result<(), StoreError> {
+        self.call(self.store.hold(holder)).await
     }
 
-    async fn release(&self, holder: HolderId, now: Timestamp) -> Result<(), StoreError> {
-        self.call(self.store.release(holder, now)).await
+    async fn release(&self, holder: HolderId) -> Result<(), StoreError> {
+        self.call(self.store.release(holder)).await
     }
 
-    async fn lease(&self, ask: LeaseAsk, now: Timestamp) -> Result<Vec<Lease>, StoreError> {
+    async fn lease(&self, ask: LeaseRequest, now: Timestamp) -> Result<Vec<Lease>, StoreError> {
         let mut leases = self.call(self.store.lease(ask, now)).await?;
         if self.bug == Some(Bug::LeaseEndAuthorises) {
             self.requeue(&mut leases, now).await?;
@@ -233,10 +235,13 @@ impl Store for FarStore {
         lease: &Lease,
         decision: Decision,
         now: Timestamp,
-    ) -> Result<Result<Solve, Refused>, StoreError> {
+    ) -> Result<Advanced, StoreError> {
         if self.bug == Some(Bug::NoIntent) && matches!(decision, Decision::Intend { .. }) {
             let mut solve = lease.solve.clone();
-            return Ok(solve.decide(lease.fence, &decision, now).map(|_| solve));
+            return Ok(match solve.decide(lease.fence, &decision, now) {
+                Ok(_) => Advanced::Done(solve),
+                Err(refused) => Advanced::Refused(refused),
+            });
         }
         self.call(self.store.advance(lease, decision, now)).await
     }
@@ -251,7 +256,7 @@ impl Store for FarStore {
         let fact = self.note_retry(solve, attempt, fact, now);
         let forget = self.bug == Some(Bug::ForgetsTask)
             && matches!(fact, Fact::Accepted { .. })
-            && self.strikes(100);
+            && self.happens(100);
         let fact = match fact {
             Fact::Solved(solved) if self.bug == Some(Bug::RenewsTokens) => {
                 Fact::Solved(Solved { ready_lower: now.plus(Duration::from_secs(120)), ..solved })
@@ -266,22 +271,22 @@ impl Store for FarStore {
         self.call(self.store.note(note, now)).await
     }
 
-    async fn revive(&self, ask: Revive, now: Timestamp) -> Result<Revival, StoreError> {
+    async fn revive(&self, ask: ReviveRequest, now: Timestamp) -> Result<Revival, StoreError> {
         self.call(self.store.revive(ask, now)).await
     }
 
     async fn purge(
         &self,
-        letter: SolveId,
+        dead_letter: SolveId,
         by: WorkerName,
         now: Timestamp,
     ) -> Result<bool, StoreError> {
-        self.call(self.store.purge(letter, by, now)).await
+        self.call(self.store.purge(dead_letter, by, now)).await
     }
 
     async fn callbacks(&self, limit: usize, now: Timestamp) -> Result<Vec<Callback>, StoreError> {
         let mut callbacks = self.call(self.store.callbacks(limit, now)).await?;
-        if self.bug == Some(Bug::TellsOnce) {
+        if self.bug == Some(Bug::DropsFailedCallbacks) {
             for callback in std::mem::take(&mut callbacks) {
                 self.store.called_back(&callback, now).await?;
                 callbacks.push(callback);
@@ -312,7 +317,7 @@ impl Store for FarStore {
         self.call(self.store.expect(pool, expectation, now)).await
     }
 
-    async fn refill(&self, ask: Refill, now: Timestamp) -> Result<Refilled, StoreError> {
+    async fn refill(&self, ask: RefillRequest, now: Timestamp) -> Result<Refilled, StoreError> {
         self.call(self.store.refill(ask, now)).await
     }
 
@@ -324,12 +329,12 @@ impl Store for FarStore {
         self.call(self.store.memos(prefix)).await
     }
 
-    async fn sweep(&self, ask: SweepAsk, now: Timestamp) -> Result<Swept, StoreError> {
+    async fn sweep(&self, ask: SweepRequest, now: Timestamp) -> Result<Swept, StoreError> {
         self.call(self.store.sweep(ask, now)).await
     }
 }
 
-/// A receiver of notices that may be down; it remembers what reached it.
+/// A callback receiver that may be down and records the callbacks it gets.
 #[derive(Debug, Default)]
 pub struct Receiver {
     pub is_down: AtomicBool,
@@ -338,22 +343,22 @@ pub struct Receiver {
 }
 
 #[async_trait]
-impl Courier for Receiver {
+impl WebhookSender for Receiver {
     async fn check(&self, _: &str) -> Result<(), AddressRefused> {
         Ok(())
     }
 
-    async fn tell(&self, parcel: &Parcel) -> Result<(), NotTold> {
-        self.tried.lock().unwrap().push(parcel.id.clone());
+    async fn send(&self, webhook: &Webhook) -> Result<(), WebhookError> {
+        self.tried.lock().unwrap().push(webhook.id.clone());
         if self.is_down.load(Ordering::SeqCst) {
-            return Err(NotTold("the receiver is down".into()));
+            return Err(WebhookError("the receiver is down".into()));
         }
-        self.got.lock().unwrap().push((parcel.id.clone(), parcel.notice.clone()));
+        self.got.lock().unwrap().push((webhook.id.clone(), webhook.notice.clone()));
         Ok(())
     }
 }
 
-/// A failure that is not the end, as the engine tells the store.
+/// A failed attempt that the engine retries, as it settles it.
 #[derive(Clone, Debug)]
 pub struct Retry {
     pub solve: SolveId,
@@ -363,22 +368,22 @@ pub struct Retry {
     pub due: Timestamp,
 }
 
-/// One life of one gateway: the tasks it heard of and asked for, and whether it died of a crash.
+/// One process lifetime of a gateway: the tasks it received and polled, and whether it crashed.
 #[derive(Debug, Default)]
 pub struct Life {
     pub gateway: usize,
-    /// By its own clock.
+    /// In the gateway's own time.
     pub polls: Mutex<Vec<(TaskId, Timestamp)>>,
     pub heard: Mutex<Vec<TaskId>>,
     pub retries: Mutex<Vec<Retry>>,
-    /// What `Retry-After` the provider asked for.
+    /// The `Retry-After` of each attempt.
     pub asked: Mutex<BTreeMap<(SolveId, u32), Duration>>,
     pub crashed: AtomicBool,
 }
 
-/// The provider as one gateway reaches it; it notes every task id that reached that gateway.
+/// The provider as one gateway reaches it. It records every task id that reaches the gateway.
 #[derive(Debug)]
-pub struct FarProvider {
+pub struct RemoteProvider {
     pub monitor: Arc<Monitor>,
     pub life: Arc<Life>,
     pub provider: Arc<dyn Provider>,
@@ -388,7 +393,7 @@ pub struct FarProvider {
 }
 
 #[async_trait]
-impl Provider for FarProvider {
+impl Provider for RemoteProvider {
     async fn submit(
         &self,
         challenge: &domain::challenge::Challenge,
@@ -400,7 +405,7 @@ impl Provider for FarProvider {
         self.gate.pass(&*self.clock).await;
         let (gateway, number) = (self.life.gateway, attempt.attempt);
         let what = format!("gateway {gateway} submitted {} attempt {number}", attempt.solve);
-        self.monitor.tell(format!("{what}: {submission:?}"));
+        self.monitor.record(format!("{what}: {submission:?}"));
         match &submission {
             Submission::Accepted(task) => self.life.heard.lock().unwrap().push(task.clone()),
             Submission::Rejected { retry_after: Some(wait), .. } => {

@@ -14,14 +14,14 @@ use crate::{
 /// Every test run checks the seeds from 0 up to this one; `SOLVEGATE_SEEDS` raises the number.
 pub const FIXED_SEEDS: u64 = 250;
 
-/// A seed that broke a rule or panicked.
+/// A seed that violated an invariant or panicked.
 #[derive(Debug)]
 pub struct Failure {
     pub seed: u64,
     pub violations: Vec<String>,
 }
 
-/// What a number of seeds did together. A simulation in which nothing happens finds nothing.
+/// The combined activity of many seeds: a simulation in which nothing happens finds nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Activity {
     pub seeds: usize,

@@ -1,4 +1,4 @@
-//! The stage of the stories: one store, one provider that is watched, any number of gateways, virtual time.
+//! The setup of single-scenario tests: one store, one recording provider, any number of gateways, virtual time.
 
 use std::{
     sync::{Arc, Mutex},
@@ -7,20 +7,20 @@ use std::{
 
 use async_trait::async_trait;
 use domain::{
-    challenge::{Challenge, Draft, Kind},
+    challenge::{Challenge, ChallengeParts, Kind},
     claim::{Allowance, Door},
     id::{AttemptName, ClaimId, Project, TaskId, WorkerName},
     ledger::{Entry, Event},
     money::Money,
     ports::{
-        BatchRefused, Clock, Courier, DeadLetterFilter, Doorbell, Ear, Fault as Seen, Feedback,
-        Polled, Provider, Scope, Submission, Threads,
+        BatchRefused, Clock, DeadLetterFilter, Fault as Seen, Feedback, Notifier, Polled, Provider,
+        Scope, Submission, Subscription, Threads, WebhookSender,
     },
     site::{PageUrl, Site, Sites},
     solve::AmbiguousPolicy,
     time::Timestamp,
 };
-use engine::{Ask, Engine, EngineConfig, FixedPolling, Outcome, Ports, Rounds};
+use engine::{ClaimRequest, Engine, EngineConfig, FixedPolling, Outcome, Ports, ServerlessDriver};
 use simulator::{
     Account, BehaviourConfig, Call, Fault, Latency, Planned, SimProvider, VirtualClock,
 };
@@ -28,7 +28,6 @@ use stores::Backend;
 
 use crate::ports::{Receiver, SeededChance};
 
-/// One store, one provider, any number of gateways.
 pub struct Stage {
     pub clock: Arc<dyn Clock>,
     pub backend: Backend,
@@ -38,14 +37,14 @@ pub struct Stage {
     pub receiver: Arc<Receiver>,
 }
 
-/// Remembers when each task was asked for.
+/// Records when each task is submitted and polled.
 #[derive(Debug)]
 pub struct Watched {
     provider: SimProvider,
     clock: Arc<dyn Clock>,
     pub polls: Mutex<Vec<(TaskId, Timestamp)>>,
     pub submits: Mutex<Vec<Timestamp>>,
-    /// What a reply that cannot be understood says about trying again.
+    /// The `Retry-After` of an unintelligible reply.
     pub retry_after: Mutex<Option<Duration>>,
 }
 
@@ -85,14 +84,14 @@ impl Provider for Watched {
     }
 }
 
-/// A doorbell nobody hears.
+/// A notifier that loses every notification.
 #[derive(Debug)]
-pub struct Deaf;
+pub struct LostNotifications;
 
-impl Doorbell for Deaf {
-    fn ring(&self, _: ClaimId) {}
+impl Notifier for LostNotifications {
+    fn notify(&self, _: ClaimId) {}
 
-    fn listen(&self, _: ClaimId) -> Ear {
+    fn subscribe(&self, _: ClaimId) -> Subscription {
         Box::pin(std::future::pending())
     }
 }
@@ -115,7 +114,7 @@ impl Stage {
         Self::with(BehaviourConfig::new(7).solving_in(seconds(8)))
     }
 
-    /// With another provider.
+    /// Like `Stage::new`, with another provider.
     pub fn with(behaviour: BehaviourConfig) -> Self {
         let clock: Arc<dyn Clock> =
             Arc::new(VirtualClock::new(tokio::time::Instant::now(), Duration::ZERO));
@@ -156,20 +155,20 @@ impl Stage {
         Engine::start(self.ports(seed), self.config.clone()).await.unwrap()
     }
 
-    /// A process that does not stay.
-    pub fn rounds(&self, seed: u64) -> Rounds {
-        Rounds::new(self.ports(seed), self.config.clone())
+    /// A serverless process, which runs in rounds.
+    pub fn rounds(&self, seed: u64) -> ServerlessDriver {
+        ServerlessDriver::new(self.ports(seed), self.config.clone())
     }
 
     fn ports(&self, seed: u64) -> Ports {
         Ports {
             store: Arc::clone(&self.backend.store),
             records: Arc::clone(&self.backend.records),
-            doorbell: Arc::clone(&self.backend.doorbell),
+            notifier: Arc::clone(&self.backend.notifier),
             provider: Arc::clone(&self.provider) as Arc<dyn Provider>,
             clock: Arc::clone(&self.clock),
             chance: Arc::new(SeededChance::new(seed)),
-            courier: Arc::clone(&self.receiver) as Arc<dyn Courier>,
+            webhooks: Arc::clone(&self.receiver) as Arc<dyn WebhookSender>,
         }
     }
 
@@ -196,11 +195,14 @@ impl Stage {
     }
 }
 
-pub fn ask(key: &str) -> Ask {
+pub fn claim_request(key: &str) -> ClaimRequest {
     let pageurl = PageUrl::parse("https://shop.example.com/login").unwrap();
-    let draft =
-        Draft { sitekey: Some("0x4AAA".into()), pageurl: Some(pageurl), ..Draft::default() };
-    Ask {
+    let draft = ChallengeParts {
+        sitekey: Some("0x4AAA".into()),
+        pageurl: Some(pageurl),
+        ..ChallengeParts::default()
+    };
+    ClaimRequest {
         worker: WorkerName::new("w").unwrap(),
         project: Project::new("p").unwrap(),
         door: Door::V1,
@@ -215,16 +217,16 @@ pub fn ask(key: &str) -> Ask {
     }
 }
 
-/// The same, by another worker.
-pub fn ask_as(worker: &str, key: &str) -> Ask {
-    Ask { worker: WorkerName::new(worker).unwrap(), ..ask(key) }
+/// Like [`claim_request`], by another worker.
+pub fn claim_request_as(worker: &str, key: &str) -> ClaimRequest {
+    ClaimRequest { worker: WorkerName::new(worker).unwrap(), ..claim_request(key) }
 }
 
 pub async fn open(engine: &Engine, key: &str) -> ClaimId {
-    open_with(engine, ask(key)).await
+    open_with(engine, claim_request(key)).await
 }
 
-pub async fn open_with(engine: &Engine, ask: Ask) -> ClaimId {
+pub async fn open_with(engine: &Engine, ask: ClaimRequest) -> ClaimId {
     match engine.claim(ask).await.unwrap().outcome {
         Outcome::Waiting { claim, .. } => claim.id,
         other => panic!("not waiting: {other:?}"),

@@ -13,7 +13,7 @@ pub struct Totals {
     pub intents: BTreeMap<Nonce, usize>,
     /// Tasks that are in the ledger.
     pub known: BTreeSet<TaskId>,
-    /// Tasks that the ledger says the provider could not solve.
+    /// Tasks that the provider could not solve, according to the ledger.
     pub over: BTreeSet<TaskId>,
     pub solves: usize,
     pub ended_tasks: usize,
@@ -23,7 +23,7 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// The most tasks that can have been paid for by the rules: one for each solve, one more for each task that ended and
+    /// The maximum number of tasks that may have been paid: one for each solve, one more for each task that ended and
     /// for each authorised resubmission.
     pub fn explained_tasks(&self) -> usize {
         self.solves + self.ended_tasks + self.authorised

@@ -1,7 +1,7 @@
-//! A whole world from one seed: gateways, workers, a provider and a nemesis, in virtual time. It ends with a time of
-//! healing, after which everything must have ended.
+//! A simulated world from one seed: gateways, workers, a provider and a nemesis, in virtual time. It ends with a quiet
+//! period without faults, after which every claim must have ended.
 
-pub mod standing;
+pub mod pools;
 mod workers;
 
 use std::{
@@ -16,7 +16,7 @@ use std::{
 use domain::{
     challenge::Kind,
     money::Money,
-    ports::{Clock, Courier, Provider},
+    ports::{Clock, Provider, WebhookSender},
     site::{Site, Sites},
     solve::AmbiguousPolicy,
     time::Timestamp,
@@ -28,10 +28,10 @@ use tokio::sync::watch;
 
 use crate::{
     monitor::{Monitor, Observed},
-    ports::{Bug, FarProvider, FarStore, Gate, Life, Receiver, SeededChance, StoreWeather},
+    ports::{Bug, Gate, Life, Receiver, RemoteProvider, RemoteStore, SeededChance, StoreFaults},
 };
 
-/// What a seed decides.
+/// The choices that a seed makes.
 #[derive(Clone, Copy, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each kind of trouble is on or off by itself")]
 pub struct Plan {
@@ -44,51 +44,51 @@ pub struct Plan {
     pub pauses: bool,
     pub cuts: bool,
     pub jumps: bool,
-    /// Somebody brings dead letters back, and throws some away.
+    /// An operator revives and purges dead letters.
     pub operator: bool,
-    /// Claims want to be told of their end, by a receiver that is down now and then.
+    /// Claims have callbacks, to a receiver that is down now and then.
     pub callbacks: bool,
     /// The number of slots is learned.
     pub auto: bool,
-    pub weather: StoreWeather,
+    pub store_faults: StoreFaults,
     pub bug: Option<Bug>,
     pub policy: AmbiguousPolicy,
-    /// There are standing orders, more claims, and account trouble.
+    /// Adds pools, more claims, and account trouble.
     pub pools: bool,
-    /// Somebody announces demand.
+    /// A client announces demand.
     pub announces: bool,
-    /// How many there are, unless they are learned.
+    /// The number of slots, unless it is learned.
     pub slots: usize,
 }
 
-/// A token as a worker got it.
+/// A token that a worker received.
 #[derive(Clone, Debug)]
-pub struct Got {
-    /// The worker's own name for the piece of work; equal pieces may get equal tokens.
+pub struct ReceivedToken {
+    /// The worker's name for the piece of work; equal pieces may get equal tokens.
     pub work: String,
     pub exclusive: bool,
-    /// How old a token of its kind may be.
+    /// The maximum age of a token of this kind.
     pub usable: Duration,
     pub token: String,
     /// True time.
     pub at: Timestamp,
 }
 
-/// Everything a run leaves for the judge.
+/// Everything that a run leaves for the judge.
 pub struct Traces {
-    /// Our ledger and what else happened, and what was found wrong on the way.
+    /// Our ledger, other events, and the violations found during the run.
     pub observed: Observed,
     pub backend: Backend,
     pub account: Account,
-    pub got: Vec<Got>,
+    pub got: Vec<ReceivedToken>,
     pub lives: Vec<Arc<Life>>,
-    /// Demand that was announced, heard or not.
+    /// Announced demand, including calls whose reply was lost.
     pub announced: Vec<(Kind, u32)>,
-    /// Messages the receiver took.
-    pub told: BTreeSet<String>,
+    /// The ids of the callbacks that the receiver accepted.
+    pub delivered_callbacks: BTreeSet<String>,
     pub plan: Plan,
-    /// How much older a token may get between a gateway's decision and the worker's hand: a paused process hands over
-    /// when it wakes, and replicas' clocks may differ by as much as the wall clock jumped.
+    /// How much a token may age between a gateway's decision and the worker: a paused process delivers when it wakes,
+    /// and the clocks of replicas may differ by as much as the wall clock jumped.
     pub slack: Duration,
     pub crashes: usize,
 }
@@ -109,27 +109,27 @@ pub struct World {
     pub account: Account,
     pub gateways: Vec<Mutex<Gateway>>,
     pub receiver: Arc<Receiver>,
-    pub got: Mutex<Vec<Got>>,
+    pub got: Mutex<Vec<ReceivedToken>>,
     pub lives: Mutex<Vec<Arc<Life>>>,
     pub crashes: Mutex<usize>,
     pub announced: Mutex<Vec<(Kind, u32)>>,
-    /// Standing orders are declared no more.
+    /// Gateways no longer declare pools.
     pub is_closing: AtomicBool,
-    /// How far the machine's wall clock is ahead; it may jump, a running process does not notice.
+    /// How far the wall clock is ahead. It may jump; a running process does not notice.
     pub wall: Mutex<Duration>,
 }
 
 const SETTLE: Duration = Duration::from_secs(20 * 60);
-/// A callback that failed often is tried again half an hour later. Six tries are enough for that, and a gateway that dies in
-/// the middle of one has counted it.
-const TOLD: Duration = Duration::from_secs(60 * 60);
+/// A callback that failed several times is retried half an hour later. This is long enough for six tries, even when a
+/// gateway dies during one of them and the try counts.
+const CALLBACKS_SETTLE: Duration = Duration::from_secs(60 * 60);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 impl Plan {
-    /// Swarm style: each seed turns on a random subset of what can go wrong.
+    /// Swarm testing: each seed turns on a random subset of the faults.
     pub fn swarm(seed: u64) -> Self {
         let mut rng = fastrand::Rng::with_seed(seed ^ 0xD15E_A5E5);
-        let weather = StoreWeather {
+        let store_faults = StoreFaults {
             latency: rng.u64(0..40),
             unreached: if rng.bool() { rng.u32(0..30) } else { 0 },
             reply_lost: if rng.bool() { rng.u32(0..30) } else { 0 },
@@ -150,7 +150,7 @@ impl Plan {
             operator: rng.bool(),
             callbacks: rng.bool(),
             auto: rng.u32(0..3) == 0,
-            weather,
+            store_faults,
             bug: None,
             policy: if rng.u32(0..4) == 0 {
                 AmbiguousPolicy::Never
@@ -170,7 +170,7 @@ impl Plan {
         }
     }
 
-    /// Runs the world in virtual time, to its end or to the first violation the monitor sees.
+    /// Runs the world in virtual time, to its end or to the first violation.
     pub fn run(self) -> Traces {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
@@ -193,12 +193,12 @@ impl World {
     fn new(plan: Plan) -> Arc<Self> {
         let start = tokio::time::Instant::now();
         let mut behaviour = BehaviourConfig::new(plan.seed);
-        // With learned slots the provider has few enough to be felt.
+        // With learned slots the provider has few enough for the limit to matter.
         behaviour.threads = Some(if plan.auto { 6 } else { 40 });
         behaviour.captchaai = plan.auto && plan.seed.is_multiple_of(2);
         let account = Account::new(behaviour);
         if plan.faults {
-            // A provider that names another's task instead of a new one lies beyond what a gateway can see.
+            // A gateway cannot detect a provider that returns the id of another task instead of a new one.
             let swarm = FaultPlan::swarm(plan.seed).list();
             let honest = swarm.into_iter().filter(|planned| planned.fault != Fault::SameTask);
             account.faults(|faults| {
@@ -240,9 +240,9 @@ impl World {
         for i in 0..self.gateways.len() {
             self.boot(i).await;
         }
-        let mut everybody = tokio::task::JoinSet::new();
+        let mut workers = tokio::task::JoinSet::new();
         for worker in 0..self.plan.workers {
-            everybody.spawn(Arc::clone(&self).work(worker));
+            workers.spawn(Arc::clone(&self).work(worker));
         }
         let mut nemesis = tokio::task::JoinSet::new();
         nemesis.spawn(Arc::clone(&self).nemesis());
@@ -252,7 +252,7 @@ impl World {
         if self.plan.announces {
             nemesis.spawn(Arc::clone(&self).announce());
         }
-        while let Some(ended) = everybody.join_next().await {
+        while let Some(ended) = workers.join_next().await {
             ended.expect("a worker ends by itself");
         }
         if let Some(ended) = nemesis.try_join_next() {
@@ -262,9 +262,9 @@ impl World {
         self.heal().await;
     }
 
-    /// All faults off; enough time for every lease, deadline and harvest to end.
+    /// Ends all faults and leaves enough time for every lease, deadline and harvest to end.
     async fn heal(&self) {
-        self.monitor.tell("all workers are done, all faults end".into());
+        self.monitor.record("all workers are done, all faults end".into());
         self.account.faults(FaultPlan::clear);
         self.is_closing.store(true, Ordering::SeqCst);
         self.receiver.is_down.store(false, std::sync::atomic::Ordering::SeqCst);
@@ -275,7 +275,7 @@ impl World {
             self.boot(i).await;
         }
         self.close_pools().await;
-        self.sleep(if self.plan.callbacks { TOLD } else { SETTLE }).await;
+        self.sleep(if self.plan.callbacks { CALLBACKS_SETTLE } else { SETTLE }).await;
         for (i, gateway) in self.gateways.iter().enumerate() {
             if let Some(engine) = gateway.lock().unwrap().engine.take() {
                 self.monitor.check_health(i, &engine.health());
@@ -296,7 +296,14 @@ impl World {
             got: self.got.lock().unwrap().clone(),
             lives: self.lives.lock().unwrap().clone(),
             announced: self.announced.lock().unwrap().clone(),
-            told: self.receiver.got.lock().unwrap().iter().map(|(id, _)| id.clone()).collect(),
+            delivered_callbacks: self
+                .receiver
+                .got
+                .lock()
+                .unwrap()
+                .iter()
+                .map(|(id, _)| id.clone())
+                .collect(),
             plan: self.plan,
             crashes: *self.crashes.lock().unwrap(),
         }
@@ -306,7 +313,7 @@ impl World {
         self.clock.sleep_until(self.clock.now().plus(length)).await;
     }
 
-    /// Starts gateway `i` if it is down. A cut-off store keeps it down; it is tried again.
+    /// Starts gateway `i` if it is down, with retries while the store is unreachable.
     pub async fn boot(&self, i: usize) {
         let (gate, life) = {
             let gateway = self.gateways[i].lock().unwrap();
@@ -327,7 +334,7 @@ impl World {
                 gateway.record = Arc::clone(&record);
                 self.lives.lock().unwrap().push(record);
                 gateway.life.send_replace(life);
-                self.monitor.tell(format!("gateway {i} started"));
+                self.monitor.record(format!("gateway {i} started"));
                 return;
             }
             self.sleep(Duration::from_secs(1)).await;
@@ -342,23 +349,23 @@ impl World {
         life: &Arc<Life>,
     ) -> Ports {
         let bug = self.plan.bug;
-        let store = FarStore {
+        let store = RemoteStore {
             monitor: Arc::clone(&self.monitor),
             life: Arc::clone(life),
             store: Arc::clone(&self.backend.store),
             clock: Arc::clone(clock),
             gate: Arc::clone(gate),
-            weather: Mutex::new(self.plan.weather),
+            store_faults: Mutex::new(self.plan.store_faults),
             rng: Mutex::new(fastrand::Rng::with_seed(seed ^ 0x5707)),
             bug,
         };
-        // The provider lives in true time, whatever the gateway's clock says.
+        // The provider runs in true time, whatever the gateway's clock says.
         let provider: Arc<dyn Provider> = Arc::new(SimProvider::new(
             self.account.clone(),
             Arc::clone(&self.clock),
             Latency::default(),
         ));
-        let provider = FarProvider {
+        let provider = RemoteProvider {
             monitor: Arc::clone(&self.monitor),
             life: Arc::clone(life),
             provider,
@@ -369,11 +376,11 @@ impl World {
         Ports {
             store: Arc::new(store),
             records: Arc::clone(&self.backend.records),
-            doorbell: Arc::clone(&self.backend.doorbell),
+            notifier: Arc::clone(&self.backend.notifier),
             provider: Arc::new(provider),
             clock: Arc::clone(clock),
             chance: Arc::new(SeededChance::new(seed)),
-            courier: Arc::clone(&self.receiver) as Arc<dyn Courier>,
+            webhooks: Arc::clone(&self.receiver) as Arc<dyn WebhookSender>,
         }
     }
 
@@ -393,13 +400,13 @@ impl World {
             polling: FixedPolling { first: second, interval: second, min_gap: second, most: 20 }
                 .into(),
             slots: if self.plan.auto { Slots::Auto } else { Slots::Fixed(self.plan.slots) },
-            pools: if closing { Vec::new() } else { self.plan.standing() },
+            pools: if closing { Vec::new() } else { self.plan.pool_wishes() },
             prices: BTreeMap::from([(Kind::Turnstile, Money::from_micros(1000))]),
             ..EngineConfig::default()
         }
     }
 
-    /// A living gateway's engine, and what tells of its death.
+    /// The engine of a running gateway, and a channel that reports its crash.
     pub fn gateway(&self, rng: &mut fastrand::Rng) -> Option<(Engine, watch::Receiver<u64>)> {
         let gateway = self.gateways[rng.usize(0..self.gateways.len())].lock().unwrap();
         let life = gateway.life.subscribe();

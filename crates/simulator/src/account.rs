@@ -1,14 +1,15 @@
-//! The provider's account as both fronts share it: behaviour, fault plan and, when wanted, a file that
-//! keeps every accepted task. One lock, never held across an await.
+//! The provider's account, shared by both fronts: behaviour, fault plan and an optional file with every accepted task. It has
+//! one lock, which is never held across an await.
 
 use std::{
     fs::{File, OpenOptions},
     io::{self, Write as _},
     path::Path,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
 use domain::{challenge::Challenge, id::Nonce, retry::Code, time::Timestamp};
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::{
     behaviour::{Behaviour, Fate, PollEffect, SubmitEffect},
@@ -17,7 +18,7 @@ use crate::{
     ledger::{Accepted, Ledger},
 };
 
-/// A handle on the account; clones are the same account.
+/// A handle on the account; clones share it.
 #[derive(Clone, Debug)]
 pub struct Account(Arc<Mutex<Inner>>);
 
@@ -31,9 +32,9 @@ struct Inner {
 // === impl Account ===
 
 impl Account {
-    /// An account without tasks at which nothing goes wrong.
+    /// An account without tasks and without faults.
     pub fn new(config: BehaviourConfig) -> Self {
-        // Another stream than the behaviour's: planning a fault does not change how long tasks take.
+        // Not the behaviour's random stream, so that planning a fault does not change solve times.
         let faults = FaultPlan::new(config.seed ^ 0x5EED_FA17);
         let inner = Inner { behaviour: Behaviour::new(config), faults, file: None };
         Self(Arc::new(Mutex::new(inner)))
@@ -46,37 +47,34 @@ impl Account {
         Ok(())
     }
 
-    /// Looks at or changes the behaviour.
-    pub fn with<T>(&self, look: impl FnOnce(&mut Behaviour) -> T) -> T {
-        look(&mut self.lock().behaviour)
+    /// Reads or changes the behaviour.
+    pub fn with<T>(&self, access: impl FnOnce(&mut Behaviour) -> T) -> T {
+        access(&mut self.lock().behaviour)
     }
 
-    /// Looks at or changes the fault plan.
+    /// Reads or changes the fault plan.
     pub fn faults<T>(&self, change: impl FnOnce(&mut FaultPlan) -> T) -> T {
         change(&mut self.lock().faults)
     }
 
-    /// Adds to the fault plan.
     pub fn plan(&self, planned: Planned) {
         self.faults(|plan| plan.add(planned));
     }
 
-    /// The provider's account of what happened so far.
     pub fn ledger(&self) -> Ledger {
         self.with(|behaviour| behaviour.ledger().clone())
     }
 
-    /// How many submissions arrived.
     pub fn received_submits(&self) -> u64 {
         self.with(|behaviour| behaviour.ledger().received_submits)
     }
 
-    /// What goes wrong with this call.
+    /// The fault for this call, if any.
     pub(crate) fn draw(&self, call: Call) -> Option<Planned> {
         self.faults(|plan| plan.draw(call))
     }
 
-    /// Carries a submission out as far as its fault lets it; `None` when it is lost.
+    /// Processes a submission as far as its fault allows; `None` if it is lost.
     pub(crate) fn submit(
         &self,
         challenge: &Challenge,
@@ -87,12 +85,12 @@ impl Account {
         self.lock().submit(challenge, nonce, struck, now)
     }
 
-    /// A request other than a submission arrives; a ban refuses it.
+    /// Counts a request other than a submission; returns the code of a ban.
     pub(crate) fn banned(&self, now: Timestamp) -> Option<Code> {
         self.with(|behaviour| behaviour.fetch(now))
     }
 
-    /// Answers a poll as far as its fault lets it; `None` when it is lost.
+    /// Answers a poll as far as its fault allows; `None` if it is lost.
     pub(crate) fn poll(
         &self,
         id: &str,
@@ -101,11 +99,11 @@ impl Account {
     ) -> Option<PollEffect> {
         let inner = &mut *self.lock();
         let effect = inner.poll(id, struck, now)?;
-        inner.behaviour.asked();
+        inner.behaviour.count_poll();
         Some(effect)
     }
 
-    /// Answers one question about several tasks as far as its fault lets it; `None` when it is lost.
+    /// Answers a batch poll as far as its fault allows; `None` if it is lost.
     pub(crate) fn poll_many<'a>(
         &self,
         ids: impl Iterator<Item = &'a str>,
@@ -118,12 +116,12 @@ impl Account {
         }
         let effects: Option<Vec<_>> = ids.map(|id| inner.poll(id, struck, now)).collect();
         let effects = effects?;
-        inner.behaviour.asked();
+        inner.behaviour.count_poll();
         Some(Ok(effects))
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 
@@ -136,7 +134,7 @@ impl Inner {
             Some(Fault::Code(code)) => return Some(PollEffect::Refused(code.clone())),
             Some(Fault::NeverReady) => return Some(PollEffect::NotReady),
             Some(Fault::Unsolvable) => behaviour.give_up(id, now),
-            _ if struck.is_some_and(|struck| !struck.is_carried_out()) => return None,
+            _ if struck.is_some_and(|struck| !struck.is_processed()) => return None,
             _ => {}
         }
         Some(behaviour.poll(id, now))
@@ -162,7 +160,7 @@ impl Inner {
             (Some(Fault::Unsolvable), _) => Fate::Unsolvable,
             (Some(Fault::NeverReady), _) => Fate::NeverReady,
             (Some(Fault::SameTask), None) => Fate::Solved,
-            _ if struck.is_some_and(|struck| !struck.is_carried_out()) => {
+            _ if struck.is_some_and(|struck| !struck.is_processed()) => {
                 behaviour.lose_submit();
                 return None;
             }

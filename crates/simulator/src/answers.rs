@@ -1,5 +1,5 @@
-//! What the simulated provider answers, kind by kind, in the shapes real ones use. Used by `behaviour`.
-//! Tokens carry the task that paid for them, so that a test can tell whose token a worker holds.
+//! Made-up answers for each kind, in the format of real providers. Used by `behaviour`.
+//! A token contains the task that paid for it, so that a test can trace it.
 
 use domain::{
     challenge::{Challenge, Kind},
@@ -10,21 +10,20 @@ use domain::{
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-/// A made-up answer and how CaptchaAI would spell it.
+/// A made-up answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Told {
-    /// The answer.
+pub struct MadeUpAnswer {
     pub answer: Answer,
-    /// CaptchaAI names the answer `result` rather than `request`, for some kinds.
+    /// Whether to write it as `result` instead of `request`, as CaptchaAI does for some kinds.
     pub as_result: bool,
 }
 
 const MARK: &str = "SIM.";
 const USER_AGENT: &str = "Mozilla/5.0 (Simulated) SolvegateSim/1.0";
-/// Letters that cannot spell `ERROR`: clients look for it in answers.
+/// Letters that cannot form `ERROR`, which clients search for in answers.
 const LETTERS: &[u8; 32] = b"abcdefghijkmnpqstuvwxyz234567892";
 
-/// The task that paid for a token, read from the token. Also finds it inside GeeTest's objects.
+/// The task that paid for a token. Also works on GeeTest's objects.
 pub fn task_of(token: &str) -> Option<TaskId> {
     let (_, rest) = token.split_once(MARK)?;
     let (task, _) = rest.split_once('.')?;
@@ -38,7 +37,7 @@ pub fn answer(
     task: &TaskId,
     captchaai: bool,
     rng: &mut fastrand::Rng,
-) -> Told {
+) -> MadeUpAnswer {
     let token = token(task, rng);
     let answer = match challenge.kind() {
         Kind::Image | Kind::TextQuestion => plain(word(challenge)),
@@ -58,7 +57,7 @@ pub fn answer(
         | Kind::Other(_) => plain(token),
     };
     let as_result = captchaai && names_result(challenge);
-    Told { answer: Answer { extras: extras(challenge, as_result), ..answer }, as_result }
+    MadeUpAnswer { answer: Answer { extras: extras(challenge, as_result), ..answer }, as_result }
 }
 
 fn plain(text: String) -> Answer {
@@ -78,7 +77,7 @@ fn names_result(challenge: &Challenge) -> bool {
     enterprise || *challenge.kind() == Kind::CloudflareChallenge
 }
 
-/// The members beside the answer that clients read.
+/// The members besides the answer that clients read.
 fn extras(challenge: &Challenge, as_result: bool) -> Option<Secret> {
     let params = challenge.params();
     let user_agent = params.get("userAgent").map_or(USER_AGENT, String::as_str);
@@ -125,7 +124,7 @@ fn geetest_v4(challenge: &Challenge, token: &str) -> Value {
     })
 }
 
-/// The same picture, or the same question, always has the same answer.
+/// The same image or question always has the same answer.
 fn content_hash(challenge: &Challenge) -> [u8; 32] {
     let mut hash = Sha256::new();
     challenge.files().values().for_each(|file| hash.update(file));
@@ -173,16 +172,16 @@ fn joined<T: ToString>(parts: &[T], with: &str) -> String {
 mod tests {
     use std::collections::BTreeMap;
 
-    use domain::{challenge::Draft, site::PageUrl};
+    use domain::{challenge::ChallengeParts, site::PageUrl};
 
     use super::*;
 
-    fn tell(kind: Kind, params: &[(&str, &str)], captchaai: bool) -> Told {
+    fn make_up(kind: Kind, params: &[(&str, &str)], captchaai: bool) -> MadeUpAnswer {
         let pageurl = PageUrl::parse("https://shop.example.com/").ok();
         let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
         let files = BTreeMap::from([("body".to_owned(), b"a picture".to_vec())]);
         let params = params.iter().map(owned).collect();
-        let draft = Draft { sitekey: Some("key".to_owned()), pageurl, params, files };
+        let draft = ChallengeParts { sitekey: Some("key".to_owned()), pageurl, params, files };
         let challenge = Challenge::new(kind, draft).unwrap();
         let mut rng = fastrand::Rng::with_seed(1);
         answer(&challenge, &TaskId::new("123").unwrap(), captchaai, &mut rng)
@@ -191,33 +190,36 @@ mod tests {
     #[test]
     fn geetest_answers_are_objects_that_name_their_task() {
         for (captchaai, name) in [(true, "validate"), (false, "geetest_validate")] {
-            let told = tell(Kind::Geetest, &[("challenge", "c1")], captchaai);
-            let value: Value = serde_json::from_str(told.answer.text.expose()).unwrap();
-            assert!(told.answer.is_json && value[name].is_string());
-            assert_eq!(task_of(told.answer.text.expose()), TaskId::new("123").ok());
+            let made = make_up(Kind::Geetest, &[("challenge", "c1")], captchaai);
+            let value: Value = serde_json::from_str(made.answer.text.expose()).unwrap();
+            assert!(made.answer.is_json && value[name].is_string());
+            assert_eq!(task_of(made.answer.text.expose()), TaskId::new("123").ok());
         }
-        let told = tell(Kind::GeetestV4, &[], false);
-        assert_eq!(task_of(told.answer.text.expose()), TaskId::new("123").ok());
+        let made = make_up(Kind::GeetestV4, &[], false);
+        assert_eq!(task_of(made.answer.text.expose()), TaskId::new("123").ok());
     }
 
     #[test]
     fn a_grid_is_clicks_at_one_provider_and_an_array_at_the_other() {
-        assert!(tell(Kind::Grid, &[], false).answer.text.expose().starts_with("click:"));
-        let told = tell(Kind::Grid, &[], true);
-        let cells: Vec<u8> = serde_json::from_str(told.answer.text.expose()).unwrap();
-        assert!(told.answer.is_json && cells.iter().all(|cell| (1..=9).contains(cell)));
+        assert!(make_up(Kind::Grid, &[], false).answer.text.expose().starts_with("click:"));
+        let made = make_up(Kind::Grid, &[], true);
+        let cells: Vec<u8> = serde_json::from_str(made.answer.text.expose()).unwrap();
+        assert!(made.answer.is_json && cells.iter().all(|cell| (1..=9).contains(cell)));
     }
 
     #[test]
     fn answers_come_with_the_members_clients_read() {
-        let extras =
-            |told: Told| told.answer.extras.map(|e| e.expose().to_owned()).unwrap_or_default();
+        let extras = |made: MadeUpAnswer| {
+            made.answer.extras.map(|e| e.expose().to_owned()).unwrap_or_default()
+        };
         let agent = [("userAgent", "Mine/1")];
-        assert_eq!(extras(tell(Kind::Turnstile, &agent, false)), r#"{"useragent":"Mine/1"}"#);
-        assert!(extras(tell(Kind::Hcaptcha, &[], false)).contains("respKey"));
-        assert!(extras(tell(Kind::RecaptchaV2, &[("cookies", "a:b")], false)).contains("cookies"));
-        assert_eq!(extras(tell(Kind::RecaptchaV2, &[], false)), "");
-        let enterprise = tell(Kind::RecaptchaV2, &[("enterprise", "1")], true);
+        assert_eq!(extras(make_up(Kind::Turnstile, &agent, false)), r#"{"useragent":"Mine/1"}"#);
+        assert!(extras(make_up(Kind::Hcaptcha, &[], false)).contains("respKey"));
+        assert!(
+            extras(make_up(Kind::RecaptchaV2, &[("cookies", "a:b")], false)).contains("cookies")
+        );
+        assert_eq!(extras(make_up(Kind::RecaptchaV2, &[], false)), "");
+        let enterprise = make_up(Kind::RecaptchaV2, &[("enterprise", "1")], true);
         assert!(enterprise.as_result && extras(enterprise).contains("user_agent"));
     }
 
@@ -231,7 +233,7 @@ mod tests {
                 ("textcaptcha", "two and two?"),
                 ("instructions", "pick"),
             ];
-            let text = tell(kind, &params, false).answer.text;
+            let text = make_up(kind, &params, false).answer.text;
             assert!(!text.expose().contains("ERROR"));
         }
     }

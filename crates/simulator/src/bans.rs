@@ -1,11 +1,11 @@
-//! The documented temporary bans (protocol: `ERROR: 1001` … and `MAX_USER_TURN`), so that a test can
-//! show that the gateway's throttle stays clear of them. Used by `behaviour` when switched on.
+//! The documented temporary bans (`ERROR: 1001` … and `MAX_USER_TURN`), so that tests can show that the gateway's rate limits
+//! avoid them. Used by `behaviour` when enabled.
 
 use std::{collections::VecDeque, time::Duration};
 
 use domain::{retry::Code, time::Timestamp};
 
-/// What has to be counted to ban an account.
+/// The counters that lead to a ban.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Bans {
     submits: VecDeque<Timestamp>,
@@ -30,7 +30,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 // === impl Bans ===
 
 impl Bans {
-    /// A submission arrives: the code it is refused with, if any.
+    /// Counts a submission; returns the code that refuses it, if any.
     pub(crate) fn submit(&mut self, now: Timestamp) -> Option<Code> {
         note(&mut self.submits, now, Duration::from_secs(3));
         if self.submits.len() > 60 {
@@ -39,12 +39,10 @@ impl Bans {
         in_force(&mut self.everything, now).or_else(|| in_force(&mut self.submitting, now))
     }
 
-    /// A submission was accepted.
     pub(crate) fn accepted(&mut self) {
         self.accepted += 1;
     }
 
-    /// A submission was refused with this code.
     pub(crate) fn refused(&mut self, code: &str, now: Timestamp) {
         match code {
             "ERROR_NO_SLOT_AVAILABLE" => {
@@ -63,7 +61,6 @@ impl Bans {
         }
     }
 
-    /// A request came with a wrong key.
     pub(crate) fn wrong_key(&mut self, now: Timestamp) {
         note(&mut self.wrong_keys, now, 10 * MINUTE);
         if self.wrong_keys.len() >= 5 {
@@ -72,7 +69,7 @@ impl Bans {
         }
     }
 
-    /// A request to res.php arrives: the code it is refused with, if any.
+    /// Counts a request to res.php; returns the code that refuses it, if any.
     pub(crate) fn fetch(&mut self, now: Timestamp) -> Option<Code> {
         self.fetches += 1;
         if self.fetches > 20 * self.accepted + 1200 {
@@ -83,12 +80,11 @@ impl Bans {
     }
 }
 
-/// Nobody gets past it for so long.
 fn set(ban: &mut Option<Ban>, code: &'static str, now: Timestamp, seconds: u64) {
     *ban = Some(Ban { code, until: now.plus(Duration::from_secs(seconds)) });
 }
 
-/// Counts an event and forgets those that left the window.
+/// Counts an event and drops those outside the window.
 fn note(events: &mut VecDeque<Timestamp>, now: Timestamp, window: Duration) {
     events.push_back(now);
     while events.front().is_some_and(|first| now.since(*first) >= window) {
@@ -96,7 +92,6 @@ fn note(events: &mut VecDeque<Timestamp>, now: Timestamp, window: Duration) {
     }
 }
 
-/// The ban's code while it lasts.
 fn in_force(ban: &mut Option<Ban>, now: Timestamp) -> Option<Code> {
     ban.take_if(|ban| now >= ban.until);
     ban.as_ref().map(|ban| ban.code.into())

@@ -1,5 +1,5 @@
-//! What the simulated provider does: pure and seeded, without a clock and without I/O. `server` puts it
-//! on the wire, `provider` into a deterministic run.
+//! The logic of the simulated provider: seeded, without a clock and without I/O. `server` serves it over HTTP, `provider` in
+//! process.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -16,22 +16,22 @@ use domain::{
 };
 
 use crate::{
-    answers::{self, Told},
+    answers::{self, MadeUpAnswer},
     bans::Bans,
     config::BehaviourConfig,
     ledger::{Accepted, Ledger, hex},
     pace::LONGEST,
 };
 
-/// What the provider does, and its account of it.
+/// The provider's tasks, balance, bans and ledger.
 #[derive(Clone, Debug)]
 pub struct Behaviour {
     config: BehaviourConfig,
     rng: fastrand::Rng,
     tasks: BTreeMap<u64, Task>,
-    /// When each thread will be free again.
+    /// When each busy thread becomes free.
     at_work: BTreeSet<(Timestamp, u64)>,
-    /// Tasks that are over, oldest first: what can be forgotten some day.
+    /// Finished tasks, oldest first, for cleanup.
     over: VecDeque<(Timestamp, u64)>,
     last: u64,
     balance: Money,
@@ -39,34 +39,27 @@ pub struct Behaviour {
     ledger: Ledger,
 }
 
-/// What will become of a task.
+/// How a task will end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It will be solved, unless its sitekey says otherwise.
+    /// Solved, unless its sitekey asks for another fate.
     Solved,
-    /// It will be given up.
     Unsolvable,
-    /// It will never be answered.
     NeverReady,
 }
 
-/// What a submission led to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SubmitEffect {
     /// A task exists and is charged.
     Accepted(Accepted),
-    /// No task exists.
     Refused(Code),
 }
 
-/// What asking for an answer led to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PollEffect {
-    /// Still at work.
     NotReady,
-    /// The answer and what it cost.
-    Solved(Told, Money),
-    /// A code.
+    /// The answer and its cost.
+    Solved(MadeUpAnswer, Money),
     Refused(Code),
 }
 
@@ -77,25 +70,24 @@ struct Task {
     at: Timestamp,
     done_at: Timestamp,
     fate: Fate,
-    told: Told,
+    answer: MadeUpAnswer,
     cost: Money,
     is_refunded: bool,
     is_reported: bool,
 }
 
-/// The number of threads that is told when there is no limit.
+/// The number of threads reported when there is no limit.
 const MANY_THREADS: u32 = 1000;
-/// Reports are taken this long after the submission.
+/// How long after the submission reports are accepted.
 const REPORT_WINDOW: Duration = Duration::from_secs(15 * 60);
 /// How much longer a `slow-` sitekey takes.
 const SLOW: Duration = Duration::from_secs(60);
-/// Names have at least ten digits, also when virtual time starts at zero.
+/// Task ids have at least ten digits, even if virtual time starts at zero.
 const FIRST_TASK: u64 = 2_000_000_000;
 
 // === impl Behaviour ===
 
 impl Behaviour {
-    /// A provider without tasks.
     pub fn new(config: BehaviourConfig) -> Self {
         Self {
             rng: fastrand::Rng::with_seed(config.seed),
@@ -110,17 +102,14 @@ impl Behaviour {
         }
     }
 
-    /// What sort of provider it is.
     pub fn config(&self) -> &BehaviourConfig {
         &self.config
     }
 
-    /// Its account of what happened.
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
     }
 
-    /// Checks a key; anything but the account's own is a code.
     pub fn check_key(&mut self, key: Option<&str>, now: Timestamp) -> Result<(), Code> {
         let known = |key: &str| self.config.key.as_ref().is_none_or(|own| own.expose() == key);
         let code = match key {
@@ -132,7 +121,6 @@ impl Behaviour {
         Err(code.into())
     }
 
-    /// A challenge is submitted.
     pub fn submit(
         &mut self,
         challenge: &Challenge,
@@ -148,13 +136,13 @@ impl Behaviour {
         }
     }
 
-    /// A submission arrives and is refused without being looked at.
+    /// Counts a submission and refuses it without processing.
     pub fn refuse_unseen(&mut self, code: Code, now: Timestamp) -> SubmitEffect {
         self.ledger.received_submits += 1;
         self.refuse(code, now)
     }
 
-    /// A submission arrives and is lost: no task, and nobody will ever be told.
+    /// Counts a submission that is lost: no task, no reply.
     pub fn lose_submit(&mut self) {
         self.ledger.received_submits += 1;
     }
@@ -190,13 +178,13 @@ impl Behaviour {
         now: Timestamp,
     ) -> Accepted {
         self.forget(now);
-        // Named by the time: names stay unique when the simulator is started again.
+        // Ids are derived from the time, so that they stay unique after a restart.
         self.last = now.millis().max(self.last + 1);
         let id = TaskId::new(self.last.to_string()).expect("digits make a task id");
         let kind = challenge.kind();
         let (fate, extra) = read_sitekey(challenge.sitekey().unwrap_or_default(), fate);
         let length = self.config.solve_time(kind).draw(&mut self.rng) + extra;
-        let told = answers::answer(challenge, &id, self.config.captchaai, &mut self.rng);
+        let answer = answers::answer(challenge, &id, self.config.captchaai, &mut self.rng);
         let done_at = now.plus(if fate == Fate::NeverReady { LONGEST } else { length });
         let cost = self.config.price(kind);
         let accepted = Accepted {
@@ -215,7 +203,7 @@ impl Behaviour {
             at: now,
             done_at,
             fate,
-            told,
+            answer,
             cost,
             is_refunded: false,
             is_reported: false,
@@ -228,7 +216,7 @@ impl Behaviour {
         accepted
     }
 
-    /// Removes what nobody can ask for any more. Reading compares times itself.
+    /// Removes expired results. Lookups check the time themselves.
     fn forget(&mut self, now: Timestamp) {
         let keep = self.config.retention.max(REPORT_WINDOW);
         while let Some((_, id)) = self.over.pop_front_if(|(done_at, _)| now.since(*done_at) > keep)
@@ -239,17 +227,17 @@ impl Behaviour {
         }
     }
 
-    /// A request to res.php arrives; a ban refuses it.
+    /// Counts a request to res.php; returns the code of a ban.
     pub fn fetch(&mut self, now: Timestamp) -> Option<Code> {
         if self.config.bans { self.bans.fetch(now) } else { None }
     }
 
-    /// A question for answers was carried out, however many tasks it named.
-    pub(crate) fn asked(&mut self) {
+    /// Counts a poll request, whatever its number of tasks.
+    pub(crate) fn count_poll(&mut self) {
         self.ledger.poll_calls += 1;
     }
 
-    /// A task's answer is asked for.
+    /// Polls a task.
     pub fn poll(&mut self, id: &str, now: Timestamp) -> PollEffect {
         self.ledger.polls += 1;
         let effect = self.outcome(id, now);
@@ -259,7 +247,7 @@ impl Behaviour {
         effect
     }
 
-    /// What has become of a task, told without being asked; `None` before it is over.
+    /// The result of a task without counting a poll; `None` before it is over.
     pub(crate) fn result(&mut self, id: &str, now: Timestamp) -> Option<PollEffect> {
         match self.outcome(id, now) {
             PollEffect::NotReady => None,
@@ -267,13 +255,12 @@ impl Behaviour {
         }
     }
 
-    /// When the task will be over; never for one that is never answered.
+    /// When the task ends; `None` if it is never answered.
     pub(crate) fn over_at(&mut self, id: &str) -> Option<Timestamp> {
         let task = find(&mut self.tasks, id).ok()?;
         (task.fate != Fate::NeverReady).then_some(task.done_at)
     }
 
-    /// A pingback was taken.
     pub(crate) fn called_back(&mut self, task: &TaskId) {
         self.ledger.call_back(task);
     }
@@ -291,7 +278,7 @@ impl Behaviour {
             return PollEffect::Refused("ERROR_WRONG_CAPTCHA_ID".into());
         }
         if task.fate == Fate::Solved {
-            return PollEffect::Solved(task.told.clone(), task.cost);
+            return PollEffect::Solved(task.answer.clone(), task.cost);
         }
         if !std::mem::replace(&mut task.is_refunded, true) {
             self.balance = self.balance + task.cost;
@@ -300,7 +287,7 @@ impl Behaviour {
         PollEffect::Refused("ERROR_CAPTCHA_UNSOLVABLE".into())
     }
 
-    /// Gives a task up: from now on it is unsolvable. Nothing happens to one that is already solved.
+    /// Makes an unfinished task unsolvable from now on.
     pub fn give_up(&mut self, id: &str, now: Timestamp) {
         let Ok(task) = find(&mut self.tasks, id) else { return };
         if now >= task.done_at {
@@ -313,7 +300,7 @@ impl Behaviour {
         self.at_work.insert((now, number));
     }
 
-    /// A token's success or failure is told.
+    /// Accepts a report about a token.
     pub fn report(&mut self, id: &str, feedback: Feedback, now: Timestamp) -> Result<(), Code> {
         let task = find(&mut self.tasks, id).map_err(Code::from)?;
         if now < task.done_at || now > task.at.plus(REPORT_WINDOW) {
@@ -326,22 +313,19 @@ impl Behaviour {
         Ok(())
     }
 
-    /// What is on the account.
     pub fn balance(&self) -> Money {
         self.balance
     }
 
-    /// Puts the account at this balance.
     pub fn set_balance(&mut self, balance: Money) {
         self.balance = balance;
     }
 
-    /// Changes the plan: so many threads from now on. Tasks at work go on.
+    /// Changes the number of threads. Running tasks continue.
     pub fn set_threads(&mut self, threads: Option<u32>) {
         self.config.threads = threads;
     }
 
-    /// The plan's threads and how many are at work.
     pub fn threads(&mut self, now: Timestamp) -> Threads {
         while self.at_work.first().is_some_and(|(done_at, _)| *done_at <= now) {
             self.over.extend(self.at_work.pop_first());
@@ -350,13 +334,13 @@ impl Behaviour {
         Threads { total: self.config.threads.unwrap_or(MANY_THREADS), working }
     }
 
-    /// The answer to `threadsinfo`, an action of CaptchaAI's only.
+    /// The reply to `threadsinfo`, which only CaptchaAI has.
     pub fn threads_info(&mut self, now: Timestamp) -> Result<Threads, Code> {
         if self.config.captchaai { Ok(self.threads(now)) } else { Err("ERROR_EMPTY_ACTION".into()) }
     }
 }
 
-/// What a sitekey made for trying by hand asks for.
+/// The fate and delay that a special sitekey asks for.
 fn read_sitekey(sitekey: &str, fate: Fate) -> (Fate, Duration) {
     let slow = if sitekey.starts_with("slow-") { SLOW } else { Duration::ZERO };
     let fate = match fate {

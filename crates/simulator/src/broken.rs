@@ -1,5 +1,5 @@
-//! Replies as they leave the simulated provider: whole, or wrong in the way a fault asks for. Used by
-//! `server`. A connection is closed without a reply by returning [`Abort`] instead of one.
+//! Replies of the simulated provider, intact or with a fault. Used by `server`. Returning [`Abort`] closes the connection
+//! without a reply.
 
 use std::{future::pending, time::Duration};
 
@@ -15,19 +15,17 @@ use crate::{
     server::{ReplyBody, never},
 };
 
-/// The connection is closed without (the rest of) a reply.
+/// Closes the connection without (the rest of) a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the connection is closed on purpose")]
 pub(crate) struct Abort;
 
-/// What the provider would say if nothing went wrong.
+/// The reply without a fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Reply {
-    /// The body.
     pub(crate) text: String,
-    /// Whether it is JSON.
     pub(crate) is_json: bool,
-    /// Whether pages of other sites may read it (`header_acao=1`).
+    /// Whether to allow other origins (`header_acao=1`).
     pub(crate) allow_origin: bool,
 }
 
@@ -37,18 +35,16 @@ const HTML: &str = "<html>\r\n<head><title>Simulated trouble</title></head>\r\n<
 const GARBAGE: &[u8] = b"\x00\xff\xfe{\"sta\xc3\x28tus\": OK;|;NaN";
 const HUGE_CHUNKS: usize = 1024;
 static CHUNK: [u8; 64 * 1024] = [b'A'; 64 * 1024];
-/// Long enough for what is sent before an abort to reach the wire.
+/// Long enough for the data before an abort to be sent.
 const FLUSH: Duration = Duration::from_millis(30);
 
 // === impl Reply ===
 
 impl Reply {
-    /// A plain reply.
     pub(crate) fn text(text: impl Into<String>) -> Self {
         Self { text: text.into(), is_json: false, allow_origin: false }
     }
 
-    /// The reply as it should be.
     pub(crate) fn whole(self) -> Response<ReplyBody> {
         let body = Full::new(Bytes::from(self.text.clone())).map_err(never).boxed_unsync();
         self.with(body)
@@ -70,7 +66,7 @@ impl Reply {
         Self { text: text.to_owned(), ..self }
     }
 
-    /// Announces more than it sends, then closes the connection.
+    /// Announces a longer body than it sends, then closes the connection.
     fn truncated(self) -> Response<ReplyBody> {
         let announced = self.text.len() + 64;
         let sent = Bytes::from(self.text.clone());
@@ -87,7 +83,7 @@ impl Reply {
         response
     }
 
-    /// The right reply, byte by byte.
+    /// The correct reply, byte by byte.
     fn trickled(self, over: Duration) -> Response<ReplyBody> {
         let bytes = Bytes::from(self.text.clone());
         let gap = over / u32::try_from(bytes.len().max(1)).unwrap_or(u32::MAX);
@@ -104,7 +100,7 @@ impl Reply {
         response
     }
 
-    /// The start of a success that goes on for 64 MiB.
+    /// A success that continues for 64 MiB.
     fn huge(self) -> Response<ReplyBody> {
         let start = stream::iter([Bytes::from_static(b"OK|")]);
         let chunks = (0..HUGE_CHUNKS).map(|_| Bytes::from_static(&CHUNK));
@@ -114,7 +110,7 @@ impl Reply {
     }
 }
 
-/// Sends the reply, or what the fault makes of it.
+/// Sends the reply, or its faulty form.
 pub(crate) async fn deliver(
     struck: Option<Planned>,
     reply: Reply,
@@ -149,7 +145,7 @@ pub(crate) async fn deliver(
     }
 }
 
-/// A page of HTML, as the machines in front of a provider send it.
+/// An HTML error page, as proxies in front of a provider send it.
 pub(crate) fn page(status: StatusCode) -> Response<ReplyBody> {
     let mut response = Reply::text(HTML).whole();
     *response.status_mut() = status;

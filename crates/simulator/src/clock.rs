@@ -1,32 +1,30 @@
-//! Time for the simulator's users: the wall clock, for the server, and virtual time, for deterministic runs.
+//! Clocks: the wall clock for the server, and virtual time for deterministic runs.
 
 use std::time::{Duration, Instant, SystemTime};
 
 use async_trait::async_trait;
 use domain::{ports::Clock, time::Timestamp};
 
-/// The time of day at the start, carried on by a clock that never goes backwards.
+/// Wall time at start plus the monotonic time since.
 #[derive(Debug)]
 pub struct WallClock {
     start: Timestamp,
     since: Instant,
 }
 
-/// 2026-01-01 plus the time of tokio's clock, plus what this process's clock is off by. On a runtime whose clock is
-/// paused, time passes only while everybody waits: then it jumps to whatever is due next.
+/// 2026-01-01 plus the time of tokio's clock, plus an offset. On a runtime with a paused clock, time passes only while every task
+/// is waiting, and then jumps to the next timer.
 #[derive(Debug)]
 pub struct VirtualClock {
     start: tokio::time::Instant,
     offset: Duration,
 }
 
-/// Where virtual time starts.
 const VIRTUAL_START: Timestamp = Timestamp::from_millis(1_767_225_600_000);
 
 // === impl WallClock ===
 
 impl WallClock {
-    /// Reads the time of day once.
     #[expect(
         clippy::disallowed_methods,
         reason = "this is the simulator's implementation of Clock"
@@ -55,7 +53,6 @@ impl Clock for WallClock {
     }
 }
 
-/// Real time passes.
 #[expect(clippy::disallowed_methods, reason = "this is the simulator's implementation of Clock")]
 pub(crate) async fn pause(length: Duration) {
     tokio::time::sleep(length).await;
@@ -64,7 +61,7 @@ pub(crate) async fn pause(length: Duration) {
 // === impl VirtualClock ===
 
 impl VirtualClock {
-    /// A clock that began at `start`. Clocks with the same start and offset agree.
+    /// Clocks with the same start and offset agree.
     pub fn new(start: tokio::time::Instant, offset: Duration) -> Self {
         Self { start, offset }
     }
@@ -77,7 +74,7 @@ impl Clock for VirtualClock {
     }
 
     async fn sleep_until(&self, at: Timestamp) {
-        // Timestamps are cut to milliseconds: what is left of one is slept too long, never too short.
+        // Timestamps are truncated to milliseconds, so round the sleep up.
         let left = at.since(self.now());
         tokio::time::sleep_until(tokio::time::Instant::now() + left).await;
     }

@@ -1,4 +1,4 @@
-//! What sort of provider is simulated. Read by `behaviour`.
+//! The options of the simulated provider. Used by `behaviour`.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -6,42 +6,38 @@ use domain::{challenge::Kind, money::Money, secret::Secret};
 
 use crate::pace::{self, SolveTime};
 
-/// What sort of provider it is.
 #[derive(Clone, Debug)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "switches that have nothing to do with each other"
-)]
+#[expect(clippy::struct_excessive_bools, reason = "independent switches")]
 pub struct BehaviourConfig {
     /// Equal seeds and equal calls give equal answers.
     pub seed: u64,
-    /// How many tasks it works on at once; `None` for any number.
+    /// Concurrent tasks; `None` for no limit.
     pub threads: Option<u32>,
-    /// Times as seen at real providers instead of pleasant ones.
+    /// Realistic solve times instead of short ones.
     pub realistic: bool,
-    /// Times for single kinds, instead of either.
+    /// Overrides the solve times of single kinds.
     pub solve_times: BTreeMap<Kind, SolveTime>,
-    /// Prices for single kinds, instead of the usual ones.
+    /// Overrides the prices of single kinds.
     pub prices: BTreeMap<Kind, Money>,
-    /// What is on the account at the start.
+    /// The initial balance.
     pub balance: Money,
-    /// CaptchaAI's ways: threads instead of prices, `threadsinfo`, numbers as ids for reCAPTCHA, `result` and
-    /// `user_agent`, `ERROR_ZERO_BALANCE` when no thread is free.
+    /// Behave like CaptchaAI: threads instead of prices, `threadsinfo`, numbers as ids for reCAPTCHA, `result` and `user_agent`,
+    /// `ERROR_ZERO_BALANCE` when no thread is free.
     pub captchaai: bool,
-    /// The documented temporary bans.
+    /// Enforce the documented temporary bans.
     pub bans: bool,
-    /// Whether it answers `get` with `ids`.
+    /// Support `get` with `ids`.
     pub batch: bool,
-    /// The account's key; `None` takes any of 32 characters.
+    /// The account's key; with `None`, any key of 32 characters is valid.
     pub key: Option<Secret>,
-    /// How long after it was solved a result can be fetched.
+    /// How long a result can be fetched after it was solved.
     pub retention: Duration,
 }
 
 // === impl BehaviourConfig ===
 
 impl BehaviourConfig {
-    /// A pleasant provider with plenty of threads and money.
+    /// A fast provider without limits and with plenty of balance.
     pub fn new(seed: u64) -> Self {
         Self {
             seed,
@@ -58,7 +54,7 @@ impl BehaviourConfig {
         }
     }
 
-    /// Every task of a kind with a name of its own takes exactly this long.
+    /// Makes every task of a known kind take exactly this long.
     #[must_use]
     pub fn solving_in(mut self, length: Duration) -> Self {
         let kinds = Kind::known().map(|kind| (kind, SolveTime::exactly(length)));

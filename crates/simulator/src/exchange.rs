@@ -1,5 +1,5 @@
-//! in.php and res.php of the simulated provider: a form becomes a call on the account, its effect becomes
-//! a reply. Before: `server`. After: `broken`, which sends the reply or spoils it.
+//! in.php and res.php of the simulated provider: `server` passes a form in, the account processes it, and `broken` sends the
+//! reply, intact or with a fault.
 
 use domain::{challenge::Kind, id::TaskId, ports::Feedback, retry::Code, time::Timestamp};
 use tokio::sync::mpsc;
@@ -14,7 +14,7 @@ use crate::{
     behaviour::{PollEffect, SubmitEffect},
     broken::Reply,
     faults::{Call, Fault, Planned},
-    pingback::{Address, Due},
+    pingback::{CallbackAddress, Due},
     server::Front,
 };
 
@@ -45,10 +45,10 @@ pub(crate) fn submit(
     styled(text.unwrap_or_default(), style)
 }
 
-/// Sees to it that the task's end is told, whether or not the reply to the submission arrives.
+/// Schedules the pingback for a task, whether or not the reply to the submission arrives.
 fn call_back(front: &Front, calls: &mpsc::Sender<Due>, address: &str, task: &TaskId) {
     let Some(at) = front.account.with(|behaviour| behaviour.over_at(task.as_str())) else { return };
-    let Some(address) = Address::parse(address) else {
+    let Some(address) = CallbackAddress::parse(address) else {
         tracing::warn!(%task, "pingback refused, its address is not on this machine");
         return;
     };
@@ -57,7 +57,7 @@ fn call_back(front: &Front, calls: &mpsc::Sender<Due>, address: &str, task: &Tas
     }
 }
 
-/// Answers res.php, and says what goes wrong with the reply.
+/// Answers res.php; also returns the fault for the reply.
 pub(crate) fn fetch(front: &Front, form: Result<Form, BadForm>) -> (Option<Planned>, Reply) {
     let now = front.clock.now();
     let style = form.as_ref().map(ReplyStyle::of).unwrap_or_default();
@@ -78,7 +78,7 @@ pub(crate) fn fetch(front: &Front, form: Result<Form, BadForm>) -> (Option<Plann
     (struck, styled(text, style))
 }
 
-/// The form, when its key is the account's.
+/// The form, if its key is valid.
 fn checked(front: &Front, form: Result<Form, BadForm>, now: Timestamp) -> Result<Form, Code> {
     let form = form.map_err(|_| Code::from(wire::code::ERROR_BAD_PARAMETERS))?;
     front.account.with(|behaviour| behaviour.check_key(form.get("key"), now))?;
@@ -100,8 +100,8 @@ fn call(action: &Action) -> Call {
 
 fn submit_text(front: &Front, kind: &Kind, effect: SubmitEffect, json: bool) -> String {
     let reply = match effect {
-        SubmitEffect::Accepted(accepted) => submit::Reply::Accepted(accepted.task),
-        SubmitEffect::Refused(code) => submit::Reply::Refused(code),
+        SubmitEffect::Accepted(accepted) => submit::SubmitReply::Accepted(accepted.task),
+        SubmitEffect::Refused(code) => submit::SubmitReply::Refused(code),
     };
     let is_recaptcha = matches!(kind, Kind::RecaptchaV2 | Kind::RecaptchaV3);
     let captchaai = front.account.with(|behaviour| behaviour.config().captchaai);
@@ -111,11 +111,11 @@ fn submit_text(front: &Front, kind: &Kind, effect: SubmitEffect, json: bool) -> 
     submit::write_reply(&reply, json)
 }
 
-/// Carries out what is asked; `None` when it is lost.
+/// Processes an action; `None` if a fault loses it.
 fn act(front: &Front, action: &Action, struck: Option<&Planned>, json: bool) -> Option<String> {
     let now = front.clock.now();
     let poll = |id: &str| front.account.poll(id, struck, now);
-    let told = match action {
+    let reply = match action {
         Action::Get(id) => Ok(poll_text(poll(id)?, json, false)),
         Action::GetPriced(id) => Ok(poll_text(poll(id)?, json, true)),
         Action::GetMany(ids) => {
@@ -133,29 +133,29 @@ fn act(front: &Front, action: &Action, struck: Option<&Planned>, json: bool) -> 
         }
         Action::Report { id, good } => {
             let feedback = if *good { Feedback::Good } else { Feedback::Bad };
-            let told = front.account.with(|behaviour| behaviour.report(id, feedback, now));
-            told.map(|()| fetch::write_report(json))
+            let reported = front.account.with(|behaviour| behaviour.report(id, feedback, now));
+            reported.map(|()| fetch::write_report(json))
         }
         Action::Other(_) => Err(wire::code::ERROR_EMPTY_ACTION.into()),
     };
-    Some(told.unwrap_or_else(|code| fetch::write_refusal(&code, json)))
+    Some(reply.unwrap_or_else(|code| fetch::write_refusal(&code, json)))
 }
 
 fn poll_text(effect: PollEffect, json: bool, priced: bool) -> String {
     match effect {
-        PollEffect::Solved(told, _) if told.as_result && json => fetch::write_result(&told.answer),
+        PollEffect::Solved(made, _) if made.as_result && json => fetch::write_result(&made.answer),
         effect @ (PollEffect::Solved(..) | PollEffect::NotReady | PollEffect::Refused(_)) => {
             fetch::write_reply(&poll_reply(effect), json, priced)
         }
     }
 }
 
-pub(crate) fn poll_reply(effect: PollEffect) -> fetch::Reply {
+pub(crate) fn poll_reply(effect: PollEffect) -> fetch::FetchReply {
     match effect {
-        PollEffect::NotReady => fetch::Reply::NotReady,
-        PollEffect::Solved(told, cost) => {
-            fetch::Reply::Answer { answer: told.answer, price: Some(cost) }
+        PollEffect::NotReady => fetch::FetchReply::NotReady,
+        PollEffect::Solved(made, cost) => {
+            fetch::FetchReply::Answer { answer: made.answer, price: Some(cost) }
         }
-        PollEffect::Refused(code) => fetch::Reply::Refused(code),
+        PollEffect::Refused(code) => fetch::FetchReply::Refused(code),
     }
 }

@@ -1,98 +1,94 @@
-//! What goes wrong on demand: one-shot faults for the next calls, and random ones at a rate. Set in
-//! process through [`crate::Account`], or over HTTP:
+//! Planned faults: one-shot faults for the next calls, and random ones at a rate. Planned in process through
+//! [`crate::Account`], or over HTTP:
 //!
 //! ```text
 //! POST /faults {"on":"submit","fault":"drop","accepted":true,"times":2}     the next two submits
 //! POST /faults {"on":"poll","fault":{"status":502},"rate":0.1}              one poll in ten
 //! POST /faults [{…},{…}]          several at once
-//! GET /faults                     what is planned
-//! DELETE /faults                  nothing goes wrong any more
+//! GET /faults                     the plan
+//! DELETE /faults                  clear the plan
 //! ```
 //!
 //! `on`: `submit` (in.php), `poll` (get, get2), `account` (balance, threads, reports).
 //! `fault`: `{"code":"ERROR_…"}` · `unreachable` · `drop` · `hang` · `{"status":502}` ·
 //! `{"too_many_requests":{"retry_after":3}}` · `garbage` · `truncated` · `html` · `empty` · `no_id` · `huge` ·
 //! `{"trickle":3000}` (milliseconds) · `unsolvable` · `never_ready` · `same_task`.
-//! `accepted`: whether the request was carried out before its reply went wrong.
+//! `accepted`: whether the request is processed before its reply fails.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use domain::retry::Code;
 use serde::{Deserialize, Serialize};
 
-/// The calls that can go wrong.
+/// The calls that can have a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Call {
     /// A submission.
     Submit,
-    /// Asking for an answer.
     Poll,
     /// Balance, threads, reports.
     Account,
 }
 
-/// What goes wrong.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fault {
-    /// A well-formed refusal with this code; nothing is carried out.
+    /// A well-formed refusal with this code; the request is not processed.
     Code(Code),
-    /// In process: no byte leaves. Over HTTP: the connection is closed with the body unread.
+    /// In process: no byte is sent. Over HTTP: the connection closes with the body unread.
     Unreachable,
-    /// The whole request is read, then the connection is closed without a reply.
+    /// The request is read, then the connection closes without a reply.
     Drop,
     /// The request is read and never answered.
     Hang,
-    /// An HTTP status such as 500 or 502 with a page of HTML.
+    /// An HTTP status such as 500 or 502 with an HTML page.
     Status(u16),
-    /// HTTP 429; nothing is carried out.
+    /// HTTP 429; the request is not processed.
     TooManyRequests {
         /// `Retry-After`, in seconds.
         retry_after: Option<u64>,
     },
-    /// Status 200 with bytes that mean nothing.
+    /// Status 200 with meaningless bytes.
     Garbage,
-    /// A reply that is cut off before the end it announced.
+    /// A reply that ends before its announced length.
     Truncated,
-    /// Status 200 with a page of HTML.
+    /// Status 200 with an HTML page.
     Html,
-    /// Status 200 with nothing.
+    /// Status 200 with an empty body.
     Empty,
     /// A success without an id or answer.
     NoId,
     /// A reply of many megabytes.
     Huge,
-    /// The right reply, spread over so many milliseconds.
+    /// The correct reply, spread over this many milliseconds.
     Trickle(u64),
-    /// Submit: the task will turn out unsolvable. Poll: it is unsolvable from now on.
+    /// Submit: the task will be unsolvable. Poll: it is unsolvable from now on.
     Unsolvable,
     /// Submit: the task will never be ready. Poll: it is not ready, this once.
     NeverReady,
-    /// Submit: answered with the name of the last task instead of a new one.
+    /// Submit: answered with the id of the last task instead of a new one.
     SameTask,
 }
 
-/// One line of the plan.
+/// One planned fault.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Planned {
-    /// Which calls.
     pub on: Call,
-    /// What goes wrong.
     pub fault: Fault,
-    /// Whether the request is carried out before its reply goes wrong, where the fault leaves it open.
+    /// Whether the request is processed before its reply fails, where the fault leaves that open.
     #[serde(default)]
     pub accepted: bool,
-    /// How many calls, when no rate is given.
+    /// How many calls, without a rate.
     #[serde(default = "once")]
     pub times: u32,
-    /// The chance of every call from now on, 0 to 1, instead of the next ones.
+    /// The probability for every call from now on, instead of the next calls.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<f64>,
 }
 
-/// What is to go wrong. One-shot faults strike first, in the order they were planned.
+/// The planned faults. One-shot faults come first, in order.
 #[derive(Clone, Debug)]
 pub struct FaultPlan {
     next: BTreeMap<Call, VecDeque<Planned>>,
@@ -100,7 +96,7 @@ pub struct FaultPlan {
     rng: fastrand::Rng,
 }
 
-/// The faults a swarm chooses from, with the most a rate may be.
+/// The faults that a swarm chooses from, with their maximum rates.
 const SWARM: [(Call, Fault, bool, f64); 22] = [
     (Call::Submit, Fault::Unreachable, false, 0.2),
     (Call::Submit, Fault::Drop, false, 0.1),
@@ -126,7 +122,7 @@ const SWARM: [(Call, Fault, bool, f64); 22] = [
     (Call::Account, Fault::Status(500), false, 0.3),
 ];
 
-/// Codes a swarm may add to submissions.
+/// The codes that a swarm may return to submissions.
 const SWARM_CODES: [&str; 4] =
     ["ERROR_NO_SLOT_AVAILABLE", "ERROR_ZERO_BALANCE", "ERROR_SERVER_ERROR", "MAX_USER_TURN"];
 
@@ -137,17 +133,14 @@ fn once() -> u32 {
 // === impl Fault ===
 
 impl Fault {
-    /// A refusal with this code.
     pub fn code(code: &str) -> Self {
         Self::Code(code.into())
     }
 
-    /// The account has no money left.
     pub fn zero_balance() -> Self {
         Self::code("ERROR_ZERO_BALANCE")
     }
 
-    /// The account's key is not known.
     pub fn wrong_key() -> Self {
         Self::code("ERROR_KEY_DOES_NOT_EXIST")
     }
@@ -156,31 +149,30 @@ impl Fault {
 // === impl Planned ===
 
 impl Planned {
-    /// The next call of this sort, not carried out.
+    /// For the next call of this type, not processed.
     pub fn next(on: Call, fault: Fault) -> Self {
         Self { on, fault, accepted: false, times: 1, rate: None }
     }
 
-    /// Carried out before its reply goes wrong.
+    /// Processed before its reply fails.
     #[must_use]
     pub fn accepted(self) -> Self {
         Self { accepted: true, ..self }
     }
 
-    /// The next so many calls.
     #[must_use]
     pub fn times(self, times: u32) -> Self {
         Self { times, ..self }
     }
 
-    /// Every call from now on, by chance.
+    /// For every call from now on, with this probability.
     #[must_use]
     pub fn at_rate(self, rate: f64) -> Self {
         Self { rate: Some(rate), ..self }
     }
 
-    /// Whether the request is carried out. Some faults leave no choice.
-    pub fn is_carried_out(&self) -> bool {
+    /// Whether the request is processed. Some faults leave no choice.
+    pub fn is_processed(&self) -> bool {
         match self.fault {
             Fault::Code(_)
             | Fault::Unreachable
@@ -203,14 +195,13 @@ impl Planned {
 // === impl FaultPlan ===
 
 impl FaultPlan {
-    /// Nothing goes wrong; `seed` is for the rates planned later.
+    /// An empty plan; `seed` is for rates planned later.
     pub fn new(seed: u64) -> Self {
         let rng = fastrand::Rng::with_seed(seed);
         Self { next: BTreeMap::new(), rates: Vec::new(), rng }
     }
 
-    /// A random third of all faults, each at a random rate: seeds that leave faults out find what seeds
-    /// with everything cannot.
+    /// A random third of all faults, each at a random rate: runs without some faults find bugs that runs with all of them hide.
     pub fn swarm(seed: u64) -> Self {
         let mut plan = Self::new(seed);
         for (on, fault, accepted, most) in SWARM {
@@ -229,7 +220,6 @@ impl FaultPlan {
         }
     }
 
-    /// Adds to the plan.
     pub fn add(&mut self, planned: Planned) {
         if planned.rate.is_some() {
             self.rates.push(planned);
@@ -238,24 +228,22 @@ impl FaultPlan {
         }
     }
 
-    /// Nothing goes wrong any more.
     pub fn clear(&mut self) {
         self.next.clear();
         self.rates.clear();
     }
 
-    /// What is planned.
     pub fn list(&self) -> Vec<Planned> {
         self.next.values().flatten().chain(&self.rates).cloned().collect()
     }
 
-    /// What goes wrong with this call.
+    /// The fault for this call, if any.
     pub fn draw(&mut self, on: Call) -> Option<Planned> {
         if let Some(planned) = self.draw_next(on) {
             return Some(planned);
         }
         let mut lot = self.rng.f64();
-        // One draw for all rates, laid end to end: a call meets at most one fault.
+        // One draw for all rates, laid end to end, so that a call has at most one fault.
         self.rates.iter().filter(|planned| planned.on == on).find_map(|planned| {
             lot -= planned.rate.unwrap_or(0.0);
             (lot < 0.0).then(|| planned.clone())

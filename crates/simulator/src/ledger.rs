@@ -1,5 +1,5 @@
-//! The simulated provider's own account of what it received, accepted, charged, answered and was told.
-//! In tests it is the judge of what was paid; nothing of the gateway writes here.
+//! The simulated provider's record of what it received, accepted, charged and answered. Tests use it to check what was paid;
+//! the gateway never writes here.
 
 use std::collections::BTreeMap;
 
@@ -14,67 +14,59 @@ use domain::{
 };
 use serde::{Deserialize, Serialize};
 
-/// The whole account. As JSON at `GET /ledger`.
+/// The whole record; `GET /ledger` returns it as JSON.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ledger {
-    /// Every submission that arrived, accepted or not.
+    /// The number of submissions, accepted or not.
     pub received_submits: u64,
-    /// Every task that was asked about, known or not.
+    /// The number of polled tasks, known or not.
     pub polls: u64,
-    /// Every question for answers that was carried out, however many tasks it named.
+    /// The number of poll requests, each for one or more tasks.
     pub poll_calls: u64,
-    /// The tasks, in the order they were accepted.
+    /// The accepted tasks, in order.
     pub accepted: Vec<Accepted>,
-    /// How often each code was given to a submission.
+    /// How often each code refused a submission.
     pub refused: BTreeMap<Code, u64>,
-    /// How often each task's answer was given out.
+    /// How often each task's answer was returned.
     pub answered: BTreeMap<TaskId, u64>,
-    /// How often each task's end was told by a pingback that was taken.
+    /// How often a pingback for each task was delivered.
     pub pingbacks: BTreeMap<TaskId, u64>,
-    /// What was told about tokens.
+    /// The reports about tokens.
     pub reports: Vec<Report>,
-    /// The cost of all accepted tasks, less what was given back.
+    /// The cost of all accepted tasks, less refunds.
     pub charged: Money,
-    /// Given back for tasks that could not be solved.
+    /// Refunds for unsolvable tasks.
     pub refunded: Money,
 }
 
-/// One accepted task. As a JSON line in the ledger file.
+/// One accepted task; one JSON line in the ledger file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Accepted {
-    /// Its name.
     pub task: TaskId,
-    /// The gateway's name for the attempt; known in process only, the protocol has no field for it.
+    /// The gateway's nonce for the attempt; known in process only, because the protocol has no field for it.
     pub nonce: Option<Nonce>,
-    /// What family the challenge is of.
     pub kind: Kind,
-    /// The site's public key.
     pub sitekey: Option<String>,
-    /// The challenge's fingerprint as hexadecimal digits: equal for equal fields.
+    /// The challenge's fingerprint as hexadecimal digits.
     pub fingerprint: String,
-    /// When it was accepted.
     pub at: Timestamp,
-    /// When it is solved; never for a task that cannot be.
+    /// When it is solved; `None` for an unsolvable task.
     pub ready_at: Option<Timestamp>,
-    /// What it costs.
     pub cost: Money,
 }
 
 /// One report about a token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
-    /// The task that brought it.
     pub task: TaskId,
-    /// Whether the site took it.
+    /// Whether the site accepted the token.
     pub good: bool,
-    /// When it was told.
     pub at: Timestamp,
 }
 
 // === impl Ledger ===
 
 impl Ledger {
-    /// The accepted task of this name.
     pub fn task(&self, task: &TaskId) -> Option<&Accepted> {
         self.accepted.iter().find(|accepted| accepted.task == *task)
     }
@@ -95,7 +87,7 @@ impl Ledger {
         self.accepted.push(accepted);
     }
 
-    /// A task will not be solved after all.
+    /// Marks a task as unsolvable.
     pub(crate) fn give_up(&mut self, task: &TaskId) {
         if let Some(accepted) = self.accepted.iter_mut().rfind(|a| a.task == *task) {
             accepted.ready_at = None;

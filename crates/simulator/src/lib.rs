@@ -1,13 +1,12 @@
-//! The simulated provider: one seeded behaviour, over HTTP or in process. It solves nothing: its
-//! tokens are made up, and its ledger is the judge of what the gateway paid for.
+//! The simulated provider: one seeded behaviour, over HTTP or in process. It solves nothing: its tokens are made up. Its ledger
+//! shows what the gateway paid for.
 //!
 //! # Layout
-//! - [`behaviour`]: what the provider does, pure; [`config`]: what sort it is; [`pace`]: how long it takes and what it costs;
-//!   [`answers`]: what it answers; `bans`: whom it shuts out
-//! - [`faults`]: what goes wrong on demand; [`ledger`]: what was received, accepted, charged, answered
-//! - [`account`]: the three of them together, shared by both fronts
-//! - [`server`]: over HTTP, with `exchange` for in.php and res.php `broken` for replies gone wrong
-//!   and `pingback` for calling back
+//! - [`behaviour`]: the provider's logic, without I/O; [`config`]: its options; [`pace`]: solve times and prices; [`answers`]:
+//!   made-up answers; `bans`: temporary bans
+//! - [`faults`]: planned faults; [`ledger`]: what was received, accepted, charged and answered
+//! - [`account`]: these three together, shared by both fronts
+//! - [`server`]: over HTTP, with `exchange` for in.php and res.php, `broken` for faulty replies and `pingback` for pingbacks
 //! - [`provider`]: in process, in virtual time; [`clock`]: the wall clock, and virtual time
 //!
 //! # Trying things by hand
@@ -15,14 +14,14 @@
 //! `never-ready-` is never answered, one that starts with `slow-` takes a minute longer.
 //!
 //! # As a test double
-//! In process, the provider is a `SimProvider` in virtual time. Its faults are planned, and its ledger shows what was paid. Here
-//! the reply to a submission is lost: the caller cannot know whether a task exists, the ledger can.
+//! In process, the provider is a `SimProvider` in virtual time. Here the reply to a submission is lost: the caller cannot know
+//! whether a task exists, but the ledger shows it.
 //!
 //! ```
 //! use std::{sync::Arc, time::Duration};
 //!
 //! use domain::{
-//!     challenge::{Challenge, Draft, Kind},
+//!     challenge::{Challenge, ChallengeParts, Kind},
 //!     id::{AttemptName, Nonce, SolveId},
 //!     ports::{Provider, Submission},
 //! };
@@ -38,7 +37,7 @@
 //!     account.plan(Planned::next(Call::Submit, Fault::Drop).accepted());
 //!
 //!     let files = [("body".to_owned(), vec![1, 2, 3])].into();
-//!     let picture = Challenge::new(Kind::Image, Draft { files, ..Draft::default() }).unwrap();
+//!     let picture = Challenge::new(Kind::Image, ChallengeParts { files, ..ChallengeParts::default() }).unwrap();
 //!     let attempt =
 //!         AttemptName { solve: SolveId::from_number(1), attempt: 1, nonce: Nonce::from_number(1) };
 //!     let submission = provider.submit(&picture, attempt).await;

@@ -1,19 +1,18 @@
-//! How long the simulated provider takes and what it charges, per kind. Used by `behaviour`.
+//! Solve times and prices of the simulated provider by kind. Used by `behaviour`.
 
 use std::{f64::consts::TAU, time::Duration};
 
 use domain::{challenge::Kind, money::Money};
 
-/// A lognormal time: half of the tasks take less than the median.
+/// A lognormal distribution of solve times.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SolveTime {
-    /// The middle.
     pub median: Duration,
-    /// The spread of its logarithm; 0 makes every task take exactly the median.
+    /// The standard deviation of the logarithm; with 0 every task takes exactly the median.
     pub sigma: f64,
 }
 
-/// No task takes longer: real providers give up after five minutes.
+/// The maximum: real providers give up after five minutes.
 pub const LONGEST: Duration = Duration::from_secs(300);
 
 const SPREAD: f64 = 0.3;
@@ -21,22 +20,20 @@ const SPREAD: f64 = 0.3;
 // === impl SolveTime ===
 
 impl SolveTime {
-    /// A median with the usual spread.
     pub const fn around(median: Duration) -> Self {
         Self { median, sigma: SPREAD }
     }
 
-    /// Every task takes exactly this long.
     pub const fn exactly(median: Duration) -> Self {
         Self { median, sigma: 0.0 }
     }
 
-    /// Times that are pleasant to watch: a second or two.
+    /// Short times for trying things out: a second or two.
     pub fn pleasant(kind: &Kind) -> Self {
         Self::around(Duration::from_millis(if kind.is_pageless() { 900 } else { 1_600 }))
     }
 
-    /// Times as they have been seen at real providers.
+    /// Times measured at real providers.
     pub fn realistic(kind: &Kind) -> Self {
         let seconds = match kind {
             Kind::RecaptchaV2 => 60,
@@ -52,9 +49,8 @@ impl SolveTime {
         Self::around(Duration::from_secs(seconds))
     }
 
-    /// Draws one time.
     pub fn draw(&self, rng: &mut fastrand::Rng) -> Duration {
-        // Box-Muller; 1 - u lies in (0, 1], so that the logarithm exists.
+        // Box-Muller; 1 - u is in (0, 1], so the logarithm exists.
         let (u, v) = (1.0 - rng.f64(), rng.f64());
         let normal = (-2.0 * u.ln()).sqrt() * (TAU * v).cos();
         let factor = (self.sigma * normal).exp().clamp(0.05, 20.0);
@@ -62,7 +58,7 @@ impl SolveTime {
     }
 }
 
-/// What one task of a kind costs at a provider that charges by task.
+/// The price of one task at a provider that charges per task.
 pub fn price(kind: &Kind) -> Money {
     Money::from_micros(match kind {
         Kind::Image | Kind::TextQuestion => 700,

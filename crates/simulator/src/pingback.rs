@@ -1,5 +1,5 @@
-//! The simulated provider's calls back, over HTTP: `id=…&code=…` to the address that came with the submission, when the
-//! task is over. Before: `exchange`, which hands in what is due. To this machine only, and a bounded number of them.
+//! The simulated provider's pingbacks over HTTP: `id=…&code=…` to the address given in the submission, when the task is over.
+//! `exchange` schedules them. They go to this machine only, and their number is bounded.
 
 use std::{io, net::IpAddr, time::Duration};
 
@@ -13,33 +13,33 @@ use tokio::{net::TcpStream, sync::mpsc, task::JoinSet, time::timeout};
 
 use crate::{clock::pause, exchange::poll_reply, server::Front};
 
-/// A call that is to be made.
+/// A scheduled pingback.
 #[derive(Debug)]
 pub(crate) struct Due {
     pub(crate) task: TaskId,
     pub(crate) at: Timestamp,
-    pub(crate) address: Address,
+    pub(crate) address: CallbackAddress,
 }
 
-/// Where somebody on this machine wants to be called.
+/// A pingback address on this machine.
 #[derive(Clone, Debug)]
-pub(crate) struct Address {
+pub(crate) struct CallbackAddress {
     host: String,
     port: u16,
     uri: Uri,
 }
 
-/// So many calls are waited for at once, and as many may be handed in meanwhile; what is beyond that is not made.
-pub(crate) const MOST: usize = 10_000;
-/// For connecting, asking and being answered.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// Between the first try and the second, which is the last.
-const AGAIN: Duration = Duration::from_millis(500);
+/// The number of scheduled pingbacks, and of queued ones; more are dropped.
+pub(crate) const MAX_SCHEDULED: usize = 10_000;
+/// For connection, request and reply together.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// The pause before the one retry.
+const RETRY_AFTER: Duration = Duration::from_millis(500);
 
-// === impl Address ===
+// === impl CallbackAddress ===
 
-impl Address {
-    /// An `http://` address of this machine; `None` for any other: a simulator calls nobody else.
+impl CallbackAddress {
+    /// `None` for an address that is not `http://` on this machine: a simulator must not call others.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let uri: Uri = text.parse().ok()?;
         let host = uri.host()?.trim_matches(['[', ']']).to_owned();
@@ -49,14 +49,14 @@ impl Address {
     }
 }
 
-/// Makes the calls that are handed in, each in its time, until nobody can hand in another.
+/// Sends scheduled pingbacks until the channel closes.
 pub(crate) async fn run(mut due: mpsc::Receiver<Due>, front: Front) {
     let mut calls = JoinSet::new();
     loop {
         tokio::select! {
             biased;
             Some(_) = calls.join_next() => {}
-            next = due.recv(), if calls.len() < MOST => match next {
+            next = due.recv(), if calls.len() < MAX_SCHEDULED => match next {
                 Some(due) => drop(calls.spawn(call(due, front.clone()))),
                 None => return,
             },
@@ -66,13 +66,14 @@ pub(crate) async fn run(mut due: mpsc::Receiver<Due>, front: Front) {
 
 async fn call(due: Due, front: Front) {
     front.clock.sleep_until(due.at).await;
-    let Some(told) = front.account.with(|b| b.result(due.task.as_str(), front.clock.now())) else {
+    let Some(result) = front.account.with(|b| b.result(due.task.as_str(), front.clock.now()))
+    else {
         return;
     };
-    let body = Bytes::from(wire::pingback::write_body(&due.task, &poll_reply(told)));
+    let body = Bytes::from(wire::pingback::write_body(&due.task, &poll_reply(result)));
     let mut posted = post(&due.address, body.clone()).await;
     if posted.is_err() {
-        pause(AGAIN).await;
+        pause(RETRY_AFTER).await;
         posted = post(&due.address, body).await;
     }
     match posted {
@@ -81,12 +82,12 @@ async fn call(due: Due, front: Front) {
     }
 }
 
-async fn post(address: &Address, body: Bytes) -> io::Result<()> {
-    let posted = timeout(PATIENCE, exchange(address, body)).await;
+async fn post(address: &CallbackAddress, body: Bytes) -> io::Result<()> {
+    let posted = timeout(TIMEOUT, exchange(address, body)).await;
     posted.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
 }
 
-async fn exchange(address: &Address, body: Bytes) -> io::Result<()> {
+async fn exchange(address: &CallbackAddress, body: Bytes) -> io::Result<()> {
     let stream = TcpStream::connect((address.host.as_str(), address.port)).await?;
     let opened = http1::handshake(TokioIo::new(stream)).await;
     let (mut sender, connection) = opened.map_err(io::Error::other)?;
@@ -97,7 +98,7 @@ async fn exchange(address: &Address, body: Bytes) -> io::Result<()> {
         .header(header::CONNECTION, "close")
         .body(Full::new(body))
         .map_err(io::Error::other)?;
-    // The body goes unread, and with the sender the connection ends.
+    // The body is not read; dropping the sender ends the connection.
     let answer = async move { sender.send_request(request).await.map(|reply| reply.status()) };
     let (answered, _) = tokio::join!(answer, connection);
     let status = answered.map_err(io::Error::other)?;
@@ -116,7 +117,7 @@ mod tests {
             "http://[::1]:8080/",
             "http://127.9.9.9/",
         ] {
-            assert!(Address::parse(here).is_some(), "{here}");
+            assert!(CallbackAddress::parse(here).is_some(), "{here}");
         }
         for elsewhere in [
             "https://127.0.0.1/p",
@@ -128,7 +129,7 @@ mod tests {
             "/p",
             "",
         ] {
-            assert!(Address::parse(elsewhere).is_none(), "{elsewhere}");
+            assert!(CallbackAddress::parse(elsewhere).is_none(), "{elsewhere}");
         }
     }
 }

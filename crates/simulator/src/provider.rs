@@ -1,11 +1,7 @@
-//! The simulated provider in process: the same account as behind `server`, reached through the
-//! [`Provider`] port in the time of a [`Clock`]. Deterministic: equal seeds and equal calls, equal history.
+//! The simulated provider in process: the same account as in `server`, behind the [`Provider`] port and on a [`Clock`]. It is
+//! deterministic: equal seeds and equal calls give an equal history.
 
-use std::{
-    fmt,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use domain::{
@@ -13,11 +9,13 @@ use domain::{
     id::{AttemptName, TaskId},
     money::Money,
     ports::{
-        BatchRefused, Clock, Fault as Seen, Feedback, Poll, Polled, Provider, Submission, Threads,
+        BatchRefused, Clock, Fault as ProviderFault, Feedback, Poll, Polled, Provider, Submission,
+        Threads,
     },
     retry::{Code, own},
     time::Timestamp,
 };
+use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use wire::fetch;
 
@@ -28,7 +26,7 @@ use crate::{
     faults::{Call, Fault, Planned},
 };
 
-/// The provider, as a gateway in the same process reaches it.
+/// The provider for a gateway in the same process.
 #[derive(Debug)]
 pub struct SimProvider {
     account: Account,
@@ -38,37 +36,34 @@ pub struct SimProvider {
     calls: Option<Calls>,
 }
 
-/// Who is told that an attempt's task is over.
+/// Called when an attempt's task is over.
 pub type PingbackHook = Arc<dyn Fn(AttemptName, TaskId) + Send + Sync>;
 
-/// The calls back that are to be made; they end with the provider.
+/// Scheduled pingbacks; dropping the provider cancels them.
 struct Calls {
     hook: PingbackHook,
     waiting: Mutex<JoinSet<()>>,
 }
 
-/// How long the way to the provider takes.
+/// The simulated network latency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Latency {
-    /// The shortest way there, or back.
+    /// The minimum, one way.
     pub least: Duration,
-    /// The longest way there, or back.
+    /// The maximum, one way.
     pub most: Duration,
-    /// When the gateway gives a call up.
+    /// The gateway's timeout.
     pub deadline: Duration,
 }
 
-/// How a call ended for the caller, before it knows what the provider said.
-enum Reply<T> {
-    /// The provider's own words.
-    Said(T),
-    /// HTTP 429.
+/// How a call ended for the caller.
+enum CallResult<T> {
+    Reply(T),
     TooMany(Option<Duration>),
-    /// A refusal.
     Code(Code),
-    /// Nothing intelligible.
+    /// No readable reply.
     Lost(&'static str),
-    /// No byte left.
+    /// No byte was sent.
     NotSent,
 }
 
@@ -86,15 +81,14 @@ impl Default for Latency {
 // === impl SimProvider ===
 
 impl SimProvider {
-    /// Reaches this account in this time.
     pub fn new(account: Account, clock: Arc<dyn Clock>, latency: Latency) -> Self {
         let seed = account.with(|behaviour| behaviour.config().seed);
         let rng = Mutex::new(fastrand::Rng::with_seed(seed ^ 0x1A7E_4C1E));
         Self { account, clock, latency, rng, calls: None }
     }
 
-    /// Tells `hook` about every task that is over, when it is, after the usual way. Whether the submission's reply
-    /// arrived does not matter. Needs tokio's runtime.
+    /// Calls `hook` for every finished task, after the usual latency and whether or not the reply to the submission arrived. Needs
+    /// tokio's runtime.
     #[must_use]
     pub fn with_pingback(mut self, hook: PingbackHook) -> Self {
         self.calls = Some(Calls { hook, waiting: Mutex::default() });
@@ -106,7 +100,7 @@ impl SimProvider {
         let over_at = self.account.with(|behaviour| behaviour.over_at(task.as_str()));
         let Some(at) = over_at.map(|over_at| over_at.plus(self.way())) else { return };
         let (account, clock, hook) = (self.account.clone(), self.clock.clone(), hook.clone());
-        let mut waiting = waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = waiting.lock();
         while waiting.try_join_next().is_some() {}
         waiting.spawn(async move {
             clock.sleep_until(at).await;
@@ -115,14 +109,13 @@ impl SimProvider {
         });
     }
 
-    /// The account behind it.
     pub fn account(&self) -> &Account {
         &self.account
     }
 
     fn way(&self) -> Duration {
         let (least, most) = (millis(self.latency.least), millis(self.latency.most));
-        let mut rng = self.rng.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rng = self.rng.lock();
         Duration::from_millis(rng.u64(least..=most.max(least)))
     }
 
@@ -130,13 +123,12 @@ impl SimProvider {
         self.clock.sleep_until(self.clock.now().plus(length)).await;
     }
 
-    /// One call: the way there, what is done there, the way back. Whoever drops it on the way there has sent
-    /// nothing that arrived; whoever drops it on the way back has.
+    /// One call: latency, processing, latency. A future dropped before the processing has had no effect; one dropped after it has.
     async fn call<T>(
         &self,
         call: Call,
         act: impl FnOnce(Option<&Planned>, Timestamp) -> Option<T> + Send,
-    ) -> Reply<T>
+    ) -> CallResult<T>
     where
         T: Send,
     {
@@ -146,7 +138,7 @@ impl SimProvider {
         self.pass(there).await;
         let fault = struck.as_ref().map(|struck| &struck.fault);
         if fault == Some(&Fault::Unreachable) {
-            return Reply::NotSent;
+            return CallResult::NotSent;
         }
         let said = act(struck.as_ref(), self.clock.now());
         let slow = match fault {
@@ -157,28 +149,28 @@ impl SimProvider {
         let arrival = self.clock.now().plus(back + slow);
         self.clock.sleep_until(arrival.min(given_up)).await;
         if arrival > given_up {
-            return Reply::Lost("no reply before the deadline");
+            return CallResult::Lost("no reply before the deadline");
         }
         reply(fault, said)
     }
 
-    /// A call whose only other outcome is a fault.
-    async fn ask<T: Send>(
+    /// A call about the account, which returns a value or a fault.
+    async fn call_account<T: Send>(
         &self,
         act: impl FnOnce(Timestamp) -> Result<T, Code> + Send,
-    ) -> Result<T, Seen> {
+    ) -> Result<T, ProviderFault> {
         let account = &self.account;
         let act = |struck: Option<&Planned>, now| match account.banned(now) {
             Some(code) => Some(Err(code)),
-            None => struck.is_none_or(Planned::is_carried_out).then(|| act(now)),
+            None => struck.is_none_or(Planned::is_processed).then(|| act(now)),
         };
         let reply = self.call(Call::Account, act).await;
         match reply {
-            Reply::Said(Ok(said)) => Ok(said),
-            Reply::Said(Err(code)) | Reply::Code(code) => Err(refusal(code, None)),
-            Reply::TooMany(wait) => Err(refusal(own::HTTP_429.into(), wait)),
-            Reply::Lost(why) => Err(Seen::seen(why)),
-            Reply::NotSent => Err(Seen::seen(UNREACHABLE)),
+            CallResult::Reply(Ok(said)) => Ok(said),
+            CallResult::Reply(Err(code)) | CallResult::Code(code) => Err(refusal(code, None)),
+            CallResult::TooMany(wait) => Err(refusal(own::HTTP_429.into(), wait)),
+            CallResult::Lost(why) => Err(ProviderFault::seen(why)),
+            CallResult::NotSent => Err(ProviderFault::seen(UNREACHABLE)),
         }
     }
 }
@@ -198,15 +190,19 @@ impl Provider for SimProvider {
             effect
         };
         match self.call(Call::Submit, act).await {
-            Reply::Said(SubmitEffect::Accepted(accepted)) => Submission::Accepted(accepted.task),
-            Reply::Said(SubmitEffect::Refused(code)) | Reply::Code(code) => {
+            CallResult::Reply(SubmitEffect::Accepted(accepted)) => {
+                Submission::Accepted(accepted.task)
+            }
+            CallResult::Reply(SubmitEffect::Refused(code)) | CallResult::Code(code) => {
                 Submission::Rejected { code, retry_after: None }
             }
-            Reply::TooMany(retry_after) => {
+            CallResult::TooMany(retry_after) => {
                 Submission::Rejected { code: own::HTTP_429.into(), retry_after }
             }
-            Reply::Lost(why) => Submission::Ambiguous { why: why.to_owned(), retry_after: None },
-            Reply::NotSent => Submission::NotSent(UNREACHABLE.to_owned()),
+            CallResult::Lost(why) => {
+                Submission::Ambiguous { why: why.to_owned(), retry_after: None }
+            }
+            CallResult::NotSent => Submission::NotSent(UNREACHABLE.to_owned()),
         }
     }
 
@@ -220,15 +216,17 @@ impl Provider for SimProvider {
         let captchaai = account.with(|behaviour| behaviour.config().captchaai);
         let mut price = None;
         let poll = match reply {
-            Reply::Said(PollEffect::NotReady) => Poll::NotReady,
-            Reply::Said(PollEffect::Solved(told, cost)) => {
+            CallResult::Reply(PollEffect::NotReady) => Poll::NotReady,
+            CallResult::Reply(PollEffect::Solved(made, cost)) => {
                 price = (!captchaai).then_some(cost);
-                Poll::Solved(told.answer)
+                Poll::Solved(made.answer)
             }
-            Reply::Said(PollEffect::Refused(code)) | Reply::Code(code) => Poll::Code(code),
-            Reply::TooMany(wait) => Poll::Fault(refusal(own::HTTP_429.into(), wait)),
-            Reply::Lost(why) => Poll::Fault(Seen::seen(why)),
-            Reply::NotSent => Poll::Fault(Seen::seen(UNREACHABLE)),
+            CallResult::Reply(PollEffect::Refused(code)) | CallResult::Code(code) => {
+                Poll::Code(code)
+            }
+            CallResult::TooMany(wait) => Poll::Fault(refusal(own::HTTP_429.into(), wait)),
+            CallResult::Lost(why) => Poll::Fault(ProviderFault::seen(why)),
+            CallResult::NotSent => Poll::Fault(ProviderFault::seen(UNREACHABLE)),
         };
         Polled { poll, price }
     }
@@ -245,34 +243,40 @@ impl Provider for SimProvider {
             None => account.poll_many(tasks.iter().map(TaskId::as_str), struck, now),
         };
         let text = match self.call(Call::Poll, act).await {
-            Reply::Said(Ok(effects)) => {
+            CallResult::Reply(Ok(effects)) => {
                 let replies: Vec<_> = effects.into_iter().map(exchange::poll_reply).collect();
                 fetch::write_many(&replies, true)
             }
-            Reply::Said(Err(code)) | Reply::Code(code) => fetch::write_refusal(&code, true),
-            Reply::TooMany(wait) => {
+            CallResult::Reply(Err(code)) | CallResult::Code(code) => {
+                fetch::write_refusal(&code, true)
+            }
+            CallResult::TooMany(wait) => {
                 return Err(BatchRefused::Fault(refusal(own::HTTP_429.into(), wait)));
             }
-            Reply::Lost(why) => return Err(BatchRefused::Fault(Seen::seen(why))),
-            Reply::NotSent => return Err(BatchRefused::Fault(Seen::seen(UNREACHABLE))),
+            CallResult::Lost(why) => return Err(BatchRefused::Fault(ProviderFault::seen(why))),
+            CallResult::NotSent => {
+                return Err(BatchRefused::Fault(ProviderFault::seen(UNREACHABLE)));
+            }
         };
         batch(&text, tasks.len())
     }
 
-    async fn report(&self, task: &TaskId, feedback: Feedback) -> Result<(), Seen> {
+    async fn report(&self, task: &TaskId, feedback: Feedback) -> Result<(), ProviderFault> {
         let account = &self.account;
-        self.ask(|now| account.with(|behaviour| behaviour.report(task.as_str(), feedback, now)))
-            .await
+        self.call_account(|now| {
+            account.with(|behaviour| behaviour.report(task.as_str(), feedback, now))
+        })
+        .await
     }
 
-    async fn balance(&self) -> Result<Money, Seen> {
+    async fn balance(&self) -> Result<Money, ProviderFault> {
         let account = &self.account;
-        self.ask(|_| Ok(account.with(|behaviour| behaviour.balance()))).await
+        self.call_account(|_| Ok(account.with(|behaviour| behaviour.balance()))).await
     }
 
-    async fn threads(&self) -> Result<Threads, Seen> {
+    async fn threads(&self) -> Result<Threads, ProviderFault> {
         let account = &self.account;
-        self.ask(|now| account.with(|behaviour| behaviour.threads_info(now))).await
+        self.call_account(|now| account.with(|behaviour| behaviour.threads_info(now))).await
     }
 }
 
@@ -282,12 +286,12 @@ impl fmt::Debug for Calls {
     }
 }
 
-/// What the upstream makes of this reply: what has no place in it is lost here too.
+/// Parses the reply as `upstream` does, so that the same information is lost.
 fn batch(text: &str, n: usize) -> Result<Vec<Polled>, BatchRefused> {
     let polled = |reply| match reply {
-        fetch::Reply::NotReady => Polled { poll: Poll::NotReady, price: None },
-        fetch::Reply::Answer { answer, price } => Polled { poll: Poll::Solved(answer), price },
-        fetch::Reply::Refused(code) => Polled { poll: Poll::Code(code), price: None },
+        fetch::FetchReply::NotReady => Polled { poll: Poll::NotReady, price: None },
+        fetch::FetchReply::Answer { answer, price } => Polled { poll: Poll::Solved(answer), price },
+        fetch::FetchReply::Refused(code) => Polled { poll: Poll::Code(code), price: None },
     };
     match fetch::read_many(text.as_bytes(), n) {
         Ok(fetch::Many::Each(replies)) => Ok(replies.into_iter().map(polled).collect()),
@@ -297,28 +301,34 @@ fn batch(text: &str, n: usize) -> Result<Vec<Polled>, BatchRefused> {
     }
 }
 
-/// What the caller sees of what was said.
-fn reply<T>(fault: Option<&Fault>, said: Option<T>) -> Reply<T> {
+/// The result for the caller, given the fault.
+fn reply<T>(fault: Option<&Fault>, said: Option<T>) -> CallResult<T> {
     match fault {
-        Some(Fault::Code(code)) => Reply::Code(code.clone()),
+        Some(Fault::Code(code)) => CallResult::Code(code.clone()),
         Some(Fault::TooManyRequests { retry_after }) => {
-            Reply::TooMany(retry_after.map(Duration::from_secs))
+            CallResult::TooMany(retry_after.map(Duration::from_secs))
         }
-        Some(Fault::Unreachable) => Reply::NotSent,
-        Some(Fault::Hang) => Reply::Lost("no reply before the deadline"),
-        Some(Fault::Drop) => Reply::Lost("the connection was closed before a reply"),
-        Some(Fault::Status(_)) => Reply::Lost("the reply has an HTTP status that says nothing"),
-        Some(Fault::Truncated) => Reply::Lost("the reply was cut off"),
+        Some(Fault::Unreachable) => CallResult::NotSent,
+        Some(Fault::Hang) => CallResult::Lost("no reply before the deadline"),
+        Some(Fault::Drop) => CallResult::Lost("the connection was closed before a reply"),
+        Some(Fault::Status(_)) => {
+            CallResult::Lost("the reply has an HTTP status that says nothing")
+        }
+        Some(Fault::Truncated) => CallResult::Lost("the reply was cut off"),
         Some(Fault::Garbage | Fault::Html | Fault::Empty | Fault::NoId | Fault::Huge) => {
-            Reply::Lost("the reply cannot be understood")
+            CallResult::Lost("the reply cannot be understood")
         }
         Some(Fault::Trickle(_) | Fault::Unsolvable | Fault::NeverReady | Fault::SameTask)
-        | None => said.map_or(Reply::Lost("no reply"), Reply::Said),
+        | None => said.map_or(CallResult::Lost("no reply"), CallResult::Reply),
     }
 }
 
-fn refusal(code: Code, retry_after: Option<Duration>) -> Seen {
-    Seen { why: format!("the simulated provider answers {code}"), code: Some(code), retry_after }
+fn refusal(code: Code, retry_after: Option<Duration>) -> ProviderFault {
+    ProviderFault {
+        why: format!("the simulated provider answers {code}"),
+        code: Some(code),
+        retry_after,
+    }
 }
 
 fn millis(length: Duration) -> u64 {

@@ -1,5 +1,5 @@
-//! The simulated provider over HTTP, on loopback: in.php and res.php through `exchange`, the ledger
-//! and the fault plan beside them; `pingback` calls back. Replies that go wrong on the wire are made in `broken`.
+//! The simulated provider over HTTP, on loopback: in.php and res.php (`exchange`), the ledger and the fault plan. `pingback` sends
+//! pingbacks, `broken` makes faulty replies.
 //!
 //! | request | answer |
 //! |---|---|
@@ -33,24 +33,20 @@ use crate::{
     pingback::{self, Due},
 };
 
-/// Starts simulated providers.
 #[derive(Clone, Copy, Debug)]
 pub struct Sim;
 
-/// What is started.
 #[derive(Clone, Debug)]
 pub struct SimConfig {
-    /// What sort of provider it is.
     pub behaviour: BehaviourConfig,
-    /// Where it listens; port 0 takes a free one.
+    /// Port 0 takes a free one.
     pub listen: SocketAddr,
     /// Appends every accepted task here, as a JSON line, before it is answered.
     pub ledger_file: Option<PathBuf>,
-    /// Where its time comes from.
     pub clock: Arc<dyn Clock>,
 }
 
-/// A running provider. It stops when this is dropped.
+/// A running provider; dropping this stops it.
 #[derive(Debug)]
 pub struct SimHandle {
     addr: SocketAddr,
@@ -58,27 +54,25 @@ pub struct SimHandle {
     tasks: JoinSet<()>,
 }
 
-/// What every connection needs.
+/// The state that all connections share.
 #[derive(Clone, Debug)]
 pub struct Front {
-    /// The account behind the protocol.
     pub account: Account,
-    /// Where its time comes from.
     pub clock: Arc<dyn Clock>,
 }
 
 /// The body of a reply; an error in it closes the connection.
 pub(crate) type ReplyBody = UnsyncBoxBody<Bytes, Abort>;
 
-/// Larger than any picture the protocol takes, as base64.
+/// Larger than any image the protocol allows, in base64.
 const BODY_MAX: usize = 4 * 1024 * 1024;
 
 // === impl Sim ===
 
 impl Sim {
-    /// Listens and answers until the handle is dropped.
+    /// Serves until the handle is dropped.
     pub fn start(config: SimConfig) -> BoxFuture<'static, io::Result<SimHandle>> {
-        // Boxed, so that the server is compiled in this crate and not in every one that starts it.
+        // Boxed, so that the server is compiled in this crate and not again in each crate that starts it.
         Box::pin(Self::listen(config))
     }
 
@@ -99,7 +93,7 @@ impl Sim {
 // === impl SimConfig ===
 
 impl SimConfig {
-    /// On a free loopback port, in the time of the wall clock.
+    /// On a free loopback port, with the wall clock.
     pub fn new(behaviour: BehaviourConfig) -> Self {
         Self {
             behaviour,
@@ -113,28 +107,26 @@ impl SimConfig {
 // === impl SimHandle ===
 
 impl SimHandle {
-    /// Where it listens.
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// Its address as an upstream's.
+    /// Its address for `[upstream] url`.
     pub fn url(&self) -> String {
         format!("http://{}", self.addr)
     }
 
-    /// The account behind it: ledger, faults, behaviour.
     pub fn account(&self) -> &Account {
         &self.account
     }
 
-    /// Closes every connection and the port.
+    /// Closes the port and every connection.
     pub async fn stop(mut self) {
         self.tasks.shutdown().await;
     }
 }
 
-/// Answers on this listener until `shutdown` is done; then every connection is closed at once.
+/// Serves on this listener until `shutdown`, then closes every connection at once.
 pub fn serve<'a>(
     listener: TcpListener,
     front: Front,
@@ -145,7 +137,7 @@ pub fn serve<'a>(
 
 async fn serve_until(listener: TcpListener, front: Front, mut shutdown: BoxFuture<'_, ()>) {
     let mut connections = JoinSet::new();
-    let (calls, due) = mpsc::channel(pingback::MOST);
+    let (calls, due) = mpsc::channel(pingback::MAX_SCHEDULED);
     connections.spawn(pingback::run(due, front.clone()));
     loop {
         tokio::select! {
@@ -158,7 +150,7 @@ async fn serve_until(listener: TcpListener, front: Front, mut shutdown: BoxFutur
                 }
                 Err(error) => {
                     tracing::warn!(%error, "failed to accept a connection");
-                    // Out of file descriptors: accepting at once again would spin.
+                    // Without file descriptors, accepting again at once would spin.
                     crate::clock::pause(std::time::Duration::from_millis(50)).await;
                 }
             },
@@ -179,7 +171,7 @@ async fn connection(stream: TcpStream, front: Front, calls: mpsc::Sender<Due>) {
         .serve_connection(TokioIo::new(stream), service)
         .await;
     if let Err(error) = served {
-        // Aborting is what the drop and truncate faults do.
+        // The drop and truncate faults abort connections.
         tracing::debug!(%error, "connection ended early");
     }
 }
@@ -250,7 +242,6 @@ fn json<T: serde::Serialize>(value: &T) -> Response<ReplyBody> {
     }
 }
 
-/// The bodies of whole replies cannot fail.
 pub(crate) fn never(error: Infallible) -> Abort {
     match error {}
 }

@@ -1,13 +1,13 @@
 //! The simulated provider over real loopback sockets: every action in both styles, every fault as a client
 //! sees it. The client here is a bare socket, so that what is on the wire is what is checked.
 
-#[path = "server/bench.rs"]
-mod bench;
+#[path = "server/fixture.rs"]
+mod fixture;
 
 use std::{sync::Arc, time::Duration};
 
-use bench::{Bench, KEY, PATIENCE};
 use domain::id::TaskId;
+use fixture::{KEY, PATIENCE, ServerFixture};
 use serde_json::{Value, json};
 use simulator::{BehaviourConfig, Call, Fault, Sim, SimConfig, task_of};
 use tokio::{
@@ -29,102 +29,104 @@ fn task_name(text: &str) -> Option<TaskId> {
 
 #[tokio::test]
 async fn a_task_is_submitted_polled_and_solved_in_plain_text() {
-    let bench = Bench::new().await;
-    let task = bench.task(TURNSTILE).await;
+    let fixture = ServerFixture::new().await;
+    let task = fixture.task(TURNSTILE).await;
     let ask = format!("action=get&id={task}");
-    assert_eq!(bench.fetch(&ask).await, "CAPCHA_NOT_READY");
-    bench.advance(10);
-    let answer = bench.fetch(&ask).await;
+    assert_eq!(fixture.fetch(&ask).await, "CAPCHA_NOT_READY");
+    fixture.advance(10);
+    let answer = fixture.fetch(&ask).await;
     assert_eq!(task_of(answer.strip_prefix("OK|").unwrap()), task_name(&task));
-    let priced = bench.fetch(&format!("action=get2&id={task}")).await;
+    let priced = fixture.fetch(&format!("action=get2&id={task}")).await;
     assert_eq!(priced, format!("{answer}|0.00145"));
-    assert_eq!(bench.fetch("action=get&id=1").await, "ERROR_WRONG_CAPTCHA_ID");
+    assert_eq!(fixture.fetch("action=get&id=1").await, "ERROR_WRONG_CAPTCHA_ID");
 }
 
 #[tokio::test]
 async fn a_task_is_submitted_polled_and_solved_in_json() {
-    let bench = Bench::new().await;
-    let submitted = json_of(&bench.submit(&format!("{TURNSTILE}&json=1")).await);
+    let fixture = ServerFixture::new().await;
+    let submitted = json_of(&fixture.submit(&format!("{TURNSTILE}&json=1")).await);
     let task = submitted["request"].as_str().unwrap();
     assert_eq!(submitted["status"], 1);
     let ask = format!("json=1&action=get&id={task}");
-    let waiting = json_of(&bench.fetch(&ask).await);
+    let waiting = json_of(&fixture.fetch(&ask).await);
     assert_eq!(waiting, json!({"status": 0, "request": "CAPCHA_NOT_READY"}));
-    bench.advance(10);
-    let solved = json_of(&bench.fetch(&ask).await);
+    fixture.advance(10);
+    let solved = json_of(&fixture.fetch(&ask).await);
     assert_eq!(task_of(solved["request"].as_str().unwrap()), task_name(task));
     assert!(solved["useragent"].is_string());
-    let priced = json_of(&bench.fetch(&format!("json=1&action=get2&id={task}")).await);
+    let priced = json_of(&fixture.fetch(&format!("json=1&action=get2&id={task}")).await);
     assert_eq!(priced["price"], "0.00145");
 }
 
 #[tokio::test]
 async fn the_account_answers_in_both_styles() {
-    let bench = Bench::with(BehaviourConfig { threads: Some(5), ..BehaviourConfig::new(1) }).await;
-    let (one, two) = (bench.task(TURNSTILE).await, bench.task(V2).await);
-    assert_eq!(bench.fetch("action=getbalance").await, "999.99755");
-    let balance = json_of(&bench.fetch("action=getbalance&json=1").await);
+    let fixture =
+        ServerFixture::with(BehaviourConfig { threads: Some(5), ..BehaviourConfig::new(1) }).await;
+    let (one, two) = (fixture.task(TURNSTILE).await, fixture.task(V2).await);
+    assert_eq!(fixture.fetch("action=getbalance").await, "999.99755");
+    let balance = json_of(&fixture.fetch("action=getbalance&json=1").await);
     assert_eq!(balance, json!({"status": 1, "request": "999.99755"}));
-    bench.advance(10);
-    let many = bench.fetch(&format!("action=get&ids={one},{two}")).await;
+    fixture.advance(10);
+    let many = fixture.fetch(&format!("action=get&ids={one},{two}")).await;
     let tasks: Vec<_> = many.trim_start_matches("OK|").split('|').map(task_of).collect();
     assert_eq!(tasks, [task_name(&one), task_name(&two)]);
-    assert_eq!(bench.fetch(&format!("action=reportgood&id={one}")).await, "OK_REPORT_RECORDED");
-    let bad = json_of(&bench.fetch(&format!("action=reportbad&json=1&id={two}")).await);
+    assert_eq!(fixture.fetch(&format!("action=reportgood&id={one}")).await, "OK_REPORT_RECORDED");
+    let bad = json_of(&fixture.fetch(&format!("action=reportbad&json=1&id={two}")).await);
     assert_eq!(bad["request"], "OK_REPORT_RECORDED");
-    let again = bench.fetch(&format!("action=reportbad&id={two}")).await;
+    let again = fixture.fetch(&format!("action=reportbad&id={two}")).await;
     assert_eq!(again, "ERROR_DUPLICATE_REPORT");
-    assert_eq!(bench.fetch("action=threadsinfo").await, "ERROR_EMPTY_ACTION");
-    let reports = bench.sim.account().ledger().reports;
+    assert_eq!(fixture.fetch("action=threadsinfo").await, "ERROR_EMPTY_ACTION");
+    let reports = fixture.sim.account().ledger().reports;
     assert_eq!(reports.iter().map(|report| report.good).collect::<Vec<_>>(), [true, false]);
 }
 
 #[tokio::test]
 async fn several_ids_are_one_question_where_they_are_known() {
-    let bench = Bench::new().await;
-    let (one, two) = (bench.task(TURNSTILE).await, bench.task(V2).await);
+    let fixture = ServerFixture::new().await;
+    let (one, two) = (fixture.task(TURNSTILE).await, fixture.task(V2).await);
     let asked = format!("action=get&ids={one},{two}");
-    assert_eq!(bench.fetch(&asked).await, "CAPCHA_NOT_READY|CAPCHA_NOT_READY");
-    let ledger = bench.sim.account().ledger();
+    assert_eq!(fixture.fetch(&asked).await, "CAPCHA_NOT_READY|CAPCHA_NOT_READY");
+    let ledger = fixture.sim.account().ledger();
     assert_eq!((ledger.poll_calls, ledger.polls), (1, 2));
-    let bench = Bench::with(BehaviourConfig { batch: false, ..BehaviourConfig::new(1) }).await;
-    assert_eq!(bench.fetch(&asked).await, "ERROR_WRONG_ID_FORMAT");
-    let json = json_of(&bench.fetch(&format!("{asked}&json=1")).await);
+    let fixture =
+        ServerFixture::with(BehaviourConfig { batch: false, ..BehaviourConfig::new(1) }).await;
+    assert_eq!(fixture.fetch(&asked).await, "ERROR_WRONG_ID_FORMAT");
+    let json = json_of(&fixture.fetch(&format!("{asked}&json=1")).await);
     assert_eq!(json, json!({"status": 0, "request": "ERROR_WRONG_ID_FORMAT"}));
 }
 
 #[tokio::test]
 async fn captchaais_ways_are_spoken_when_asked_for() {
     let config = BehaviourConfig { captchaai: true, threads: Some(1), ..BehaviourConfig::new(1) };
-    let bench = Bench::with(config).await;
+    let fixture = ServerFixture::with(config).await;
     let enterprise = format!("{V2}&enterprise=1&json=1");
-    let submitted = json_of(&bench.submit(&enterprise).await);
+    let submitted = json_of(&fixture.submit(&enterprise).await);
     let task = submitted["request"].as_u64().expect("a number for reCAPTCHA");
-    assert_eq!(bench.submit(TURNSTILE).await, "ERROR_ZERO_BALANCE");
-    let threads = json_of(&bench.fetch("action=threadsinfo&json=1").await);
+    assert_eq!(fixture.submit(TURNSTILE).await, "ERROR_ZERO_BALANCE");
+    let threads = json_of(&fixture.fetch("action=threadsinfo&json=1").await);
     assert_eq!((&threads["threads"], &threads["working_threads"]), (&json!("1"), &json!("1")));
-    bench.advance(10);
-    let solved = json_of(&bench.fetch(&format!("json=1&action=get&id={task}")).await);
+    fixture.advance(10);
+    let solved = json_of(&fixture.fetch(&format!("json=1&action=get&id={task}")).await);
     assert_eq!(task_of(solved["result"].as_str().unwrap()), task_name(&task.to_string()));
     assert!(solved["user_agent"].is_string());
-    let turnstile = json_of(&bench.submit(&format!("{TURNSTILE}&json=1")).await);
+    let turnstile = json_of(&fixture.submit(&format!("{TURNSTILE}&json=1")).await);
     assert!(turnstile["request"].is_string());
 }
 
 #[tokio::test]
 async fn every_wire_form_is_read() {
-    let bench = Bench::new().await;
+    let fixture = ServerFixture::new().await;
     let form = format!("key={KEY}&{TURNSTILE}");
     let urlencoded = "POST /in.php HTTP/1.1\r\nContent-Type: application/x-www-form-urlencoded";
-    assert!(bench.send(urlencoded, form.as_bytes()).await.text().starts_with("OK|"));
+    assert!(fixture.send(urlencoded, form.as_bytes()).await.text().starts_with("OK|"));
     let body = json!({"key": KEY, "method": "turnstile", "sitekey": "0x4AAA",
         "pageurl": "https://shop.example.com/login", "json": 1});
     let typed = "POST /in.php HTTP/1.1\r\nContent-Type: application/json";
-    assert_eq!(bench.send(typed, body.to_string().as_bytes()).await.json()["status"], 1);
+    assert_eq!(fixture.send(typed, body.to_string().as_bytes()).await.json()["status"], 1);
     let picture = json!({"body": "cGljdHVyZSBieXRlcw=="}).to_string();
     let untyped =
         format!("POST /in.php?key={KEY}&method=base64 HTTP/1.1\r\nContent-Type: text/plain");
-    assert!(bench.send(&untyped, picture.as_bytes()).await.text().starts_with("OK|"));
+    assert!(fixture.send(&untyped, picture.as_bytes()).await.text().starts_with("OK|"));
     let part = |name: &str, value: &str| {
         format!("--b\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n")
     };
@@ -132,12 +134,12 @@ async fn every_wire_form_is_read() {
                 picture bytes\r\n--b--\r\n";
     let multipart = format!("{}{}{file}", part("key", KEY), part("method", "post"));
     let typed = "POST /in.php HTTP/1.1\r\nContent-Type: multipart/form-data; boundary=b";
-    assert!(bench.send(typed, multipart.as_bytes()).await.text().starts_with("OK|"));
-    let ledger = bench.sim.account().ledger();
+    assert!(fixture.send(typed, multipart.as_bytes()).await.text().starts_with("OK|"));
+    let ledger = fixture.sim.account().ledger();
     assert_eq!(ledger.accepted[0].fingerprint, ledger.accepted[1].fingerprint);
     assert_eq!(ledger.accepted[2].fingerprint, ledger.accepted[3].fingerprint);
     let balance = "POST /res.php HTTP/1.1\r\nContent-Type: application/x-www-form-urlencoded";
-    let asked = bench.send(balance, format!("key={KEY}&action=getbalance").as_bytes()).await;
+    let asked = fixture.send(balance, format!("key={KEY}&action=getbalance").as_bytes()).await;
     assert!(asked.text().starts_with("999."));
 }
 
@@ -145,7 +147,7 @@ async fn every_wire_form_is_read() {
 async fn keys_and_ill_formed_submissions_are_refused_and_cost_nothing() {
     let config =
         BehaviourConfig { key: Some(domain::secret::Secret::new(KEY)), ..BehaviourConfig::new(1) };
-    let bench = Bench::with(config).await;
+    let fixture = ServerFixture::with(config).await;
     let other = "f".repeat(32);
     for (query, code) in [
         (format!("key=short&{V2}"), "ERROR_WRONG_USER_KEY"),
@@ -153,79 +155,79 @@ async fn keys_and_ill_formed_submissions_are_refused_and_cost_nothing() {
         (format!("key={other}&{V2}"), "ERROR_KEY_DOES_NOT_EXIST"),
         (format!("key={KEY}&method=userrecaptcha&googlekey=6Le-abc"), "ERROR_PAGEURL"),
     ] {
-        assert_eq!(bench.get(&format!("/in.php?{query}")).await.text(), code);
+        assert_eq!(fixture.get(&format!("/in.php?{query}")).await.text(), code);
     }
-    let poll = bench.get(&format!("/res.php?key={other}&action=get&id=1&json=1")).await;
+    let poll = fixture.get(&format!("/res.php?key={other}&action=get&id=1&json=1")).await;
     assert_eq!(poll.json(), json!({"status": 0, "request": "ERROR_KEY_DOES_NOT_EXIST"}));
-    assert_eq!(bench.paid(), 0);
-    assert_eq!(bench.get("/ledger/count").await.text(), "4");
+    assert_eq!(fixture.paid(), 0);
+    assert_eq!(fixture.get("/ledger/count").await.text(), "4");
 }
 
 #[tokio::test]
 async fn other_sites_pages_may_read_a_reply_that_asks_for_it() {
-    let bench = Bench::new().await;
-    let open = bench.get(&format!("/in.php?key={KEY}&{V2}&header_acao=1")).await;
+    let fixture = ServerFixture::new().await;
+    let open = fixture.get(&format!("/in.php?key={KEY}&{V2}&header_acao=1")).await;
     assert!(open.head.contains("access-control-allow-origin: *"), "{}", open.head);
-    let closed = bench.get(&format!("/res.php?key={KEY}&action=getbalance")).await;
+    let closed = fixture.get(&format!("/res.php?key={KEY}&action=getbalance")).await;
     assert!(!closed.head.contains("access-control-allow-origin"));
 }
 
 #[tokio::test]
 async fn a_dropped_submission_gets_no_byte_whether_accepted_or_not() {
-    let bench = Bench::new().await;
+    let fixture = ServerFixture::new().await;
     let path = format!("/in.php?key={KEY}&{V2}");
     for (fault, accepted, paid, received) in
         [(Fault::Unreachable, false, 0, 0), (Fault::Drop, false, 0, 1), (Fault::Drop, true, 1, 2)]
     {
-        bench.plan(Call::Submit, fault, accepted);
-        assert!(bench.get(&path).await.is_nothing());
-        assert_eq!((bench.paid(), bench.sim.account().received_submits()), (paid, received));
+        fixture.plan(Call::Submit, fault, accepted);
+        assert!(fixture.get(&path).await.is_nothing());
+        assert_eq!((fixture.paid(), fixture.sim.account().received_submits()), (paid, received));
     }
-    assert_eq!(bench.get(&path).await.status(), 200);
+    assert_eq!(fixture.get(&path).await.status(), 200);
 }
 
 #[tokio::test]
 async fn a_hanging_submission_is_not_answered() {
-    let bench = Bench::new().await;
+    let fixture = ServerFixture::new().await;
     for accepted in [false, true] {
-        bench.plan(Call::Submit, Fault::Hang, accepted);
+        fixture.plan(Call::Submit, Fault::Hang, accepted);
         let path = format!("/in.php?key={KEY}&{V2}");
-        let waited = timeout(Duration::from_millis(300), bench.get(&path)).await;
+        let waited = timeout(Duration::from_millis(300), fixture.get(&path)).await;
         assert!(waited.is_err());
-        assert_eq!(bench.paid(), usize::from(accepted));
+        assert_eq!(fixture.paid(), usize::from(accepted));
     }
-    assert!(bench.submit(V2).await.starts_with("OK|"));
+    assert!(fixture.submit(V2).await.starts_with("OK|"));
 }
 
 #[tokio::test]
 async fn statuses_and_pages_come_before_or_after_accepting() {
-    let bench = Bench::new().await;
+    let fixture = ServerFixture::new().await;
     let path = format!("/in.php?key={KEY}&{V2}");
     let mut paid = 0;
     for (fault, status) in
         [(Fault::Status(500), 500), (Fault::Status(502), 502), (Fault::Html, 200)]
     {
         for accepted in [false, true] {
-            bench.plan(Call::Submit, fault.clone(), accepted);
-            let seen = bench.get(&path).await;
+            fixture.plan(Call::Submit, fault.clone(), accepted);
+            let seen = fixture.get(&path).await;
             paid += usize::from(accepted);
-            assert_eq!((seen.status(), bench.paid()), (status, paid));
+            assert_eq!((seen.status(), fixture.paid()), (status, paid));
             assert!(seen.body.starts_with(b"<html>"));
         }
     }
-    bench.plan(Call::Submit, Fault::TooManyRequests { retry_after: Some(7) }, true);
-    let seen = bench.get(&path).await;
-    assert_eq!((seen.status(), bench.paid()), (429, paid));
+    fixture.plan(Call::Submit, Fault::TooManyRequests { retry_after: Some(7) }, true);
+    let seen = fixture.get(&path).await;
+    assert_eq!((seen.status(), fixture.paid()), (429, paid));
     assert!(seen.head.contains("retry-after: 7"));
 }
 
 #[tokio::test]
 async fn bodies_gone_wrong_are_wrong_in_the_way_asked_for() {
-    let bench = Bench::new().await;
+    let fixture = ServerFixture::new().await;
     let path = format!("/in.php?key={KEY}&{V2}");
     let planned = async |fault| {
-        bench.plan(Call::Submit, fault, true);
-        bench.get(&path).await
+        fixture.plan(Call::Submit, fault, true);
+        fixture.get(&path).await
     };
     assert!(String::from_utf8(planned(Fault::Garbage).await.body).is_err());
     assert_eq!(planned(Fault::Empty).await.text(), "");
@@ -244,82 +246,82 @@ async fn bodies_gone_wrong_are_wrong_in_the_way_asked_for() {
         .parse()
         .unwrap();
     assert!(cut.body.starts_with(b"OK|") && cut.body.len() < announced, "{cut:?}");
-    assert_eq!(bench.paid(), 4, "all but the refused one were accepted");
+    assert_eq!(fixture.paid(), 4, "all but the refused one were accepted");
 }
 
 #[tokio::test]
 async fn a_huge_reply_goes_on_for_megabytes() {
-    let bench = Bench::new().await;
-    bench.plan(Call::Submit, Fault::Huge, true);
-    let seen = bench.get(&format!("/in.php?key={KEY}&{V2}")).await;
+    let fixture = ServerFixture::new().await;
+    fixture.plan(Call::Submit, Fault::Huge, true);
+    let seen = fixture.get(&format!("/in.php?key={KEY}&{V2}")).await;
     assert!(seen.body.len() > 64 * 1024 * 1024);
 }
 
 #[tokio::test]
 async fn a_trickled_reply_is_right_and_slow() {
-    let bench = Bench::new().await;
-    bench.plan(Call::Submit, Fault::Trickle(400), true);
+    let fixture = ServerFixture::new().await;
+    fixture.plan(Call::Submit, Fault::Trickle(400), true);
     let path = format!("/in.php?key={KEY}&{V2}");
-    assert!(timeout(Duration::from_millis(200), bench.get(&path)).await.is_err());
-    bench.plan(Call::Submit, Fault::Trickle(400), true);
-    let seen = bench.get(&path).await;
+    assert!(timeout(Duration::from_millis(200), fixture.get(&path)).await.is_err());
+    fixture.plan(Call::Submit, Fault::Trickle(400), true);
+    let seen = fixture.get(&path).await;
     let task = seen.text().strip_prefix("OK|").and_then(task_name);
-    assert_eq!(task, bench.sim.account().ledger().accepted.last().map(|last| last.task.clone()));
-    assert_eq!(bench.paid(), 2);
+    assert_eq!(task, fixture.sim.account().ledger().accepted.last().map(|last| last.task.clone()));
+    assert_eq!(fixture.paid(), 2);
 }
 
 #[tokio::test]
 async fn polls_go_wrong_too_and_the_answer_stays() {
-    let bench = Bench::new().await;
-    let task = bench.task(V2).await;
-    bench.advance(10);
+    let fixture = ServerFixture::new().await;
+    let task = fixture.task(V2).await;
+    fixture.advance(10);
     let path = format!("/res.php?key={KEY}&action=get&id={task}");
-    bench.plan(Call::Poll, Fault::Drop, false);
-    assert!(bench.get(&path).await.is_nothing());
-    bench.plan(Call::Poll, Fault::Status(502), false);
-    assert_eq!(bench.get(&path).await.status(), 502);
-    bench.plan(Call::Poll, Fault::Html, false);
-    assert!(bench.get(&path).await.body.starts_with(b"<html>"));
-    bench.plan(Call::Poll, Fault::NeverReady, false);
-    assert_eq!(bench.get(&path).await.text(), "CAPCHA_NOT_READY");
-    bench.plan(Call::Poll, Fault::code("ERROR_INTERNAL_SERVER_ERROR"), false);
-    assert_eq!(bench.get(&path).await.text(), "ERROR_INTERNAL_SERVER_ERROR");
-    bench.plan(Call::Account, Fault::Status(500), false);
-    assert!(bench.get(&path).await.text().starts_with("OK|SIM."));
-    assert_eq!(bench.get(&format!("/res.php?key={KEY}&action=getbalance")).await.status(), 500);
+    fixture.plan(Call::Poll, Fault::Drop, false);
+    assert!(fixture.get(&path).await.is_nothing());
+    fixture.plan(Call::Poll, Fault::Status(502), false);
+    assert_eq!(fixture.get(&path).await.status(), 502);
+    fixture.plan(Call::Poll, Fault::Html, false);
+    assert!(fixture.get(&path).await.body.starts_with(b"<html>"));
+    fixture.plan(Call::Poll, Fault::NeverReady, false);
+    assert_eq!(fixture.get(&path).await.text(), "CAPCHA_NOT_READY");
+    fixture.plan(Call::Poll, Fault::code("ERROR_INTERNAL_SERVER_ERROR"), false);
+    assert_eq!(fixture.get(&path).await.text(), "ERROR_INTERNAL_SERVER_ERROR");
+    fixture.plan(Call::Account, Fault::Status(500), false);
+    assert!(fixture.get(&path).await.text().starts_with("OK|SIM."));
+    assert_eq!(fixture.get(&format!("/res.php?key={KEY}&action=getbalance")).await.status(), 500);
 }
 
 #[tokio::test]
 async fn unsolvable_and_never_ready_tasks_can_be_had_by_sitekey_or_fault() {
-    let bench = Bench::new().await;
-    let by_name = bench.task(&TURNSTILE.replace("0x4", "unsolvable-0x4")).await;
-    bench.plan(Call::Submit, Fault::Unsolvable, false);
-    let by_fault = bench.task(TURNSTILE).await;
-    let never = bench.task(&TURNSTILE.replace("0x4", "never-ready-0x4")).await;
-    bench.advance(400);
+    let fixture = ServerFixture::new().await;
+    let by_name = fixture.task(&TURNSTILE.replace("0x4", "unsolvable-0x4")).await;
+    fixture.plan(Call::Submit, Fault::Unsolvable, false);
+    let by_fault = fixture.task(TURNSTILE).await;
+    let never = fixture.task(&TURNSTILE.replace("0x4", "never-ready-0x4")).await;
+    fixture.advance(400);
     for task in [by_name, by_fault] {
-        let told = bench.fetch(&format!("action=get&id={task}")).await;
+        let told = fixture.fetch(&format!("action=get&id={task}")).await;
         assert_eq!(told, "ERROR_CAPTCHA_UNSOLVABLE");
     }
-    assert_eq!(bench.fetch(&format!("action=get&id={never}")).await, "CAPCHA_NOT_READY");
+    assert_eq!(fixture.fetch(&format!("action=get&id={never}")).await, "CAPCHA_NOT_READY");
 }
 
 #[tokio::test]
 async fn faults_are_planned_listed_and_cleared_over_http() {
-    let bench = Bench::new().await;
+    let fixture = ServerFixture::new().await;
     let plan = json!([
         {"on": "submit", "fault": "drop", "accepted": true},
         {"on": "poll", "fault": {"status": 502}, "rate": 1.0},
     ]);
-    let listed = bench.send("POST /faults HTTP/1.1", plan.to_string().as_bytes()).await;
+    let listed = fixture.send("POST /faults HTTP/1.1", plan.to_string().as_bytes()).await;
     assert_eq!(listed.json().as_array().map(Vec::len), Some(2));
-    assert!(bench.get(&format!("/in.php?key={KEY}&{V2}")).await.is_nothing());
+    assert!(fixture.get(&format!("/in.php?key={KEY}&{V2}")).await.is_nothing());
     let poll = format!("/res.php?key={KEY}&action=get&id=1");
-    assert_eq!(bench.get(&poll).await.status(), 502);
-    assert_eq!(bench.get("/faults").await.json()[0]["rate"], 1.0);
-    assert_eq!(bench.send("DELETE /faults HTTP/1.1", b"").await.json(), json!([]));
-    assert_eq!(bench.get(&poll).await.status(), 200);
-    let refused = bench.send("POST /faults HTTP/1.1", br#"{"on":"submit","fault":"dorp"}"#).await;
+    assert_eq!(fixture.get(&poll).await.status(), 502);
+    assert_eq!(fixture.get("/faults").await.json()[0]["rate"], 1.0);
+    assert_eq!(fixture.send("DELETE /faults HTTP/1.1", b"").await.json(), json!([]));
+    assert_eq!(fixture.get(&poll).await.status(), 200);
+    let refused = fixture.send("POST /faults HTTP/1.1", br#"{"on":"submit","fault":"dorp"}"#).await;
     assert_eq!(refused.status(), 400);
     assert!(String::from_utf8_lossy(&refused.body).contains("dorp"));
 }
@@ -330,15 +332,15 @@ async fn the_ledger_is_readable_and_survives_in_its_file() {
     let behaviour = BehaviourConfig::new(1);
     let config = SimConfig { ledger_file: Some(file.clone()), ..SimConfig::new(behaviour) };
     let sim = Sim::start(config).await.unwrap();
-    let bench = Bench { sim, clock: Arc::default() };
-    let task = bench.task(V2).await;
-    bench.plan(Call::Submit, Fault::Drop, true);
-    bench.get(&format!("/in.php?key={KEY}&{TURNSTILE}")).await;
-    let ledger = bench.get("/ledger").await.json();
+    let fixture = ServerFixture { sim, clock: Arc::default() };
+    let task = fixture.task(V2).await;
+    fixture.plan(Call::Submit, Fault::Drop, true);
+    fixture.get(&format!("/in.php?key={KEY}&{TURNSTILE}")).await;
+    let ledger = fixture.get("/ledger").await.json();
     assert_eq!(ledger["received_submits"], 2);
     assert_eq!(ledger["charged"], "0.00245");
     assert_eq!(ledger["accepted"][0]["task"], json!(task));
-    bench.sim.stop().await;
+    fixture.sim.stop().await;
     let lines = std::fs::read_to_string(&file).unwrap();
     std::fs::remove_file(&file).unwrap();
     let kinds: Vec<Value> = lines.lines().map(|line| json_of(line)["kind"].clone()).collect();
@@ -347,20 +349,20 @@ async fn the_ledger_is_readable_and_survives_in_its_file() {
 
 #[tokio::test]
 async fn nothing_is_left_running_when_the_handle_is_dropped() {
-    let bench = Bench::new().await;
-    let addr = bench.sim.addr();
-    bench.plan(Call::Submit, Fault::Hang, true);
+    let fixture = ServerFixture::new().await;
+    let addr = fixture.sim.addr();
+    fixture.plan(Call::Submit, Fault::Hang, true);
     let mut open = TcpStream::connect(addr).await.unwrap();
     open.write_all(format!("GET /in.php?key={KEY}&{V2} HTTP/1.1\r\nHost: sim\r\n\r\n").as_bytes())
         .await
         .unwrap();
     let is_paid = async {
-        while bench.paid() == 0 {
+        while fixture.paid() == 0 {
             tokio::task::yield_now().await;
         }
     };
     timeout(PATIENCE, is_paid).await.expect("the task is accepted");
-    drop(bench);
+    drop(fixture);
     let mut rest = Vec::new();
     drop(timeout(PATIENCE, open.read_to_end(&mut rest)).await.expect("the connection is closed"));
     assert!(rest.is_empty());
@@ -369,7 +371,7 @@ async fn nothing_is_left_running_when_the_handle_is_dropped() {
 
 #[tokio::test]
 async fn anything_else_is_not_found() {
-    let bench = Bench::new().await;
-    assert_eq!(bench.get("/nothing").await.status(), 404);
-    assert_eq!(bench.send("PUT /faults HTTP/1.1", b"").await.status(), 404);
+    let fixture = ServerFixture::new().await;
+    assert_eq!(fixture.get("/nothing").await.status(), 404);
+    assert_eq!(fixture.send("PUT /faults HTTP/1.1", b"").await.status(), 404);
 }

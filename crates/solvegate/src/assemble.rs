@@ -1,4 +1,4 @@
-//! Wires the ports: configuration in, running engine out. The only place that knows every crate.
+//! Connects the ports and starts the engine from a configuration. The only place that knows every crate.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -6,15 +6,15 @@ use domain::{
     challenge::Kind,
     claim::Allowance,
     id::WorkerName,
-    ports::{Archive, Chance, ClaimFilter, Clock, Courier, NoCourier, Provider, Scope},
+    key::KeyDigest,
+    ports::{Archive, Chance, ClaimFilter, Clock, NoWebhooks, Provider, Scope, WebhookSender},
     secret::Secret,
     time::Timestamp,
 };
-use doors::KeyDigest;
-use engine::{Engine, EngineConfig, Family, Polling, Ports, Seen, Slots};
+use engine::{Engine, EngineConfig, Family, Observation, Polling, Ports, Slots};
 use simulator::{BehaviourConfig, Sim, SimConfig, SimHandle, pace::SolveTime};
 use stores::{Backend, Finding, Weight};
-use upstream::{Hooks, HooksConfig, Pingback, Upstream, UpstreamConfig};
+use upstream::{Pingback, Upstream, UpstreamConfig, WebhookClient, WebhookConfig};
 
 use crate::{
     chance::SystemChance,
@@ -24,40 +24,37 @@ use crate::{
     keys,
 };
 
-/// A running engine and what it stands on.
+/// A running engine with its ports.
 #[derive(Debug)]
 pub struct Assembled {
-    /// The machine.
     pub engine: Engine,
-    /// Where keys come from too.
+    /// Also generates keys.
     pub chance: Arc<SystemChance>,
-    /// What pingbacks are proved with, when the service calls back.
+    /// Signs the addresses of pingbacks, if they are configured.
     pub pingback: Option<Secret>,
-    /// The simulator, when it is the upstream. Dropped, it stops.
+    /// The simulator, if it is the upstream; dropping it stops it.
     sim: Option<SimHandle>,
 }
 
-/// What an engine is started for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// To serve whoever comes, and to keep pools for them.
+    /// Serve workers, and keep pools.
     Serving,
-    /// To solve for one caller.
+    /// Solve one claim.
     Solving,
-    /// To read records: nothing is submitted.
+    /// Read and change records; submit nothing.
     Reading,
 }
 
-/// Paid tasks may finish for so long when stopping; the doors take the rest of the 25 s.
+/// How long paid tasks may take to finish during a drain; the doors have the rest of the 25 s.
 const DRAIN_GRACE: Duration = Duration::from_secs(20);
 
-const ASK_THE_OTHER: &str =
-    "; is it a gateway? Then ask that one: --server http://127.0.0.1:8402 --key file:PATH";
+const USE_THE_RUNNING_ONE: &str =
+    "; if a gateway is using it, call that one: --server http://127.0.0.1:8402 --key file:PATH";
 
 // === impl Assembled ===
 
 impl Assembled {
-    /// Opens the store, starts or finds the service, starts the engine.
     pub async fn start(config: &Config, purpose: Purpose) -> Result<Self, Failure> {
         let backend = open_store(config).await?;
         let archive = open_ledger(config).await?;
@@ -71,9 +68,9 @@ impl Assembled {
         let provider =
             Upstream::new(wanted, Arc::clone(&clock)).map_err(Failure::of(Exit::Usage))?;
         let provider: Arc<dyn Provider> = Arc::new(provider);
-        let courier = open_courier(config, &clock, &chance)?;
+        let webhooks = open_webhooks(config, &clock, &chance)?;
         if let Some(alerts) = config.alerts.as_ref().filter(|_| purpose != Purpose::Reading) {
-            check_alerts(&*courier, alerts).await;
+            check_alerts(&*webhooks, alerts).await;
         }
         let mut settings = engine_config(config);
         settings.archive = archive;
@@ -85,9 +82,9 @@ impl Assembled {
         let ports = Ports {
             store: backend.store,
             records: backend.records,
-            doorbell: backend.doorbell,
+            notifier: backend.notifier,
             provider,
-            courier,
+            webhooks,
             clock,
             chance: Arc::clone(&chance) as Arc<dyn Chance>,
         };
@@ -96,7 +93,7 @@ impl Assembled {
         Ok(Self { engine, chance, pingback, sim })
     }
 
-    /// Drains the engine, then stops the simulator, whose tasks the engine may still have waited for.
+    /// Drains the engine and then stops the simulator, whose tasks the engine may be waiting for.
     pub async fn stop(self) {
         self.engine.drain().await;
         if let Some(sim) = self.sim {
@@ -106,14 +103,14 @@ impl Assembled {
 }
 
 async fn open_store(config: &Config) -> Result<Backend, Failure> {
-    // What lies on a server needs no directory; then it is made with the first file in it.
+    // A store on a server needs no directory; it is created with the first file in it.
     if let Some(data) = config.data.as_deref().filter(|_| !config.store.is_shared()) {
-        keys::make_private(data)?;
+        keys::create_private_dir(data)?;
     }
     connect(&config.store).await
 }
 
-/// Where history is kept, if not in the store.
+/// The store for history, if it is not the main one.
 async fn open_ledger(config: &Config) -> Result<Option<Arc<dyn Archive>>, Failure> {
     match &config.ledger {
         Some(ledger) => Ok(Some(connect(ledger).await?.archive)),
@@ -124,30 +121,26 @@ async fn open_ledger(config: &Config) -> Result<Option<Arc<dyn Archive>>, Failur
 async fn connect(url: &StoreUrl) -> Result<Backend, Failure> {
     let backend = stores::connect(url.expose()).await.map_err(|error| {
         let is_in_use = matches!(error, stores::OpenError::InUse { .. });
-        let way_out = if is_in_use { ASK_THE_OTHER } else { "" };
-        Failure::new(Exit::Unreachable, format!("{error}{way_out}"))
+        let hint = if is_in_use { USE_THE_RUNNING_ONE } else { "" };
+        Failure::new(Exit::Unreachable, format!("{error}{hint}"))
     })?;
-    tell(&backend.findings);
+    log_findings(&backend.findings);
     Ok(backend)
 }
 
-/// Says what was seen of the store's server.
-fn tell(findings: &[Finding]) {
+fn log_findings(findings: &[Finding]) {
     for Finding { weight, what, remedy } in findings {
         let remedy = remedy.as_deref().unwrap_or_default();
         match weight {
-            Weight::Good => {}
-            Weight::Risky | Weight::Bad => tracing::warn!(remedy, "store: {what}"),
+            Weight::Good => tracing::info!(finding = %what, "store checked"),
+            Weight::Risky | Weight::Bad => {
+                tracing::warn!(finding = %what, remedy, "store check found a problem");
+            }
         }
-    }
-    let good = findings.iter().filter(|finding| finding.weight == Weight::Good);
-    let good: Vec<_> = good.map(|finding| &*finding.what).collect();
-    if !good.is_empty() {
-        tracing::info!("store: {}", good.join("; "));
     }
 }
 
-/// The latest moment the store knows of.
+/// The latest time recorded in the store.
 async fn last_seen(backend: &Backend) -> Result<Timestamp, Failure> {
     let newest = ClaimFilter::all(Scope::All, 1);
     let page = backend.records.history(newest).await.map_err(Failure::of(Exit::Unreachable))?;
@@ -155,7 +148,7 @@ async fn last_seen(backend: &Backend) -> Result<Timestamp, Failure> {
     Ok(moments.flatten().max().unwrap_or_default())
 }
 
-/// The service, started here if it is the simulator.
+/// The address of the service; starts the simulator if that is the service.
 pub async fn find_service(
     config: &Config,
     clock: &Arc<dyn Clock>,
@@ -174,32 +167,31 @@ pub async fn find_service(
     }
 }
 
-/// Who tells callbacks and alerts; nobody, when there is no secret to sign them with.
-fn open_courier(
+/// The sender of callbacks and alerts; without a secret there are none.
+fn open_webhooks(
     config: &Config,
     clock: &Arc<dyn Clock>,
     chance: &SystemChance,
-) -> Result<Arc<dyn Courier>, Failure> {
+) -> Result<Arc<dyn WebhookSender>, Failure> {
     let Some(secret) = keys::callback_secret(config, chance)? else {
-        return Ok(Arc::new(NoCourier));
+        return Ok(Arc::new(NoWebhooks));
     };
-    let wanted =
-        HooksConfig { trusted: config.callbacks.hosts.clone(), ..HooksConfig::new(secret) };
-    let hooks = Hooks::new(wanted, Arc::clone(clock)).map_err(Failure::of(Exit::Usage))?;
-    Ok(Arc::new(hooks))
+    let settings =
+        WebhookConfig { trusted: config.callbacks.hosts.clone(), ..WebhookConfig::new(secret) };
+    let client = WebhookClient::new(settings, Arc::clone(clock));
+    Ok(Arc::new(client.map_err(Failure::of(Exit::Usage))?))
 }
 
-/// An address that cannot be told is noticed at start rather than at the first trouble. It may only be away for now.
-async fn check_alerts(courier: &dyn Courier, alerts: &Alerts) {
-    if let Err(why) = courier.check(alerts.url.expose()).await {
+/// Reports a bad alert address at start instead of at the first alert. Only a warning, because it may be temporary.
+async fn check_alerts(webhooks: &dyn WebhookSender, alerts: &Alerts) {
+    if let Err(why) = webhooks.check(alerts.url.expose()).await {
         tracing::warn!(%why, "alerts disabled, check [alerts] url");
     }
 }
 
-/// What the engine is told of it all.
 pub fn engine_config(config: &Config) -> EngineConfig {
     let prices = match (&config.upstream.service, config.upstream.prices.is_empty()) {
-        // The simulator's own list, so that savings have a price from the first try.
+        // The simulator's own prices, so that savings are shown from the first run.
         (Service::Simulator, true) => {
             Kind::known().map(|kind| (kind.clone(), simulator::pace::price(&kind))).collect()
         }
@@ -217,7 +209,7 @@ pub fn engine_config(config: &Config) -> EngineConfig {
         alerts: alerts(config),
         submits_per_second: config.upstream.submits_per_second,
         prices,
-        shelf_lives: BTreeMap::clone(&config.shelf_lives),
+        shelf_lives: config.lifetimes.clone(),
         deadline: config.claims.deadline,
         reuse_window: config.claims.reuse_window,
         ambiguity_budget: config.claims.ambiguity_budget,
@@ -226,29 +218,28 @@ pub fn engine_config(config: &Config) -> EngineConfig {
     }
 }
 
-/// The schedule. How long the simulator takes is known, as its prices are: a first try is as quick as a later one.
+/// The polling schedule. The solve times of the simulator are known, so it does not have to learn them.
 fn polling(config: &Config) -> Arc<dyn Polling> {
     let polling = config.polling.schedule.start();
     match config.upstream.service {
         Service::Elsewhere { .. } => {}
-        Service::Simulator => Kind::known().for_each(|kind| teach(&*polling, kind)),
+        Service::Simulator => Kind::known().for_each(|kind| preload_schedule(&*polling, kind)),
     }
     polling
 }
 
-/// Fractions of the median at evenly spread chances, as the simulator's spread has them.
-const USUAL_TIMES: [f64; 8] = [0.63, 0.77, 0.86, 0.95, 1.05, 1.16, 1.3, 1.58];
+/// Quantiles of the simulator's solve times at even probabilities, as fractions of the median.
+const QUANTILES: [f64; 8] = [0.63, 0.77, 0.86, 0.95, 1.05, 1.16, 1.3, 1.58];
 
-fn teach(polling: &dyn Polling, kind: Kind) {
+fn preload_schedule(polling: &dyn Polling, kind: Kind) {
     let median = SolveTime::pleasant(&kind).median;
     let family = Family { kind, proxied: false };
-    for fraction in USUAL_TIMES {
+    for fraction in QUANTILES {
         let by = median.mul_f64(fraction);
-        polling.learn(&family, Seen::Ready { after: by.mul_f64(0.9), by });
+        polling.learn(&family, Observation::Ready { after: by.mul_f64(0.9), by });
     }
 }
 
-/// A configured worker as the doors know it.
 pub fn door_worker(worker: &Worker) -> Result<doors::Worker, Failure> {
     Ok(doors::Worker {
         name: worker.name.clone(),
@@ -261,7 +252,6 @@ pub fn door_worker(worker: &Worker) -> Result<doors::Worker, Failure> {
     })
 }
 
-/// What the doors compare a key with.
 pub fn key_digest(key: &Secret) -> Result<KeyDigest, Failure> {
     KeyDigest::of(key.expose()).map_err(Failure::of(Exit::Usage))
 }

@@ -1,29 +1,30 @@
-//! The `Chance` port in production: the operating system's randomness, because claim ids and keys must not be
-//! guessed. Draws are taken from a small buffer, one system call for many.
+//! The `Chance` port in production: random numbers of the operating system, because claim ids and keys must be unguessable.
+//! They are drawn from a buffer, which saves system calls.
 
-use std::{fmt, sync::Mutex};
+use std::fmt;
 
 use domain::ports::Chance;
+use parking_lot::Mutex;
 use rustls::crypto::{GetRandomFailed, ring};
 
 const BUFFERED: usize = 512;
 
-/// The operating system's randomness, buffered.
+/// Random numbers of the operating system, buffered.
 pub struct SystemChance(Mutex<Vec<u64>>);
 
 // === impl SystemChance ===
 
 impl SystemChance {
-    /// Draws once, so that a system without randomness is noticed at start.
+    /// Fills the buffer, so that a system without randomness fails at start.
     pub fn start() -> Result<Self, NoRandomness> {
         Ok(Self(Mutex::new(batch()?)))
     }
 
-    /// A fresh key: 32 letters and digits, as client libraries insist. About 190 bits.
+    /// A new key: 32 letters and digits, as client libraries require; about 190 bits.
     pub fn key(&self) -> String {
         const LETTERS: &[u8; 62] =
             b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
-        // A draw of 64 bits modulo 62 is uneven by less than one part in 10^17.
+        // The bias of 64 bits modulo 62 is below one part in 10^17.
         let letter = || {
             let at = usize::try_from(self.draw() % 62).expect("less than 62");
             char::from(LETTERS[at])
@@ -34,12 +35,12 @@ impl SystemChance {
 
 impl Chance for SystemChance {
     fn draw(&self) -> u64 {
-        let mut buffer = self.0.lock().expect("no holder of this lock can panic twice");
+        let mut buffer = self.0.lock();
         if let Some(drawn) = buffer.pop() {
             return drawn;
         }
-        // It answered at start; a system that stops giving randomness leaves no safe way on.
-        *buffer = batch().expect("the operating system gave randomness at start");
+        // Without randomness there is no safe way to continue.
+        *buffer = batch().expect("the operating system provided randomness at start");
         buffer.pop().expect("a batch is never empty")
     }
 }
@@ -50,7 +51,6 @@ impl fmt::Debug for SystemChance {
     }
 }
 
-/// The operating system gave no randomness.
 #[derive(Debug, thiserror::Error)]
 #[error("the operating system provides no random numbers, so keys and ids could be guessed")]
 pub struct NoRandomness;

@@ -1,6 +1,7 @@
-//! What can be typed. Help texts are read as documentation and held by golden transcripts (tests/all/cli.rs).
+//! The command line. Doc comments of fields are help texts; golden files hold them (tests/all/cli.rs).
 #![expect(clippy::doc_markdown, reason = "the comments of fields are help texts on a terminal")]
 
+mod config;
 mod dead_letters;
 mod doctor;
 mod pools;
@@ -9,15 +10,18 @@ mod store;
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueHint};
+use domain::challenge::Kind;
 
 use crate::config::{Environment, Flags, Sources, read_duration};
 
-pub use dead_letters::{DeadLettersAction, DeadLettersArgs, LetterFilter, PurgeArgs, ReviveArgs};
+pub use config::{ConfigAction, ConfigArgs};
+pub use dead_letters::{
+    DeadLetterFilter, DeadLettersAction, DeadLettersArgs, PurgeArgs, ReviveArgs,
+};
 pub use doctor::DoctorArgs;
 pub use pools::{PoolSetArgs, PoolsAction, PoolsArgs};
 pub use store::{Form, StoreAction, StoreArgs};
 
-/// The exit codes, as every help text ends with them.
 const EXIT_CODES: &str = "\
 Exit codes:
   0  done
@@ -39,12 +43,10 @@ pub struct Cli {
     #[arg(long, global = true, value_name = "FILTER")]
     pub log: Option<String>,
 
-    /// What to do
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run the gateway
@@ -87,6 +89,8 @@ pub enum Command {
     Doctor(DoctorArgs),
     /// Create or migrate the tables of a store, or print their definition
     Store(StoreArgs),
+    /// Describe the keys of the configuration file
+    Config(ConfigArgs),
     /// Print a completion script for a shell
     #[command(
         after_help = "Example:\n  solvegate completions bash > ~/.local/share/bash-completion/completions/solvegate"
@@ -124,46 +128,44 @@ Single codes are changed in solvegate.toml:
   [retry.codes.\"ERROR_CAPTCHA_UNSOLVABLE\"]
   max = 1            # also: class, backoff (true or false), wait (the least one, \"5s\")";
 
-/// `serve`.
 #[derive(Debug, Args)]
 pub struct ServeArgs {
     /// Where to listen [default: 127.0.0.1:8402]
     #[arg(long, value_name = "ADDRESS")]
     pub listen: Option<String>,
     #[command(flatten)]
-    #[expect(missing_docs, reason = "flattened: its own fields carry the help")]
-    pub wiring: Wiring,
+    pub engine: EngineArgs,
     /// Where to keep history, if not in the store: another store's URL
     #[arg(long, value_name = "URL")]
     pub ledger: Option<String>,
     /// Certificate chain, PEM
     #[arg(long, value_name = "FILE", requires = "tls_key", value_hint = ValueHint::FilePath)]
-    pub tls_cert: Option<PathBuf>,
+    pub tls_cert: Option<String>,
     /// Key of the certificate, PEM
     #[arg(long, value_name = "FILE", requires = "tls_cert", value_hint = ValueHint::FilePath)]
-    pub tls_key: Option<PathBuf>,
+    pub tls_key: Option<String>,
     /// Serve TLS with a self-signed certificate, created at the first start
     #[arg(long, conflicts_with_all = ["tls_cert", "tls_key"])]
     pub tls_self_signed: bool,
 }
 
-/// What an engine in this process is wired to.
+/// The ports of an engine in this process.
 #[derive(Clone, Debug, Default, Args)]
-pub struct Wiring {
-    /// Directory of the embedded store, and of the keys made at the first start [default: ./solvegate-data]
+pub struct EngineArgs {
+    /// Directory of the embedded store, and of the keys generated at the first start [default: ./solvegate-data]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub data: Option<PathBuf>,
     /// The service's address, or `sim` [default: sim unless CAPTCHAAI_API_KEY is set]
     #[arg(long, value_name = "URL")]
     pub upstream: Option<String>,
-    /// The store: `memory:`, `embedded:DIR`, `redis://HOST:PORT`, `rediss://…`, `redis+cluster://H1:P,H2:P`, `postgres://HOST:PORT/DB`; or env:NAME, file:PATH
+    /// The store: `memory:`, `embedded:DIR`, `redis://HOST:PORT`, `rediss://…`, `redis+cluster://H1:P,H2:P`, `postgres://HOST:PORT/DB`, `dynamodb:TABLE`; or env:NAME, file:PATH
     #[arg(long, value_name = "URL")]
     pub store: Option<String>,
 }
 
-/// Whom a command asks: a running gateway, or an engine in this process.
+/// The gateway a command calls: a running one, or an engine in this process.
 #[derive(Clone, Debug, Default, Args)]
-pub struct Whom {
+pub struct ClientArgs {
     /// A running gateway; without it the command works on the store in this process
     #[arg(long, value_name = "URL", env = "SOLVEGATE_SERVER", value_hint = ValueHint::Url)]
     pub server: Option<String>,
@@ -174,18 +176,16 @@ pub struct Whom {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub cacert: Option<PathBuf>,
     #[command(flatten)]
-    #[expect(missing_docs, reason = "flattened: its own fields carry the help")]
-    pub wiring: Wiring,
+    pub engine: EngineArgs,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
 }
 
-/// `solve`.
 #[derive(Debug, Args)]
 pub struct SolveArgs {
     /// Kind of challenge: turnstile, recaptcha_v2, image …
-    #[arg(long)]
+    #[arg(long, value_parser = kind)]
     pub kind: String,
     /// The site's public key
     #[arg(long)]
@@ -196,10 +196,10 @@ pub struct SolveArgs {
     /// Another parameter of the kind; may be repeated
     #[arg(long = "param", value_name = "NAME=VALUE", value_parser = name_and_value)]
     pub params: Vec<(String, String)>,
-    /// The picture
+    /// Image file
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub image: Option<PathBuf>,
-    /// Your own key for this piece of work: the same key is the same claim, paid once
+    /// Your own key for this claim: the same key returns the same claim, paid once
     #[arg(long, value_name = "KEY")]
     pub idempotency_key: Option<String>,
     /// Always open a new claim; never replay or join another
@@ -209,11 +209,9 @@ pub struct SolveArgs {
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "180s")]
     pub deadline: Duration,
     #[command(flatten)]
-    #[expect(missing_docs, reason = "flattened: its own fields carry the help")]
-    pub whom: Whom,
+    pub client: ClientArgs,
 }
 
-/// `sim`.
 #[derive(Debug, Args)]
 pub struct SimArgs {
     /// Where to listen; port 0 takes a free one
@@ -245,7 +243,6 @@ pub struct SimArgs {
     pub key: Option<String>,
 }
 
-/// `history`.
 #[derive(Debug, Args)]
 pub struct HistoryArgs {
     /// Only this site key
@@ -264,30 +261,24 @@ pub struct HistoryArgs {
     #[arg(long)]
     pub cursor: Option<String>,
     #[command(flatten)]
-    #[expect(missing_docs, reason = "flattened: its own fields carry the help")]
-    pub whom: Whom,
+    pub client: ClientArgs,
 }
 
-/// `active`.
 #[derive(Debug, Args)]
 pub struct ActiveArgs {
     #[command(flatten)]
-    #[expect(missing_docs, reason = "flattened: its own fields carry the help")]
-    pub whom: Whom,
+    pub client: ClientArgs,
 }
 
-/// `stats`.
 #[derive(Debug, Args)]
 pub struct StatsArgs {
     /// The day (UTC), e.g. 2026-11-15 [default: today]
     #[arg(long, value_name = "DAY")]
     pub date: Option<String>,
     #[command(flatten)]
-    #[expect(missing_docs, reason = "flattened: its own fields carry the help")]
-    pub whom: Whom,
+    pub client: ClientArgs,
 }
 
-/// `report`.
 #[derive(Debug, Args)]
 pub struct ReportArgs {
     /// First day (UTC) [default: 30 days ago]
@@ -297,29 +288,24 @@ pub struct ReportArgs {
     #[arg(long, value_name = "DAY")]
     pub to: Option<String>,
     #[command(flatten)]
-    #[expect(missing_docs, reason = "flattened: its own fields carry the help")]
-    pub whom: Whom,
+    pub client: ClientArgs,
 }
 
-/// `explain`.
 #[derive(Debug, Args)]
 pub struct ExplainArgs {
     /// The claim's id
     pub id: String,
     #[command(flatten)]
-    #[expect(missing_docs, reason = "flattened: its own fields carry the help")]
-    pub whom: Whom,
+    pub client: ClientArgs,
 }
 
-/// `sites`.
 #[derive(Debug, Args)]
 pub struct SitesArgs {
-    /// What to do with them
     #[command(subcommand)]
     pub action: SitesAction,
 }
 
-/// What to do with declarations. Both read the configuration, not a running gateway.
+/// Both read the configuration, not a running gateway.
 #[derive(Debug, Subcommand)]
 pub enum SitesAction {
     /// List the declarations of the configuration
@@ -339,7 +325,7 @@ pub enum SitesAction {
     },
 }
 
-/// `retry-table`. Reads the configuration, not a running gateway.
+/// Reads the configuration, not a running gateway.
 #[derive(Debug, Args)]
 pub struct RetryTableArgs {
     /// Print JSON
@@ -347,36 +333,35 @@ pub struct RetryTableArgs {
     pub json: bool,
 }
 
-/// `balance`.
 #[derive(Debug, Args)]
 pub struct BalanceArgs {
     #[command(flatten)]
-    #[expect(missing_docs, reason = "flattened: its own fields carry the help")]
-    pub whom: Whom,
+    pub client: ClientArgs,
 }
 
 // === impl Cli ===
 
 impl Cli {
-    /// Where the configuration of this command comes from.
+    /// The sources of this command's configuration.
     pub fn sources(&self) -> Sources {
         let mut flags = Flags::default();
         match &self.command {
             Command::Serve(args) => args.apply(&mut flags),
-            Command::Solve(args) => args.whom.wiring.apply(&mut flags),
-            Command::History(args) => args.whom.wiring.apply(&mut flags),
-            Command::Active(args) => args.whom.wiring.apply(&mut flags),
-            Command::Stats(args) => args.whom.wiring.apply(&mut flags),
-            Command::Report(args) => args.whom.wiring.apply(&mut flags),
-            Command::DeadLetters(args) => args.whom().wiring.apply(&mut flags),
-            Command::Pools(args) => args.whom().wiring.apply(&mut flags),
-            Command::Explain(args) => args.whom.wiring.apply(&mut flags),
-            Command::Balance(args) => args.whom.wiring.apply(&mut flags),
+            Command::Solve(args) => args.client.engine.apply(&mut flags),
+            Command::History(args) => args.client.engine.apply(&mut flags),
+            Command::Active(args) => args.client.engine.apply(&mut flags),
+            Command::Stats(args) => args.client.engine.apply(&mut flags),
+            Command::Report(args) => args.client.engine.apply(&mut flags),
+            Command::DeadLetters(args) => args.client().engine.apply(&mut flags),
+            Command::Pools(args) => args.client().engine.apply(&mut flags),
+            Command::Explain(args) => args.client.engine.apply(&mut flags),
+            Command::Balance(args) => args.client.engine.apply(&mut flags),
             Command::Doctor(args) => args.apply(&mut flags),
             Command::Store(args) => args.apply(&mut flags),
             Command::Sim(_)
             | Command::Sites(_)
             | Command::RetryTable(_)
+            | Command::Config(_)
             | Command::Completions { .. } => {}
         }
         Sources { file: self.config.clone(), environment: Environment::of_process(), flags }
@@ -385,20 +370,24 @@ impl Cli {
 
 impl ServeArgs {
     fn apply(&self, flags: &mut Flags) {
-        self.wiring.apply(flags);
-        flags.listen.clone_from(&self.listen);
-        flags.ledger.clone_from(&self.ledger);
-        flags.tls_cert.clone_from(&self.tls_cert);
-        flags.tls_key.clone_from(&self.tls_key);
-        flags.tls_self_signed = self.tls_self_signed;
+        self.engine.apply(flags);
+        flags.set("--listen", "listen", self.listen.as_ref());
+        flags.set("--ledger", "store.ledger", self.ledger.as_ref());
+        if self.tls_cert.is_some() || self.tls_key.is_some() || self.tls_self_signed {
+            flags.replace("tls");
+        }
+        flags.set("--tls-cert", "tls.cert", self.tls_cert.as_ref());
+        flags.set("--tls-key", "tls.key", self.tls_key.as_ref());
+        let self_signed = self.tls_self_signed.then(|| "true".to_owned());
+        flags.set("--tls-self-signed", "tls.self_signed", self_signed.as_ref());
     }
 }
 
-impl Wiring {
+impl EngineArgs {
     fn apply(&self, flags: &mut Flags) {
         flags.data.clone_from(&self.data);
-        flags.upstream.clone_from(&self.upstream);
-        flags.store.clone_from(&self.store);
+        flags.set("--upstream", "upstream.url", self.upstream.as_ref());
+        flags.set("--store", "store.url", self.store.as_ref());
     }
 }
 
@@ -406,6 +395,10 @@ fn name_and_value(text: &str) -> Result<(String, String), String> {
     let pair = text.split_once('=').filter(|(name, _)| !name.is_empty());
     pair.map(|(name, value)| (name.into(), value.into()))
         .ok_or_else(|| "expected NAME=VALUE".into())
+}
+
+fn kind(text: &str) -> Result<String, String> {
+    text.parse::<Kind>().map(|_| text.into()).map_err(|error| error.to_string())
 }
 
 fn duration(text: &str) -> Result<Duration, String> {

@@ -1,4 +1,4 @@
-//! A small HTTP client for `--server`: one request, one connection, JSON both ways.
+//! The HTTP client for `--server`: one request per connection, JSON both ways.
 
 use std::{fmt, path::Path, time::Duration};
 
@@ -10,83 +10,75 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::{net::TcpStream, time::timeout};
+use upstream::Stream;
 use url::Url;
 
 use crate::{
+    endpoint::Endpoint,
     exit::{Exit, Failure},
-    reach::{Reach, Stream},
 };
 
 /// A running gateway.
 pub struct Remote {
-    reach: Reach,
+    endpoint: Endpoint,
     key: Secret,
 }
 
-/// What is asked of a gateway.
+/// One request.
 #[derive(Clone, Debug)]
 pub struct Call {
     method: Method,
     path: String,
     headers: Vec<(&'static str, String)>,
     body: Option<Value>,
-    patience: Duration,
+    timeout: Duration,
 }
 
-/// What it answered.
+/// The response to a [`Call`].
 #[derive(Clone, Debug)]
 pub struct Reply {
-    /// How.
     pub status: StatusCode,
-    /// With which headers.
     pub headers: HeaderMap,
-    /// What.
     pub body: Value,
 }
 
-const CONNECT: Duration = Duration::from_secs(5);
-const ANSWER: Duration = Duration::from_secs(30);
-const ANSWER_BYTES: usize = 16 * 1024 * 1024;
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+const MAX_ANSWER: usize = 16 * 1024 * 1024;
 
 // === impl Call ===
 
 impl Call {
-    /// Reads something.
     pub fn get(path: impl Into<String>) -> Self {
         let path = path.into();
-        Self { method: Method::GET, path, headers: Vec::new(), body: None, patience: ANSWER }
+        Self { method: Method::GET, path, headers: Vec::new(), body: None, timeout: ANSWER_TIMEOUT }
     }
 
-    /// Sends something.
     pub fn post(path: impl Into<String>, body: Value) -> Self {
         Self { method: Method::POST, body: Some(body), ..Self::get(path) }
     }
 
-    /// Puts something in its place.
     pub fn put(path: impl Into<String>, body: Value) -> Self {
         Self { method: Method::PUT, ..Self::post(path, body) }
     }
 
-    /// Takes something back.
     pub fn delete(path: impl Into<String>) -> Self {
         Self { method: Method::DELETE, ..Self::get(path) }
     }
 
-    /// With this header.
     #[must_use]
     pub fn header(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.headers.push((name, value.into()));
         self
     }
 
-    /// The answer may take so much longer.
+    /// Extends the timeout for the answer.
     #[must_use]
     pub fn waiting(mut self, more: Duration) -> Self {
-        self.patience += more;
+        self.timeout += more;
         self
     }
 
-    /// The request for this host, with this key.
     pub fn request(&self, host: &str, key: &Secret) -> Result<Request<Full<Bytes>>, Failure> {
         let mut request = Request::builder()
             .method(&self.method)
@@ -102,9 +94,9 @@ impl Call {
             request = request.header(header::CONTENT_TYPE, "application/json");
         }
         let body = Full::new(Bytes::from(body.unwrap_or_default()));
-        // The only texts of the caller's in here are a key and header values: a line break is the likely trouble.
+        // Only --key and --idempotency-key come from the user; a line break in one of them is the likely cause.
         request.body(body).map_err(|_| {
-            Failure::new(Exit::Usage, "a key or header holds characters HTTP does not allow")
+            Failure::new(Exit::Usage, "--key or --idempotency-key contains characters that HTTP does not allow, such as a line break")
         })
     }
 }
@@ -112,14 +104,13 @@ impl Call {
 // === impl Reply ===
 
 impl Reply {
-    /// Reads a whole answer.
     pub async fn read<B>(response: http::Response<B>) -> Result<Self, Failure>
     where
         B: hyper::body::Body,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let (parts, body) = response.into_parts();
-        let limited = Limited::new(body, ANSWER_BYTES);
+        let limited = Limited::new(body, MAX_ANSWER);
         let bytes = limited.collect().await.map_err(unreadable)?.to_bytes();
         let body = if bytes.is_empty() {
             Value::Null
@@ -129,12 +120,12 @@ impl Reply {
         Ok(Self { status: parts.status, headers: parts.headers, body })
     }
 
-    /// The answer, or what the gateway says is wrong.
+    /// The body of a successful response, otherwise the gateway's error.
     pub fn good(self) -> Result<Value, Failure> {
         if self.status.is_success() { Ok(self.body) } else { Err(self.failure()) }
     }
 
-    /// What the gateway says is wrong, as an exit code and a sentence.
+    /// The gateway's error as an exit code and a sentence.
     pub fn failure(&self) -> Failure {
         let exit = match self.status.as_u16() {
             400 | 413 | 414 | 415 | 422 | 431 => Exit::Usage,
@@ -144,7 +135,8 @@ impl Reply {
             _ => Exit::Failed,
         };
         let text = |name: &str| self.body.get(name).and_then(Value::as_str);
-        let what = text("detail").or_else(|| text("title")).unwrap_or("the gateway refused");
+        let what = text("detail").or_else(|| text("title"));
+        let what = with_option_names(what.unwrap_or("the gateway refused the request"));
         match text("code") {
             Some(code) => Failure::new(exit, format!("{what} ({code})")),
             None => Failure::new(exit, format!("{what} (HTTP {})", self.status.as_u16())),
@@ -152,17 +144,39 @@ impl Reply {
     }
 }
 
+/// Fields of the API whose command-line options have other names.
+const RENAMED: [(&str, &str); 5] = [
+    ("deadline_s", "deadline"),
+    ("older_than_s", "older-than"),
+    ("newer_than_s", "newer-than"),
+    ("in_s", "in"),
+    ("params", "param"),
+];
+/// Fields of the API that are options by the same name.
+const SAME: [&str; 17] = [
+    "kind", "sitekey", "pageurl", "image", "state", "limit", "cursor", "date", "from", "to",
+    "site", "worker", "project", "level", "max", "waste", "count",
+];
+
+/// The gateway names fields of its API, as in "`limit` is not …"; the user typed `--limit`.
+fn with_option_names(detail: &str) -> String {
+    let same = SAME.map(|name| (name, name));
+    RENAMED.iter().chain(&same).fold(detail.to_owned(), |text, (field, option)| {
+        text.replace(&format!("`{field}`"), &format!("--{option}"))
+    })
+}
+
 fn unreadable(error: impl fmt::Display) -> Failure {
     Failure::new(
         Exit::Unreachable,
-        format!("the answer cannot be read: {error}; is this a solvegate?"),
+        format!("cannot read the response: {error}; is --server a solvegate?"),
     )
 }
 
-/// A TLS server answers a plain request with a TLS alert, which is no HTTP.
+/// A TLS server answers an unencrypted request with a TLS alert, which hyper cannot parse.
 fn not_http(error: hyper::Error) -> Failure {
     if error.is_parse() {
-        let what = "the answer is not HTTP; if the gateway speaks TLS: use https://";
+        let what = "the response is not HTTP; if the gateway speaks TLS: use https://";
         return Failure::new(Exit::Unreachable, what);
     }
     unreadable(error)
@@ -171,38 +185,45 @@ fn not_http(error: hyper::Error) -> Failure {
 // === impl Remote ===
 
 impl Remote {
-    /// Checks the address; connects to nobody yet.
+    /// Validates the address; does not connect yet.
     pub fn new(server: &str, key: Secret, cacert: Option<&Path>) -> Result<Self, Failure> {
         let usage = |what: String| Failure::new(Exit::Usage, what);
         let url = Url::parse(server).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
         let url = url.filter(Url::has_host).ok_or_else(|| {
             usage(format!("--server: {server:?} is not an address such as http://127.0.0.1:8402"))
         })?;
-        let reach = Reach::new(url, cacert).map_err(|what| usage(format!("--cacert: {what}")))?;
-        Ok(Self { reach, key })
+        let endpoint =
+            Endpoint::new(url, cacert).map_err(|what| usage(format!("--cacert: {what}")))?;
+        Ok(Self { endpoint, key })
     }
 
-    /// Asks once.
     pub async fn send(&self, call: &Call) -> Result<Reply, Failure> {
-        let request = call.request(self.reach.authority(), &self.key)?;
-        let stream = timeout(CONNECT, self.connect()).await;
-        let stream =
-            stream.map_err(|_| self.away("no answer in 5 s"))?.map_err(|e| self.away(e))?;
+        let request = call.request(self.endpoint.authority(), &self.key)?;
+        let stream = timeout(CONNECT_TIMEOUT, self.connect()).await;
+        let stream = stream
+            .map_err(|_| self.unreachable("no connection within 5 s"))?
+            .map_err(|e| self.unreachable(e))?;
         let answer = async {
-            let stream = self.reach.secure(stream).await.map_err(|error| self.untrusted(&error))?;
+            let stream = self
+                .endpoint
+                .handshake(stream)
+                .await
+                .map_err(|error| self.handshake_failure(&error))?;
             exchange(stream, request).await
         };
-        timeout(call.patience, answer).await.map_err(|_| self.away("the answer took too long"))?
+        timeout(call.timeout, answer)
+            .await
+            .map_err(|_| self.unreachable("timeout while waiting for the response"))?
     }
 
     async fn connect(&self) -> std::io::Result<TcpStream> {
-        self.reach.connect(&self.reach.find().await?).await
+        self.endpoint.connect(&self.endpoint.resolve().await?).await
     }
 
-    /// Why no TLS connection came about: the gateway speaks plain HTTP, its certificate is not trusted, or it went away.
-    fn untrusted(&self, error: &std::io::Error) -> Failure {
+    /// Explains a failed handshake: no TLS at the other end, an untrusted certificate, or a lost connection.
+    fn handshake_failure(&self, error: &std::io::Error) -> Failure {
         let failed = |why: fmt::Arguments<'_>| {
-            Failure::new(Exit::Unreachable, format!("{}: {why}", self.reach.authority()))
+            Failure::new(Exit::Unreachable, format!("{}: {why}", self.endpoint.authority()))
         };
         match error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>()) {
             Some(rustls::Error::InvalidMessage(_)) => {
@@ -212,25 +233,27 @@ impl Remote {
                 "the gateway's certificate is not trusted ({why:?}): pass --cacert with its certificate, \
                  DIR/tls-cert.pem in the gateway's data directory if it is self-signed"
             )),
-            Some(_) | None => self.away(error),
+            Some(_) | None => self.unreachable(error),
         }
     }
 
-    fn away(&self, why: impl fmt::Display) -> Failure {
+    fn unreachable(&self, why: impl fmt::Display) -> Failure {
         Failure::new(
             Exit::Unreachable,
-            format!("{} cannot be reached: {why}; is the gateway running?", self.reach.authority()),
+            format!("cannot reach {}: {why}; is the gateway running?", self.endpoint.authority()),
         )
     }
 }
 
 impl fmt::Debug for Remote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Remote").field("authority", &self.reach.authority()).finish_non_exhaustive()
+        f.debug_struct("Remote")
+            .field("authority", &self.endpoint.authority())
+            .finish_non_exhaustive()
     }
 }
 
-/// Sends the request and drives the connection beside it.
+/// Sends the request and drives the connection meanwhile.
 pub async fn exchange(
     stream: Box<dyn Stream>,
     request: Request<Full<Bytes>>,
@@ -245,7 +268,7 @@ pub async fn exchange(
     tokio::select! {
         biased;
         reply = &mut answer => reply,
-        // The connection may end in the same moment as the answer is complete.
+        // The connection may end at the moment the response is complete.
         _ = &mut connection => answer.await,
     }
 }

@@ -1,5 +1,5 @@
-//! The `Clock` port in production: wall time read once at start, monotonic time ever after, so that a stepped system
-//! clock neither kills tokens nor revives them.
+//! The `Clock` port in production. It reads the wall clock once at start and then uses monotonic time, so that a stepped system
+//! clock neither expires tokens nor makes expired ones valid.
 
 use std::{
     fmt,
@@ -9,20 +9,19 @@ use std::{
 use async_trait::async_trait;
 use domain::{ports::Clock, time::Timestamp};
 
-/// Wall time at start plus what has passed since.
+/// Wall time at start plus the monotonic time since.
 pub struct SystemClock {
     started: Timestamp,
     origin: Instant,
 }
 
 impl SystemClock {
-    /// Reads the wall clock, for the only time.
     pub fn start() -> Self {
         Self::start_after(Timestamp::default())
     }
 
-    /// The same, but never before what a store has seen already: a wall clock that was set back between two runs
-    /// would make dead tokens look alive.
+    /// Never starts before the latest time in the store: with a wall clock that was set back between two runs, expired tokens
+    /// would look valid.
     #[expect(clippy::disallowed_methods, reason = "this is the Clock port")]
     pub fn start_after(seen: Timestamp) -> Self {
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
@@ -39,7 +38,7 @@ impl Clock for SystemClock {
 
     #[expect(clippy::disallowed_methods, reason = "this is the Clock port")]
     async fn sleep_until(&self, at: Timestamp) {
-        // Timestamps are cut to milliseconds: without the extra one a sleeper could wake a moment too early.
+        // Timestamps are truncated to milliseconds, so without the extra one a sleeper could wake too early.
         let wait = at.since(self.now());
         if wait > Duration::ZERO {
             tokio::time::sleep(wait + Duration::from_millis(1)).await;

@@ -1,6 +1,6 @@
-//! Keys the program makes itself at first start: shown once, kept only as digests, in files only their owner can read.
-//! Whoever copies the data directory cannot call with what is in it. The secret of callbacks is the exception: it is
-//! needed to sign, and it opens no door.
+//! Keys that the gateway generates at its first start. They are shown once; only their digests are saved, in files that only the
+//! owner can read, so a copy of the data directory does not give access. The callback secret is the exception: signing needs
+//! it, and it gives no access.
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions},
@@ -10,8 +10,7 @@ use std::{
 };
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use domain::{ports::Chance as _, secret::Secret};
-use doors::KeyDigest;
+use domain::{key::KeyDigest, ports::Chance as _, secret::Secret};
 
 use crate::{
     chance::SystemChance,
@@ -19,52 +18,48 @@ use crate::{
     exit::{Exit, Failure},
 };
 
-/// The keys a gateway makes because it was given none.
+/// The keys generated for roles without a configured key.
 #[derive(Clone, Debug)]
-pub struct MadeKeys {
-    /// For the worker called `local`, when no worker is configured.
-    pub worker: Option<MadeKey>,
-    /// For the admin, when none is configured.
-    pub admin: Option<MadeKey>,
+pub struct GeneratedKeys {
+    /// For the worker `local`, if no worker is configured.
+    pub worker: Option<GeneratedKey>,
+    /// If no admin key is configured.
+    pub admin: Option<GeneratedKey>,
 }
 
-/// One made key.
 #[derive(Clone, Debug)]
-pub struct MadeKey {
-    /// What a caller's key is compared with.
+pub struct GeneratedKey {
     pub digest: KeyDigest,
-    /// The key itself, at the start that made it and never again.
+    /// The key itself, only at the start that generated it.
     pub fresh: Option<Secret>,
 }
 
-/// Where the digest of the worker's key is kept in the data directory.
+// Files in the data directory.
 pub const WORKER_FILE: &str = "worker.key.sha256";
-/// Where the digest of the admin's key is kept in the data directory.
 pub const ADMIN_FILE: &str = "admin.key.sha256";
-/// Where the made secret of callbacks is kept in the data directory.
 pub const CALLBACK_FILE: &str = "callback.secret";
-
-/// Where the made secret of pingbacks is kept in the data directory.
 pub const PINGBACK_FILE: &str = "pingback.secret";
 
-/// What the addresses of pingbacks are proved with, when the service is to call back: the configured secret, or one made
-/// at the first start. Without a directory to keep it in it lives as long as the process, as the solves do.
+/// The secret that signs the addresses of pingbacks: the configured one, or one generated at the first start. Without a data
+/// directory it lasts as long as the process, as the solves do.
 pub fn pingback_secret(config: &Config, chance: &SystemChance) -> Result<Option<Secret>, Failure> {
     let Some(pingback) = &config.upstream.pingback else { return Ok(None) };
     match (&pingback.secret, config.secrets_dir()) {
         (Some(secret), _) => Ok(Some(secret.clone())),
-        (None, Some(data)) => kept(&data.join(PINGBACK_FILE), || drawn(chance)).map(Some),
-        (None, None) => Ok(Some(Secret::new(drawn(chance)))),
+        (None, Some(data)) => {
+            load_or_create(&data.join(PINGBACK_FILE), || random_secret(chance)).map(Some)
+        }
+        (None, None) => Ok(Some(Secret::new(random_secret(chance)))),
     }
 }
 
-/// 256 bits.
-fn drawn(chance: &SystemChance) -> String {
+/// 256 random bits.
+fn random_secret(chance: &SystemChance) -> String {
     STANDARD.encode([(); 4].map(|()| chance.draw().to_ne_bytes()).concat())
 }
 
-/// What an earlier start made, or what is made now.
-fn kept(path: &Path, make: impl FnOnce() -> String) -> Result<Secret, Failure> {
+/// The saved secret, or a new one that is saved now.
+fn load_or_create(path: &Path, make: impl FnOnce() -> String) -> Result<Secret, Failure> {
     if !path.exists() {
         write_private(path, &make())?;
     }
@@ -72,25 +67,25 @@ fn kept(path: &Path, make: impl FnOnce() -> String) -> Result<Secret, Failure> {
     Ok(Sources::default().secret(&place, &format!("file:{place}"))?)
 }
 
-/// What callbacks are signed with: the configured secret, or one made at the first start. Kept as it is, because
-/// signing needs it and receivers must be given it. `None` where there is no place to keep it in.
+/// The secret that signs callbacks: the configured one, or one generated at the first start. It is saved as it is, because
+/// signing needs it and receivers verify with it. `None` without a directory to save it in.
 pub fn callback_secret(config: &Config, chance: &SystemChance) -> Result<Option<Secret>, Failure> {
     if let Some(secret) = &config.callbacks.secret {
         return Ok(Some(secret.clone()));
     }
     let Some(data) = config.secrets_dir() else { return Ok(None) };
-    kept(&data.join(CALLBACK_FILE), || format!("whsec_{}", drawn(chance))).map(Some)
+    load_or_create(&data.join(CALLBACK_FILE), || format!("whsec_{}", random_secret(chance)))
+        .map(Some)
 }
 
-// === impl MadeKeys ===
+// === impl GeneratedKeys ===
 
-impl MadeKeys {
-    /// Reads what an earlier start made, or makes now what is not configured. Without a directory they live as long
-    /// as the process.
+impl GeneratedKeys {
+    /// Loads or generates the keys that are not configured. Without a data directory they last as long as the process.
     pub fn for_config(config: &Config, chance: &SystemChance) -> Result<Self, Failure> {
         let key = |name: &str| {
             let path = config.data.as_ref().map(|data| data.join(name));
-            MadeKey::in_file(path.as_deref(), chance)
+            GeneratedKey::in_file(path.as_deref(), chance)
         };
         Ok(Self {
             worker: config.workers.is_empty().then(|| key(WORKER_FILE)).transpose()?,
@@ -99,9 +94,9 @@ impl MadeKeys {
     }
 }
 
-// === impl MadeKey ===
+// === impl GeneratedKey ===
 
-impl MadeKey {
+impl GeneratedKey {
     fn in_file(path: Option<&Path>, chance: &SystemChance) -> Result<Self, Failure> {
         if let Some(path) = path.filter(|path| path.exists()) {
             return Self::read(path);
@@ -114,34 +109,36 @@ impl MadeKey {
         Ok(Self { digest, fresh: Some(key) })
     }
 
-    /// A file that others can read is refused, as every secret file is.
+    /// Like every secret file, it is refused if others can read it.
     fn read(path: &Path) -> Result<Self, Failure> {
         let place = path.display().to_string();
         let text = Sources::default().secret(&place, &format!("file:{place}"))?;
         let digest = KeyDigest::from_hex(text.expose()).ok_or_else(|| {
-            let way_out = "delete it and start again to have a new key made";
-            Failure::new(Exit::Usage, format!("{place} holds no digest of a key; {way_out}"))
+            let message = format!(
+                "{place} is not the digest of a key; delete it and restart to get a new key"
+            );
+            Failure::new(Exit::Usage, message)
         })?;
         Ok(Self { digest, fresh: None })
     }
 }
 
-/// Makes a directory nobody else may look into: tokens and keys lie in it.
-pub fn make_private(dir: &Path) -> Result<(), Failure> {
+/// Creates a directory that only its owner can read, because it holds tokens and keys.
+pub fn create_private_dir(dir: &Path) -> Result<(), Failure> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(|error| {
-        Failure::new(Exit::Unreachable, format!("{} cannot be made: {error}", dir.display()))
+        Failure::new(Exit::Unreachable, format!("cannot create {}: {error}", dir.display()))
     })
 }
 
-/// Writes a file only its owner can read. It appears whole or not at all, also after a crash, and is on disk when
-/// this returns.
+/// Writes a file that only its owner can read. It appears whole or not at all, even after a crash, and is on disk when this
+/// returns.
 pub fn write_private(path: &Path, text: &str) -> Result<(), Failure> {
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    make_private(dir)?;
+    create_private_dir(dir)?;
     let mut unfinished = path.as_os_str().to_owned();
     unfinished.push(".new");
     let write = || {
-        // Left over from a start that was killed: what is in it was never used.
+        // Left over from a start that was killed; its content was never used.
         if fs::exists(&unfinished)? {
             fs::remove_file(&unfinished)?;
         }
@@ -153,7 +150,7 @@ pub fn write_private(path: &Path, text: &str) -> Result<(), Failure> {
         File::open(dir)?.sync_all()
     };
     write().map_err(|error: std::io::Error| {
-        Failure::new(Exit::Usage, format!("{} cannot be written: {error}", path.display()))
+        Failure::new(Exit::Usage, format!("cannot write {}: {error}", path.display()))
     })
 }
 
@@ -164,12 +161,12 @@ mod tests {
     use super::*;
     use crate::config::Callbacks;
 
-    fn made(path: &Path) -> Result<MadeKey, Failure> {
-        MadeKey::in_file(Some(path), &SystemChance::start().unwrap())
+    fn made(path: &Path) -> Result<GeneratedKey, Failure> {
+        GeneratedKey::in_file(Some(path), &SystemChance::start().unwrap())
     }
 
     #[test]
-    fn a_key_is_made_once_shown_once_and_private() {
+    fn a_key_is_generated_once_shown_once_and_private() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(WORKER_FILE);
         let shown = made(&path).unwrap().fresh.unwrap();
@@ -182,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn the_callback_secret_is_made_once_kept_private_and_the_configured_one_wins() {
+    fn the_callback_secret_is_generated_once_and_private_and_the_configured_one_wins() {
         let dir = tempfile::tempdir().unwrap();
         let mut sources = Sources::default();
         sources.flags.data = Some(dir.path().to_owned());
@@ -205,11 +202,11 @@ mod tests {
         let path = dir.path().join(WORKER_FILE);
         fs::write(dir.path().join("worker.key.sha256.new"), "half a k").unwrap();
         assert!(made(&path).unwrap().fresh.is_some());
-        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing is left over");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "no temporary file is left");
     }
 
     #[test]
-    fn a_damaged_or_open_key_file_is_said_and_not_written_over() {
+    fn a_damaged_or_readable_key_file_is_reported_and_not_overwritten() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(WORKER_FILE);
         write_private(&path, "too short").unwrap();

@@ -1,10 +1,10 @@
-//! The binary's inside: reads the configuration, wires the ports, runs, stops. No rule of the gateway lives here.
+//! The program: reads the configuration, connects the ports, runs and stops. The rules of the gateway are in other crates.
 //!
 //! # Layout
-//! - [`cli`]: what can be typed; [`commands`]: what it does
-//! - [`config`]: what the operator wants, in two stages
-//! - [`client`], [`reach`]: a running gateway, and the way to any server
-//! - [`clock`], [`chance`]: time and chance, as the engine wants them
+//! - [`cli`]: the command line; [`commands`]: its implementation; [`output`], [`exit`], [`logging`]: results, exit codes, logs
+//! - [`config`]: the configuration; [`keys`]: generated keys; [`assemble`]: an engine with its ports; [`signals`]
+//! - [`client`], [`endpoint`]: the HTTP client for a running gateway
+//! - [`clock`], [`chance`]: the ports for time and randomness
 
 pub mod assemble;
 pub mod chance;
@@ -13,9 +13,9 @@ pub mod client;
 pub mod clock;
 pub mod commands;
 pub mod config;
+pub mod endpoint;
 pub mod exit;
 pub mod keys;
 pub mod logging;
 pub mod output;
-pub mod reach;
-pub mod shutdown;
+pub mod signals;

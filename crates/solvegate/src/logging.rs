@@ -1,4 +1,4 @@
-//! Logs go to stderr: for people when it is a terminal, as JSON lines when it is not.
+//! Logs go to stderr: as text on a terminal, otherwise as JSON lines.
 
 use std::io::{self, IsTerminal};
 
@@ -6,10 +6,9 @@ use tracing_subscriber::{EnvFilter, fmt};
 
 use crate::exit::{Exit, Failure};
 
-/// Starts logging for the whole process.
 pub fn start(filter: &str) -> Result<(), Failure> {
     let filter = EnvFilter::try_new(filter).map_err(|error| {
-        Failure::new(Exit::Usage, format!("--log: {error}; write for example info or engine=debug"))
+        Failure::new(Exit::Usage, format!("--log: {error}; use for example info or engine=debug"))
     })?;
     let builder = fmt().with_env_filter(filter).with_writer(io::stderr);
     let started = if io::stderr().is_terminal() {

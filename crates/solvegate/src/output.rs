@@ -1,4 +1,4 @@
-//! What commands print. Everything goes through here: stdout is for what was asked, nothing else.
+//! Writes the results of commands to stdout; logs and errors go to stderr.
 
 use std::{
     fmt,
@@ -10,20 +10,28 @@ use serde::Serialize;
 
 use crate::exit::{Exit, Failure};
 
-/// Prints one line.
 pub fn line(text: fmt::Arguments<'_>) -> Result<(), Failure> {
-    let mut out = io::stdout().lock();
-    writeln!(out, "{text}")?;
-    Ok(out.flush()?)
+    write(format!("{text}\n").as_bytes())
 }
 
-/// Prints a value as indented JSON.
+/// A reader that closes stdout, as `| head` does, has read enough; that is not an error.
+pub fn write(bytes: &[u8]) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    match out.write_all(bytes).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Failure::new(Exit::Failed, format!("failed to write to stdout: {error}")))
+        }
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// Indented JSON.
 pub fn json<T: Serialize>(value: &T) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(value).map_err(Failure::of(Exit::Failed))?;
     line(format_args!("{text}"))
 }
 
-/// An empty table with these headings, without lines: easy to cut and grep.
+/// An empty table with these headings and without rules, so that it is easy to cut and grep.
 pub fn table<const N: usize>(headings: [&str; N]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_header(headings);

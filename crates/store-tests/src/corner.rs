@@ -1,19 +1,19 @@
-//! A corner of a server: a key prefix, a schema or a table that no other case uses.
+//! A corner of a shared server: a key prefix, schema or table that no other case uses.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use stores::Backend;
 
-/// Stands in a `dynamodb:` URL for the corner's own table.
+/// Placeholder in a `dynamodb:` URL for the corner's table.
 pub(crate) const ANY_TABLE: &str = "any-table";
 
-/// The name of a corner that nobody else in this process has.
+/// A name that is unique in this process.
 pub fn fresh_corner() -> String {
     static GIVEN: AtomicU64 = AtomicU64::new(0);
     format!("case{}", GIVEN.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Opens a store in a corner of the server at a URL.
+/// Opens a store in a corner of the server at this URL.
 pub async fn connect_to_corner(server: &str, corner: &str) -> Backend {
     let url = url_of_corner(server, corner);
     if url.starts_with("dynamodb:") {

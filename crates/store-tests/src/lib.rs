@@ -1,12 +1,12 @@
-//! What every store must do: one list of [cases](CASES), run on every backend by `tests/conformance.rs`. After every case
-//! the ledger is held against the invariants.
+//! The behaviour that every store must have: one list of [cases](CASES), run on every backend by `tests/conformance.rs`.
+//! After each case the ledger is checked against the invariants.
 //!
 //! # Layout
-//! - `cases/`: the cases; `world`: the store, the clock and the short verbs they speak in
+//! - `cases/`: the cases; `world`: the context of a case, with its store and its clock
 //! - `servers/`: private Redis, PostgreSQL and DynamoDB servers, and proxies that break connections
-//! - `corner`: a part of a server that no other case uses
+//! - `corner`: a key prefix, schema or table that no other case uses
 //!
-//! The crate is for tests only and is linked into nothing that is shipped.
+//! The crate is for tests only; nothing that ships links it.
 
 #![expect(
     clippy::unwrap_used,
@@ -19,13 +19,14 @@ mod corner;
 pub mod servers;
 mod world;
 
-use std::any::Any;
+use std::{any::Any, collections::BTreeMap};
 
 use domain::{
     invariant::Checker,
     ledger::{Counts, Event},
-    ports::{Records, Scope, TotalsAsk},
-    time::Day,
+    ports::{Records, Scope, TotalsFilter},
+    time::{Day, Timestamp},
+    token::MIN_LEFT,
 };
 
 use stores::Backend;
@@ -34,23 +35,22 @@ pub use cases::{CASES, Case};
 pub use corner::{connect_to_corner, fresh_corner};
 pub use world::{PRICE, World, accepted, derived, named, over, refused, task, token_of};
 
-/// A fresh, empty store, and whatever must outlive it.
+/// An empty store, and the resources that must outlive it.
 #[derive(Debug)]
 pub struct Fresh {
-    /// The store.
     pub backend: Backend,
-    /// Dropped after the case: a directory, a server.
+    /// Dropped after the case: a directory or a server.
     pub keep: Box<dyn Any + Send + Sync>,
 }
 
-/// Runs one case on a fresh store and checks what it left behind.
+/// Runs one case on an empty store and checks the ledger it leaves.
 pub async fn run(case: Case, fresh: Fresh) {
     let records = fresh.backend.records.clone();
     case.run(World::new(&fresh.backend)).await;
     check(records.as_ref()).await;
 }
 
-/// The ledger has no gap, breaks no invariant, and the sums are the sums of its entries.
+/// Checks that the ledger has no gap and breaks no invariant, and that the totals match its entries.
 pub async fn check(records: &dyn Records) {
     let entries = records.entries(0, usize::MAX).await.expect("the ledger can be read");
     let first = entries.first().map_or(1, |entry| entry.seq);
@@ -58,15 +58,18 @@ pub async fn check(records: &dyn Records) {
         assert_eq!(entry.seq, place, "the ledger has a gap");
     }
     if first > 1 {
-        // The beginning was dropped with the years; what is left cannot be summed up.
+        // Retention dropped the beginning, so the totals include entries that are gone.
         return;
     }
     let violations = Checker::check(&entries);
     assert!(violations.is_empty(), "{violations:?}\n{entries:#?}");
-    let ask =
-        TotalsAsk { scope: Scope::All, from: Day::from_number(0), to: Day::from_number(u32::MAX) };
+    let ask = TotalsFilter {
+        scope: Scope::All,
+        from: Day::from_number(0),
+        to: Day::from_number(u32::MAX),
+    };
     let mut sum = Counts::default();
-    for total in records.totals(ask).await.expect("the sums can be read") {
+    for total in records.totals(ask).await.expect("the totals can be read") {
         sum.add(&total.counts);
     }
     let count = |is: fn(&Event) -> bool| {
@@ -78,4 +81,17 @@ pub async fn check(records: &dyn Records) {
     assert_eq!(sum.solved, count(|event| matches!(event, Event::Ready { .. })));
     assert_eq!(sum.wasted, count(|event| matches!(event, Event::Wasted { .. })));
     assert_eq!(sum.claims, sum.opened + sum.replayed + sum.joined + sum.stocked);
+}
+
+/// Counts the tokens in stock that can still be handed out, from the ledger. Holds for kinds whose tokens work once.
+pub async fn tokens_in_stock(records: &dyn Records, now: Timestamp) -> usize {
+    let mut stock = BTreeMap::new();
+    for entry in records.entries(0, usize::MAX).await.expect("the ledger can be read") {
+        match entry.event {
+            Event::Banked { task, usable_until } => drop(stock.insert(task, usable_until)),
+            Event::Allotted { task, .. } | Event::Wasted { task } => drop(stock.remove(&task)),
+            _ => {}
+        }
+    }
+    stock.into_values().filter(|usable_until| now.plus(MIN_LEFT) <= *usable_until).count()
 }

@@ -1,7 +1,8 @@
-//! Private servers for the tests of the shared stores: real Redis, PostgreSQL and DynamoDB-compatible processes on loopback, and a proxy that breaks
-//! connections on purpose. Each is started by the test that needs it and ends with it, however the test ends.
+//! Private servers for the tests of the shared stores: real Redis, PostgreSQL and DynamoDB-compatible processes on
+//! loopback, and proxies that break connections. A test starts the servers it needs, and they stop with it, however it
+//! ends.
 //!
-//! Everything here blocks, a few milliseconds mostly: a test has nothing better to do than to wait for its server.
+//! Everything here blocks the thread, mostly for milliseconds, because a test can do nothing before its server is up.
 
 mod cluster;
 mod dynamodb;
@@ -21,37 +22,37 @@ pub use process::{free_port, wait_for};
 pub use proxy::FaultProxy;
 pub use redis::{Persistence, RedisOptions, RedisServer};
 
-/// The one server of this test process for cases that break nothing; without persistence.
-/// Each case takes a corner of its own there: [`crate::connect_to_corner`].
+/// The Redis shared by all tests of this process that break nothing; without persistence.
+/// [`crate::connect_to_corner`] gives each test its own key prefix.
 pub fn shared_redis() -> &'static RedisServer {
     static SHARED: OnceLock<RedisServer> = OnceLock::new();
     SHARED.get_or_init(|| RedisServer::start(&RedisOptions::default()))
 }
 
-/// The one cluster of this test process for cases that break nothing: three masters, no replicas.
+/// The Redis cluster shared by all tests that break nothing: three masters, no replicas.
 pub fn shared_cluster() -> &'static RedisCluster {
     static SHARED: OnceLock<RedisCluster> = OnceLock::new();
     SHARED.get_or_init(|| RedisCluster::start(Replicas::None))
 }
 
-/// The one PostgreSQL server of this test process for cases that break nothing; nothing of it is on the disk.
+/// The PostgreSQL shared by all tests that break nothing; it keeps nothing on disk.
 pub fn shared_postgres() -> &'static PostgresServer {
     static SHARED: OnceLock<PostgresServer> = OnceLock::new();
     SHARED.get_or_init(|| PostgresServer::start(&PostgresOptions::default()))
 }
 
-/// A pooler before it.
+/// A `PgBouncer` before [`shared_postgres`].
 pub fn shared_bouncer() -> &'static PgBouncer {
     static SHARED: OnceLock<PgBouncer> = OnceLock::new();
     SHARED.get_or_init(|| PgBouncer::start(shared_postgres()))
 }
 
-/// [`shared_postgres`] through [`shared_bouncer`].
+/// The URL of [`shared_postgres`] through [`shared_bouncer`].
 pub fn pooled_postgres_url() -> String {
     through_pooler(&shared_bouncer().url(), shared_postgres())
 }
 
-/// The one server that speaks DynamoDB of this test process for cases that break nothing.
+/// The DynamoDB-compatible server shared by all tests that break nothing.
 pub fn shared_dynamodb() -> &'static DynamoDbServer {
     static SHARED: OnceLock<DynamoDbServer> = OnceLock::new();
     SHARED.get_or_init(DynamoDbServer::start)

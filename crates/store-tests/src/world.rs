@@ -1,4 +1,4 @@
-//! What the cases speak of: a store, a clock that only moves when told, and short verbs.
+//! The context of a case: a store, a clock that only the case moves, and short methods for the steps of a claim.
 
 use std::{
     collections::BTreeMap,
@@ -10,7 +10,7 @@ use std::{
 };
 
 use domain::{
-    challenge::{Challenge, Draft, Kind},
+    challenge::{Challenge, ChallengeParts, Kind},
     claim::{Admission, Allowance, Claim, Delivery, Door, KeyRule, NewClaim},
     dead_letter::DeadLetter,
     fingerprint::{Fingerprint, Identity, KeyHash},
@@ -19,47 +19,43 @@ use domain::{
     ledger::{Entry, Event},
     money::Money,
     ports::{
-        Archive, History, LeaseAsk, Records, Revival, Revive, Scope, Settled, Store, SweepAsk,
-        Swept,
+        Advanced, Archive, History, LeaseRequest, Records, Revival, ReviveRequest, Scope, Settled,
+        Store, SweepRequest, Swept,
     },
     retry::Verdict,
     secret::Secret,
     site::PageUrl,
     solve::{Decision, Fact, Policy, Refused, Solve, Solved},
     time::Timestamp,
-    token::{Answer, ShelfLife},
+    token::{Answer, TokenLifetime},
 };
 
 use stores::Backend;
 
-/// A store under test and the time there.
+/// A store under test, and its clock.
 #[derive(Clone, Debug)]
 pub struct World {
-    /// The decisions.
     pub store: Arc<dyn Store>,
-    /// The readings.
     pub records: Arc<dyn Records>,
-    /// The history of another store.
     pub archive: Arc<dyn Archive>,
     now: Arc<AtomicU64>,
     drawn: Arc<AtomicU64>,
     leases: Arc<Mutex<BTreeMap<SolveId, Lease>>>,
 }
 
-/// What a solve costs in the cases.
+/// The price of a solve.
 pub const PRICE: Money = Money::from_micros(1_000);
 
-/// Who drives when a case does not say.
+/// The holder that leases when a case does not name one.
 const DRIVER: u64 = 1_000_000;
 const NOON: u64 = 1_794_700_800_000 + 12 * 3_600_000;
 
 impl World {
-    /// A world at noon.
     pub fn new(backend: &Backend) -> Self {
         Self::on(backend.store.clone(), backend.records.clone(), backend.archive.clone())
     }
 
-    /// The same on bare ports. The unit tests of `stores` need it: their `Backend` is another type than ours.
+    /// For the unit tests of `stores`, whose `Backend` is another type than ours.
     pub fn on(store: Arc<dyn Store>, records: Arc<dyn Records>, archive: Arc<dyn Archive>) -> Self {
         Self {
             store,
@@ -71,7 +67,7 @@ impl World {
         }
     }
 
-    /// The same world, seen through another store: another gateway.
+    /// The same clock and ids on another connection: a second gateway.
     #[must_use]
     pub fn through(&self, backend: &Backend) -> Self {
         Self {
@@ -82,22 +78,19 @@ impl World {
         }
     }
 
-    /// The time.
     pub fn now(&self) -> Timestamp {
         Timestamp::from_millis(self.now.load(Ordering::SeqCst))
     }
 
-    /// Lets time pass.
     pub fn pass(&self, seconds: u64) {
         self.now.fetch_add(seconds * 1000, Ordering::SeqCst);
     }
 
-    /// Lets time pass in days.
     pub fn pass_days(&self, days: u64) {
         self.pass(days * 86_400);
     }
 
-    /// Lets one millisecond pass.
+    /// Advances the clock by one millisecond.
     pub fn tick(&self) {
         self.now.fetch_add(1, Ordering::SeqCst);
     }
@@ -108,17 +101,21 @@ impl World {
 
     // === claims ===
 
-    /// A claim about a turnstile, with a key of its own.
+    /// A new claim for an exclusive kind, which never shares a solve.
     pub fn turnstile(&self, sitekey: &str) -> NewClaim {
         let pageurl = Some(PageUrl::parse("https://shop.example.com/login").unwrap());
-        let draft = Draft { sitekey: Some(sitekey.into()), pageurl, ..Draft::default() };
+        let draft =
+            ChallengeParts { sitekey: Some(sitekey.into()), pageurl, ..ChallengeParts::default() };
         self.claim(Challenge::new(Kind::Turnstile, draft).unwrap())
     }
 
-    /// A claim about a picture, whose text several may share.
+    /// A new claim for an image; equal images share a solve.
     pub fn image(&self, bytes: &[u8]) -> NewClaim {
         let files = BTreeMap::from([("body".to_owned(), bytes.to_vec())]);
-        self.claim(Challenge::new(Kind::Image, Draft { files, ..Draft::default() }).unwrap())
+        self.claim(
+            Challenge::new(Kind::Image, ChallengeParts { files, ..ChallengeParts::default() })
+                .unwrap(),
+        )
     }
 
     fn claim(&self, challenge: Challenge) -> NewClaim {
@@ -144,7 +141,6 @@ impl World {
         }
     }
 
-    /// Admits a claim.
     pub async fn admit(&self, new: NewClaim) -> Admission {
         self.store.admit(new, self.now()).await.unwrap()
     }
@@ -157,133 +153,127 @@ impl World {
         }
     }
 
-    /// The claim as it stands.
+    /// The current state of a claim.
     pub async fn find(&self, claim: &Claim) -> Claim {
         self.store.find_claim(claim.id).await.unwrap().unwrap()
     }
 
-    /// Fetches.
     pub async fn fetch(&self, claim: &Claim) -> Delivery {
         self.store.deliver(claim.id, self.now()).await.unwrap().unwrap()
     }
 
-    /// Takes back.
     pub async fn withdraw(&self, claim: &Claim) -> Claim {
         self.store.withdraw(claim.id, self.now()).await.unwrap().unwrap().claim
     }
 
-    /// Sweeps everything.
     pub async fn sweep(&self) -> Swept {
-        self.store.sweep(SweepAsk::plain(1000), self.now()).await.unwrap()
+        self.store.sweep(SweepRequest::plain(1000), self.now()).await.unwrap()
     }
 
-    /// Sweeps everything, with the history kept in an archive.
+    /// Sweeps a store whose history is in an archive.
     pub async fn sweep_archived(&self, archive: &dyn Archive) -> Swept {
         let last = archive.archived().await.unwrap().map(Box::new);
-        let ask = SweepAsk { history: History::Archived(last), ..SweepAsk::plain(1000) };
+        let ask = SweepRequest { history: History::Archived(last), ..SweepRequest::plain(1000) };
         self.store.sweep(ask, self.now()).await.unwrap()
     }
 
-    /// Tells an archive everything it was not told yet, so many entries at a time.
-    pub async fn tell_archive(&self, archive: &dyn Archive, limit: usize) {
+    /// Copies everything that the archive does not have yet, `limit` entries at a time.
+    pub async fn copy_to_archive(&self, archive: &dyn Archive, limit: usize) {
         loop {
             let after = archive.archived().await.unwrap();
-            let lot = self.records.lot(after, limit).await.unwrap();
-            if lot.entries.is_empty() {
+            let batch = self.records.archive_batch(after, limit).await.unwrap();
+            if batch.entries.is_empty() {
                 return;
             }
-            assert!(archive.archive(lot).await.unwrap());
+            assert!(archive.archive(batch).await.unwrap());
         }
     }
 
-    // === the driver's part ===
+    // === the driver ===
 
-    /// A holder that is alive for the next fifteen seconds.
+    /// A holder whose lease lasts for fifteen seconds.
     pub async fn holder(&self, number: u64) -> HolderId {
         let id = HolderId::from_number(number);
-        let until = self.now().plus(LeaseAsk::TERM);
-        self.store.hold(Holder { id, until }, self.now()).await.unwrap();
+        let until = self.now().plus(LeaseRequest::TERM);
+        self.store.hold(Holder { id, until }).await.unwrap();
         id
     }
 
-    /// Everything that can be leased.
     pub async fn lease(&self, holder: HolderId) -> Vec<Lease> {
         self.lease_some(holder, 1000).await
     }
 
-    /// At most `limit` leases.
     pub async fn lease_some(&self, holder: HolderId, limit: usize) -> Vec<Lease> {
-        self.store.lease(LeaseAsk::any(holder, limit), self.now()).await.unwrap()
+        self.store.lease(LeaseRequest::any(holder, limit), self.now()).await.unwrap()
     }
 
-    /// The lease of a claim's solve, held by the driver, who takes all there are.
+    /// The lease of a claim's solve. The driver leases everything there is.
     pub async fn lease_of(&self, claim: &Claim) -> Lease {
         self.lease_of_solve(claim.solve.unwrap()).await
     }
 
-    /// Decides.
     pub async fn decide(&self, lease: &Lease, decision: Decision) -> Result<Solve, Refused> {
-        self.store.advance(lease, decision, self.now()).await.unwrap()
+        match self.store.advance(lease, decision, self.now()).await.unwrap() {
+            Advanced::Done(solve) => Ok(solve),
+            Advanced::Refused(refused) => Err(refused),
+        }
     }
 
-    /// The intent to submit.
     pub async fn intend(&self, lease: &Lease) -> Result<Solve, Refused> {
         let nonce = Nonce::from_number(self.draw());
         self.decide(lease, Decision::Intend { nonce }).await
     }
 
-    /// One more attempt.
     pub async fn authorise(&self, lease: &Lease) -> Result<Solve, Refused> {
         self.decide(lease, Decision::Authorise { due: self.now() }).await
     }
 
-    /// Tells a fact.
-    pub async fn tell(&self, solve: SolveId, attempt: u32, fact: Fact) -> Settled {
+    pub async fn settle(&self, solve: SolveId, attempt: u32, fact: Fact) -> Settled {
         self.store.settle(solve, attempt, fact, self.now()).await.unwrap()
     }
 
-    /// Leases, intends and is accepted as `task`.
+    /// Leases, writes the intent, and settles that the provider accepted it as task `name`.
     pub async fn submit(&self, claim: &Claim, name: &str) -> Lease {
         let lease = self.lease_of(claim).await;
         let solve = self.intend(&lease).await.unwrap();
-        let told = self.tell(solve.id, solve.attempt, accepted(name)).await;
-        assert!(told.fresh);
-        Lease { solve: told.solve, ..lease }
+        let settled = self.settle(solve.id, solve.attempt, accepted(name)).await;
+        assert!(settled.fresh);
+        Lease { solve: settled.solve, ..lease }
     }
 
-    /// Leases, intends and loses the reply.
+    /// Leases, writes the intent, and settles that the reply was lost.
     pub async fn lose_reply(&self, claim: &Claim) -> Lease {
         let lease = self.lease_of(claim).await;
         let solve = self.intend(&lease).await.unwrap();
         let lost = Fact::ReplyLost { why: "reset".into(), due: self.now() };
-        let told = self.tell(solve.id, solve.attempt, lost).await;
-        Lease { solve: told.solve, ..lease }
+        let settled = self.settle(solve.id, solve.attempt, lost).await;
+        Lease { solve: settled.solve, ..lease }
     }
 
-    /// The answer that came just now.
+    /// An answer that is ready now.
     pub fn solved(&self, name: &str) -> Fact {
         self.solved_at(name, self.now())
     }
 
-    /// The answer, which may be as old as `ready_lower`. Good for 250 s, handed out for 240 s.
+    /// An answer that may have been ready since `ready_lower`. It is valid for 250 s and handed out for 240 s.
     pub fn solved_at(&self, name: &str, ready_lower: Timestamp) -> Fact {
         let answer =
             Answer { text: Secret::new(format!("token-{name}")), is_json: false, extras: None };
-        let life = ShelfLife::new(Duration::from_secs(300), Duration::from_secs(50)).unwrap();
+        let life = TokenLifetime::new(Duration::from_secs(300), Duration::from_secs(50)).unwrap();
         let cost = Some(PRICE);
         Fact::Solved(Solved { task: task(name), answer, ready_lower, life, cost, polls: 3 })
     }
 
-    /// Opens a claim and brings its answer.
+    /// Opens a claim and settles its solve as solved.
     pub async fn serve(&self, new: NewClaim, name: &str) -> Claim {
         let claim = self.open(new).await;
         self.submit(&claim, name).await;
-        let told = self.tell(claim.solve.unwrap(), 1, self.solved(name)).await;
-        assert_eq!(told.ended, [claim.id]);
+        let settled = self.settle(claim.solve.unwrap(), 1, self.solved(name)).await;
+        assert_eq!(settled.ended, [claim.id]);
         self.find(&claim).await
     }
 
-    /// Puts a token into stock: its claim is served and withdrawn.
+    /// Puts a token into stock, by a claim that is served and then withdrawn.
     pub async fn stock(&self, new: NewClaim, name: &str) {
         let claim = self.serve(new, name).await;
         self.withdraw(&claim).await;
@@ -291,7 +281,6 @@ impl World {
 
     // === pools ===
 
-    /// A fresh name for a solve.
     pub fn fresh_solve(&self) -> SolveId {
         SolveId::from_number(500_000_000_000_000 + self.draw())
     }
@@ -305,7 +294,7 @@ impl World {
         leases.get(&id).unwrap().clone()
     }
 
-    /// Solves under way without claims.
+    /// Active solves without claims.
     pub async fn active_refills(&self) -> Vec<SolveId> {
         let active = self.records.active(Scope::All, 1000).await.unwrap();
         active.into_iter().filter(|solve| solve.claims.is_empty()).map(|solve| solve.id).collect()
@@ -313,25 +302,25 @@ impl World {
 
     // === dead letters ===
 
-    /// Opens a claim whose solve is refused for good.
+    /// Opens a claim whose solve fails.
     pub async fn fail(&self, new: NewClaim, code: &str) -> Claim {
         let claim = self.open(new).await;
         self.fail_solve(&claim, code).await;
         self.find(&claim).await
     }
 
-    /// The claim's solve is refused for good.
+    /// Settles that the provider refused the claim's solve for good.
     pub async fn fail_solve(&self, claim: &Claim, code: &str) {
         let lease = self.lease_of(claim).await;
         let solve = self.intend(&lease).await.unwrap();
-        self.tell(solve.id, solve.attempt, refused(code, Verdict::GiveUp)).await;
+        self.settle(solve.id, solve.attempt, refused(code, Verdict::GiveUp)).await;
     }
 
-    /// How the letter of a failed claim would be brought back.
-    pub fn revive(&self, claim: &Claim) -> Revive {
+    /// The request that revives the dead letter of a failed claim.
+    pub fn revive(&self, claim: &Claim) -> ReviveRequest {
         let (a, b) = (self.draw(), self.draw());
         let fresh = |n| ClaimId::from_number(300_000_000_000_000 + n);
-        Revive {
+        ReviveRequest {
             letter: claim.solve.unwrap(),
             by: WorkerName::new("admin").unwrap(),
             claims: vec![fresh(a), fresh(b)],
@@ -344,12 +333,12 @@ impl World {
         }
     }
 
-    /// Brings the letter of a failed claim back.
+    /// Revives the dead letter of a failed claim.
     pub async fn bring_back(&self, claim: &Claim) -> Revival {
         self.store.revive(self.revive(claim), self.now()).await.unwrap()
     }
 
-    /// Brings it back as a solve of its own.
+    /// Revives a dead letter, which must open a new solve.
     pub async fn reopen(&self, claim: &Claim) -> Claim {
         match self.bring_back(claim).await {
             Revival::Back(Admission::Opened(claim)) => claim,
@@ -357,40 +346,37 @@ impl World {
         }
     }
 
-    /// The letter of a claim's solve.
-    pub async fn letter(&self, claim: &Claim) -> DeadLetter {
+    /// The dead letter of a claim's solve.
+    pub async fn dead_letter(&self, claim: &Claim) -> DeadLetter {
         self.records.dead_letter(claim.solve.unwrap()).await.unwrap().unwrap()
     }
 
-    // === what was written ===
+    // === the ledger ===
 
-    /// The whole ledger.
     pub async fn entries(&self) -> Vec<Entry> {
         self.records.entries(0, usize::MAX).await.unwrap()
     }
 
-    /// How many entries say so.
+    /// Counts the entries whose event matches.
     pub async fn count(&self, says: fn(&Event) -> bool) -> usize {
         self.entries().await.iter().filter(|entry| says(&entry.event)).count()
     }
 }
 
-/// The worker with this name.
 pub(super) fn worker(name: &str) -> WorkerName {
     WorkerName::new(name).unwrap()
 }
 
-/// The task with this name.
 pub fn task(name: &str) -> TaskId {
     TaskId::new(name).unwrap()
 }
 
-/// The provider took it.
+/// The provider accepted the submission as a task.
 pub fn accepted(name: &str) -> Fact {
     Fact::Accepted { task: task(name), sent_at: Timestamp::from_millis(NOON) }
 }
 
-/// The provider did not take it.
+/// The provider refused the submission.
 pub fn refused(code: &str, verdict: Verdict) -> Fact {
     Fact::NotAccepted { code: code.into(), verdict }
 }
@@ -400,18 +386,17 @@ pub fn over(code: &str, verdict: Verdict) -> Fact {
     Fact::TaskOver { code: code.into(), verdict, cost: Some(PRICE), polls: 2 }
 }
 
-/// A key of the worker's own.
+/// A key chosen by the worker.
 pub fn named(new: &NewClaim, key: &str) -> KeyRule {
     KeyRule::Named(KeyHash::named(&new.worker, key).unwrap())
 }
 
-/// The key of "same parameters, same solve".
+/// A key derived from the parameters, valid for `window` seconds.
 pub fn derived(new: &NewClaim, window: u64) -> KeyRule {
     let hash = KeyHash::derived(&new.worker, &new.fingerprint);
     KeyRule::Derived { hash, window: Duration::from_secs(window) }
 }
 
-/// The text of a claim's token.
 pub fn token_of(claim: &Claim) -> Option<&str> {
     claim.token.as_ref().map(|token| token.answer.text.expose())
 }

@@ -1,8 +1,8 @@
-//! Every case of the conformance suite on every backend.
+//! Runs every case of the conformance suite on every backend.
 //!
-//! The default run takes all cases on memory, embedded, Redis, PostgreSQL and DynamoDB, and on the variants (a Redis
-//! cluster, PostgreSQL behind `PgBouncer`, DynamoDB with compaction after every few commits) the groups whose outcome a
-//! transport can change. `SOLVEGATE_LONG=1` takes all cases on the variants too.
+//! The default run takes all cases on memory, embedded, Redis, PostgreSQL and DynamoDB. On the variants (a Redis
+//! cluster, PostgreSQL behind `PgBouncer`, DynamoDB with compaction after every few commits) it takes only the groups
+//! whose outcome the transport can change. `SOLVEGATE_LONG=1` runs all cases on the variants too.
 
 use std::sync::LazyLock;
 
@@ -18,7 +18,7 @@ use tokio::runtime::Runtime;
 /// A backend, or a variant of one.
 struct Backend {
     name: &'static str,
-    /// Where its shared server is; started by the first case that needs it.
+    /// The URL of its shared server, which the first case that needs it starts.
     server: fn() -> String,
     is_variant: bool,
 }
@@ -38,10 +38,11 @@ const BACKENDS: &[Backend] = &[
     },
 ];
 
-/// What a transport can change: many callers at once, leases, facts that arrive twice, keys, and large transactions.
-const TRANSPORT: [&str; 5] = ["crowd", "lease", "settle", "keys", "archive"];
+/// The groups whose outcome the transport can change: concurrent callers, leases, repeated facts, keys, large
+/// transactions.
+const TRANSPORT: [&str; 5] = ["concurrency", "lease", "settle", "keys", "archive"];
 
-/// All cases share one runtime: one of their own each would start thousands of threads.
+/// All cases share one runtime; one runtime per case would start thousands of threads.
 static RUNTIME: LazyLock<Runtime> =
     LazyLock::new(|| Runtime::new().expect("threads can be started"));
 
@@ -62,7 +63,7 @@ fn trial(backend: &'static Backend, case: Case) -> Trial {
     })
 }
 
-/// An empty store.
+/// Opens an empty store.
 async fn open(backend: &Backend) -> Fresh {
     let server = (backend.server)();
     if server == "embedded:" {

@@ -1,11 +1,12 @@
-//! The store ports on any backend: each method runs a decision (`rules/`) or a query (`readings.rs`) in a transaction of
-//! the backend, which implements [`Driver`].
+//! Implements the store ports. Each method runs a decision (`decisions/`) or a query (`queries.rs`) in a transaction of the
+//! backend, which implements [`Driver`].
 
-use std::{
-    fmt,
-    path::Path,
-    sync::{Arc, Mutex, PoisonError},
-};
+mod driver;
+
+pub use driver::Counters;
+pub(crate) use driver::{DecideFn, Driver, Extent, ReadFn, ResultSlot, decision};
+
+use std::{fmt, path::Path, sync::Arc};
 
 use async_trait::async_trait;
 use domain::{
@@ -18,68 +19,32 @@ use domain::{
     ledger::{Entry, Total},
     pool::{Expectation, Pool, StandingOrder},
     ports::{
-        ActiveSolve, Archive, ClaimFilter, DaySpending, DeadLetterFilter, LearnedMargin, LeaseAsk,
-        Lot, Note, Paged, PoolState, Records, Refill, Refilled, Revival, Revive, Scope, Settled,
-        StockLevel, Store, StoreError, SweepAsk, Swept, TotalsAsk, Withdrawal,
+        ActiveSolve, Advanced, Archive, ArchiveBatch, ClaimFilter, DaySpending, DeadLetterFilter,
+        LearnedMargin, LeaseRequest, Note, Paged, PoolState, Records, RefillRequest, Refilled,
+        Revival, ReviveRequest, Scope, Settled, Store, StoreError, SweepRequest, Swept,
+        TotalsFilter, Withdrawal,
     },
-    solve::{Decision, Fact, Refused, Solve},
+    solve::{Decision, Fact, Solve},
     time::{Day, Timestamp},
 };
 
 use crate::{
     OpenError,
-    embedded::Embedded,
-    memory::Memory,
-    readings, rules,
-    tables::{Archived, Claims, DeadLetters, Solves},
+    backends::embedded::Embedded,
+    backends::memory::Memory,
+    decisions::{self, support::ledger},
+    queries,
+    schema::tables::{Archived, Claims, DeadLetters, Solves, Table},
     tx::{ReadTx, TypedRead, WriteTx},
 };
 
-/// The store ports on any backend. There is one adapter for all of them, so the ports are compiled once.
+use driver::query;
+
+/// The store ports on any backend. One adapter serves all backends, so the ports are compiled once.
 #[derive(Clone)]
 pub struct StoreAdapter {
     driver: Arc<dyn Driver>,
 }
-
-/// What a backend does for the adapter.
-#[async_trait]
-pub(crate) trait Driver: fmt::Debug + Send + Sync + 'static {
-    /// Commits a decision: all of its writes or none, and durably. `decide` may run more than once; only the last run counts.
-    async fn decide(&self, decide: DecideFn) -> Result<(), StoreError>;
-
-    /// Reads one record, as it stands after everything that was answered. `read` may run more than once.
-    async fn read_one(&self, read: ReadFn) -> Result<(), StoreError>;
-
-    /// Reads a list, which may take a while. `read` may run more than once.
-    async fn read_list(&self, read: ReadFn) -> Result<(), StoreError>;
-
-    /// What the backend counted.
-    fn counters(&self) -> Counters {
-        Counters::default()
-    }
-}
-
-/// A decision that keeps its own result; `false` when its writes must not be committed.
-pub(crate) type DecideFn = Box<dyn FnMut(&mut dyn WriteTx) -> bool + Send>;
-
-/// A query that keeps its own result.
-pub(crate) type ReadFn = Box<dyn FnMut(&dyn ReadTx) + Send>;
-
-/// What stores within this process count: for tests and benchmarks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Rows that are kept; only the memory store counts them.
-    pub rows: usize,
-    /// Decisions that were made.
-    pub decisions: u64,
-    /// Transactions that were committed.
-    pub commits: u64,
-    /// Calls that made the disk keep what it has.
-    pub fsyncs: u64,
-}
-
-/// Where a decision or query leaves the result of its last run.
-pub(crate) struct ResultSlot<T>(Arc<Mutex<Option<Result<T, StoreError>>>>);
 
 // === impl StoreAdapter ===
 
@@ -98,7 +63,6 @@ impl StoreAdapter {
         Self { driver }
     }
 
-    /// What the backend counted.
     pub fn counters(&self) -> Counters {
         self.driver.counters()
     }
@@ -113,42 +77,27 @@ impl StoreAdapter {
         slot.take()
     }
 
-    async fn read_one<T, F>(&self, read: F) -> Result<T, StoreError>
+    async fn get<T: Table>(&self, key: T::Key) -> Result<Option<T::Value>, StoreError> {
+        self.read(Extent::OneRow, move |tx| tx.get::<T>(&key)).await
+    }
+
+    async fn scan<T, F>(&self, read: F) -> Result<T, StoreError>
     where
         T: Send + 'static,
         F: Fn(&dyn ReadTx) -> Result<T, StoreError> + Send + 'static,
     {
-        let slot = ResultSlot::new();
-        self.driver.read_one(slot.filled_by(read)).await?;
-        slot.take()
+        self.read(Extent::Scan, read).await
     }
 
-    async fn read_list<T, F>(&self, read: F) -> Result<T, StoreError>
+    async fn read<T, F>(&self, extent: Extent, read: F) -> Result<T, StoreError>
     where
         T: Send + 'static,
         F: Fn(&dyn ReadTx) -> Result<T, StoreError> + Send + 'static,
     {
-        let slot = ResultSlot::new();
-        self.driver.read_list(slot.filled_by(read)).await?;
+        let (read, slot) = query(read);
+        self.driver.read(read, extent).await?;
         slot.take()
     }
-}
-
-/// A decision to hand to a driver, and where the result of its last run will be.
-pub(crate) fn decision<T, F>(mut decide: F) -> (DecideFn, ResultSlot<T>)
-where
-    T: Send + 'static,
-    F: FnMut(&mut dyn WriteTx) -> Result<T, StoreError> + Send + 'static,
-{
-    let slot = ResultSlot::new();
-    let last = slot.clone();
-    let run = move |tx: &mut dyn WriteTx| {
-        let result = decide(tx);
-        let good = result.is_ok();
-        last.put(result);
-        good
-    };
-    (Box::new(run), slot)
 }
 
 impl fmt::Debug for StoreAdapter {
@@ -157,51 +106,22 @@ impl fmt::Debug for StoreAdapter {
     }
 }
 
-// === impl ResultSlot ===
-
-impl<T: Send + 'static> ResultSlot<T> {
-    fn new() -> Self {
-        Self(Arc::default())
-    }
-
-    fn clone(&self) -> Self {
-        Self(Arc::clone(&self.0))
-    }
-
-    fn filled_by(
-        &self,
-        read: impl Fn(&dyn ReadTx) -> Result<T, StoreError> + Send + 'static,
-    ) -> ReadFn {
-        let last = self.clone();
-        Box::new(move |tx| last.put(read(tx)))
-    }
-
-    fn put(&self, result: Result<T, StoreError>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
-    }
-
-    pub(crate) fn take(&self) -> Result<T, StoreError> {
-        let result = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        result.expect("the driver ran what it was given before it answered Ok")
-    }
-}
-
 #[async_trait]
 impl Store for StoreAdapter {
     async fn admit(&self, claim: NewClaim, now: Timestamp) -> Result<Admission, StoreError> {
-        self.decide(move |tx| rules::admit(tx, &claim, now)).await
+        self.decide(move |tx| decisions::admit(tx, &claim, now)).await
     }
 
     async fn find_claim(&self, id: ClaimId) -> Result<Option<Claim>, StoreError> {
-        self.read_one(move |tx| tx.get::<Claims>(&id)).await
+        self.get::<Claims>(id).await
     }
 
     async fn find_solve(&self, id: SolveId) -> Result<Option<Solve>, StoreError> {
-        self.read_one(move |tx| tx.get::<Solves>(&id)).await
+        self.get::<Solves>(id).await
     }
 
     async fn deliver(&self, id: ClaimId, now: Timestamp) -> Result<Option<Delivery>, StoreError> {
-        self.decide(move |tx| rules::deliver(tx, id, now)).await
+        self.decide(move |tx| decisions::deliver(tx, id, now)).await
     }
 
     async fn withdraw(
@@ -209,19 +129,19 @@ impl Store for StoreAdapter {
         id: ClaimId,
         now: Timestamp,
     ) -> Result<Option<Withdrawal>, StoreError> {
-        self.decide(move |tx| rules::withdraw(tx, id, now)).await
+        self.decide(move |tx| decisions::withdraw(tx, id, now)).await
     }
 
-    async fn hold(&self, holder: Holder, _now: Timestamp) -> Result<(), StoreError> {
-        self.decide(move |tx| rules::hold(tx, holder)).await
+    async fn hold(&self, holder: Holder) -> Result<(), StoreError> {
+        self.decide(move |tx| decisions::hold(tx, holder)).await
     }
 
-    async fn release(&self, holder: HolderId, _now: Timestamp) -> Result<(), StoreError> {
-        self.decide(move |tx| rules::release(tx, holder)).await
+    async fn release(&self, holder: HolderId) -> Result<(), StoreError> {
+        self.decide(move |tx| decisions::release(tx, holder)).await
     }
 
-    async fn lease(&self, ask: LeaseAsk, now: Timestamp) -> Result<Vec<Lease>, StoreError> {
-        self.decide(move |tx| rules::lease(tx, ask, now)).await
+    async fn lease(&self, request: LeaseRequest, now: Timestamp) -> Result<Vec<Lease>, StoreError> {
+        self.decide(move |tx| decisions::lease(tx, request, now)).await
     }
 
     async fn advance(
@@ -229,9 +149,9 @@ impl Store for StoreAdapter {
         lease: &Lease,
         decision: Decision,
         now: Timestamp,
-    ) -> Result<Result<Solve, Refused>, StoreError> {
+    ) -> Result<Advanced, StoreError> {
         let lease = lease.clone();
-        self.decide(move |tx| rules::advance(tx, &lease, &decision, now)).await
+        self.decide(move |tx| decisions::advance(tx, &lease, &decision, now)).await
     }
 
     async fn settle(
@@ -241,33 +161,33 @@ impl Store for StoreAdapter {
         fact: Fact,
         now: Timestamp,
     ) -> Result<Settled, StoreError> {
-        self.decide(move |tx| rules::settle(tx, solve, attempt, &fact, now)).await
+        self.decide(move |tx| decisions::settle(tx, solve, attempt, &fact, now)).await
     }
 
     async fn note(&self, note: Note, now: Timestamp) -> Result<bool, StoreError> {
-        self.decide(move |tx| rules::note(tx, &note, now)).await
+        self.decide(move |tx| decisions::note(tx, &note, now)).await
     }
 
-    async fn revive(&self, ask: Revive, now: Timestamp) -> Result<Revival, StoreError> {
-        self.decide(move |tx| rules::revive(tx, &ask, now)).await
+    async fn revive(&self, request: ReviveRequest, now: Timestamp) -> Result<Revival, StoreError> {
+        self.decide(move |tx| decisions::revive(tx, &request, now)).await
     }
 
     async fn purge(
         &self,
-        letter: SolveId,
+        dead_letter: SolveId,
         by: WorkerName,
         now: Timestamp,
     ) -> Result<bool, StoreError> {
-        self.decide(move |tx| rules::purge(tx, letter, by.clone(), now)).await
+        self.decide(move |tx| decisions::purge(tx, dead_letter, by.clone(), now)).await
     }
 
     async fn callbacks(&self, limit: usize, now: Timestamp) -> Result<Vec<Callback>, StoreError> {
-        self.decide(move |tx| rules::callbacks(tx, limit, now)).await
+        self.decide(move |tx| decisions::callbacks(tx, limit, now)).await
     }
 
     async fn called_back(&self, callback: &Callback, now: Timestamp) -> Result<(), StoreError> {
         let callback = callback.clone();
-        self.decide(move |tx| rules::called_back(tx, &callback, now)).await
+        self.decide(move |tx| decisions::called_back(tx, &callback, now)).await
     }
 
     async fn set_pool(
@@ -276,7 +196,7 @@ impl Store for StoreAdapter {
         order: Option<StandingOrder>,
         now: Timestamp,
     ) -> Result<Option<Pool>, StoreError> {
-        self.decide(move |tx| rules::set_pool(tx, fingerprint, order.clone(), now)).await
+        self.decide(move |tx| decisions::set_pool(tx, fingerprint, order.clone(), now)).await
     }
 
     async fn expect(
@@ -285,91 +205,91 @@ impl Store for StoreAdapter {
         expectation: Expectation,
         now: Timestamp,
     ) -> Result<Option<Pool>, StoreError> {
-        self.decide(move |tx| rules::expect(tx, pool, expectation, now)).await
+        self.decide(move |tx| decisions::expect(tx, pool, expectation, now)).await
     }
 
-    async fn refill(&self, ask: Refill, now: Timestamp) -> Result<Refilled, StoreError> {
-        self.decide(move |tx| rules::refill(tx, &ask, now)).await
+    async fn refill(&self, request: RefillRequest, now: Timestamp) -> Result<Refilled, StoreError> {
+        self.decide(move |tx| decisions::refill(tx, &request, now)).await
     }
 
     async fn set_memo(&self, name: &str, value: Vec<u8>) -> Result<(), StoreError> {
         let name = name.to_owned();
-        self.decide(move |tx| rules::set_memo(tx, &name, value.clone())).await
+        self.decide(move |tx| decisions::set_memo(tx, &name, value.clone())).await
     }
 
     async fn memos(&self, prefix: &str) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
         let prefix = prefix.to_owned();
-        self.read_list(move |tx| rules::memos(tx, &prefix)).await
+        self.scan(move |tx| decisions::memos(tx, &prefix)).await
     }
 
-    async fn sweep(&self, ask: SweepAsk, now: Timestamp) -> Result<Swept, StoreError> {
-        self.decide(move |tx| rules::sweep(tx, &ask, now)).await
+    async fn sweep(&self, request: SweepRequest, now: Timestamp) -> Result<Swept, StoreError> {
+        self.decide(move |tx| decisions::sweep(tx, &request, now)).await
     }
 }
 
 #[async_trait]
 impl Records for StoreAdapter {
     async fn history(&self, filter: ClaimFilter) -> Result<Paged<Claim>, StoreError> {
-        self.read_list(move |tx| readings::history(tx, &filter)).await
+        self.scan(move |tx| queries::history(tx, &filter)).await
     }
 
     async fn active(&self, scope: Scope, limit: usize) -> Result<Vec<ActiveSolve>, StoreError> {
-        self.read_list(move |tx| readings::active(tx, &scope, limit)).await
+        self.scan(move |tx| queries::active(tx, &scope, limit)).await
     }
 
-    async fn totals(&self, ask: TotalsAsk) -> Result<Vec<Total>, StoreError> {
-        self.read_list(move |tx| readings::totals(tx, &ask)).await
+    async fn totals(&self, request: TotalsFilter) -> Result<Vec<Total>, StoreError> {
+        self.scan(move |tx| queries::totals(tx, &request)).await
     }
 
     async fn dead_letters(
         &self,
         filter: DeadLetterFilter,
     ) -> Result<Paged<DeadLetter>, StoreError> {
-        self.read_list(move |tx| readings::dead_letters(tx, &filter)).await
+        self.scan(move |tx| queries::dead_letters(tx, &filter)).await
     }
 
     async fn dead_letter(&self, id: SolveId) -> Result<Option<DeadLetter>, StoreError> {
-        self.read_one(move |tx| tx.get::<DeadLetters>(&id)).await
+        self.get::<DeadLetters>(id).await
     }
 
     async fn explain(&self, claim: ClaimId) -> Result<Vec<Entry>, StoreError> {
-        self.read_list(move |tx| readings::explain(tx, claim)).await
+        self.scan(move |tx| queries::explain(tx, claim)).await
     }
 
     async fn entries(&self, from: u64, limit: usize) -> Result<Vec<Entry>, StoreError> {
-        self.read_list(move |tx| readings::entries(tx, from, limit)).await
+        self.scan(move |tx| ledger::entries(tx, from, limit)).await
     }
 
-    async fn lot(&self, after: Option<Entry>, limit: usize) -> Result<Lot, StoreError> {
-        self.read_list(move |tx| readings::lot(tx, after.as_ref(), limit)).await
+    async fn archive_batch(
+        &self,
+        after: Option<Entry>,
+        limit: usize,
+    ) -> Result<ArchiveBatch, StoreError> {
+        self.scan(move |tx| queries::archive_batch(tx, after.as_ref(), limit)).await
     }
 
     async fn spending(&self, day: Day) -> Result<DaySpending, StoreError> {
-        self.read_list(move |tx| readings::spending(tx, day)).await
+        self.scan(move |tx| queries::spending(tx, day)).await
     }
 
     async fn pools(&self, now: Timestamp) -> Result<Vec<PoolState>, StoreError> {
-        self.read_list(move |tx| readings::pools(tx, now)).await
+        self.scan(move |tx| queries::pool_states(tx, now)).await
     }
 
     async fn margins(&self) -> Result<Vec<LearnedMargin>, StoreError> {
-        self.read_list(|tx| readings::margins(tx)).await
-    }
-
-    async fn stock_levels(&self, now: Timestamp) -> Result<Vec<StockLevel>, StoreError> {
-        self.read_list(move |tx| readings::stock_levels(tx, now)).await
+        self.scan(|tx| queries::margins(tx)).await
     }
 }
 
 #[async_trait]
 impl Archive for StoreAdapter {
     async fn archived(&self) -> Result<Option<Entry>, StoreError> {
-        let progress = self.read_one(|tx| tx.get::<Archived>(&rules::HOW_FAR)).await?;
+        let progress = self.get::<Archived>(decisions::ARCHIVE_PROGRESS).await?;
         Ok(progress.map(|progress| progress.last))
     }
 
-    async fn archive(&self, lot: Lot) -> Result<bool, StoreError> {
-        self.decide(move |tx| rules::archive(tx, &lot)).await
+    async fn archive(&self, batch: ArchiveBatch) -> Result<bool, StoreError> {
+        self.decide(move |tx| decisions::archive(tx, &batch)).await
     }
 
     async fn archived_claim(&self, id: ClaimId) -> Result<Option<Claim>, StoreError> {
@@ -377,6 +297,6 @@ impl Archive for StoreAdapter {
     }
 
     async fn drop_old(&self, limit: usize, now: Timestamp) -> Result<usize, StoreError> {
-        self.decide(move |tx| rules::drop_archived(tx, limit, now)).await
+        self.decide(move |tx| decisions::delete_archived(tx, limit, now)).await
     }
 }

@@ -1,46 +1,39 @@
-//! What was seen of a server when the store was opened: for `doctor`, and for the log.
+//! Findings about the server of a store. `doctor` prints them, and the gateway logs them at start.
 
 use std::time::Duration;
 
-/// One thing seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// How much it matters.
     pub weight: Weight,
-    /// What was seen, and what follows from it.
+    /// The observation and its consequence.
     pub what: String,
-    /// What to do about it.
     pub remedy: Option<String>,
 }
 
 /// How much a finding matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Weight {
-    /// As it should be.
     Good,
-    /// It works, and may cost money one day.
+    /// The store works, but the setup can cost money.
     Risky,
-    /// The store is refused like this.
+    /// The store is not opened.
     Bad,
 }
 
 impl Finding {
-    /// Something that is as it should be.
     pub fn good(what: impl Into<String>) -> Self {
         Self { weight: Weight::Good, what: what.into(), remedy: None }
     }
 
-    /// Something that may cost money one day.
     pub fn risky(what: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self { weight: Weight::Risky, what: what.into(), remedy: Some(remedy.into()) }
     }
 
-    /// Something the store is refused for.
     pub fn bad(what: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self { weight: Weight::Bad, what: what.into(), remedy: Some(remedy.into()) }
     }
 
-    /// How far away a server is: the middle of a few looks.
+    /// The median of a few round trips to the server.
     pub(crate) fn latency(mut took: Vec<Duration>, decision: &str) -> Self {
         took.sort_unstable();
         let millis = took.get(took.len() / 2).map_or(0.0, |middle| middle.as_secs_f64() * 1000.0);

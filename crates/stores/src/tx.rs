@@ -1,8 +1,8 @@
-//! Transactions: what a backend offers to decisions and queries. A backend reads and writes rows by the bytes of their keys
-//! ([`ReadTx`], [`WriteTx`]); [`TypedRead`] and [`TypedWrite`] put the types of `tables.rs` on top.
+//! Transactions, in which decisions and queries run. A backend reads and writes rows by the bytes of their keys
+//! ([`ReadTx`], [`WriteTx`]). [`TypedRead`] and [`TypedWrite`] add the types of `schema/tables.rs`.
 //!
-//! Decisions take `&mut dyn WriteTx`, not a type parameter: they are compiled once, not once per backend, and next to a
-//! network or an fsync the indirect call costs nothing.
+//! Decisions take `&mut dyn WriteTx` and no type parameter, so they are compiled once and not once per backend. Next to a
+//! network or an fsync, the indirect call costs nothing.
 
 use std::{any::Any, ops::RangeInclusive};
 
@@ -10,8 +10,8 @@ use domain::ports::StoreError;
 use serde::Serialize;
 
 use crate::{
-    codec::{corrupt, key_bytes, read_key, read_row},
-    tables::Table,
+    schema::codec::{corrupt, key_bytes, read_key, read_row},
+    schema::tables::Table,
 };
 
 /// Reads rows as of one moment.
@@ -19,37 +19,37 @@ pub(crate) trait ReadTx {
     /// The backend's name in error messages.
     fn backend(&self) -> &'static str;
 
-    /// Hands the row of a key to `read`, if there is one.
+    /// Passes the row of a key to `read`, if there is one.
     fn find(&self, key: &[u8], read: ReadRow<'_>) -> Result<(), StoreError>;
 
     /// The largest key that begins with `tag`.
     fn last_key(&self, tag: u8) -> Result<Option<Vec<u8>>, StoreError>;
 
-    /// Hands at most `limit` rows of the range to `read`.
+    /// Passes at most `limit` rows of the range to `read`.
     fn find_range(&self, range: &KeyRange, read: ReadRow<'_>) -> Result<(), StoreError>;
 }
 
 /// Writes rows. All writes of one decision become visible together.
 pub(crate) trait WriteTx: ReadTx {
-    /// Writes a row over whatever was there.
+    /// Inserts or replaces a row.
     fn write(&mut self, key: RowKey<'_>, value: Box<dyn RowValue>) -> Result<(), StoreError>;
 
-    /// Removes a row and hands it to `read`. A row without a value may be removed without being read.
+    /// Removes a row and passes it to `read`. A backend may remove a row without a value without passing it.
     fn remove(&mut self, key: RowKey<'_>, read: ReadRow<'_>) -> Result<(), StoreError>;
 
-    /// Money is about to be spent on what is written, so the server must not lose it.
+    /// Asks the server not to lose this write, because the gateway is about to spend money on it.
     fn require_durable(&mut self) {}
 
-    /// Whether the rows may be older than an answer that was already given. Decisions spend nothing on such rows.
+    /// Whether the server may have lost writes that it acknowledged. Decisions spend nothing on such rows.
     fn is_doubtful(&self) -> bool {
         false
     }
 }
 
-/// Receives a row: its key and its value.
+/// Receives a row's key and value.
 pub(crate) type ReadRow<'a> = &'a mut dyn FnMut(&[u8], Stored<'_>) -> Result<(), StoreError>;
 
-/// The keys a scan covers, in which order, and how many it wants.
+/// The keys that a scan covers, its order and its limit.
 pub(crate) struct KeyRange {
     pub(crate) least: Vec<u8>,
     pub(crate) most: Vec<u8>,
@@ -57,46 +57,42 @@ pub(crate) struct KeyRange {
     pub(crate) limit: usize,
 }
 
-/// Which end of a range a scan starts at.
+/// The order of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// Smallest key first.
     Rising,
-    /// Largest key first.
     Falling,
 }
 
-/// A key to write at, and what the backend has to know of its table.
+/// The key of a row to write, and what a backend needs to know about its table.
 #[derive(Clone, Copy)]
 pub(crate) struct RowKey<'a> {
     pub(crate) bytes: &'a [u8],
     /// The table's name in error messages.
     pub(crate) table: &'static str,
-    /// Whether rows of the table are nothing but their keys.
+    /// Whether the rows of the table have no value besides their key.
     pub(crate) is_plain: bool,
 }
 
-/// A row's value as a backend keeps it.
+/// A row's value as a backend stores it.
 #[derive(Clone, Copy)]
 pub(crate) enum Stored<'a> {
-    /// Encoded, with its checksum (`codec.rs`).
+    /// Encoded with its checksum, by `schema/codec.rs`.
     Encoded(&'a [u8]),
-    /// Nothing: the key is all there is.
+    /// The row has no value besides its key.
     Plain,
-    /// The value itself, in a store that lives in this process.
+    /// The value itself. Only the memory store has this.
     Value(&'a dyn Any),
 }
 
-/// A value on its way into a row: backends that keep bytes encode it, the memory store keeps it as it is.
+/// A value to write. The memory store keeps it as it is, and the other backends encode it.
 pub(crate) trait RowValue: Send {
-    /// Appends the encoded value.
+    /// Appends the encoded value to `out`.
     fn encode(&self, out: Vec<u8>) -> Result<Vec<u8>, postcard::Error>;
 
-    /// The value itself.
     fn as_any(&self) -> &dyn Any;
 }
 
-/// Rows of a scan, in its order.
 pub(crate) type Rows<T> = Vec<(<T as Table>::Key, <T as Table>::Value)>;
 
 impl<V: Serialize + Any + Send> RowValue for V {
@@ -109,9 +105,8 @@ impl<V: Serialize + Any + Send> RowValue for V {
     }
 }
 
-/// Reads by the types of the tables.
+/// Typed reads.
 pub(crate) trait TypedRead: ReadTx {
-    /// The row of a key.
     fn get<T: Table>(&self, key: &T::Key) -> Result<Option<T::Value>, StoreError> {
         let mut found = None;
         self.find(&key_bytes::<T>(key), &mut |key, stored| {
@@ -121,7 +116,6 @@ pub(crate) trait TypedRead: ReadTx {
         Ok(found)
     }
 
-    /// Whether there is a row.
     fn has<T: Table>(&self, key: &T::Key) -> Result<bool, StoreError> {
         let mut found = false;
         self.find(&key_bytes::<T>(key), &mut |_, _| {
@@ -160,14 +154,14 @@ pub(crate) trait TypedRead: ReadTx {
 
 impl<R: ReadTx + ?Sized> TypedRead for R {}
 
-/// Writes by the types of the tables.
+/// Typed writes.
 pub(crate) trait TypedWrite: WriteTx {
-    /// Writes a row over whatever was there.
+    /// Inserts or replaces a row.
     fn put<T: Table>(&mut self, key: T::Key, value: T::Value) -> Result<(), StoreError> {
         self.write(row_key::<T>(&key_bytes::<T>(&key)), Box::new(value))
     }
 
-    /// Takes a row out. Whether there was one is only said of rows that have a value.
+    /// Removes a row and returns its value. For a table without values, `None` does not mean that there was no row.
     fn take<T: Table>(&mut self, key: &T::Key) -> Result<Option<T::Value>, StoreError> {
         let (backend, mut found) = (self.backend(), None);
         self.remove(row_key::<T>(&key_bytes::<T>(key)), &mut |key, stored| {

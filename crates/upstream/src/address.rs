@@ -1,4 +1,4 @@
-//! Where the provider is: one host, from the configuration and from nowhere else. Used by connect.rs.
+//! The provider's address: one host, taken from the configuration and from nowhere else. Used by connect.rs.
 
 use std::{fmt, net::SocketAddr};
 
@@ -6,7 +6,7 @@ use url::{Host, Url};
 
 use crate::BadUpstream;
 
-/// The provider's host, port and path, checked once.
+/// The provider's host, port and path, already validated.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Address {
     host: Host<String>,
@@ -19,7 +19,7 @@ pub(crate) struct Address {
 // === impl Address ===
 
 impl Address {
-    /// Reads `https://host[:port][/path]`; `http://` only where nobody can listen in.
+    /// Reads `https://host[:port][/path]`; `http://` for this machine only.
     pub(crate) fn parse(text: &str) -> Result<Self, BadUpstream> {
         let url = Url::parse(text).map_err(|error| BadUpstream::Url(error.to_string()))?;
         let refused = |why: &str| Err(BadUpstream::Url(why.to_owned()));
@@ -49,12 +49,10 @@ impl Address {
         Ok(Self { host, port, tls, authority, prefix })
     }
 
-    /// The host, for the certificate check.
     pub(crate) fn host(&self) -> &Host<String> {
         &self.host
     }
 
-    /// Whether the line is encrypted.
     pub(crate) fn is_tls(&self) -> bool {
         self.tls
     }
@@ -64,12 +62,12 @@ impl Address {
         &self.authority
     }
 
-    /// The path of `in.php` or `res.php`. Never a query: the key would end up in other people's logs.
+    /// The path of `in.php` or `res.php`, never with a query: the key in it would end up in logs.
     pub(crate) fn path(&self, script: &str) -> String {
         format!("{}/{script}", self.prefix)
     }
 
-    /// The addresses behind the name. An unencrypted line goes to this machine whatever the name resolves to.
+    /// Resolves the name. Without TLS only loopback addresses are kept, whatever the name resolves to.
     pub(crate) async fn resolve(&self) -> std::io::Result<Vec<SocketAddr>> {
         let all: Vec<SocketAddr> = match &self.host {
             Host::Ipv4(ip) => vec![(*ip, self.port).into()],
@@ -152,7 +150,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_plain_line_never_leaves_this_machine() {
+    async fn an_unencrypted_connection_never_leaves_this_machine() {
         let addresses = Address::parse("http://localhost:9").unwrap().resolve().await.unwrap();
         assert!(!addresses.is_empty());
         assert!(addresses.iter().all(|address| address.ip().is_loopback()));

@@ -1,81 +1,69 @@
-//! What the operator says about the provider, and why it may be refused.
+//! The configuration of the provider's account, and why it may be refused.
 
 use std::{fmt, time::Duration};
 
 use domain::secret::Secret;
 use wire::submit::Dialect;
 
-/// Shorter secrets can be guessed.
-const SECRET_LEAST: usize = 16;
+use crate::tls::BadRoots;
 
-/// The provider's account and how patient we are with it.
+/// Shorter secrets can be guessed.
+const MIN_SECRET: usize = 16;
+
+/// The provider's address, its account and our timeouts.
 #[derive(Clone)]
 pub struct UpstreamConfig {
     /// `https://host[:port][/path]`; `http://` only for this machine.
     pub url: String,
-    /// The account's key.
     pub key: Secret,
-    /// For name, TCP and TLS together.
+    /// For DNS, TCP and TLS together.
     pub connect_timeout: Duration,
-    /// From the connection to the first byte of the answer to a submission.
+    /// From the open connection to the first byte of the reply to a submission.
     pub first_byte_timeout: Duration,
-    /// For a whole submission.
+    /// For a submission, start to end.
     pub submit_timeout: Duration,
-    /// For a whole question of any other sort.
+    /// For any other call, start to end.
     pub poll_timeout: Duration,
-    /// Authorities to trust besides the usual ones, as PEM.
+    /// Root certificates to trust besides the public ones, as PEM.
     pub extra_root_pem: Option<Vec<u8>>,
-    /// How we introduce ourselves.
     pub user_agent: String,
-    /// Where the provider may tell that a task is over.
+    /// Where the provider may announce that a task is over.
     pub pingback: Option<Pingback>,
-    /// Ask with `get2`, which also tells the price. Not every provider has it.
+    /// Poll with `get2`, which also returns the price. Not every provider supports it.
     pub priced: bool,
-    /// How this provider words what others word differently.
     pub dialect: Dialect,
 }
 
-/// Where the provider may call us; `wire::pingback` says what is added to the address.
+/// Where the provider may call us; `wire::pingback` makes the last part of the address.
 #[derive(Clone)]
 pub struct Pingback {
-    /// `https://gateway.example.com/-/pingback/`: the last part of the address is added to it.
+    /// `https://gateway.example.com/-/pingback/`, to which the last part is appended.
     pub base: String,
-    /// What the address is proved with; the door that takes the calls has the same.
+    /// Signs the address; the door that receives the calls verifies it with the same secret.
     pub secret: Secret,
 }
 
-/// Why the configuration cannot be used.
+/// Why the configuration is refused.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum BadUpstream {
-    /// Not a URL of a provider.
-    #[error("`upstream.url` cannot be used: {0}; write it as https://host")]
+    #[error("[upstream] url: {0}; expected https://host")]
     Url(String),
-    /// No key, no account.
-    #[error("`upstream.key` is empty; give the account's API key, best as env:NAME or file:PATH")]
+    #[error("[upstream] key is empty; set the account's API key, best as env:NAME or file:PATH")]
     NoKey,
-    /// The key would travel in the clear.
-    #[error(
-        "`upstream.url` is http:// and {0} is not this machine, so the key could be read on the way; use https://"
-    )]
+    #[error("[upstream] url: http:// to {0} would send the key unencrypted; use https://")]
     Insecure(String),
-    /// The additional authorities cannot be read.
-    #[error("the additional root certificates cannot be used: {0}; give certificates in PEM form")]
-    Roots(String),
-    /// No TLS to be had.
-    #[error("TLS cannot be set up: {0}")]
-    Tls(String),
-    /// Nobody could call us there, or anybody could.
-    #[error("the address for pingbacks cannot be used: {0}")]
+    #[error("the additional root certificates cannot be used: {0}")]
+    Roots(#[from] BadRoots),
+    #[error("[upstream] {0}")]
     Pingback(&'static str),
-    /// A value that does not fit into an HTTP header.
-    #[error("`{0}` has characters that HTTP does not allow; use plain ASCII")]
+    #[error("{0} contains characters that HTTP does not allow; use plain ASCII")]
     Header(&'static str),
 }
 
 // === impl UpstreamConfig ===
 
 impl UpstreamConfig {
-    /// The defaults for a provider at `url`.
+    /// The default timeouts for a provider at `url`.
     pub fn new(url: impl Into<String>, key: Secret) -> Self {
         Self {
             url: url.into(),
@@ -96,25 +84,24 @@ impl UpstreamConfig {
 // === impl Pingback ===
 
 impl Pingback {
-    /// Something is going to be added to the base, and the secret has to be one.
     pub(crate) fn check(&self) -> Result<(), BadUpstream> {
         let url = url::Url::parse(&self.base)
-            .map_err(|_| BadUpstream::Pingback("it is not a URL; write https://host/path/"))?;
+            .map_err(|_| BadUpstream::Pingback("pingback_url: expected https://host/path/"))?;
         let refuse = |why| Err(BadUpstream::Pingback(why));
         if !matches!(url.scheme(), "https" | "http") || !url.path().ends_with('/') {
-            return refuse("it is not https://host/path/ with a slash at the end");
+            return refuse("pingback_url: expected https://host/path/ with a slash at the end");
         }
         if url.query().is_some() || url.fragment().is_some() || !url.username().is_empty() {
-            return refuse("it has a user, a query or a fragment; leave that out");
+            return refuse("pingback_url: remove the user, the query or the fragment");
         }
-        if self.secret.expose().len() < SECRET_LEAST {
-            return refuse("its secret is shorter than 16 characters; draw a longer one");
+        if self.secret.expose().len() < MIN_SECRET {
+            return refuse("pingback_secret: shorter than 16 characters; use a longer one");
         }
         Ok(())
     }
 }
 
-/// Neither the URL (it may hold a password until it is checked) nor the pingback (whoever knows it can forge one).
+/// Omits the URL, which may hold a password until it is checked, and the pingback, whose secret allows forging one.
 impl fmt::Debug for UpstreamConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("UpstreamConfig")

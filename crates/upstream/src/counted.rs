@@ -1,5 +1,5 @@
-//! The witness of a submission: counts the plaintext bytes that were handed over for sending. It sits between HTTP
-//! and TLS, so that a handshake does not count and error kinds need not be trusted.
+//! Counts the plaintext bytes of a submission that were handed over for sending. It sits between HTTP and TLS, so that a
+//! handshake does not count and we do not depend on error kinds.
 
 use std::{
     io,
@@ -13,26 +13,21 @@ use std::{
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// A TCP or TLS stream.
-pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+use crate::tls::Stream;
 
-impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
-
-/// How many plaintext bytes may have left. Zero is a proof; anything else is only a suspicion.
+/// How many plaintext bytes may have been sent. Zero proves that nothing was; any other number proves nothing.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Sent(Arc<AtomicUsize>);
+pub(crate) struct BytesSent(Arc<AtomicUsize>);
 
-/// A stream that keeps the count.
-pub(crate) struct Counted {
+pub(crate) struct CountedStream {
     inner: Box<dyn Stream>,
-    sent: Sent,
+    sent: BytesSent,
 }
 
-// === impl Sent ===
+// === impl BytesSent ===
 
-impl Sent {
-    /// No byte left.
-    pub(crate) fn nothing(&self) -> bool {
+impl BytesSent {
+    pub(crate) fn is_zero(&self) -> bool {
         self.0.load(Ordering::Acquire) == 0
     }
 
@@ -41,7 +36,7 @@ impl Sent {
     }
 
     /// A failed write counts as well: TLS may have sent a record before it noticed the failure.
-    fn note(&self, written: &Poll<io::Result<usize>>, offered: usize) {
+    fn record(&self, written: &Poll<io::Result<usize>>, offered: usize) {
         match written {
             Poll::Ready(Ok(bytes)) => self.add(*bytes),
             Poll::Ready(Err(_)) => self.add(offered),
@@ -50,16 +45,15 @@ impl Sent {
     }
 }
 
-// === impl Counted ===
+// === impl CountedStream ===
 
-impl Counted {
-    /// Counts into `sent` what goes through `inner`.
-    pub(crate) fn new(inner: Box<dyn Stream>, sent: Sent) -> Self {
+impl CountedStream {
+    pub(crate) fn new(inner: Box<dyn Stream>, sent: BytesSent) -> Self {
         Self { inner, sent }
     }
 }
 
-impl AsyncRead for Counted {
+impl AsyncRead for CountedStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -69,14 +63,14 @@ impl AsyncRead for Counted {
     }
 }
 
-impl AsyncWrite for Counted {
+impl AsyncWrite for CountedStream {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.inner).poll_write(cx, buf);
-        self.sent.note(&written, buf.len());
+        self.sent.record(&written, buf.len());
         written
     }
 
@@ -86,7 +80,7 @@ impl AsyncWrite for Counted {
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.inner).poll_write_vectored(cx, bufs);
-        self.sent.note(&written, bufs.iter().map(|buf| buf.len()).sum());
+        self.sent.record(&written, bufs.iter().map(|buf| buf.len()).sum());
         written
     }
 
@@ -110,25 +104,25 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_is_read_does_not_count_and_what_is_written_does() {
+    async fn only_written_bytes_count() {
         let (ours, mut theirs) = tokio::io::duplex(64);
-        let sent = Sent::default();
-        let mut stream = Counted::new(Box::new(ours), sent.clone());
+        let sent = BytesSent::default();
+        let mut stream = CountedStream::new(Box::new(ours), sent.clone());
         theirs.write_all(b"hello").await.unwrap();
         stream.read_exact(&mut [0; 5]).await.unwrap();
         stream.flush().await.unwrap();
-        assert!(sent.nothing());
+        assert!(sent.is_zero());
         stream.write_all(b"x").await.unwrap();
-        assert!(!sent.nothing());
+        assert!(!sent.is_zero());
     }
 
     #[tokio::test]
-    async fn a_failed_write_is_no_proof_that_nothing_left() {
+    async fn a_failed_write_does_not_prove_that_nothing_was_sent() {
         let (ours, theirs) = tokio::io::duplex(64);
         drop(theirs);
-        let sent = Sent::default();
-        let mut stream = Counted::new(Box::new(ours), sent.clone());
+        let sent = BytesSent::default();
+        let mut stream = CountedStream::new(Box::new(ours), sent.clone());
         assert!(stream.write_all(b"x").await.is_err());
-        assert!(!sent.nothing());
+        assert!(!sent.is_zero());
     }
 }

@@ -1,4 +1,4 @@
-//! res.php: questions that cost nothing and may be asked again. Whatever goes wrong here says nothing about a task.
+//! res.php: calls that cost nothing and may be repeated. A failure here says nothing about the task.
 
 use std::sync::atomic::Ordering;
 
@@ -12,24 +12,24 @@ use domain::{
 use tokio::time::timeout;
 use wire::{
     Garbled,
-    fetch::{Action, Many, Reply, Told},
+    fetch::{AccountReply, Action, FetchReply, Many},
 };
 
 use crate::{
     Upstream,
-    line::{Bounds, LONGEST},
+    connection::{Bounds, MAX_REPLY},
 };
 
-/// What an answer may add to a list of answers: more than tokens have.
-const LONGEST_OF_MANY: usize = 8 * 1024;
+/// How much longer each task may make the reply to a batch poll; tokens are shorter.
+const MAX_REPLY_PER_TASK: usize = 8 * 1024;
 
 impl Upstream {
-    /// Asks once for a task's answer.
+    /// Polls one task.
     pub(crate) async fn fetch_answer(&self, task: &TaskId) -> Polled {
         let id = task.as_str().to_owned();
         let priced = self.config.priced;
         let action = if priced { Action::GetPriced(id) } else { Action::Get(id) };
-        let reply = self.ask(&action).await;
+        let reply = self.call(&action).await;
         let read = reply.and_then(|body| wire::fetch::read_reply(&body, priced).map_err(garbled));
         match read {
             Ok(reply) => self.polled(reply),
@@ -37,8 +37,8 @@ impl Upstream {
         }
     }
 
-    /// Asks once for the answers of several tasks. A single one is asked for in the usual way. Whoever has answered
-    /// for several before can do it: then what looks otherwise is about these tasks, or a page put in between.
+    /// Polls several tasks in one call; a single task is polled in the usual way. Once the provider has answered a batch,
+    /// a reply that looks like "not supported" is about these tasks, or a page inserted by a machine in between.
     pub(crate) async fn fetch_answers(
         &self,
         tasks: &[TaskId],
@@ -49,69 +49,70 @@ impl Upstream {
             [..] => {}
         }
         let ids = tasks.iter().map(|task| task.as_str().to_owned()).collect();
-        let longest = LONGEST + tasks.len() * LONGEST_OF_MANY;
-        let asked = self.ask_for(&Action::GetMany(ids), longest).await;
-        let body = asked.map_err(BatchRefused::Fault)?;
+        let max_bytes = MAX_REPLY + tasks.len() * MAX_REPLY_PER_TASK;
+        let reply = self.call_limited(&Action::GetMany(ids), max_bytes).await;
+        let body = reply.map_err(BatchRefused::Fault)?;
         match wire::fetch::read_many(&body, tasks.len()) {
             Ok(Many::Each(replies)) => {
-                self.batches.store(true, Ordering::Relaxed);
+                self.supports_batches.store(true, Ordering::Relaxed);
                 Ok(replies.into_iter().map(|reply| self.polled(reply)).collect())
             }
             Ok(Many::Refused(code)) => Err(BatchRefused::Fault(self.refused(&code))),
-            Ok(Many::Unsupported) if !self.batches.load(Ordering::Relaxed) => {
+            Ok(Many::Unsupported) if !self.supports_batches.load(Ordering::Relaxed) => {
                 Err(BatchRefused::Unsupported)
             }
             Ok(Many::Unsupported) | Err(Garbled { .. }) => Err(BatchRefused::Garbled),
         }
     }
 
-    fn polled(&self, reply: Reply) -> Polled {
+    fn polled(&self, reply: FetchReply) -> Polled {
         match reply {
-            Reply::NotReady => Polled { poll: Poll::NotReady, price: None },
-            Reply::Answer { answer, price } => Polled { poll: Poll::Solved(answer), price },
-            Reply::Refused(code) => Polled { poll: Poll::Code(self.redact(&code)), price: None },
+            FetchReply::NotReady => Polled { poll: Poll::NotReady, price: None },
+            FetchReply::Answer { answer, price } => Polled { poll: Poll::Solved(answer), price },
+            FetchReply::Refused(code) => {
+                Polled { poll: Poll::Code(self.redact(&code)), price: None }
+            }
         }
     }
 
-    /// Tells once how a token fared.
+    /// Reports whether the site accepted a token.
     pub(crate) async fn send_report(&self, task: &TaskId, feedback: Feedback) -> Result<(), Fault> {
         let good = match feedback {
             Feedback::Good => true,
             Feedback::Bad => false,
         };
-        let body = self.ask(&Action::Report { id: task.as_str().to_owned(), good }).await?;
-        self.answered(wire::fetch::read_report(&body))
+        let body = self.call(&Action::Report { id: task.as_str().to_owned(), good }).await?;
+        self.account_value(wire::fetch::read_report(&body))
     }
 
-    /// Asks once for the balance; account.rs sees to it that this is rare.
+    /// Fetches the balance; balance.rs keeps this rare.
     pub(crate) async fn fetch_balance(&self) -> Result<Money, Fault> {
-        let body = self.ask(&Action::Balance).await?;
-        self.answered(wire::fetch::read_balance(&body))
+        let body = self.call(&Action::Balance).await?;
+        self.account_value(wire::fetch::read_balance(&body))
     }
 
-    /// Asks once for the threads.
     pub(crate) async fn fetch_threads(&self) -> Result<Threads, Fault> {
-        let body = self.ask(&Action::Threads).await?;
-        self.answered(wire::fetch::read_threads(&body))
+        let body = self.call(&Action::Threads).await?;
+        self.account_value(wire::fetch::read_threads(&body))
     }
 
-    async fn ask(&self, action: &Action) -> Result<Bytes, Fault> {
-        self.ask_for(action, LONGEST).await
+    async fn call(&self, action: &Action) -> Result<Bytes, Fault> {
+        self.call_limited(action, MAX_REPLY).await
     }
 
-    /// Asks once and reads at most `longest` bytes of answer.
-    async fn ask_for(&self, action: &Action, longest: usize) -> Result<Bytes, Fault> {
+    /// Makes one call and reads a reply of at most `max_bytes`.
+    async fn call_limited(&self, action: &Action, max_bytes: usize) -> Result<Bytes, Fault> {
         let request = self.request("res.php", wire::fetch::fields(action));
         let limit = self.config.poll_timeout;
-        let bounds = Bounds { first_byte: limit, longest };
-        let asked = timeout(limit, self.pool.ask(&self.connector, request, bounds)).await;
-        asked.unwrap_or_else(|_| Err(Fault::seen("no whole answer within the timeout")))
+        let bounds = Bounds { first_byte: limit, max_bytes };
+        let reply = timeout(limit, self.idle.send(&self.connector, request, bounds)).await;
+        reply.unwrap_or_else(|_| Err(Fault::seen("no whole answer within the timeout")))
     }
 
-    fn answered<T>(&self, read: Result<Told<T>, Garbled>) -> Result<T, Fault> {
+    fn account_value<T>(&self, read: Result<AccountReply<T>, Garbled>) -> Result<T, Fault> {
         match read.map_err(garbled)? {
-            Told::Is(told) => Ok(told),
-            Told::Refused(code) => Err(self.refused(&code)),
+            AccountReply::Value(value) => Ok(value),
+            AccountReply::Refused(code) => Err(self.refused(&code)),
         }
     }
 

@@ -1,22 +1,24 @@
-//! The provider: HTTP client of the paid service. Sends what the engine decides, once, and says what is known about it.
-//! Deliberately absent: retries, throttles, redirects, proxies from the environment, a way around certificate checks.
+//! Outgoing HTTP: the client of the paid service, and the sender of webhooks. It makes each call once and reports exactly
+//! what is known about the outcome.
+//! Deliberately absent: retries, throttling, redirects, proxies from the environment, a way around certificate checks.
 //!
 //! # Layout
-//! - [`UpstreamConfig`] (config.rs), address.rs: who the provider is
-//! - connect.rs, counted.rs, line.rs, pool.rs: a connection, what left through it, one exchange, idle connections
-//! - [`Hooks`] (courier.rs): the other way out, for callbacks and alerts; [`HooksConfig`]
-//! - submit.rs: in.php, one fresh connection per submission; fetch.rs: res.php; account.rs: the balance
+//! - [`UpstreamConfig`] (config.rs), address.rs: the provider's address and account
+//! - [`TlsClient`] (tls.rs), connect.rs, counted.rs, connection.rs, `idle_connections.rs`: connections
+//! - submit.rs: in.php, one new connection per submission; fetch.rs: res.php; balance.rs: the cached balance
+//! - [`WebhookClient`] (webhook.rs), [`WebhookConfig`]: callbacks and alerts
 
-mod account;
 mod address;
+mod balance;
 mod config;
 mod connect;
+mod connection;
 mod counted;
-mod courier;
 mod fetch;
-mod line;
-mod pool;
+mod idle_connections;
 mod submit;
+mod tls;
+mod webhook;
 
 use std::{
     fmt,
@@ -36,26 +38,29 @@ use http::{HeaderValue, Request, header};
 use http_body_util::Full;
 
 pub use config::{BadUpstream, Pingback, UpstreamConfig};
-pub use courier::{BadHooks, Hooks, HooksConfig};
+pub use tls::{BadRoots, Stream, TlsClient};
+pub use webhook::{BadWebhookConfig, WebhookClient, WebhookConfig};
 
-use crate::{account::Balance, address::Address, connect::Connector, pool::Pool};
+use crate::{
+    address::Address, balance::BalanceCache, connect::Connector, idle_connections::IdleConnections,
+};
 
-/// One account at one provider.
+/// The client for one account at one provider.
 pub struct Upstream {
     config: UpstreamConfig,
     user_agent: HeaderValue,
     host: HeaderValue,
     connector: Connector,
-    pool: Pool,
-    balance: Balance,
-    /// Whether it ever answered for several tasks at once.
-    batches: AtomicBool,
+    idle: IdleConnections,
+    balance: BalanceCache,
+    /// Whether the provider has ever answered a batch poll.
+    supports_batches: AtomicBool,
 }
 
 // === impl Upstream ===
 
 impl Upstream {
-    /// Checks the configuration; connects to nobody yet.
+    /// Validates the configuration; does not connect yet.
     pub fn new(config: UpstreamConfig, clock: Arc<dyn Clock>) -> Result<Self, BadUpstream> {
         if config.key.expose().trim().is_empty() {
             return Err(BadUpstream::NoKey);
@@ -63,17 +68,17 @@ impl Upstream {
         config.pingback.as_ref().map_or(Ok(()), Pingback::check)?;
         let address = Address::parse(&config.url)?;
         let value = |text: &str, name| text.parse().map_err(|_| BadUpstream::Header(name));
-        let user_agent = value(&config.user_agent, "upstream.user_agent")?;
-        let host = value(address.authority(), "upstream.url")?;
+        let user_agent = value(&config.user_agent, "[upstream] user_agent")?;
+        let host = value(address.authority(), "[upstream] url")?;
         let extra_roots = config.extra_root_pem.as_deref();
         let connector = Connector::new(address, extra_roots, config.connect_timeout)?;
-        let pool = Pool::new(Arc::clone(&clock));
-        let balance = Balance::new(clock);
-        let batches = AtomicBool::new(false);
-        Ok(Self { config, user_agent, host, connector, pool, balance, batches })
+        let idle = IdleConnections::new(Arc::clone(&clock));
+        let balance = BalanceCache::new(clock);
+        let supports_batches = AtomicBool::new(false);
+        Ok(Self { config, user_agent, host, connector, idle, balance, supports_batches })
     }
 
-    /// A POST to one of the two scripts. The key travels in the body and nowhere else.
+    /// A POST to one of the two scripts. The key is sent in the body only: URLs end up in logs.
     fn request(&self, script: &str, fields: Vec<(String, String)>) -> Request<Full<Bytes>> {
         let mut form = form_urlencoded::Serializer::new(String::new());
         form.append_pair("key", self.config.key.expose()).append_pair("json", "1");
@@ -87,7 +92,7 @@ impl Upstream {
             .expect("the path comes from a parsed URL and the headers are parsed")
     }
 
-    /// A provider that quotes the request in its code must not carry our key into the ledger.
+    /// A provider may quote the request in its code; our key must not reach the ledger that way.
     fn redact(&self, code: &Code) -> Code {
         Code::new(code.as_str().replace(self.config.key.expose(), "…"))
     }

@@ -1,5 +1,5 @@
-//! in.php: the one call that costs. A fresh connection each time, no repetition of any sort, and four outcomes:
-//! accepted, rejected, not sent, ambiguous. After: engine/submit.rs decides what each means for the solve.
+//! in.php: the one call that costs money. It uses a new connection each time, never retries, and has four outcomes:
+//! accepted, rejected, not sent, ambiguous. The engine decides what each means for the solve.
 
 use bytes::Bytes;
 use domain::{
@@ -10,27 +10,26 @@ use domain::{
 use http::{HeaderValue, Request, header};
 use http_body_util::Full;
 use tokio::time::timeout;
-use wire::submit::Reply;
+use wire::submit::SubmitReply;
 
 use crate::{
     Pingback, Upstream,
-    counted::Sent,
-    line::{Bounds, LONGEST},
+    connection::{Bounds, MAX_REPLY},
+    counted::BytesSent,
 };
 
 impl Upstream {
-    /// Submits once and says what is known.
     pub(crate) async fn send(&self, challenge: &Challenge, attempt: AttemptName) -> Submission {
         let request = self.submission(challenge, attempt);
-        let sent = Sent::default();
+        let sent = BytesSent::default();
         let exchanged =
             timeout(self.config.submit_timeout, self.exchange(request, sent.clone())).await;
         match exchanged.unwrap_or_else(|_| Err(Fault::seen("no whole answer within the timeout"))) {
-            Ok(body) => self.judge(&body),
+            Ok(body) => self.submission_of(&body),
             Err(Fault { code: Some(code), retry_after, .. }) => {
                 Submission::Rejected { code, retry_after }
             }
-            Err(Fault { code: None, why, .. }) if sent.nothing() => Submission::NotSent(why),
+            Err(Fault { code: None, why, .. }) if sent.is_zero() => Submission::NotSent(why),
             Err(Fault { code: None, why, retry_after }) => {
                 Submission::Ambiguous { why, retry_after }
             }
@@ -48,17 +47,21 @@ impl Upstream {
         request
     }
 
-    async fn exchange(&self, request: Request<Full<Bytes>>, sent: Sent) -> Result<Bytes, Fault> {
-        let line = self.connector.open(sent).await?;
-        let bounds = Bounds { first_byte: self.config.first_byte_timeout, longest: LONGEST };
-        Ok(line.ask(request, bounds).await?.body)
+    async fn exchange(
+        &self,
+        request: Request<Full<Bytes>>,
+        sent: BytesSent,
+    ) -> Result<Bytes, Fault> {
+        let connection = self.connector.open(sent).await?;
+        let bounds = Bounds { first_byte: self.config.first_byte_timeout, max_bytes: MAX_REPLY };
+        Ok(connection.send(request, bounds).await?.body)
     }
 
-    /// An answer was read to its end: only a valid id or a valid code settles the matter.
-    fn judge(&self, body: &[u8]) -> Submission {
+    /// The reply is complete, but only a valid id or a valid code in it is certain.
+    fn submission_of(&self, body: &[u8]) -> Submission {
         match wire::submit::read_reply(body) {
-            Ok(Reply::Accepted(task)) => Submission::Accepted(task),
-            Ok(Reply::Refused(code)) => {
+            Ok(SubmitReply::Accepted(task)) => Submission::Accepted(task),
+            Ok(SubmitReply::Refused(code)) => {
                 Submission::Rejected { code: self.redact(&code), retry_after: None }
             }
             Err(garbled) => Submission::Ambiguous { why: garbled.to_string(), retry_after: None },

@@ -1,10 +1,9 @@
-//! The codes of in.php and res.php by name, and what counts as one on the wire. What a code means for a solve is in
-//! `domain::retry`.
+//! The codes of in.php and res.php, and how to recognise one. `domain::retry` has their meaning.
 //!
-//! A definite refusal lets a submission be repeated, so a code must be beyond doubt. Plain text counts when it is a
-//! known code, a ban (`ERROR: ` and four digits) or another word that begins with `ERROR_`; but not when it is the
-//! beginning of a known code, because then the rest of the reply may be missing. In a complete JSON object with
-//! `"status":0` nothing can be missing: there any upper-case word counts, and a URL, which providers use as a code.
+//! After a code a submission may be retried, so a code must be certain. Plain text counts if it is a known code, a ban (`ERROR: `
+//! and four digits) or another word that starts with `ERROR_`, but not if it is the beginning of a known code, because then
+//! the rest of the reply may be missing. A complete JSON object with `"status":0` cannot be truncated, so there any
+//! upper-case word counts, and a URL, which providers use as a code.
 
 use domain::retry::{Code, IN_PHP, own};
 
@@ -19,7 +18,7 @@ macro_rules! codes {
 codes! {
     /// The key does not have 32 characters.
     ERROR_WRONG_USER_KEY
-    /// Nobody has this key, or the plan ended.
+    /// The key is unknown, or the plan ended.
     ERROR_KEY_DOES_NOT_EXIST
     /// No money, or no free thread.
     ERROR_ZERO_BALANCE
@@ -55,31 +54,31 @@ codes! {
     ERROR_PROXY_FORMAT
     /// The proxy failed a short time ago.
     ERROR_BAD_PROXY
-    /// The picture is missing or too small to be one.
+    /// The image is missing or too small.
     ERROR_ZERO_CAPTCHA_FILESIZE
-    /// The picture has too many bytes.
+    /// The image has too many bytes.
     ERROR_TOO_BIG_CAPTCHA_FILESIZE
-    /// The picture has too many points.
+    /// The image has too many pixels.
     ERROR_IMAGE_DIMENSIONS_TOO_LARGE
-    /// The file's name does not end as a picture's does.
+    /// The file name has no image extension.
     ERROR_WRONG_FILE_EXTENSION
-    /// The file is not a picture.
+    /// The file is not an image.
     ERROR_IMAGE_TYPE_NOT_SUPPORTED
     /// The file cannot be read.
     ERROR_UPLOAD
-    /// The picture is known to be no challenge.
+    /// The image is known not to be a challenge.
     ERROR_CAPTCHAIMAGE_BLOCKED
-    /// Too many pictures that are no challenge.
+    /// Too many images that are not challenges.
     TOO_MANY_BAD_IMAGES
     /// The service does not solve for this site.
     ERROR_DOMAIN_NOT_ALLOWED
-    /// Still at work; the spelling is the provider's.
+    /// Not solved yet; the spelling is the provider's.
     CAPCHA_NOT_READY
-    /// Still at work, spelled as some write it.
+    /// Not solved yet, in the correct spelling that some providers use.
     CAPTCHA_NOT_READY
-    /// Nobody could solve it.
+    /// The challenge could not be solved.
     ERROR_CAPTCHA_UNSOLVABLE
-    /// The answers of several people did not agree.
+    /// The answers of several solvers did not agree.
     ERROR_BAD_DUPLICATES
     /// The id is unknown or forgotten.
     ERROR_WRONG_CAPTCHA_ID
@@ -91,31 +90,31 @@ codes! {
     ERROR_PROXY_CONNECTION_FAILED
     /// GeeTest's challenge is too old.
     ERROR_TOKEN_EXPIRED
-    /// The question names no action.
+    /// The action is missing.
     ERROR_EMPTY_ACTION
-    /// The report was not taken.
+    /// The report was not accepted.
     ERROR_REPORT_NOT_RECORDED
-    /// The report was not taken.
+    /// The report was not accepted.
     REPORT_NOT_RECORDED
     /// There is a report already.
     ERROR_DUPLICATE_REPORT
-    /// The pingback address is not the asker's; the spelling is the provider's.
+    /// The pingback address does not belong to the account; the spelling is the provider's.
     ERROR_IP_ADDRES
     /// Ours: no declaration covers the page.
     ERROR_SITE_NOT_DECLARED
-    /// Ours: the worker's budget is used up.
+    /// Ours: the worker's budget is exceeded.
     ERROR_BUDGET_EXCEEDED
     /// Ours: the idempotency key belongs to another challenge.
     ERROR_IDEMPOTENCY_MISMATCH
-    /// The report was taken. Not an error.
+    /// The report was accepted; not an error.
     OK_REPORT_RECORDED
 }
 
-/// The temporary bans, shortest number first.
+/// The temporary bans, in numerical order.
 pub const BANS: [&str; 5] =
     ["ERROR: 1001", "ERROR: 1002", "ERROR: 1003", "ERROR: 1004", "ERROR: 1005"];
 
-/// Every code in.php is known to give, ours included.
+/// All known codes of in.php, ours included.
 pub const ALL_IN: &[&str] = &[
     ERROR_WRONG_USER_KEY,
     ERROR_KEY_DOES_NOT_EXIST,
@@ -155,7 +154,7 @@ pub const ALL_IN: &[&str] = &[
     ERROR_IDEMPOTENCY_MISMATCH,
 ];
 
-/// Every code res.php is known to give.
+/// All known codes of res.php.
 pub const ALL_RES: &[&str] = &[
     CAPCHA_NOT_READY,
     CAPTCHA_NOT_READY,
@@ -176,7 +175,7 @@ pub const ALL_RES: &[&str] = &[
     BANS[4],
 ];
 
-/// Writes a code, as the reply to anything.
+/// Writes a code, which is a valid reply to any request.
 pub fn write(code: &Code, json: bool) -> String {
     let code = code.as_str();
     if json { format!(r#"{{"status":0,"request":{}}}"#, json::quote(code)) } else { code.into() }
@@ -186,18 +185,18 @@ pub(crate) fn is_not_ready(text: &str) -> bool {
     matches!(text, CAPCHA_NOT_READY | CAPTCHA_NOT_READY)
 }
 
-/// The code a plain text is, beyond doubt.
+/// The code in a plain-text reply, if it is certain.
 pub(crate) fn in_text(text: &str) -> Option<Code> {
     let counts = is_known(text) || is_ban(text) || (is_error_word(text) && !is_cut_off(text));
     counts.then(|| Code::new(text))
 }
 
-/// The code a complete JSON reply names with `"status":0`.
+/// The code in a complete JSON reply with `"status":0`.
 pub(crate) fn in_json(text: &str) -> Option<Code> {
     (is_known(text) || is_ban(text) || is_word(text) || is_url(text)).then(|| Code::new(text))
 }
 
-/// The codes named here, and every code that the retry table has a line for.
+/// All codes listed here and in the retry table.
 fn known() -> impl Iterator<Item = &'static str> {
     let in_table = IN_PHP.iter().map(|rule| &*rule.code).filter(|code| !own::contains(code));
     ALL_IN.iter().chain(ALL_RES).copied().chain(in_table)
@@ -207,7 +206,7 @@ fn is_known(text: &str) -> bool {
     known().any(|code| code == text)
 }
 
-/// Whether it may be the beginning of a known code whose end was lost.
+/// Whether this may be a known code that was cut off.
 fn is_cut_off(text: &str) -> bool {
     known().any(|code| code.len() > text.len() && code.starts_with(text))
 }

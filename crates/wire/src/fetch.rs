@@ -1,5 +1,4 @@
-//! res.php: what is asked of it, by workers and by us, and what it replies.
-//! Before: form.rs. After: the engine on our side, the provider on the other.
+//! res.php: actions, from workers and to the provider, and their replies.
 
 use std::time::Duration;
 
@@ -18,7 +17,7 @@ pub(crate) use many::one_of_many;
 pub use many::{read_many, write_many};
 pub use reply::{read_reply, write_reply, write_result};
 
-/// What is asked of res.php. Ids are as sent: whether one can exist is for the reader to say.
+/// An action of res.php. Ids are as sent and not validated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// `get` with `id`.
@@ -33,68 +32,58 @@ pub enum Action {
     Threads,
     /// `reportgood` or `reportbad`.
     Report {
-        /// Of which task or claim.
         id: String,
-        /// Whether the token was taken.
+        /// Whether the site accepted the token.
         good: bool,
     },
     /// Any other action, by its name: pingbacks, statistics.
     Other(String),
 }
 
-/// What a worker asks of res.php.
+/// A worker's request to res.php.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fetch {
-    /// The question.
     pub action: Action,
-    /// How it wants its reply.
     pub style: ReplyStyle,
-    /// The key it shows.
     pub worker_key: Option<Secret>,
-    /// How long the reply may be held back for a solve that is about to land, in whole seconds on the wire.
+    /// How long the reply may wait for an answer; whole seconds on the wire.
     pub hold: Option<Duration>,
 }
 
-/// What res.php replies to `get` and `get2`.
+/// The reply to `get` and `get2`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reply {
-    /// Still at work.
+pub enum FetchReply {
     NotReady,
-    /// The answer.
     Answer {
-        /// As it came.
         answer: Answer,
-        /// What it cost, where told.
+        /// The cost, if the reply has it.
         price: Option<Money>,
     },
-    /// A code.
     Refused(Code),
 }
 
-/// What res.php replies to `get` with several ids.
+/// The reply to `get` with several ids.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Many {
     /// One reply for each id, in the order of the ids.
-    Each(Vec<Reply>),
-    /// A code about the account or the service: says nothing about any id.
+    Each(Vec<FetchReply>),
+    /// A code about the account or the service, and not about any id.
     Refused(Code),
-    /// It did not understand that several were asked for.
+    /// The provider does not support several ids.
     Unsupported,
 }
 
-/// What res.php tells about the account or a report: the thing itself, or a code.
+/// The reply about the account or to a report: a value or a code.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Told<T> {
-    /// The thing itself.
-    Is(T),
-    /// A code.
+pub enum AccountReply<T> {
+    Value(T),
     Refused(Code),
 }
 
-/// More ids in one question cost more than they save.
+/// More ids in one request would cost more than they save.
 const IDS_MAX: usize = 100;
 
-/// Reads a worker's form. The error is the code the worker gets.
+/// Parses a worker's form. The error is the code the worker gets.
 pub fn read(form: &Form) -> Result<Fetch, Code> {
     let hold = match form.get("hold").map(str::parse::<u16>) {
         None => None,
@@ -140,7 +129,7 @@ fn split(ids: &str) -> Result<Vec<String>, Code> {
     Ok(ids.into_iter().map(str::to_owned).collect())
 }
 
-/// The provider's form of a question, without `key` and `json`.
+/// The fields to send for an action, without `key` and `json`.
 pub fn fields(action: &Action) -> Vec<(String, String)> {
     let (name, id) = match action {
         Action::Get(id) => ("get", Some(("id", id.clone()))),
@@ -156,7 +145,7 @@ pub fn fields(action: &Action) -> Vec<(String, String)> {
     [action].into_iter().chain(id.map(|(name, id)| (name.to_owned(), id))).collect()
 }
 
-/// Writes a code, as the reply to anything.
+/// Writes a code, which is a valid reply to any request.
 pub fn write_refusal(refusal: &Code, json: bool) -> String {
     code::write(refusal, json)
 }

@@ -1,8 +1,10 @@
-//! Every way real clients put parameters on the wire, merged into one form. Before: a door. After: submit.rs, fetch.rs.
+//! Merges the parameters of a request into one form, in every encoding that real clients use. Its users are submit.rs and
+//! fetch.rs.
 //!
-//! Query and body count together. A body that begins with `{` is JSON whatever its content type says, because clients
-//! send it as `text/plain` and as multipart without a boundary. Everything else is multipart when it says so and
-//! urlencoded when not. Values become text, as a query has them; `null` counts as absent. A name that appears twice, anywhere, is refused: the provider could choose another than we do.
+//! Query and body are merged. A body that starts with `{` is JSON whatever its content type, because clients send it as
+//! `text/plain` and as multipart without a boundary. Any other body is multipart if it says so, and urlencoded otherwise.
+//! Values become strings, as in a query; `null` counts as absent. A repeated name is refused, because the provider could pick
+//! another value than we do.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -15,40 +17,35 @@ use crate::{
 
 mod multipart;
 
-/// The parameters of one request: query and body together, each name once.
+/// The parameters of a request: query and body together, each name once.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Form {
     fields: BTreeMap<String, String>,
     files: BTreeMap<String, Vec<u8>>,
 }
 
-/// Why the request has no readable form.
+/// Why a request cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadForm {
-    /// The same name twice: two readers could choose differently.
     #[error("the parameter {0:?} is given more than once")]
     Repeated(String),
-    /// Not what it claims to be.
     #[error("the request cannot be read: {0}")]
     Malformed(&'static str),
-    /// More parameters than any challenge has.
     #[error("the request has more than {FIELDS_MAX} parameters")]
     TooMany,
-    /// More bytes than any challenge has.
     #[error("the request is larger than 2 MiB")]
     TooLarge,
 }
 
-/// 64 parameters of a challenge and the protocol's own fields.
+/// 64 parameters of a challenge, plus the protocol's own fields.
 const FIELDS_MAX: usize = 80;
-/// A picture of 1 MiB in base64, and the rest.
+/// An image of 1 MiB in base64, plus the rest.
 const BYTES_MAX: usize = 2 * 1024 * 1024;
 const NAME_MAX: usize = 100;
 
 // === impl Form ===
 
 impl Form {
-    /// Reads query and body.
     pub fn read(
         query: Option<&str>,
         content_type: Option<&str>,
@@ -64,7 +61,6 @@ impl Form {
         Ok(form)
     }
 
-    /// A form of these fields, each name once.
     pub fn from_pairs<N: Into<String>, V: Into<String>>(
         pairs: impl IntoIterator<Item = (N, V)>,
     ) -> Result<Self, BadForm> {
@@ -75,17 +71,15 @@ impl Form {
         Ok(form)
     }
 
-    /// The value of a field.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.fields.get(name).map(String::as_str)
     }
 
-    /// All text fields.
     pub fn fields(&self) -> &BTreeMap<String, String> {
         &self.fields
     }
 
-    /// All uploaded files, by the name of their field.
+    /// The uploaded files by field name.
     pub fn files(&self) -> &BTreeMap<String, Vec<u8>> {
         &self.files
     }
@@ -108,7 +102,7 @@ impl Form {
 
     fn add_urlencoded(&mut self, text: &[u8]) -> Result<(), BadForm> {
         for (name, value) in form_urlencoded::parse(text) {
-            // The decoder puts this character where the bytes are no text.
+            // The decoder replaces invalid UTF-8 with this character.
             if name.contains('\u{fffd}') || value.contains('\u{fffd}') {
                 return Err(BadForm::Malformed("a parameter is not UTF-8"));
             }
@@ -172,7 +166,7 @@ impl Form {
     }
 }
 
-/// Values may be keys, proxies and cookies: only names are shown.
+/// Shows only names, because values may be keys, proxies and cookies.
 impl fmt::Debug for Form {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Form")
@@ -188,7 +182,7 @@ fn shortened(name: &str) -> String {
 
 // === impl BadForm ===
 
-/// What a worker is told.
+/// The code the worker gets.
 impl From<BadForm> for Code {
     fn from(bad: BadForm) -> Self {
         match bad {

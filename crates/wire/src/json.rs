@@ -1,5 +1,5 @@
-//! JSON objects, member by member: every value keeps the text it came with, so that numbers and unknown members go
-//! through unchanged. A name that appears twice is refused: two readers could choose differently.
+//! JSON objects member by member. Every value keeps its text, so that numbers and unknown members pass unchanged. A repeated
+//! name is refused, because two parsers could pick different values.
 
 use std::fmt;
 
@@ -9,10 +9,10 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
-/// The members of one object, in order.
+/// The members of an object, in order.
 pub(crate) struct Members<'a>(Vec<(String, &'a RawValue)>);
 
-/// A value by its shape; numbers and nested values as their text.
+/// A value; numbers and nested values keep their text.
 pub(crate) enum Shape<'a> {
     Null,
     Bool(bool),
@@ -21,20 +21,20 @@ pub(crate) enum Shape<'a> {
     Nested(&'a str),
 }
 
-/// Nested values of a request may be this deep.
+/// The deepest nesting allowed in a request.
 const DEPTH_MAX: usize = 32;
-/// No request and no reply has more.
+/// More members than any request or reply has.
 const MEMBERS_MAX: usize = 200;
 const REPEATED: &str = "repeated member: ";
 
 // === impl Members ===
 
 impl<'a> Members<'a> {
-    /// The members of the object, or the name of the one that is repeated, if that is the trouble.
+    /// Parses an object; the error has the name of a repeated member, if that is the reason.
     pub(crate) fn read(text: &'a str) -> Result<Self, Option<String>> {
         serde_json::from_str(text).map_err(|error| {
-            let told = error.to_string();
-            let name = told.strip_prefix(REPEATED)?;
+            let text = error.to_string();
+            let name = text.strip_prefix(REPEATED)?;
             Some(name.rsplit_once(" at line ").map_or(name, |(name, _)| name).to_owned())
         })
     }
@@ -88,7 +88,7 @@ impl<'de> Visitor<'de> for MembersVisitor {
     }
 }
 
-/// The value's shape; `None` when its text cannot be read (half of a surrogate pair).
+/// The value's shape; `None` for an invalid string, such as half of a surrogate pair.
 pub(crate) fn shape(value: &RawValue) -> Option<Shape<'_>> {
     let text = value.get();
     Some(match text.as_bytes().first()? {
@@ -101,7 +101,6 @@ pub(crate) fn shape(value: &RawValue) -> Option<Shape<'_>> {
     })
 }
 
-/// The text as a JSON string.
 pub(crate) fn quote(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
@@ -111,7 +110,7 @@ pub(crate) fn is_nested(text: &str) -> bool {
     text.starts_with(['{', '[']) && serde_json::from_str::<&RawValue>(text).is_ok()
 }
 
-/// A nested value without the space between its parts; `None` when it is too deep. The text is valid JSON.
+/// Removes the white space between the parts of valid JSON; `None` if it is nested too deep.
 pub(crate) fn compact(text: &str) -> Option<String> {
     let (mut out, mut depth, mut quoted, mut escaped) = (String::new(), 0_usize, false, false);
     for c in text.chars() {

@@ -1,4 +1,4 @@
-//! What all replies have in common.
+//! Parsing that all replies share.
 
 use crate::{
     Garbled,
@@ -12,12 +12,12 @@ pub(crate) enum Status {
     Failed,
 }
 
-/// The body as text without the white space around it. An answer keeps its own: see [`text_of_answer`].
+/// The body as trimmed text. Answers keep their spaces: see [`text_of_answer`].
 pub(crate) fn text(body: &[u8]) -> Result<&str, Garbled> {
     text_of_answer(body).map(str::trim)
 }
 
-/// The body as text without line breaks at its ends: an answer may begin or end with a space.
+/// The body as text without line breaks at its ends; an answer may start or end with a space.
 pub(crate) fn text_of_answer(body: &[u8]) -> Result<&str, Garbled> {
     let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
     let text = str::from_utf8(body).map_err(|_| Garbled::because("not UTF-8"))?;

@@ -1,13 +1,12 @@
-//! in.php: a worker's form becomes a challenge, a challenge becomes the provider's form, and the reply either way.
-//! Before: form.rs. After: the engine on our side, the provider on the other.
+//! in.php: a worker's form becomes a challenge, a challenge becomes the provider's form; and the replies.
 //!
-//! There is one way to a challenge, `assemble`, whichever door the parts came through: so the same thing has the same
-//! fingerprint. And what a challenge is written as reads back as that challenge.
+//! Every challenge is made by `assemble`, whichever door it came through, so that equal challenges have equal fingerprints. The
+//! written form of a challenge parses back to the same challenge.
 
 use std::collections::BTreeMap;
 
 use domain::{
-    challenge::{BadChallenge, Challenge, Draft, Kind, RESERVED},
+    challenge::{BadChallenge, Challenge, ChallengeParts, Kind, RESERVED},
     id::TaskId,
     retry::Code,
     secret::Secret,
@@ -22,73 +21,54 @@ mod reply;
 
 pub use reply::{read_reply, write_reply, write_reply_int_id};
 
-/// What a worker asks of in.php.
+/// A worker's request to in.php.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Submit {
-    /// What has to be solved.
     pub challenge: Challenge,
-    /// The worker's own name for the claim, as sent; `KeyHash::named` checks it.
+    /// The idempotency key as sent; `KeyHash::named` validates it.
     pub idempotency_key: Option<String>,
-    /// How it wants its reply.
     pub style: ReplyStyle,
-    /// The key it shows.
     pub worker_key: Option<Secret>,
 }
 
-/// The parts of a challenge as the v1 door and the command line have them.
+/// The parts of a challenge on the v1 door and on the command line.
 #[derive(Clone, Default)]
 pub struct V1Parts {
-    /// The site's public key, whatever the provider calls it for the kind.
+    /// The site's public key, whatever its name at the provider.
     pub sitekey: Option<String>,
-    /// The page, as given.
     pub pageurl: Option<String>,
-    /// All other parameters, by the provider's names.
+    /// All other parameters by the provider's names.
     pub params: BTreeMap<String, String>,
-    /// The decoded picture.
+    /// The decoded image.
     pub image: Option<Vec<u8>>,
 }
 
-/// Why the parts make no challenge.
+/// Why the parts are not a challenge.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadPart {
-    /// Checked by the domain.
     #[error(transparent)]
     Challenge(#[from] BadChallenge),
-    /// The page URL is not taken.
     #[error(transparent)]
     PageUrl(#[from] BadPageUrl),
-    /// Neither a method nor a picture nor a question.
     #[error("there is nothing to solve: no `method`, no picture and no `textcaptcha`")]
     Nothing,
-    /// One of our kinds where the provider's method belongs.
     #[error("{0:?} is a kind, not a method; the methods are those of the provider")]
     Method(String),
-    /// The parts describe something else.
     #[error("these parameters describe {means}, not {given}; write that kind, or leave them out")]
-    OtherKind {
-        /// The kind that was named.
-        given: Kind,
-        /// The kind the parts make.
-        means: Kind,
-    },
-    /// The same part by two names.
+    OtherKind { given: Kind, means: Kind },
     #[error("`{0}` is given twice; leave one out")]
     Twice(String),
-    /// PHP would read this name as another field's.
     #[error("the provider would read `{0}` as a field that is set already; leave it out")]
     Shadow(String),
-    /// A file in a field that has none.
     #[error("a file cannot be sent as `{0}`; use `file` or `file_1`, `file_2` …")]
     FileName(String),
-    /// Not base64.
     #[error("`{0}` is not a picture in base64")]
     Picture(String),
-    /// Too many bytes.
     #[error("the pictures have more than 1 MiB together")]
     PictureSize,
 }
 
-/// How a provider words what two of them word differently.
+/// A provider's variant of the protocol.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Dialect {
     /// `method=geetest&version=4`.
@@ -98,10 +78,10 @@ pub enum Dialect {
     TwoCaptcha,
 }
 
-/// What in.php replies.
+/// The reply of in.php.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reply {
-    /// A task exists, by this name.
+pub enum SubmitReply {
+    /// A task exists.
     Accepted(TaskId),
     /// A definite refusal: no task exists.
     Refused(Code),
@@ -110,13 +90,13 @@ pub enum Reply {
 type Fields = BTreeMap<String, String>;
 type Files = BTreeMap<String, Vec<u8>>;
 
-/// Reads a worker's form. The error is the code the worker gets; nothing was spent.
+/// Parses a worker's form. The error is the code the worker gets; it costs nothing.
 pub fn read(form: &Form) -> Result<Submit, Code> {
     let is_part = |name: &str| name == "method" || !RESERVED.contains(&name);
     let parts = form.fields().iter().filter(|(name, _)| is_part(name));
     let mut fields: Fields = parts.map(|(n, v)| (n.clone(), v.clone())).collect();
     if let Some(pageurl) = fields.get_mut("pageurl") {
-        // A plus sign that the client did not encode; in the host it stays refused, as a percent sign.
+        // A space was a plus sign that the client did not encode. In a host it is still refused, as a percent sign.
         *pageurl = pageurl.replace(' ', "%20");
     }
     let challenge = assemble(fields, form.files().clone()).map_err(|bad| code_of(&bad, form))?;
@@ -128,7 +108,7 @@ pub fn read(form: &Form) -> Result<Submit, Code> {
     })
 }
 
-/// The challenge of these parts: the same value, and so the same fingerprint, as in.php's form for the same thing.
+/// Makes a challenge with the same fingerprint as the equivalent form of in.php.
 pub fn challenge(kind: Kind, parts: V1Parts) -> Result<Challenge, BadPart> {
     let V1Parts { sitekey, pageurl, params: mut fields, image } = parts;
     if let Some(name) = RESERVED.into_iter().find(|name| fields.contains_key(*name)) {
@@ -152,12 +132,12 @@ pub fn challenge(kind: Kind, parts: V1Parts) -> Result<Challenge, BadPart> {
     }
 }
 
-/// The provider's form of a challenge, without `key`, `json` and the like.
+/// The fields to send for a challenge, without `key`, `json` and the like.
 pub fn fields(challenge: &Challenge) -> Vec<(String, String)> {
     fields_in(Dialect::default(), challenge)
 }
 
-/// The form of a challenge in a provider's own dialect.
+/// The fields in a provider's dialect.
 pub fn fields_in(dialect: Dialect, challenge: &Challenge) -> Vec<(String, String)> {
     let kind = challenge.kind();
     let (method, version) = kind::method(kind, dialect);
@@ -183,20 +163,20 @@ pub fn fields_in(dialect: Dialect, challenge: &Challenge) -> Vec<(String, String
     fields
 }
 
-/// The one way to a challenge: what the fields say, whoever wrote them.
+/// Makes the challenge that the fields describe. All challenges are made here.
 fn assemble(mut fields: Fields, files: Files) -> Result<Challenge, BadPart> {
     let method = fields.remove("method");
-    let kind = kind::of(method.as_deref(), &fields, &files)?;
+    let kind = kind::from_fields(method.as_deref(), &fields, &files)?;
     let sitekey_name = kind::sitekey_name(&kind);
     check_shadows(&fields, sitekey_name)?;
     let sitekey = fields.remove(sitekey_name);
     let pageurl = fields.remove("pageurl").map(|page| PageUrl::parse(&page)).transpose()?;
     kind::unmark(&kind, &mut fields);
     let files = picture::take(&kind, &mut fields, files)?;
-    Ok(Challenge::new(kind, Draft { sitekey, pageurl, params: fields, files })?)
+    Ok(Challenge::new(kind, ChallengeParts { sitekey, pageurl, params: fields, files })?)
 }
 
-/// PHP reads `pageurl[]` and `pageurl[x` as `pageurl`, and a dot as `_`: such a name could replace the field we checked.
+/// PHP parses `pageurl[]` and `pageurl[x` as `pageurl`, and a dot as `_`, so such a name could replace a field we validated.
 fn check_shadows(fields: &Fields, sitekey_name: &str) -> Result<(), BadPart> {
     let is_ours =
         |name: &str| name == "pageurl" || name == sitekey_name || RESERVED.contains(&name);
@@ -210,7 +190,7 @@ fn check_shadows(fields: &Fields, sitekey_name: &str) -> Result<(), BadPart> {
     }
 }
 
-/// What the worker is told; the provider would have said the same.
+/// The code for the worker, the same as the provider's.
 fn code_of(bad: &BadPart, form: &Form) -> Code {
     let code = match bad {
         BadPart::Challenge(BadChallenge::Missing { kind, part }) => missing(kind, part, form),

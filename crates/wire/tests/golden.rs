@@ -13,20 +13,20 @@ use domain::{
 };
 use wire::{
     Garbled, ReplyStyle, code,
-    fetch::{self, Action, Fetch, Many, Told},
+    fetch::{self, AccountReply, Action, Fetch, Many},
     form::Form,
     submit::{self, Dialect},
 };
 
-/// One file: what was written by hand.
+/// The hand-written parts of one file.
 struct Exchange {
     intro: String,
     request: String,
     reply: Option<String>,
 }
 
-/// What a request asks.
-enum Asked {
+/// A request as the parser understands it.
+enum ParsedRequest {
     Submit,
     Fetch(Action),
     Refused,
@@ -87,9 +87,9 @@ fn every_code_is_read_in_both_styles_and_has_a_class() {
             let read = |json: bool| {
                 let body = code::write(&code, json);
                 if endpoint == "in.php" {
-                    told_submit(submit::read_reply(body.as_bytes()))
+                    submit_text(submit::read_reply(body.as_bytes()))
                 } else {
-                    told_fetch(fetch::read_reply(body.as_bytes(), false))
+                    fetch_text(fetch::read_reply(body.as_bytes(), false))
                 }
             };
             let (plain, json) = (read(false), read(true));
@@ -138,14 +138,14 @@ impl Exchange {
     /// The file as it should be.
     fn computed(&self, path: &str) -> String {
         let mut text = format!("{}\n\n{REQUEST}{}\n\n", self.intro, self.request);
-        let asked = self.ask(&mut text);
+        let action = self.parse_request(&mut text);
         if let Some(reply) = &self.reply {
-            let told = match asked {
-                Asked::Submit => tell_submit(reply),
-                Asked::Fetch(action) => tell_fetch(&action, reply),
-                Asked::Refused => panic!("{path}: a refused request has no reply"),
+            let described = match action {
+                ParsedRequest::Submit => describe_submit(reply),
+                ParsedRequest::Fetch(action) => describe_fetch(&action, reply),
+                ParsedRequest::Refused => panic!("{path}: a refused request has no reply"),
             };
-            write!(text, "\n{REPLY}{reply}\n\n{told}").unwrap();
+            write!(text, "\n{REPLY}{reply}\n\n{described}").unwrap();
         }
         text
     }
@@ -160,19 +160,19 @@ impl Exchange {
         Form::read(target.split_once('?').map(|(_, query)| query), content_type, body.as_bytes())
     }
 
-    fn ask(&self, text: &mut String) -> Asked {
+    fn parse_request(&self, text: &mut String) -> ParsedRequest {
         let form = match self.form() {
             Ok(form) => form,
             Err(bad) => {
                 writeln!(text, "{COMPUTED}no form: {bad}\n{}", Code::from(bad.clone())).unwrap();
-                return Asked::Refused;
+                return ParsedRequest::Refused;
             }
         };
         let refused = if self.request.contains("/in.php") {
             match submit::read(&form) {
                 Ok(submit) => {
                     text.push_str(&show_submit(&submit));
-                    return Asked::Submit;
+                    return ParsedRequest::Submit;
                 }
                 Err(refusal) => refusal,
             }
@@ -180,13 +180,13 @@ impl Exchange {
             match fetch::read(&form) {
                 Ok(fetch) => {
                     text.push_str(&show_fetch(&fetch));
-                    return Asked::Fetch(fetch.action);
+                    return ParsedRequest::Fetch(fetch.action);
                 }
                 Err(refusal) => refusal,
             }
         };
         writeln!(text, "{COMPUTED}refused\n{refused}").unwrap();
-        Asked::Refused
+        ParsedRequest::Refused
     }
 }
 
@@ -256,23 +256,23 @@ fn show_fetch(fetch: &Fetch) -> String {
     )
 }
 
-/// What was read, and both ways to write it.
-fn told(read: &str, written: &[String; 2]) -> String {
+/// The parsed reply, and both ways to write it.
+fn with_written(read: &str, written: &[String; 2]) -> String {
     format!("{COMPUTED}read as\n{read}\n{COMPUTED}written as\n{}\n{}\n", written[0], written[1])
 }
 
-fn told_submit(read: Result<submit::Reply, Garbled>) -> String {
+fn submit_text(read: Result<submit::SubmitReply, Garbled>) -> String {
     match read {
-        Ok(submit::Reply::Accepted(id)) => format!("accepted as {id}"),
-        Ok(submit::Reply::Refused(refusal)) => format!("refused: {refusal}"),
+        Ok(submit::SubmitReply::Accepted(id)) => format!("accepted as {id}"),
+        Ok(submit::SubmitReply::Refused(refusal)) => format!("refused: {refusal}"),
         Err(garbled) => format!("garbled: {}", garbled.why),
     }
 }
 
-fn tell_submit(body: &str) -> String {
+fn describe_submit(body: &str) -> String {
     let read = submit::read_reply(body.as_bytes());
-    let shown = told_submit(read.clone());
-    let Ok(reply) = read else { return format!("{COMPUTED}read as\n{shown}\n") };
+    let text = submit_text(read.clone());
+    let Ok(reply) = read else { return format!("{COMPUTED}read as\n{text}\n") };
     let written = [false, true].map(|json| submit::write_reply(&reply, json));
     // A URL is a code only in JSON.
     let is_url = written[0].starts_with("https://");
@@ -281,30 +281,30 @@ fn tell_submit(body: &str) -> String {
     {
         assert_eq!(submit::read_reply(body.as_bytes()), Ok(reply.clone()), "{body}");
     }
-    told(&shown, &written)
+    with_written(&text, &written)
 }
 
-fn told_fetch(read: Result<fetch::Reply, Garbled>) -> String {
+fn fetch_text(read: Result<fetch::FetchReply, Garbled>) -> String {
     match read {
-        Ok(fetch::Reply::NotReady) => "not ready".into(),
-        Ok(fetch::Reply::Refused(refusal)) => format!("refused: {refusal}"),
-        Ok(fetch::Reply::Answer { answer, price }) => {
+        Ok(fetch::FetchReply::NotReady) => "not ready".into(),
+        Ok(fetch::FetchReply::Refused(refusal)) => format!("refused: {refusal}"),
+        Ok(fetch::FetchReply::Answer { answer, price }) => {
             let Answer { text, is_json, extras } = &answer;
-            let mut shown =
+            let mut text =
                 format!("answer ({}): {}", if *is_json { "JSON" } else { "text" }, text.expose());
             if let Some(extras) = extras {
-                write!(shown, "\nextras: {}", extras.expose()).unwrap();
+                write!(text, "\nextras: {}", extras.expose()).unwrap();
             }
             if let Some(price) = price {
-                write!(shown, "\nprice: {price}").unwrap();
+                write!(text, "\nprice: {price}").unwrap();
             }
-            shown
+            text
         }
         Err(garbled) => format!("garbled: {}", garbled.why),
     }
 }
 
-fn tell_many(bytes: &[u8], n: usize) -> String {
+fn describe_many(bytes: &[u8], n: usize) -> String {
     let replies = match fetch::read_many(bytes, n) {
         Ok(Many::Each(replies)) => replies,
         Ok(Many::Refused(code)) => return format!("{COMPUTED}read as\nrefused: {code}\n"),
@@ -315,36 +315,36 @@ fn tell_many(bytes: &[u8], n: usize) -> String {
     for body in &written {
         assert_eq!(fetch::read_many(body.as_bytes(), n), Ok(Many::Each(replies.clone())));
     }
-    let shown: Vec<String> = replies.into_iter().map(|r| told_fetch(Ok(r))).collect();
-    told(&shown.join("\n"), &written)
+    let text: Vec<String> = replies.into_iter().map(|r| fetch_text(Ok(r))).collect();
+    with_written(&text.join("\n"), &written)
 }
 
-fn tell_fetch(action: &Action, body: &str) -> String {
+fn describe_fetch(action: &Action, body: &str) -> String {
     let bytes = body.as_bytes();
     match action {
-        Action::Get(_) => tell_get(body, false),
-        Action::GetPriced(_) => tell_get(body, true),
-        Action::GetMany(ids) => tell_many(bytes, ids.len()),
-        Action::Balance => tell(fetch::read_balance(bytes), |balance, json| {
+        Action::Get(_) => describe_get(body, false),
+        Action::GetPriced(_) => describe_get(body, true),
+        Action::GetMany(ids) => describe_many(bytes, ids.len()),
+        Action::Balance => describe_account(fetch::read_balance(bytes), |balance, json| {
             (format!("balance: {balance}"), fetch::write_balance(*balance, json))
         }),
-        Action::Threads => tell(fetch::read_threads(bytes), |threads, _| {
+        Action::Threads => describe_account(fetch::read_threads(bytes), |threads, _| {
             (
                 format!("{} of {} threads at work", threads.working, threads.total),
                 fetch::write_threads(*threads),
             )
         }),
-        Action::Report { .. } => tell(fetch::read_report(bytes), |(), json| {
+        Action::Report { .. } => describe_account(fetch::read_report(bytes), |(), json| {
             ("taken".to_owned(), fetch::write_report(json))
         }),
         Action::Other(name) => panic!("{name} has no reply of ours"),
     }
 }
 
-fn tell_get(body: &str, priced: bool) -> String {
+fn describe_get(body: &str, priced: bool) -> String {
     let read = fetch::read_reply(body.as_bytes(), priced);
-    let shown = told_fetch(read.clone());
-    let Ok(reply) = read else { return format!("{COMPUTED}read as\n{shown}\n") };
+    let text = fetch_text(read.clone());
+    let Ok(reply) = read else { return format!("{COMPUTED}read as\n{text}\n") };
     let written = [false, true].map(|json| fetch::write_reply(&reply, json, priced));
     assert_eq!(
         fetch::read_reply(written[1].as_bytes(), priced),
@@ -352,22 +352,25 @@ fn tell_get(body: &str, priced: bool) -> String {
         "JSON loses nothing"
     );
     let mut plain = reply;
-    if let fetch::Reply::Answer { answer, .. } = &mut plain {
+    if let fetch::FetchReply::Answer { answer, .. } = &mut plain {
         answer.extras = None;
         // Plain text has no quotes: a string that holds an object looks like the object.
         answer.is_json = answer.text.expose().starts_with(['{', '[']);
     }
     assert_eq!(fetch::read_reply(written[0].as_bytes(), priced), Ok(plain), "plain loses extras");
-    told(&shown, &written)
+    with_written(&text, &written)
 }
 
-fn tell<T>(read: Result<Told<T>, Garbled>, show: impl Fn(&T, bool) -> (String, String)) -> String {
+fn describe_account<T>(
+    read: Result<AccountReply<T>, Garbled>,
+    show: impl Fn(&T, bool) -> (String, String),
+) -> String {
     match read {
-        Ok(Told::Is(thing)) => {
-            let (shown, plain) = show(&thing, false);
-            told(&shown, &[plain, show(&thing, true).1])
+        Ok(AccountReply::Value(thing)) => {
+            let (text, plain) = show(&thing, false);
+            with_written(&text, &[plain, show(&thing, true).1])
         }
-        Ok(Told::Refused(refusal)) => told(
+        Ok(AccountReply::Refused(refusal)) => with_written(
             &format!("refused: {refusal}"),
             &[false, true].map(|json| fetch::write_refusal(&refusal, json)),
         ),

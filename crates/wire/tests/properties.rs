@@ -1,4 +1,4 @@
-//! What holds for every form, every challenge and every reply.
+//! Properties of every form, challenge and reply.
 
 #![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
@@ -16,7 +16,7 @@ use domain::{
 use proptest::{collection, option, prelude::*, sample};
 use wire::{
     code,
-    fetch::{self, Action, Many, Told},
+    fetch::{self, AccountReply, Action, Many},
     form::Form,
     pingback,
     submit::{self, Dialect, V1Parts},
@@ -102,22 +102,22 @@ fn answers() -> impl Strategy<Value = Answer> {
     })
 }
 
-fn replies() -> impl Strategy<Value = fetch::Reply> {
+fn replies() -> impl Strategy<Value = fetch::FetchReply> {
     let refused: Vec<&str> = code::ALL_RES[2..].to_vec();
     prop_oneof![
-        Just(fetch::Reply::NotReady),
-        sample::select(refused).prop_map(|name| fetch::Reply::Refused(Code::new(name))),
+        Just(fetch::FetchReply::NotReady),
+        sample::select(refused).prop_map(|name| fetch::FetchReply::Refused(Code::new(name))),
         (answers(), 0..i64::MAX).prop_map(|(answer, micros)| {
-            fetch::Reply::Answer { answer, price: Some(Money::from_micros(micros)) }
+            fetch::FetchReply::Answer { answer, price: Some(Money::from_micros(micros)) }
         }),
     ]
 }
 
-fn submissions() -> impl Strategy<Value = submit::Reply> {
+fn submissions() -> impl Strategy<Value = submit::SubmitReply> {
     prop_oneof![
         "[0-9a-zA-DF-Z][0-9a-zA-Z._:-]{0,63}"
-            .prop_map(|id| submit::Reply::Accepted(TaskId::new(id).unwrap())),
-        sample::select(code::ALL_IN).prop_map(|name| submit::Reply::Refused(Code::new(name))),
+            .prop_map(|id| submit::SubmitReply::Accepted(TaskId::new(id).unwrap())),
+        sample::select(code::ALL_IN).prop_map(|name| submit::SubmitReply::Refused(Code::new(name))),
     ]
 }
 
@@ -233,7 +233,7 @@ proptest! {
     fn half_a_reply_to_a_submission_decides_nothing(reply in submissions(), cut in any::<sample::Index>()) {
         let whole = submit::write_reply(&reply, true);
         prop_assert!(submit::read_reply(&whole.as_bytes()[..cut.index(whole.len())]).is_err());
-        if let submit::Reply::Refused(_) = reply {
+        if let submit::SubmitReply::Refused(_) = reply {
             let whole = submit::write_reply(&reply, false);
             prop_assert!(submit::read_reply(&whole.as_bytes()[..cut.index(whole.len())]).is_err());
         }
@@ -245,7 +245,7 @@ proptest! {
         prop_assert_eq!(fetch::read_reply(json.as_bytes(), true), Ok(reply.clone()), "{}", json);
         let plain = fetch::write_reply(&reply, false, true);
         let mut expected = reply;
-        if let fetch::Reply::Answer { answer, .. } = &mut expected {
+        if let fetch::FetchReply::Answer { answer, .. } = &mut expected {
             answer.extras = None;
         }
         prop_assert_eq!(fetch::read_reply(plain.as_bytes(), true), Ok(expected), "{}", plain);
@@ -254,7 +254,7 @@ proptest! {
     #[test]
     fn captcha_ai_s_result_is_the_same_answer(answer in answers()) {
         let body = fetch::write_result(&answer);
-        let Ok(fetch::Reply::Answer { answer: read, .. }) = fetch::read_reply(body.as_bytes(), false) else {
+        let Ok(fetch::FetchReply::Answer { answer: read, .. }) = fetch::read_reply(body.as_bytes(), false) else {
             panic!("no answer in {body}");
         };
         prop_assert_eq!((read.text, read.is_json), (answer.text, answer.is_json));
@@ -264,11 +264,11 @@ proptest! {
     fn many_answers_are_read_back(texts in collection::vec("[!-;=-Z^-z~]{1,30}", 2..6), json in any::<bool>()) {
         let reply = |text: &String| {
             let answer = Answer { text: Secret::new(text), is_json: false, extras: None };
-            fetch::Reply::Answer { answer, price: None }
+            fetch::FetchReply::Answer { answer, price: None }
         };
-        let mut replies: Vec<fetch::Reply> = texts.iter().map(reply).collect();
-        replies.push(fetch::Reply::NotReady);
-        replies.push(fetch::Reply::Refused(code::ERROR_CAPTCHA_UNSOLVABLE.into()));
+        let mut replies: Vec<fetch::FetchReply> = texts.iter().map(reply).collect();
+        replies.push(fetch::FetchReply::NotReady);
+        replies.push(fetch::FetchReply::Refused(code::ERROR_CAPTCHA_UNSOLVABLE.into()));
         let body = fetch::write_many(&replies, json);
         prop_assert_eq!(fetch::read_many(body.as_bytes(), replies.len()), Ok(Many::Each(replies)), "{}", body);
     }
@@ -281,9 +281,9 @@ proptest! {
         texts[at].push_str("|jordan");
         let reply = |text: &String| {
             let answer = Answer { text: Secret::new(text), is_json: false, extras: None };
-            fetch::Reply::Answer { answer, price: None }
+            fetch::FetchReply::Answer { answer, price: None }
         };
-        let replies: Vec<fetch::Reply> = texts.iter().map(reply).collect();
+        let replies: Vec<fetch::FetchReply> = texts.iter().map(reply).collect();
         let body = fetch::write_many(&replies, json);
         prop_assert!(fetch::read_many(body.as_bytes(), replies.len()).is_err(), "{}", body);
     }
@@ -332,9 +332,9 @@ proptest! {
     fn what_is_told_of_the_account_is_read_back(micros in any::<i64>(), total in any::<u32>(), working in any::<u32>(), json in any::<bool>()) {
         let micros = micros.max(-i64::MAX);
         let balance = Money::from_micros(micros);
-        prop_assert_eq!(fetch::read_balance(fetch::write_balance(balance, json).as_bytes()), Ok(Told::Is(balance)));
+        prop_assert_eq!(fetch::read_balance(fetch::write_balance(balance, json).as_bytes()), Ok(AccountReply::Value(balance)));
         let threads = Threads { total, working };
-        prop_assert_eq!(fetch::read_threads(fetch::write_threads(threads).as_bytes()), Ok(Told::Is(threads)));
-        prop_assert_eq!(fetch::read_report(fetch::write_report(json).as_bytes()), Ok(Told::Is(())));
+        prop_assert_eq!(fetch::read_threads(fetch::write_threads(threads).as_bytes()), Ok(AccountReply::Value(threads)));
+        prop_assert_eq!(fetch::read_report(fetch::write_report(json).as_bytes()), Ok(AccountReply::Value(())));
     }
 }

@@ -1,4 +1,4 @@
-//! in.php told as sentences: what a worker's form becomes, and what is refused before anything is spent.
+//! in.php: the challenges that forms become, and the forms that are refused before anything is paid.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! Time in a container that is frozen between invocations: a monotonic clock may stand still meanwhile, so the wall is
-//! read every time, and never believed when it goes back.
+//! Time in a container that is frozen between invocations. A monotonic clock may stand still meanwhile, so this one
+//! reads the wall clock every time, and never goes back.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},

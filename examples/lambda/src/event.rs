@@ -1,4 +1,4 @@
-//! What an invocation is about, and its answer: API Gateway's payload 2.0, which function URLs use too, and schedules.
+//! Events and answers: API Gateway's payload 2.0, which function URLs use too, and schedules.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
@@ -8,19 +8,18 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tower::ServiceExt as _;
 
-/// What an invocation is about.
 #[derive(Debug)]
 pub(crate) enum Event {
-    /// A worker asks.
+    /// A request of a worker.
     Request(Box<Request>),
-    /// It is time for a round.
+    /// A scheduled round.
     Schedule,
 }
 
-/// A request to the door.
+/// A request to the v1 API.
 pub(crate) type Request = http::Request<Full<Bytes>>;
 
-/// The door's answer.
+/// The answer of the v1 API.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
@@ -36,7 +35,7 @@ struct Payload {
     raw_query_string: String,
     #[serde(default)]
     headers: Map<String, Value>,
-    request_context: Context,
+    request_context: RequestContext,
     #[serde(default)]
     body: Option<String>,
     #[serde(default)]
@@ -44,24 +43,24 @@ struct Payload {
 }
 
 #[derive(Deserialize)]
-struct Context {
-    http: Line,
+struct RequestContext {
+    http: HttpContext,
 }
 
 #[derive(Deserialize)]
-struct Line {
+struct HttpContext {
     method: String,
 }
 
-/// An event that is none of ours.
+/// The message for an unknown event.
 const UNKNOWN: &str = "neither a request (payload format 2.0) nor a schedule (\"source\": \"aws.events\" or \"aws.scheduler\")";
-/// Everything else of the gateway wants a process that stays, or another door.
+/// The only path served; everything else needs a long-running gateway.
 const SERVED: &str = "/v1/solves";
 
 // === impl Event ===
 
 impl Event {
-    /// Reads an event; the error says what is wrong with it.
+    /// Parses an event; the error says what is wrong with it.
     pub(crate) fn read(event: Value) -> Result<Self, String> {
         let source = event.get("source").and_then(Value::as_str);
         if matches!(source, Some("aws.events" | "aws.scheduler")) {
@@ -101,7 +100,7 @@ impl Payload {
             let value = HeaderValue::from_str(value.as_str().unwrap_or_default());
             request.headers_mut().insert(name, value.map_err(|error| error.to_string())?);
         }
-        // Which function a name leads to was decided before us, and how the bytes came to an end as well.
+        // API Gateway has already handled the host and the framing of the body.
         request.headers_mut().insert(header::HOST, HeaderValue::from_static("localhost"));
         for name in [header::TRANSFER_ENCODING, header::CONNECTION, header::UPGRADE] {
             request.headers_mut().remove(name);
@@ -110,7 +109,7 @@ impl Payload {
     }
 }
 
-/// What the door says.
+/// Calls the v1 API.
 pub(crate) async fn answer<S, B>(door: S, request: Request) -> Answer
 where
     S: tower::Service<Request, Response = http::Response<B>, Error = std::convert::Infallible>,

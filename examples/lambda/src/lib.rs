@@ -1,8 +1,8 @@
-//! The v1 door as a Lambda function: one invocation serves one request, another makes a round of what is due. No process
-//! stays and nothing sleeps until a task is over; the table alone remembers.
+//! The v1 API as a Lambda function: one invocation serves one request, a scheduled one runs a round of everything that
+//! is due. No process stays, no invocation waits for a task, and all state is in the table.
 //!
-//! - [`Function`]: what a container keeps between invocations, and the handler
-//! - `event`: requests and answers as API Gateway and function URLs write them; [`WallClock`]: time for what is frozen
+//! - [`Function`]: the state of a container between invocations, and the handler
+//! - `event`: requests and answers of API Gateway and function URLs; [`WallClock`]: time in a container that may be frozen
 
 mod clock;
 mod event;
@@ -11,11 +11,11 @@ use std::{sync::Arc, time::Duration};
 
 use domain::{
     id::ClaimId,
-    ports::{Clock, NoCourier, StoreError},
+    ports::{Clock, NoWebhooks, StoreError},
     time::Timestamp,
 };
 use doors::{Doors, DoorsConfig, Limits, Workers};
-use engine::{Ports, Rounds, Tally};
+use engine::{Ports, RoundReport, ServerlessDriver};
 use http::StatusCode;
 use serde_json::{Value, json};
 use solvegate::{
@@ -30,19 +30,19 @@ pub use clock::WallClock;
 
 use event::Event;
 
-/// What a container keeps between invocations. None of it is needed: another container goes on from the table.
+/// The state of a container between invocations. It is only a cache: another container continues from the table.
 #[derive(Debug)]
 pub struct Function {
-    rounds: Rounds,
+    rounds: ServerlessDriver,
     doors: Doors,
     clock: Arc<dyn Clock>,
 }
 
-/// A submission that has begun ends within this time, its intent and its outcome included; none begins later.
+/// A submission takes at most this long, including its intent and its outcome, so none begins later.
 const RESERVE: Duration = Duration::from_secs(25);
 
 impl Function {
-    /// Opens the table and finds the service, as the configuration names them. Nothing is leased.
+    /// Opens the table and connects to the provider of the configuration. Nothing is leased.
     pub async fn open(config: &Config, clock: Arc<dyn Clock>) -> Result<Self, Failure> {
         let (url, key) = check(config)?;
         let backend =
@@ -52,13 +52,13 @@ impl Function {
         let ports = Ports {
             store: backend.store,
             records: backend.records,
-            doorbell: backend.doorbell,
+            notifier: backend.notifier,
             provider: Arc::new(provider),
             clock: Arc::clone(&clock),
             chance: Arc::new(SystemChance::start().map_err(Failure::of(Exit::Failed))?),
-            courier: Arc::new(NoCourier),
+            webhooks: Arc::new(NoWebhooks),
         };
-        let rounds = Rounds::new(ports, engine_config(config));
+        let rounds = ServerlessDriver::new(ports, engine_config(config));
         let workers = config.workers.iter().map(door_worker).collect::<Result<Vec<_>, _>>()?;
         let settings = DoorsConfig {
             workers: Workers::new(workers).map_err(Failure::of(Exit::Usage))?,
@@ -70,7 +70,7 @@ impl Function {
         Ok(Self { rounds, doors, clock })
     }
 
-    /// Serves one event. `deadline` is when the invocation is ended from outside.
+    /// Serves one event. Lambda ends the invocation at `deadline`.
     pub async fn handle(&mut self, event: Value, deadline: Timestamp) -> Result<Value, Failure> {
         let until = deadline.minus(RESERVE);
         if until <= self.clock.now() {
@@ -80,25 +80,25 @@ impl Function {
         match Event::read(event).map_err(Failure::of(Exit::Usage))? {
             Event::Request(request) => Ok(self.serve(*request, until).await),
             Event::Schedule => {
-                let tally = self.rounds.everything(until).await;
-                tally.map(told).map_err(Failure::of(Exit::Unreachable))
+                let tally = self.rounds.run_all(until).await;
+                tally.map(round_report).map_err(Failure::of(Exit::Unreachable))
             }
         }
     }
 
-    /// The door's answer. A claim that waits has its solve submitted before the answer leaves.
+    /// Answers a request. The solve of a waiting claim is submitted before the answer leaves.
     async fn serve(&mut self, request: event::Request, until: Timestamp) -> Value {
         let answer = event::answer(doors::router(&self.doors), request).await;
         if let Some(claim) = waiting(&answer) {
             let result = self.rounds.submit(claim, until).await;
             note(claim, &result);
         }
-        self.rounds.rest().await;
+        self.rounds.finish().await;
         answer.into_json()
     }
 }
 
-/// What wants a process that stays is refused rather than silently left out.
+/// Refuses settings that need a long-running process, instead of ignoring them.
 fn check(config: &Config) -> Result<(&str, domain::secret::Secret), Failure> {
     let refuse = |what: &str| Err(Failure::new(Exit::Usage, what));
     if !config.store.is_table() {
@@ -107,44 +107,42 @@ fn check(config: &Config) -> Result<(&str, domain::secret::Secret), Failure> {
         );
     }
     if config.ledger.is_some() || config.alerts.is_some() || !config.pools.is_empty() {
-        return refuse(
-            "pools, alerts and [store] ledger need a gateway that stays: leave them out",
-        );
+        return refuse("pools, alerts and [store] ledger need a long-running gateway: remove them");
     }
     if config.upstream.pingback.is_some() || config.callbacks.secret.is_some() {
-        return refuse("pingbacks and callbacks need a gateway that stays: leave them out");
+        return refuse("pingbacks and callbacks need a long-running gateway: remove them");
     }
     if config.workers.is_empty() {
-        return refuse("nobody could call: name a [[worker]] and its key");
+        return refuse("no worker can call the function: add a [[worker]] with its key");
     }
     match &config.upstream.service {
         Service::Elsewhere { url, key } => Ok((url, key.clone())),
         Service::Simulator => {
-            refuse("a simulator in the function would forget its tasks: set [upstream] url and key")
+            refuse("a simulator in the function would lose its tasks: set [upstream] url and key")
         }
     }
 }
 
-/// The claim an answer says is waiting.
+/// The claim in an answer, if it waits.
 fn waiting(answer: &event::Answer) -> Option<ClaimId> {
     if answer.status != StatusCode::ACCEPTED {
         return None;
     }
-    let told: Value = serde_json::from_slice(&answer.body).ok()?;
-    told.get("id")?.as_str()?.parse().ok()
+    let claim: Value = serde_json::from_slice(&answer.body).ok()?;
+    claim.get("id")?.as_str()?.parse().ok()
 }
 
-/// The claim is durable: what could not be done now is done by the next round, and the caller is not told.
-fn note(claim: ClaimId, result: &Result<Tally, StoreError>) {
+/// The claim is durable: the next round retries, so the caller does not learn of the failure.
+fn note(claim: ClaimId, result: &Result<RoundReport, StoreError>) {
     match result {
-        Ok(tally) => tracing::info!(%claim, submitted = tally.submitted, "claim waits"),
-        Err(error) => tracing::error!(%claim, %error, "not submitted yet; the next round does it"),
+        Ok(tally) => tracing::info!(%claim, submitted = tally.submitted, "admitted claim"),
+        Err(error) => tracing::error!(%claim, %error, "failed to submit, retrying next round"),
     }
 }
 
-fn told(tally: Tally) -> Value {
-    let Tally { lapsed, leased, submitted, polled, over, unsure } = tally;
-    tracing::info!(lapsed, leased, submitted, polled, over, unsure, "round made");
+fn round_report(tally: RoundReport) -> Value {
+    let RoundReport { lapsed, leased, submitted, polled, over, unsure } = tally;
+    tracing::info!(lapsed, leased, submitted, polled, over, unsure, "finished round");
     json!({
         "lapsed": lapsed,
         "leased": leased,

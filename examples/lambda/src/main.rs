@@ -15,7 +15,7 @@ async fn main() -> Result<(), Error> {
     let sources = Sources { environment: Environment::of_process(), ..Sources::default() };
     let clock: Arc<dyn Clock> = Arc::new(WallClock::default());
     let function = Function::open(&sources.load()?, clock).await?;
-    // A container serves one invocation at a time; the lock only says so to the compiler.
+    // A container serves one invocation at a time; the lock only proves it to the compiler.
     let function = &Mutex::new(function);
     let handler = service_fn(async |event: LambdaEvent<Value>| {
         let deadline = Timestamp::from_millis(event.context.deadline);

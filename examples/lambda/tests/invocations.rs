@@ -1,5 +1,5 @@
-//! Invocations, each in a container of its own: a private table, the simulator as the service, and a clock that can be
-//! put forward.
+//! Invocations, each in its own container, with a private table, the simulator as the provider, and a clock that can be
+//! moved forward.
 
 #![expect(clippy::unwrap_used, reason = "a test fails where it panics")]
 
@@ -24,7 +24,7 @@ use tempfile::TempDir;
 
 const KEY: &str = "0123456789abcdef0123456789abcdef";
 
-/// Everything outside of the containers.
+/// Everything outside the containers.
 struct Outside {
     clock: Arc<Ahead>,
     sim: SimHandle,
@@ -33,7 +33,7 @@ struct Outside {
     _server: DynamoDbServer,
 }
 
-/// The wall clock, put forward.
+/// The wall clock, moved forward.
 #[derive(Debug, Default)]
 struct Ahead {
     wall: WallClock,
@@ -99,7 +99,7 @@ impl Outside {
         Function::open(&sources.load().unwrap(), self.clock.clone()).await.unwrap()
     }
 
-    /// One invocation in a fresh container.
+    /// One invocation in a new container.
     async fn invoke(&self, event: Value) -> Value {
         let deadline = self.clock.now().plus(Duration::from_secs(60));
         self.container().await.handle(event, deadline).await.unwrap()
@@ -121,7 +121,7 @@ impl Outside {
         self.sim.account().ledger().accepted.len()
     }
 
-    /// Waits until the service has taken a task.
+    /// Waits until the provider has accepted a task.
     async fn is_paid(&self) {
         let moment = Duration::from_millis(10);
         while self.paid() == 0 {
@@ -157,7 +157,7 @@ fn request(method: &str, path: &str, body: Option<Value>, more: &[(&str, &str)])
 fn claim(host: &str, key: &str) -> Value {
     let page = format!("https://{host}/login");
     let body = json!({ "kind": "turnstile", "sitekey": "0x4AAA", "pageurl": page });
-    // It would like to wait; no invocation does.
+    // It prefers to wait; no invocation does.
     let headers = [("idempotency-key", key), ("prefer", "wait=60")];
     request("POST", "/v1/solves", Some(body), &headers)
 }
@@ -181,7 +181,7 @@ fn the_bundled_configuration_is_valid_and_names_its_table_by_the_environment() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn submitted_by_one_resumed_by_others_fetched_from_a_last_and_paid_once() {
+async fn a_claim_is_submitted_resumed_and_fetched_by_different_containers_and_paid_once() {
     let outside = Outside::new().await;
     let id = id(&outside.claim("shop.example.com", "a").await);
     assert_eq!(outside.paid(), 1, "submitted before the answer left");
@@ -222,7 +222,7 @@ async fn one_key_in_two_invocations_is_one_claim_and_one_charge() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_invocation_killed_between_intent_and_reply_is_not_repeated_blindly() {
     let outside = Outside::new().await;
-    // The task is made and paid for; its name is long on the way.
+    // The task is accepted and paid; the reply with its id is slow.
     outside.sim.account().plan(Planned::next(Call::Submit, Fault::Trickle(60_000)));
     let mut killed = outside.container().await;
     let deadline = outside.clock.now().plus(Duration::from_secs(60));
@@ -232,7 +232,7 @@ async fn an_invocation_killed_between_intent_and_reply_is_not_repeated_blindly()
     }
     drop(killed);
     assert_eq!((outside.paid(), outside.submits()), (1, 1));
-    // Its lease still runs: nobody touches it, also when the worker repeats itself.
+    // Its lease still runs, so no other invocation touches it, even when the worker repeats the claim.
     let id = id(&outside.claim("careful.example.com", "a").await);
     assert_eq!(outside.round().await["leased"], 0);
     outside.pass(16);
@@ -243,7 +243,7 @@ async fn an_invocation_killed_between_intent_and_reply_is_not_repeated_blindly()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_not_declared_or_not_served_is_refused_and_nothing_is_sent() {
+async fn undeclared_sites_and_unserved_paths_are_refused_and_nothing_is_sent() {
     let outside = Outside::new().await;
     assert_eq!(outside.claim("other.example.com", "a").await["statusCode"], 403);
     let page = outside.invoke(request("GET", "/", None, &[])).await;
@@ -260,7 +260,7 @@ async fn what_is_not_declared_or_not_served_is_refused_and_nothing_is_sent() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_claim_taken_back_before_its_answer_is_over() {
+async fn a_claim_withdrawn_before_its_answer_has_ended() {
     let outside = Outside::new().await;
     let id = id(&outside.claim("shop.example.com", "a").await);
     let path = format!("/v1/solves/{id}");

@@ -1,42 +1,42 @@
-//! The best schedules there are: exact, backwards from the end, on a grid of tenths of a second, from the true
-//! distribution, with any number of polls. And what any other schedule achieves, beside them.
+//! Optimal schedules for a known distribution, computed backwards from the end on a grid of tenths of a second, for any
+//! number of polls; and the result of any other schedule.
 
 use std::time::Duration;
 
-use engine::{Family, PollAsk, Polling};
+use engine::{Family, PollQuery, Polling};
 
 use crate::{load::as_f64, lognormal::LogNormal};
 
-/// What a schedule achieves, per solve.
+/// The result of a schedule, per solve.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Achieved {
     pub(super) polls: f64,
-    /// Seconds from ready to found, on average.
+    /// Mean seconds from ready to found.
     pub(super) lag: f64,
 }
 
-/// The ages at which a task is asked for, in seconds, until it is ready.
+/// The ages of a task, in seconds, at which it is polled until it is ready.
 #[derive(Clone, Debug)]
 pub(super) struct Schedule(Vec<f64>);
 
-/// The best schedules for one distribution.
+/// The optimal schedules for one distribution.
 #[derive(Debug)]
 pub(super) struct Best {
-    /// Chance to be ready, at every step of the grid.
+    /// The probability that a solve is ready, at every step of the grid.
     by: Vec<f64>,
     /// Its integral.
     area: Vec<f64>,
-    /// The fewest polls first.
+    /// Sorted by the number of polls.
     schedules: Vec<Schedule>,
-    /// Solve times that stand for all.
+    /// Quantiles of the solve time.
     pub(super) times: Vec<f64>,
 }
 
 const STEP: f64 = 0.1;
-/// Steps: no poll is closer to the one before, nor, but for the first, further from it.
+/// The minimum and, except for the first poll, maximum number of steps between polls.
 const LEAST_GAP: usize = 10;
 const LONGEST_GAP: usize = 150;
-/// The part of solves behind the end of the grid.
+/// The share of solves beyond the end of the grid.
 const BEHIND: f64 = 1e-4;
 const PRICES: i32 = 18;
 const CHEAPEST: f64 = 0.05;
@@ -46,24 +46,24 @@ const TIMES: u64 = 2_000;
 // === impl Schedule ===
 
 impl Schedule {
-    /// Every so often, for as long as anything takes.
+    /// At a fixed interval, for longer than any solve.
     pub(super) fn every(interval: f64) -> Self {
         let ages = std::iter::successors(Some(interval), |age| Some(age + interval));
         Self(ages.take_while(|age| *age < simulator::pace::LONGEST.as_secs_f64()).collect())
     }
 
-    /// How a task would be asked for that is never ready; one claim waits, and chance moves nothing.
+    /// The polls of a task that is never ready, with one waiting claim and without jitter.
     pub(super) fn of(polling: &dyn Polling, family: &Family) -> Self {
         let mut age = Duration::ZERO;
         let next = |polls| {
-            let ask = PollAsk { family, polls, age, waiting: 1, jitter: u64::MAX / 2 };
+            let ask = PollQuery { family, polls, age, waiting: 1, jitter: u64::MAX / 2 };
             age += polling.next(&ask);
             age.as_secs_f64()
         };
         Self((0..polling.most()).map(next).collect())
     }
 
-    /// What it achieves with tasks that take so long.
+    /// The result for tasks with these solve times.
     pub(super) fn with(&self, times: &[f64]) -> Achieved {
         let (mut polls, mut lag) = (0, 0.0);
         for time in times {
@@ -93,7 +93,7 @@ impl Best {
         best
     }
 
-    /// The schedule with the least lag when a poll is worth so many seconds of it.
+    /// The schedule with the least lag when a poll costs `price` seconds.
     fn at_price(&self, price: f64) -> Schedule {
         let end = self.by.len() - 1;
         let (mut lost, mut next) = (vec![0.0; end + 1], vec![end; end]);
@@ -113,13 +113,13 @@ impl Best {
         Schedule(steps.map(|step| STEP * as_f64(*step as u64)).collect())
     }
 
-    /// Seconds a solve lies undetected between polls at these steps, on average over all solves.
+    /// The mean time a ready solve waits between polls at these steps.
     fn undetected(&self, from: usize, to: usize) -> f64 {
         let length = STEP * as_f64((to - from) as u64);
         self.area[to] - self.area[from] - self.by[from] * length
     }
 
-    /// The price at which the best schedule takes so many polls.
+    /// The price at which the optimal schedule takes this many polls.
     pub(super) fn price_of(&self, polls: f64) -> f64 {
         let (mut low, mut high) = (CHEAPEST, CHEAPEST * PRICE_GROWS.powi(PRICES));
         for _ in 0..12 {
@@ -130,7 +130,7 @@ impl Best {
         high
     }
 
-    /// The lag of the best schedule that asks so often for tasks that take so long; between two schedules, in logarithms.
+    /// The lag of the optimal schedule with this many polls for these solve times, interpolated in logarithms.
     pub(super) fn lag_at(&self, polls: f64, times: &[f64]) -> f64 {
         let known: Vec<Achieved> = self.schedules.iter().map(|best| best.with(times)).collect();
         let right = known.partition_point(|best| best.polls < polls).clamp(1, known.len() - 1);
@@ -139,7 +139,7 @@ impl Best {
         few.lag * (many.lag / few.lag).powf(part)
     }
 
-    /// A schedule's lag beside that of the best one with as many polls.
+    /// The lag of a schedule relative to the optimal one with as many polls.
     pub(super) fn beside(&self, schedule: &Schedule) -> f64 {
         let Achieved { polls, lag } = schedule.with(&self.times);
         lag / self.lag_at(polls, &self.times)
@@ -155,7 +155,7 @@ mod tests {
 
     use super::*;
 
-    /// The table of the reference model: polls of a fixed interval of 5 s, and the best lag with as many.
+    /// The table of the reference model: polls of a fixed interval of 5 s, and the optimal lag with as many.
     #[test]
     fn the_best_schedules_are_those_of_the_reference_model() {
         for (median, sigma, polls, lag) in [

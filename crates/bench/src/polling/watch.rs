@@ -1,5 +1,5 @@
-//! The real engine at work before a service whose times are drawn: claims that come one by one, each with a challenge of
-//! its own, and how long their tokens lay undetected. Read from the ledgers of both sides.
+//! The real engine with a provider whose solve times are random: claims arrive one by one, each with its own challenge,
+//! and the ledgers of both sides show how long ready tokens waited for a poll.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -19,53 +19,50 @@ use crate::{
     load::as_f64,
     lognormal::LogNormal,
     requests::{ChallengeText, HOST},
-    virtual_world::World,
+    virtual_gateway::VirtualGateway,
 };
 
 use super::best::Achieved;
 
-/// A gateway that is watched.
 pub(super) struct Watch {
-    world: World,
+    gateway: VirtualGateway,
     worker: WorkerName,
     chance: fastrand::Rng,
     sent: usize,
 }
 
-/// How tasks are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PollMode {
     Single,
     Batch,
 }
 
-/// What was seen of some solves.
+/// Observations of some solves.
 #[derive(Clone, Debug)]
-pub(super) struct Watched {
-    /// Per solve: polls, or calls where many are asked for in one; and the mean lag.
+pub(super) struct Observed {
+    /// Per solve: polls, or calls with batch polls; and the mean lag.
     pub(super) achieved: Achieved,
     pub(super) lag_p95: f64,
-    /// How long each took the service, in seconds.
+    /// The provider's solve times, in seconds.
     pub(super) times: Vec<f64>,
 }
 
-/// When the watching began, and how often the service had been asked.
+/// The start of an observation, and the number of polls until then.
 #[derive(Clone, Copy, Debug)]
 struct Mark {
     at: Timestamp,
     calls: u64,
 }
 
-/// What is solved.
 pub(super) const KIND: Kind = Kind::Turnstile;
-/// The best schedules know of no network.
+/// The optimal schedules assume no network latency.
 const NEAR: Duration = Duration::from_millis(1);
 const LONGEST: Duration = Duration::from_secs(2 * 3600);
 
 // === impl Watch ===
 
 impl Watch {
-    /// A gateway with this schedule before a service with these times.
+    /// A gateway with this schedule and a provider with these solve times.
     pub(super) async fn start(
         truth: LogNormal,
         polling: Arc<dyn Polling>,
@@ -80,34 +77,34 @@ impl Watch {
             batches: mode == PollMode::Batch,
             slots: Slots::Fixed(1000),
             deadline: LONGEST,
-            // Whose price is known are not asked for once more by themselves.
+            // A known price avoids the additional poll that asks for it.
             prices: BTreeMap::from([(KIND, Money::from_micros(1000))]),
             ..EngineConfig::default()
         };
         let latency = Latency { least: NEAR, most: NEAR, ..Latency::default() };
         Ok(Self {
-            world: World::start_at(service, config, latency).await?,
+            gateway: VirtualGateway::start_at(service, config, latency).await?,
             worker: WorkerName::new("a").map_err(Failure::of(Exit::Failed))?,
             chance: fastrand::Rng::with_seed(!seed),
             sent: 0,
         })
     }
 
-    /// So many claims, this far apart on average, until the last is served; what was seen of all of them.
-    pub(super) async fn solve(&mut self, count: usize, apart: f64) -> Result<Watched, Failure> {
+    /// Observes `count` claims, `apart` seconds apart on average, until the last is served.
+    pub(super) async fn solve(&mut self, count: usize, apart: f64) -> Result<Observed, Failure> {
         let from = self.mark();
         self.claim(count, apart).await?;
-        self.world.pass_until_idle(Duration::from_secs(10), LONGEST).await?;
+        self.gateway.pass_until_idle(Duration::from_secs(10), LONGEST).await?;
         self.seen_since(from).await
     }
 
-    /// So many claims, this far apart on average, after `warm` others; what was seen while they came.
+    /// Observes `count` claims, `apart` seconds apart on average, after `warm` others.
     pub(super) async fn solve_while_more_come(
         &mut self,
         warm: usize,
         count: usize,
         apart: f64,
-    ) -> Result<Watched, Failure> {
+    ) -> Result<Observed, Failure> {
         self.claim(warm, apart).await?;
         let from = self.mark();
         self.claim(count, apart).await?;
@@ -117,13 +114,13 @@ impl Watch {
     async fn claim(&mut self, count: usize, apart: f64) -> Result<(), Failure> {
         for _ in 0..count {
             let gap = -apart * (1.0 - self.chance.f64()).ln();
-            self.world.pass(Duration::from_secs_f64(gap)).await;
+            self.gateway.pass(Duration::from_secs_f64(gap)).await;
             self.sent += 1;
             let sitekey = format!("key-{}", self.sent);
             let challenge = on_page(KIND, sitekey, &ChallengeText::new().pageurl)?;
-            let outcome = self.world.ask(&self.worker, self.sent, challenge).await?;
+            let outcome = self.gateway.claim(&self.worker, self.sent, challenge).await?;
             if !matches!(outcome, Outcome::Waiting { .. }) {
-                let why = "a challenge nobody asked for before has its answer already";
+                let why = "a new challenge was answered at once";
                 return Err(Failure::new(Exit::Failed, why));
             }
         }
@@ -131,17 +128,17 @@ impl Watch {
     }
 
     fn mark(&self) -> Mark {
-        let calls = self.world.account.with(|service| service.ledger().poll_calls);
-        Mark { at: self.world.now(), calls }
+        let calls = self.gateway.account.with(|service| service.ledger().poll_calls);
+        Mark { at: self.gateway.now(), calls }
     }
 
-    async fn seen_since(&self, from: Mark) -> Result<Watched, Failure> {
+    async fn seen_since(&self, from: Mark) -> Result<Observed, Failure> {
         let calls = self.mark().calls - from.calls;
-        let ledger = self.world.account.ledger();
+        let ledger = self.gateway.account.ledger();
         let tasks: BTreeMap<&TaskId, &Accepted> =
             ledger.accepted.iter().map(|task| (&task.task, task)).collect();
         let (mut lags, mut times) = (Vec::new(), Vec::new());
-        for entry in self.world.entries().await?.iter().filter(|entry| entry.at >= from.at) {
+        for entry in self.gateway.entries().await?.iter().filter(|entry| entry.at >= from.at) {
             if let Event::Ready { task, .. } = &entry.event
                 && let Some(task) = tasks.get(task)
                 && let Some(ready_at) = task.ready_at
@@ -155,6 +152,6 @@ impl Watch {
         let achieved =
             Achieved { polls: as_f64(calls) / solves, lag: lags.iter().sum::<f64>() / solves };
         let lag_p95 = lags.get(lags.len() * 19 / 20).copied().unwrap_or(f64::NAN);
-        Ok(Watched { achieved, lag_p95, times })
+        Ok(Observed { achieved, lag_p95, times })
     }
 }

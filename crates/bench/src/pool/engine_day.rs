@@ -1,4 +1,4 @@
-//! A day of the real engine, with a pool or without, and its outcome: read from its own ledger and from the service's.
+//! A day of the real engine, with a pool or without, and its outcome from its ledger and the provider's.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,7 +13,7 @@ use domain::{
     money::Money,
     pool::Level,
     time::Timestamp,
-    token::{MIN_LEFT, ShelfLife},
+    token::{MIN_LEFT, TokenLifetime},
 };
 use engine::{EngineConfig, LearnedConfig, LearnedPolling, PoolWish, Slots};
 use simulator::{BehaviourConfig, Ledger};
@@ -22,7 +22,7 @@ use solvegate::exit::{Exit, Failure};
 use crate::{
     challenges::{challenge, declared},
     requests::HOST,
-    virtual_world::World,
+    virtual_gateway::VirtualGateway,
 };
 
 use super::{
@@ -31,28 +31,27 @@ use super::{
     workload::Workload,
 };
 
-/// The ledgers while they are read.
 struct Reader {
     start: Timestamp,
     outcome: DayOutcome,
     arrived: BTreeMap<ClaimId, Timestamp>,
-    /// Tokens that nobody has, and until when they are handed out.
+    /// Tokens in stock, and until when they are handed out.
     stock: BTreeMap<TaskId, Timestamp>,
-    /// Tokens that somebody has. Nobody fetches them here, which the ledger calls a waste too.
+    /// Tokens of claims. Nobody fetches them here, so the ledger records them as wasted too.
     allotted: BTreeSet<TaskId>,
-    /// When the site stops accepting each, in truth.
+    /// The time at which the site stops accepting each.
     expires: BTreeMap<TaskId, Timestamp>,
 }
 
 const KIND: Kind = Kind::Turnstile;
 const LONGEST: Duration = Duration::from_secs(7 * 86_400);
-/// More than any demand here calls for.
+/// More than any demand here needs.
 const MOST: u32 = 200;
 const SLOTS: usize = 500;
 /// After the last claim, until it is served.
 const TAIL: Duration = Duration::from_secs(600);
 
-/// Plays a day with an `auto` pool, or without a pool.
+/// Runs a day with an `auto` pool, or without a pool.
 pub(super) async fn play(
     work: &Workload,
     has_pool: bool,
@@ -60,18 +59,18 @@ pub(super) async fn play(
 ) -> Result<DayOutcome, Failure> {
     let mut service = BehaviourConfig::new(seed);
     service.solve_times.insert(KIND, SOLVES.solve_time());
-    let world = World::start(service, config(has_pool)?).await?;
+    let gateway = VirtualGateway::start(service, config(has_pool)?).await?;
     let worker = WorkerName::new("a").map_err(Failure::of(Exit::Failed))?;
-    let start = world.now();
+    let start = gateway.now();
     for (number, at) in work.arrivals.iter().enumerate() {
         let at = start.plus(Duration::from_secs_f64(*at));
-        world.pass(at.since(world.now())).await;
-        world.ask(&worker, number, challenge()?).await?;
+        gateway.pass(at.since(gateway.now())).await;
+        gateway.claim(&worker, number, challenge()?).await?;
     }
     let end = start.plus(Duration::from_secs_f64(work.counted.end)).plus(TAIL);
-    world.pass(end.since(world.now())).await;
-    let service = world.account.ledger();
-    Ok(Reader::new(start, &service).read(&world.entries().await?, end))
+    gateway.pass(end.since(gateway.now())).await;
+    let service = gateway.account.ledger();
+    Ok(Reader::new(start, &service).read(&gateway.entries().await?, end))
 }
 
 fn config(has_pool: bool) -> Result<EngineConfig, Failure> {
@@ -84,13 +83,13 @@ fn config(has_pool: bool) -> Result<EngineConfig, Failure> {
     };
     let lifetime = Duration::from_secs_f64(LIFETIME);
     let margin = lifetime.saturating_sub(Duration::from_secs_f64(LIFE) + MIN_LEFT);
-    let life = ShelfLife::new(lifetime, margin).map_err(Failure::of(Exit::Failed))?;
+    let life = TokenLifetime::new(lifetime, margin).map_err(Failure::of(Exit::Failed))?;
     Ok(EngineConfig {
         sites: declared(&[HOST])?,
         polling: Arc::new(LearnedPolling::new(LearnedConfig::default())),
         slots: Slots::Fixed(SLOTS),
         shelf_lives: BTreeMap::from([(KIND, life)]),
-        // Whose price is known are not asked for once more by themselves.
+        // A known price avoids the additional poll that asks for it.
         prices: BTreeMap::from([(KIND, Money::from_micros(1000))]),
         deadline: LONGEST,
         pools: if has_pool { vec![wish] } else { Vec::new() },
@@ -128,7 +127,7 @@ impl Reader {
             } else if let Event::Wasted { task } = &entry.event
                 && !self.allotted.contains(task)
             {
-                // Noted when somebody sweeps; it died when it could not be handed out any more.
+                // The sweep records it later; the token expired when it could no longer be handed out.
                 let died = self.stock.remove(task).map_or(entry.at, last_moment);
                 self.died(died.min(entry.at));
             } else if let Event::Allotted { task, .. } = &entry.event
@@ -150,7 +149,7 @@ impl Reader {
 
     fn hand_over(&mut self, claim: ClaimId, task: &TaskId, at: Timestamp) {
         let seconds = |at: Timestamp| at.since(self.start).as_secs_f64();
-        // A token of no task of the service would be none at all.
+        // A token without a task at the provider would be worthless.
         let expires = self.expires.get(task).map_or(f64::NEG_INFINITY, |at| seconds(*at));
         let arrived = self.arrived.get(&claim).map_or(f64::NAN, |at| seconds(*at));
         let at = seconds(at);

@@ -1,8 +1,9 @@
-//! `bench pool`, in virtual time: claims answered at once by an `auto` pool, what that wastes and costs, beside the same
-//! claims on demand, the tutorials' pool, the reference policy and somebody who knows the future. Every round is a day of
-//! its own.
+//! `bench pool`, in virtual time: claims answered at once by an `auto` pool, and its waste and cost, beside the same
+//! claims on demand, the tutorials' pool, the reference policy and a policy that knows the future. Every round is a day
+//! with its own seed.
 //!
-//! `workload`: when claims come; `engine_day`: a day of the real engine; `models`: of the alternatives; `outcome`: its result
+//! `workload`: the arrivals; `engine_day`: a day of the real engine; `models`: of the alternatives; `outcome`: its
+//! result
 
 mod engine_day;
 mod models;
@@ -20,10 +21,9 @@ use crate::{
     cli::RunOptions,
     lognormal::LogNormal,
     report::{Bar, Figure, Grid, Report},
-    virtual_world::for_each_seed,
+    virtual_gateway::for_each_seed,
 };
 
-/// `bench pool`.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct PoolArgs {
     #[command(flatten)]
@@ -33,7 +33,7 @@ pub(crate) struct PoolArgs {
     pub(crate) hours: u32,
 }
 
-/// A sort of day, and what is promised for it.
+/// A kind of day, and its bars.
 #[derive(Clone, Copy, Debug)]
 struct PoolScenario {
     name: &'static str,
@@ -41,11 +41,11 @@ struct PoolScenario {
     hits: Option<Bar>,
     waste: Option<Bar>,
     cost: Option<Bar>,
-    /// Of what the tutorials' pool buys in the counted time.
+    /// In percent of the tokens that the tutorials' pool buys in the counted time.
     of_tutorial: Option<Bar>,
 }
 
-/// One day, in five ways.
+/// One day under five policies.
 #[derive(Debug)]
 struct DayResults {
     counted: std::ops::Range<f64>,
@@ -56,14 +56,13 @@ struct DayResults {
     clairvoyant: DayOutcome,
 }
 
-/// How long solves take.
 const SOLVES: LogNormal = LogNormal { median: 15.0, sigma: 0.5 };
-/// How long a site accepts a token, and how long it is handed out, in seconds.
+/// How long a site accepts a token, and how long we hand it out, in seconds.
 const LIFETIME: f64 = 120.0;
 const LIFE: f64 = 100.0;
-/// Tokens that may die unused, for each one served.
+/// Tokens that may expire unused, per token served.
 const WASTE: f64 = 0.10;
-/// What is left of a token's life at the least when it is handed over: the margin and the floor.
+/// The least remaining lifetime of a token at delivery: the margin and the floor.
 const LEAST_LEFT: f64 = LIFETIME - LIFE;
 
 const SMOOTH: PoolScenario = PoolScenario {
@@ -107,13 +106,12 @@ const SCENARIOS: [PoolScenario; 8] = [
         ..SMOOTH
     },
 ];
-const WHO: [&str; 5] = ["auto", "on demand", "tutorials' pool", "reference", "clairvoyant"];
+const POLICIES: [&str; 5] = ["auto", "on demand", "tutorials' pool", "reference", "clairvoyant"];
 const COLUMNS: [&str; 7] =
     ["", "hits %", "mean wait s", "waste %", "bought per served", "bought", "expired delivered"];
 const NONE: Bar = Bar::AtMost { bar: 0.0, stretch: 0.0 };
 const NEVER_BROKEN: Bar = Bar::AtLeast { bar: 0.0, stretch: 0.0 };
 
-/// Runs it.
 pub(crate) async fn run(PoolArgs { rounds, hours }: PoolArgs) -> Result<Report, Failure> {
     let mut report = Report::begin("pool", rounds).without_load();
     let runs = rounds.rounds as usize * SCENARIOS.len();
@@ -136,13 +134,13 @@ fn note(report: &mut Report) {
          tokens for {LIFETIME} s and we hand them out for {LIFE} s; `waste` of the pool is {WASTE}",
     ));
     report.note(
-        "auto, on demand: the real engine with learned polling; the others are reckoned, without a network, and but for the \
+        "auto, on demand: the real engine with learned polling; the others are calculated, without a network, and except for the \
          tutorials' pool (a list of 5, one thread, polls every 5 s) without polls. Smooth demand counts after 15 minutes, the \
          silent day after its last claim, the others from the first claim on",
     );
     report.note(
-        "margin of the bound: tokens that might still have died unused, at the worst moment, before they exceed 10 and a tenth \
-         of those served; hits and waste of one claim in 20 s are out of reach together where tokens live for 100 s",
+        "margin of the bound: tokens that might still have expired unused, at the worst moment, before they exceed 10 and a tenth \
+         of those served; the bars on hits and waste of one claim in 20 s cannot both be met with tokens of 100 s",
     );
 }
 
@@ -163,7 +161,7 @@ impl PoolScenario {
 
     fn add_to(self, report: &mut Report, grid: &mut Grid, results: &[DayResults]) {
         let name = self.name;
-        for (n, who) in WHO.into_iter().enumerate() {
+        for (n, who) in POLICIES.into_iter().enumerate() {
             let each = |figure: fn(&Counted) -> f64| {
                 results.iter().map(|day| figure(&day.outcomes()[n].count(&day.counted))).collect()
             };
@@ -202,7 +200,7 @@ impl PoolScenario {
 // === impl DayResults ===
 
 impl DayResults {
-    /// In the order of [`WHO`].
+    /// In the order of [`POLICIES`].
     fn outcomes(&self) -> [&DayOutcome; 5] {
         [&self.auto, &self.on_demand, &self.tutorial, &self.reference, &self.clairvoyant]
     }

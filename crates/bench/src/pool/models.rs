@@ -1,5 +1,5 @@
-//! What else could be done with the same claims, reckoned without an engine, as the reference models do: the reference
-//! policy, the pool of the tutorials, and somebody who knows every arrival beforehand.
+//! Alternatives for the same claims, calculated without an engine, as the reference models do: the reference policy,
+//! the pool of the tutorials, and a policy that knows every arrival beforehand.
 
 mod reference;
 mod tutorial;
@@ -17,79 +17,79 @@ use super::{
 use reference::Reference;
 pub(super) use tutorial::tutorial;
 
-/// A shop that sells tokens: claims wait in order, the earliest expiry goes first, and nobody polls: a token is found when
-/// it is ready.
-struct Shop {
+/// A simplified provider and stock: claims wait in order, the token that expires first is used first, and a token is
+/// found as soon as it is ready, without polls.
+struct ModelStock {
     chance: fastrand::Rng,
-    due: BinaryHeap<Reverse<Due>>,
+    due: BinaryHeap<Reverse<ModelEvent>>,
     under_way: usize,
-    /// When each was ready, the oldest first.
+    /// The times at which the tokens were ready, the oldest first.
     stock: VecDeque<f64>,
     waiting: VecDeque<f64>,
     outcome: DayOutcome,
 }
 
-/// Something that happens at a time. Ordered by it.
+/// An event, ordered by its time.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Due {
+struct ModelEvent {
     at: f64,
-    what: What,
+    what: EventKind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum What {
+enum EventKind {
     Arrival,
     Order,
     Ready,
-    /// The oldest token in stock may have died.
-    Death,
+    /// The oldest token in stock may have expired.
+    Expiry,
 }
 
-/// Orders of the clairvoyant: so many solves of a thousand are ready in time.
+/// The clairvoyant policy orders early enough for this share of solves to be ready in time.
 const IN_TIME: f64 = 0.999;
 
-/// The reference policy: the rate of the last twelve arrivals, 95 % hits, at most so much waste, and the escrow.
+/// The reference policy: the rate of the last twelve arrivals, 95 % hits, a limit on waste, and the escrow.
 pub(super) fn reference(work: &Workload, seed: u64) -> DayOutcome {
     let mut policy = Reference::default();
-    let mut shop = Shop::open(work, seed);
-    while let Some(Due { at, what }) = shop.next() {
-        if what == What::Arrival {
+    let mut model = ModelStock::open(work, seed);
+    while let Some(ModelEvent { at, what }) = model.next() {
+        if what == EventKind::Arrival {
             policy.arrive(at);
         }
-        let before = (shop.outcome.served.len(), shop.outcome.died.len());
-        shop.serve(at, what);
-        (before.0..shop.outcome.served.len()).for_each(|_| policy.served());
-        (before.1..shop.outcome.died.len()).for_each(|_| policy.died());
-        while shop.under_way < shop.waiting.len() {
-            shop.order(at);
+        let before = (model.outcome.served.len(), model.outcome.died.len());
+        model.serve(at, what);
+        (before.0..model.outcome.served.len()).for_each(|_| policy.served());
+        (before.1..model.outcome.died.len()).for_each(|_| policy.died());
+        while model.under_way < model.waiting.len() {
+            model.order(at);
         }
-        while policy.wants(at, shop.stock.len() + shop.under_way - shop.waiting.len()) {
-            shop.order(at);
+        while policy.wants(at, model.stock.len() + model.under_way - model.waiting.len()) {
+            model.order(at);
         }
     }
-    shop.outcome
+    model.outcome
 }
 
-/// A solve is begun for every claim, early enough that it is ready when the claim comes.
+/// Starts a solve for every claim, early enough that it is ready when the claim arrives.
 pub(super) fn clairvoyant(work: &Workload, seed: u64) -> DayOutcome {
-    let mut shop = Shop::open(work, seed);
+    let mut model = ModelStock::open(work, seed);
     let ahead = SOLVES.quantile(IN_TIME);
     for at in &work.arrivals {
-        shop.due.push(Reverse(Due { at: at - ahead, what: What::Order }));
+        model.due.push(Reverse(ModelEvent { at: at - ahead, what: EventKind::Order }));
     }
-    while let Some(Due { at, what }) = shop.next() {
-        shop.serve(at, what);
+    while let Some(ModelEvent { at, what }) = model.next() {
+        model.serve(at, what);
     }
-    // What was bought for a claim counts with it, also for the first.
-    shop.outcome.bought.clone_from(&work.arrivals);
-    shop.outcome
+    // A token bought for a claim counts with that claim.
+    model.outcome.bought.clone_from(&work.arrivals);
+    model.outcome
 }
 
-// === impl Shop ===
+// === impl ModelStock ===
 
-impl Shop {
+impl ModelStock {
     fn open(work: &Workload, seed: u64) -> Self {
-        let arrival = |at: &f64| Reverse(Due { at: *at, what: What::Arrival });
+        let arrival = |at: &f64| Reverse(ModelEvent { at: *at, what: EventKind::Arrival });
         Self {
             chance: fastrand::Rng::with_seed(!seed),
             due: work.arrivals.iter().map(arrival).collect(),
@@ -100,27 +100,27 @@ impl Shop {
         }
     }
 
-    fn next(&mut self) -> Option<Due> {
+    fn next(&mut self) -> Option<ModelEvent> {
         self.due.pop().map(|Reverse(due)| due)
     }
 
-    fn serve(&mut self, at: f64, what: What) {
+    fn serve(&mut self, at: f64, what: EventKind) {
         match what {
-            What::Order => self.order(at),
-            What::Arrival => match self.stock.pop_front() {
+            EventKind::Order => self.order(at),
+            EventKind::Arrival => match self.stock.pop_front() {
                 Some(ready) => self.hand_over(at, at, ready),
                 None => self.waiting.push_back(at),
             },
-            What::Ready => {
+            EventKind::Ready => {
                 self.under_way -= 1;
                 if let Some(arrived) = self.waiting.pop_front() {
                     self.hand_over(arrived, at, at);
                 } else {
                     self.stock.push_back(at);
-                    self.due.push(Reverse(Due { at: at + LIFE, what: What::Death }));
+                    self.due.push(Reverse(ModelEvent { at: at + LIFE, what: EventKind::Expiry }));
                 }
             }
-            What::Death => {
+            EventKind::Expiry => {
                 if self.stock.pop_front_if(|ready| *ready + LIFE <= at).is_some() {
                     self.outcome.died.push(at);
                 }
@@ -136,21 +136,21 @@ impl Shop {
         self.under_way += 1;
         self.outcome.bought.push(at);
         let ready = at + SOLVES.solve_time().draw(&mut self.chance).as_secs_f64();
-        self.due.push(Reverse(Due { at: ready, what: What::Ready }));
+        self.due.push(Reverse(ModelEvent { at: ready, what: EventKind::Ready }));
     }
 }
 
-// === impl Due ===
+// === impl ModelEvent ===
 
-impl Eq for Due {}
+impl Eq for ModelEvent {}
 
-impl PartialOrd for Due {
+impl PartialOrd for ModelEvent {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Due {
+impl Ord for ModelEvent {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         self.at.total_cmp(&other.at)
     }
@@ -160,7 +160,7 @@ impl Ord for Due {
 mod tests {
     use super::{super::workload::Day, *};
 
-    /// What the reference model's own runs found: 86.6 % and 0.9 s at one in 20 s, 98.0 % at one a second.
+    /// The results of the reference model: 86.6 % and 0.9 s at one in 20 s, 98.0 % at one a second.
     #[test]
     fn the_reference_policy_does_what_the_reference_model_says() {
         for (rate, hours, hits, wait) in [(0.05, 48.0, 86.6, 0.9), (1.0, 3.0, 98.0, 0.07)] {

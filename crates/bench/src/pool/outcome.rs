@@ -1,16 +1,15 @@
-//! The outcome of a day, of the engine or of a model: tokens bought, delivered and expired. Times are in seconds from the
-//! start.
+//! The outcome of a day, of the engine or of a model: tokens bought, delivered and expired. Times are in seconds from
+//! the start.
 
 use std::ops::Range;
 
 use crate::load::as_f64;
 
-/// Everything that was bought, handed over and lost.
 #[derive(Clone, Debug, Default)]
 pub(super) struct DayOutcome {
     pub(super) served: Vec<Served>,
     pub(super) bought: Vec<f64>,
-    /// Tokens that died unused.
+    /// Tokens that expired unused.
     pub(super) died: Vec<f64>,
 }
 
@@ -19,7 +18,7 @@ pub(super) struct DayOutcome {
 pub(super) struct Served {
     pub(super) arrived: f64,
     pub(super) at: f64,
-    /// How much of the token's life was left; below zero the site takes it no more.
+    /// The remaining lifetime of the token; below zero the site refuses it.
     pub(super) left: f64,
 }
 
@@ -30,20 +29,20 @@ pub(super) struct Counted {
     pub(super) hits: f64,
     /// Mean wait in seconds.
     pub(super) wait: f64,
-    /// Tokens that died unused, in percent of those bought.
+    /// Tokens that expired unused, in percent of those bought.
     pub(super) waste: f64,
-    /// Tokens bought for one served.
+    /// Tokens bought per token served.
     pub(super) cost: f64,
     pub(super) bought: f64,
 }
 
-/// Tokens that may die unused before anybody was served.
+/// Tokens that may expire unused before any was served.
 const FREE_WASTE: u64 = domain::pool::FREE_WASTE;
 
 // === impl DayOutcome ===
 
 impl DayOutcome {
-    /// Counts what happened in this time; a claim belongs to when it arrived.
+    /// Totals over this time; a claim belongs to the time of its arrival.
     pub(super) fn count(&self, when: &Range<f64>) -> Counted {
         let within =
             |times: &[f64]| as_f64(times.iter().filter(|at| when.contains(at)).count() as u64);
@@ -59,26 +58,26 @@ impl DayOutcome {
         Counted {
             hits: 100.0 * hits / served,
             wait: claims.iter().sum::<f64>() / served,
-            // Of a time without claims only what was bought says something.
+            // Without claims only the number of tokens bought is meaningful.
             waste: if served > 0.0 { 100.0 * within(&self.died) / bought } else { f64::NAN },
             cost: bought / served,
             bought,
         }
     }
 
-    /// Tokens handed over with less of their life left than this, on the whole day.
+    /// Tokens delivered with less remaining lifetime than this, over the whole day.
     pub(super) fn handed_over_below(&self, left: f64) -> f64 {
         as_f64(self.served.iter().filter(|served| served.left < left).count() as u64)
     }
 
-    /// How many more tokens might have died, at the worst moment of the day, by the bound: a few that are free and so
-    /// many for each served.
+    /// How many more tokens might have expired unused, at the worst moment of the day, within the bound: a free
+    /// allowance plus `waste` per token served.
     pub(super) fn worst_margin(&self, waste: f64) -> f64 {
         let mut served: Vec<f64> = self.served.iter().map(|served| served.at).collect();
         let mut died = self.died.clone();
         served.sort_by(f64::total_cmp);
         died.sort_by(f64::total_cmp);
-        // The margin only shrinks when one dies.
+        // The margin shrinks only when a token expires.
         let margin = |(before, at): (usize, &f64)| {
             let by_then = served.partition_point(|served| served < at);
             as_f64(FREE_WASTE) + waste * as_f64(by_then as u64) - as_f64(before as u64 + 1)
@@ -113,7 +112,7 @@ mod tests {
     fn the_worst_margin_is_at_a_death_and_can_be_broken() {
         let mut outcome = DayOutcome { died: vec![1.0; 4], ..DayOutcome::default() };
         assert!((outcome.worst_margin(0.5) - 6.0).abs() < 1e-9);
-        // Later deaths are made up for, those served at the same moment do not count yet.
+        // Later served tokens restore the margin; those served at the same moment do not count yet.
         outcome.served = vec![served(0.0, 2.0), served(0.0, 3.0)];
         outcome.died.push(3.0);
         assert!((outcome.worst_margin(0.5) - 5.5).abs() < 1e-9);

@@ -1,17 +1,16 @@
-//! When claims come, for `bench pool`. Every seed has its own arrivals.
+//! The arrivals of claims for `bench pool`. Every seed has its own.
 
-/// When claims come, in seconds from the start.
+/// Arrival times, in seconds from the start.
 #[derive(Clone, Debug)]
 pub(super) struct Workload {
     pub(super) arrivals: Vec<f64>,
-    /// What is counted: from then, until then.
+    /// The time that counts.
     pub(super) counted: std::ops::Range<f64>,
 }
 
-/// What kinds of days there are.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Day {
-    /// So many claims a second, at random, for so many hours.
+    /// A constant rate per second, at random, for some hours.
     Smooth { rate: f64, hours: f64 },
     /// Ten minutes at 0.5/s in every hour of a day.
     Periodic,
@@ -27,13 +26,12 @@ const HOUR: f64 = 3_600.0;
 const BURST: f64 = 600.0;
 const BURST_RATE: f64 = 0.5;
 const BUSY_HOURS: u32 = 6;
-/// Of smooth demand: until the pool may hold what it needs, which its first claims have to earn.
+/// Excludes the time until the pool may hold what it needs, which the first claims have to earn.
 const WARM_UP: f64 = 900.0;
 
 // === impl Workload ===
 
 impl Workload {
-    /// A day of this sort that has so many hours.
     pub(super) fn of(day: Day, hours: u32, seed: u64) -> Self {
         let mut chance = fastrand::Rng::with_seed(seed);
         let length = f64::from(hours) * HOUR;
@@ -77,7 +75,7 @@ impl Workload {
         }
     }
 
-    /// Claims that do not know of each other.
+    /// Independent claims.
     fn burst(&mut self, from: f64, length: f64, rate: f64, chance: &mut fastrand::Rng) {
         let mut gap = || -(1.0 - chance.f64()).ln() / rate;
         let mut at = from + gap();

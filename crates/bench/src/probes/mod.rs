@@ -1,10 +1,10 @@
-//! Plain connections to the server behind a store: the cheapest round trip, the server's own counters, and removal of
-//! everything the bench wrote. They can delete a whole store, so they live here and not in a crate that users link.
+//! Plain connections to the server behind a store: the cheapest round trip, the server's counters, and removal of
+//! everything the bench wrote. They can delete a whole store, so they are here and not in a crate that ships.
 
 pub(crate) mod postgres;
 pub(crate) mod redis;
 
-/// What a server did and holds.
+/// The server's counters.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Usage {
     /// Commands that clients sent to Redis, or commits of all gateways in PostgreSQL.

@@ -1,4 +1,4 @@
-//! A PostgreSQL seen from beside the store.
+//! Plain connections to the PostgreSQL behind a store.
 
 use std::{
     sync::{Mutex, MutexGuard, PoisonError},
@@ -10,7 +10,6 @@ use tokio_postgres::{Client, Config, Error, NoTls, config::SslMode};
 
 use super::Usage;
 
-/// Connections to the server, and the schema of the store there.
 pub(crate) struct PostgresProbe {
     config: Config,
     schema: String,
@@ -18,7 +17,7 @@ pub(crate) struct PostgresProbe {
     idle: Mutex<Vec<Client>>,
 }
 
-/// As many connections as a gateway has for reading, so that the ceiling is of the same kind.
+/// As many connections as a gateway has for reading, so that the ceiling is comparable.
 const CONNECTIONS: usize = 6;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -38,7 +37,6 @@ impl PostgresProbe {
         Ok(probe)
     }
 
-    /// Runs one statement.
     pub(crate) async fn round_trip(&self) -> Result<(), Error> {
         let _permit = self.permits.acquire().await.expect("the semaphore is never closed");
         let idle = self.idle().pop();
@@ -64,8 +62,8 @@ impl PostgresProbe {
         Ok(Usage { calls: number(0)?, bytes: number(1)? })
     }
 
-    /// Transactions of the whole database that were rolled back; a conflict is one. The server publishes its count with
-    /// some delay.
+    /// Rolled-back transactions of the whole database; a conflict is one. The server publishes the count with some
+    /// delay.
     pub(crate) async fn rollbacks(&self) -> Result<u64, Error> {
         let statement =
             "SELECT xact_rollback FROM pg_stat_database WHERE datname = current_database()";
@@ -73,13 +71,11 @@ impl PostgresProbe {
         row.try_get::<_, i64>(0).map(|count| u64::try_from(count).unwrap_or(0))
     }
 
-    /// Lets the planner know the tables as they are now.
     pub(crate) async fn analyze(&self) -> Result<(), Error> {
         self.client().await?.batch_execute("ANALYZE").await
     }
 
-    /// How many commits of one row the server makes in this time on one connection, each on disk: the ceiling for
-    /// writers that take turns.
+    /// The number of durable one-row commits on one connection in this time: the ceiling for writers that take turns.
     pub(crate) async fn bare_commits(&self, length: Duration) -> Result<u64, Error> {
         let client = self.client().await?;
         let table = format!("\"{}\".bare", self.schema);
@@ -98,13 +94,11 @@ impl PostgresProbe {
         Ok(commits)
     }
 
-    /// Drops the schema.
     pub(crate) async fn clear(&self) -> Result<(), Error> {
         let statement = format!("DROP SCHEMA IF EXISTS \"{}\" CASCADE", self.schema);
         self.client().await?.batch_execute(&statement).await
     }
 
-    /// A new connection.
     #[expect(clippy::disallowed_methods, reason = "the task ends with its client")]
     async fn client(&self) -> Result<Client, Error> {
         let (client, connection) = self.config.connect(NoTls).await?;

@@ -1,4 +1,4 @@
-//! A Redis seen from beside the store.
+//! A plain connection to the Redis behind a store.
 
 use std::time::Duration;
 
@@ -6,7 +6,6 @@ use redis::{AsyncConnectionConfig, Client, Cmd, RedisResult, aio::MultiplexedCon
 
 use super::Usage;
 
-/// A connection to the server, and the prefix of the store's keys there.
 pub(crate) struct RedisProbe {
     connection: MultiplexedConnection,
     prefix: String,
@@ -14,7 +13,7 @@ pub(crate) struct RedisProbe {
     script: String,
 }
 
-/// The least a script can do.
+/// The cheapest script.
 const READ_ONE_KEY: &str = "return redis.call('GETRANGE', KEYS[1], 0, 7)";
 /// Commands that a gateway sends; commands inside scripts are not counted.
 const SENT: [&str; 5] = ["evalsha", "eval", "publish", "spublish", "wait"];
@@ -34,7 +33,6 @@ impl RedisProbe {
         Ok(Self { connection, prefix: prefix.to_owned(), script })
     }
 
-    /// Runs one script.
     pub(crate) async fn round_trip(&self) -> RedisResult<()> {
         let key = format!("{{{}:0}}:bare", self.prefix);
         self.query::<String>(redis::cmd("EVALSHA").arg(&self.script).arg(1).arg(key)).await?;
@@ -56,7 +54,6 @@ impl RedisProbe {
         })
     }
 
-    /// Deletes every key under the prefix.
     pub(crate) async fn clear(&self) -> RedisResult<()> {
         let pattern = format!("{{{}:*", self.prefix);
         let mut cursor = "0".to_owned();

@@ -1,4 +1,4 @@
-//! The ceilings: what an axum handler and a waiting loop cost when they do nothing else.
+//! The ceilings: the cost of an axum handler and of a waiting loop that do nothing else.
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,10 +17,10 @@ use crate::{remote_store::RemoteStore, requests::ChallengeText, vitals::StoreCou
 
 use super::{Hello, MeasuredServer, take_commands};
 
-/// Loops that wait, each as a client without a gateway would write it.
+/// Waiting loops as a client without a gateway would write them.
 struct Loops;
 
-/// 194 bytes, about as long as an answer with a short token.
+/// 194 bytes, about the length of an answer with a short token.
 const ANSWER: &str = r#"{"id":"482915037264815","state":"served","kind":"turnstile","token":"0.mF4b1kR9t2Xc7Q0sVvJ8yZ3nL5hW","source":"stock","expires_at":"2026-11-15T12:00:00Z","attempts":1,"polls":2,"cost":"0.00145"}"#;
 
 /// Longer than any bench.
@@ -33,7 +33,7 @@ pub(super) async fn run(listener: TcpListener, store: Option<String>) -> Result<
         None => Router::new().route("/", get(answer)).route("/held", get(held)),
         Some(url) => {
             let remote = RemoteStore::open(url).await?;
-            Router::new().route("/", get(look_and_answer)).with_state(Arc::new(remote))
+            Router::new().route("/", get(query_and_answer)).with_state(Arc::new(remote))
         }
     };
     tokio::select! {
@@ -46,8 +46,8 @@ async fn answer() -> impl IntoResponse {
     ([(header::CONTENT_TYPE, "application/json")], ANSWER)
 }
 
-/// One question there and back, as the tutorials' caches do.
-async fn look_and_answer(
+/// One round trip to the store, as the caches in tutorials do.
+async fn query_and_answer(
     State(remote): State<Arc<RemoteStore>>,
 ) -> Result<impl IntoResponse, StatusCode> {
     remote.round_trip().await.map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
@@ -82,7 +82,7 @@ impl MeasuredServer for Loops {
     }
 }
 
-/// Asks again and again; here the first answer is remote away.
+/// Polls until the task is ready, which does not happen during a bench.
 async fn poll(asked: ChallengeText, task: TaskId) {
     loop {
         wait().await;

@@ -1,4 +1,4 @@
-//! The gateway as it is measured: the real doors with auth, sites and ledger, the real engine, the real stores.
+//! The measured gateway: the real HTTP layer with authentication, sites and ledger, the real engine, the real stores.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -6,17 +6,17 @@ use domain::{
     challenge::Kind,
     claim::{Allowance, Door},
     id::{Project, WorkerName},
-    ports::{Chance, Clock, Doorbell, NoCourier, Provider, Records, Store},
+    ports::{Chance, Clock, NoWebhooks, Notifier, Provider, Records, Store},
 };
 use doors::{Doors, DoorsConfig, KeyDigest, Limits, ServeConfig, Worker, Workers};
-use engine::{Ask, Engine, EngineConfig, FixedPolling, Ports, Slots};
+use engine::{ClaimRequest, Engine, EngineConfig, FixedPolling, Ports, Slots};
 use simulator::{Account, BehaviourConfig, Latency, SimProvider};
 use solvegate::{
     chance::SystemChance,
     clock::SystemClock,
     exit::{Exit, Failure},
 };
-use stores::{Backend, LocalDoorbell, StoreAdapter};
+use stores::{Backend, LocalNotifier, StoreAdapter};
 use tokio::net::TcpListener;
 
 use crate::{
@@ -30,21 +30,20 @@ use super::{
     take_commands,
 };
 
-/// A store in its roles, and its counts where it has some.
+/// The ports of a store, and its counters if it has any.
 struct Opened {
     store: Arc<dyn Store>,
     records: Arc<dyn Records>,
-    doorbell: Arc<dyn Doorbell>,
+    notifier: Arc<dyn Notifier>,
     embedded: Option<Arc<StoreAdapter>>,
 }
 
-/// A gateway under measurement.
 struct Gateway {
     engine: Engine,
     embedded: Option<Arc<StoreAdapter>>,
 }
 
-/// Claims outlive every bench, so that nothing lapses while others are counted.
+/// Longer than any bench, so that no claim lapses while it is measured.
 const DEADLINE: Duration = Duration::from_secs(3600);
 /// All callers come from one address.
 const CONNECTIONS: usize = 10_000;
@@ -55,14 +54,14 @@ pub(super) async fn run(listener: TcpListener, args: &GatewayArgs) -> Result<(),
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
     let chance = Arc::new(SystemChance::start().map_err(Failure::of(Exit::Failed))?);
     let opened = open(args).await?;
-    // Before the engine, whose driver would lease what is opened to fill the stock.
+    // Before the engine starts, because its driver would lease the solves that fill the stock.
     stock::fill(&*opened.store, &*clock, &*chance, args.stock).await?;
     let ports = Ports {
         store: opened.store,
         records: opened.records,
-        doorbell: opened.doorbell,
+        notifier: opened.notifier,
         provider: provider(args.provider, &clock),
-        courier: Arc::new(NoCourier),
+        webhooks: Arc::new(NoWebhooks),
         clock,
         chance: Arc::clone(&chance) as Arc<dyn Chance>,
     };
@@ -94,16 +93,16 @@ async fn open(args: &GatewayArgs) -> Result<Opened, Failure> {
     let unreachable = Failure::of(Exit::Unreachable);
     if let Some(url) = &args.store {
         let backend = stores::connect(url).await.map_err(unreachable)?;
-        let Backend { store, records, doorbell, .. } = backend;
-        return Ok(Opened { store, records, doorbell, embedded: None });
+        let Backend { store, records, notifier, .. } = backend;
+        return Ok(Opened { store, records, notifier, embedded: None });
     }
-    let doorbell = Arc::new(LocalDoorbell::new());
+    let notifier = Arc::new(LocalNotifier::new());
     let Some(data) = &args.data else {
         let store = Arc::new(StoreAdapter::in_memory());
-        return Ok(Opened { store: store.clone(), records: store, doorbell, embedded: None });
+        return Ok(Opened { store: store.clone(), records: store, notifier, embedded: None });
     };
     let store = Arc::new(StoreAdapter::embedded(data).map_err(unreachable)?);
-    Ok(Opened { store: store.clone(), records: store.clone(), doorbell, embedded: Some(store) })
+    Ok(Opened { store: store.clone(), records: store.clone(), notifier, embedded: Some(store) })
 }
 
 fn provider(behind: ProviderKind, clock: &Arc<dyn Clock>) -> Arc<dyn Provider> {
@@ -130,7 +129,7 @@ fn engine_config(behind: ProviderKind) -> Result<EngineConfig, Failure> {
         submits_per_second: 1_000_000,
         prices: BTreeMap::from([(Kind::Turnstile, simulator::pace::price(&Kind::Turnstile))]),
         deadline: DEADLINE,
-        // Nothing is submitted while admission alone is measured: everything queues.
+        // With no slots everything queues, so that admission alone is measured.
         most_queued: usize::MAX,
         ..EngineConfig::default()
     })
@@ -148,12 +147,12 @@ fn worker(key: &str) -> Result<Worker, Failure> {
     })
 }
 
-/// Who claims in every bench.
+/// The worker of every bench.
 pub(crate) fn worker_name() -> Result<WorkerName, Failure> {
     WorkerName::new(WORKER).map_err(Failure::of(Exit::Failed))
 }
 
-/// What every bench is charged to.
+/// The project of every bench.
 pub(crate) fn project() -> Result<Project, Failure> {
     Project::new(WORKER).map_err(Failure::of(Exit::Failed))
 }
@@ -161,8 +160,8 @@ pub(crate) fn project() -> Result<Project, Failure> {
 // === impl Gateway ===
 
 impl Gateway {
-    fn ask(number: usize) -> Result<Ask, Failure> {
-        Ok(Ask {
+    fn claim_request(number: usize) -> Result<ClaimRequest, Failure> {
+        Ok(ClaimRequest {
             worker: worker_name()?,
             project: project()?,
             door: Door::V1,
@@ -189,7 +188,7 @@ impl MeasuredServer for Gateway {
 
     async fn hold_solves(&self, count: usize) -> Result<(), Failure> {
         for number in 0..count {
-            let claimed = self.engine.claim(Self::ask(number)?).await;
+            let claimed = self.engine.claim(Self::claim_request(number)?).await;
             claimed.map_err(Failure::of(Exit::Failed))?;
         }
         let clock = self.engine.clock();

@@ -1,5 +1,5 @@
-//! `bench server`, hidden: the measured program, in a process of its own so that its processor time and memory are its
-//! own. It prints its address, answers every line on stdin with its vitals, and ends with stdin.
+//! `bench server`, hidden: the measured program, in its own process so that its processor time and memory can be told
+//! apart. It prints its address, answers every line on stdin with its vitals, and ends with stdin.
 
 mod bare;
 mod gateway;
@@ -24,76 +24,71 @@ use tokio::{net::TcpListener, sync::mpsc};
 
 use crate::vitals::{StoreCounts, Vitals};
 
-/// The environment variable with the store's URL, for a measured server.
+/// The environment variable with the store's URL.
 pub(crate) const STORE: &str = "SOLVEGATE_BENCH_STORE";
 
-/// `bench server`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ServerArgs {
-    /// Which
+    /// Which server
     #[command(subcommand)]
     pub(crate) kind: ServerKind,
 }
 
-/// Which server.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum ServerKind {
-    /// The ceiling: a handler, and loops that wait
+    /// The ceiling: a handler and waiting loops
     Bare(BareArgs),
     /// The gateway
     Gateway(GatewayArgs),
 }
 
-/// What the bare handler does.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct BareArgs {
-    /// A Redis it asks once for every answer
+    /// A Redis or PostgreSQL to query once per answer
     #[arg(long, env = STORE, hide_env_values = true)]
     pub(crate) store: Option<String>,
 }
 
-/// What the gateway stands on.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct GatewayArgs {
-    /// Directory of an embedded store; without it the store is in memory
+    /// Directory of an embedded store [default: in memory]
     #[arg(long)]
     pub(crate) data: Option<PathBuf>,
-    /// A store on a server instead
+    /// URL of a store on a server
     #[arg(long, env = STORE, hide_env_values = true)]
     pub(crate) store: Option<String>,
-    /// The service behind it
+    /// The provider behind it
     #[arg(long, value_enum)]
     pub(crate) provider: ProviderKind,
-    /// Tokens in stock from the start
+    /// Number of tokens in stock at the start
     #[arg(long, default_value_t = 0)]
     pub(crate) stock: usize,
 }
 
-/// The service behind a measured gateway.
+/// The provider behind a measured gateway.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ProviderKind {
     /// None: nothing is submitted
     #[default]
     Nothing,
-    /// The simulator in process, done within milliseconds
+    /// The simulator in process, with solves of a few milliseconds
     Fast,
-    /// One that takes every task and is never ready
+    /// Accepts every task and never solves one
     NeverReady,
 }
 
-/// The first line a server says.
+/// The first line that a server prints.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Hello {
     pub(crate) address: SocketAddr,
     pub(crate) key: String,
 }
 
-/// What a measured thing can do besides serving.
+/// The commands that a server takes besides serving.
 trait MeasuredServer: Sync {
-    /// What its store counts.
     fn counts(&self) -> StoreCounts;
 
-    /// Brings so many solves in flight.
+    /// Brings this many solves in flight.
     async fn hold_solves(&self, count: usize) -> Result<(), Failure>;
 }
 
@@ -105,7 +100,7 @@ impl ServerArgs {
         Self::bare_on(None)
     }
 
-    /// The ceiling, with one look at a server for every answer.
+    /// The ceiling with one query to a store per answer.
     pub(crate) fn bare_on(store: Option<String>) -> Self {
         Self { kind: ServerKind::Bare(BareArgs { store }) }
     }
@@ -115,7 +110,7 @@ impl ServerArgs {
         Self { kind: ServerKind::Gateway(GatewayArgs { provider, ..GatewayArgs::default() }) }
     }
 
-    /// The store's URL. It may hold a password, so it goes through the environment.
+    /// The store's URL may contain a password, so it is passed in the environment.
     pub(crate) fn store(&self) -> Option<&str> {
         match &self.kind {
             ServerKind::Bare(args) => args.store.as_deref(),
@@ -123,7 +118,7 @@ impl ServerArgs {
         }
     }
 
-    /// As they are typed.
+    /// As command-line arguments.
     pub(crate) fn as_typed(&self) -> Vec<std::ffi::OsString> {
         let ServerKind::Gateway(GatewayArgs { data, store: _, provider, stock }) = &self.kind
         else {
@@ -152,7 +147,7 @@ pub(crate) async fn run(args: ServerArgs) -> Result<(), Failure> {
     }
 }
 
-/// Says hello, then answers line by line until there are no more.
+/// Prints the first line, then answers commands until stdin ends.
 async fn take_commands(hello: &Hello, measured: &impl MeasuredServer) -> Result<(), Failure> {
     let mut lines = lines_of_stdin();
     write_line(hello)?;
@@ -173,7 +168,7 @@ fn write_line<T: Serialize>(value: &T) -> Result<(), Failure> {
     output::line(format_args!("{text}"))
 }
 
-/// A thread of its own reads: a blocked read would keep the runtime from ending.
+/// A separate thread reads stdin, because a blocked read would keep the runtime from ending.
 fn lines_of_stdin() -> mpsc::UnboundedReceiver<String> {
     let (sender, receiver) = mpsc::unbounded_channel();
     std::thread::spawn(move || {

@@ -1,4 +1,4 @@
-//! Fills the stock: claims that were taken back after the money had left.
+//! Fills the stock with the tokens of claims that were withdrawn after submission.
 
 use domain::{
     lease::Lease,
@@ -9,7 +9,7 @@ use solvegate::exit::Failure;
 
 use crate::{
     challenges::challenge,
-    fixtures::claims::{StoreFiller, together},
+    fixtures::claims::{StoreFiller, concurrently},
 };
 
 /// Puts `count` tokens into the stock of the benches' challenge.
@@ -20,28 +20,31 @@ pub(super) async fn fill(
     count: usize,
 ) -> Result<(), Failure> {
     let filler = StoreFiller::start(store, clock, chance).await?;
-    together((0..count).map(async |_| filler.open(challenge()?).await.map(drop))).await?;
-    // All are on their way before the first is taken back, and all are taken back before the first is solved: a
-    // token goes to whoever waits, and only when nobody does to the stock.
+    concurrently((0..count).map(async |_| filler.open(challenge()?).await.map(drop))).await?;
+    // All are submitted before the first is withdrawn, and all are withdrawn before the first is solved: a token goes
+    // to a waiting claim if there is one, and only otherwise to the stock.
     let leases = filler.intend().await?;
-    together(leases.iter().map(|lease| take_back(&filler, lease))).await?;
-    together(leases.iter().map(async |lease| {
+    concurrently(leases.iter().map(|lease| withdraw(&filler, lease))).await?;
+    concurrently(leases.iter().map(async |lease| {
         filler.accept(lease).await?;
         filler.solve(lease).await
     }))
     .await
 }
 
-async fn take_back(filler: &StoreFiller<'_>, lease: &Lease) -> Result<(), Failure> {
+async fn withdraw(filler: &StoreFiller<'_>, lease: &Lease) -> Result<(), Failure> {
     match lease.solve.origin {
-        Origin::Claim(claim) => filler.take_back(claim).await,
+        Origin::Claim(claim) => filler.withdraw(claim).await,
         Origin::Revived { .. } | Origin::Refill | Origin::Orphan(_) => Ok(()),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use domain::ports::Records as _;
+    use domain::{
+        ledger::{Entry, Event},
+        ports::Records as _,
+    };
     use stores::StoreAdapter;
 
     use super::*;
@@ -52,7 +55,8 @@ mod tests {
         let (store, clock) = (StoreAdapter::in_memory(), SystemClock::start());
         let chance = SystemChance::start().unwrap();
         fill(&store, &clock, &chance, 2001).await.unwrap();
-        let levels = store.stock_levels(clock.now()).await.unwrap();
-        assert_eq!(levels.iter().map(|level| level.usable).collect::<Vec<_>>(), [2001]);
+        let entries = store.entries(0, usize::MAX).await.unwrap();
+        let is_banked = |entry: &&Entry| matches!(entry.event, Event::Banked { .. });
+        assert_eq!(entries.iter().filter(is_banked).count(), 2001);
     }
 }

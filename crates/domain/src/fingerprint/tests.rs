@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    challenge::{Draft, Kind},
+    challenge::{ChallengeParts, Kind},
     site::PageUrl,
 };
 
@@ -13,7 +13,7 @@ fn challenge(kind: &Kind, sitekey: &str, page: &str, params: &[(&str, &str)]) ->
     let pageurl = Some(PageUrl::parse(page).unwrap());
     Challenge::new(
         kind.clone(),
-        Draft { sitekey: Some(sitekey.into()), pageurl, params, files: BTreeMap::new() },
+        ChallengeParts { sitekey: Some(sitekey.into()), pageurl, params, files: BTreeMap::new() },
     )
     .unwrap()
 }
@@ -21,7 +21,8 @@ fn challenge(kind: &Kind, sitekey: &str, page: &str, params: &[(&str, &str)]) ->
 fn image(bytes: &[u8], params: &[(&str, &str)]) -> Challenge {
     let params = params.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
     let files = BTreeMap::from([("body".to_owned(), bytes.to_vec())]);
-    Challenge::new(Kind::Image, Draft { sitekey: None, pageurl: None, params, files }).unwrap()
+    Challenge::new(Kind::Image, ChallengeParts { sitekey: None, pageurl: None, params, files })
+        .unwrap()
 }
 
 fn of(challenge: &Challenge) -> String {

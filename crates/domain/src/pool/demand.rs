@@ -1,9 +1,9 @@
-//! How many tokens an `auto` pool should have ready: what was asked for lately, and what that calls for.
+//! How many tokens an `auto` pool should have in stock, computed from the demand it has seen.
 //!
 //! Demand comes in bursts: runs of arrivals with silence between them; steady demand is one long burst. Within a burst
 //! the rate is a gamma posterior whose oldest arrivals fade; past bursts are its prior, so that the first claim after a
-//! silence already orders for a burst like the last ones. The level is where one more token would cost more, by dying
-//! unused, than it saves in waiting. See `level.rs` for the sums and `burst.rs` for what is remembered of bursts.
+//! silence already orders for a burst like the last ones. The level is where one more token would cost more, by expiring
+//! unused, than it saves in waiting. `level.rs` computes the level, `burst.rs` keeps the statistics of bursts.
 
 mod burst;
 mod level;
@@ -20,10 +20,10 @@ use self::{
 };
 use crate::time::Timestamp;
 
-/// What is known about the demand for one pool; small, updated at every arrival.
+/// Statistics of the demand for one pool, updated with every claim.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Demand {
-    /// The burst that is on, or the last one.
+    /// The current burst, or the last one.
     run: Run,
     /// The bursts before it.
     past: Past,
@@ -32,16 +32,16 @@ pub struct Demand {
 /// How long solves of the pool's kind take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// The mean.
+    /// The mean solve time.
     pub mean: Duration,
-    /// What 99 of 100 solves stay below.
+    /// The 99th percentile of the solve time.
     pub q99: Duration,
 }
 
-/// What the target depends on besides the demand.
+/// The inputs of a target besides the demand.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct DemandAsk {
-    /// The moment it is asked for.
+pub struct TargetInputs {
+    /// The current time.
     pub now: Timestamp,
     /// How long solves take.
     pub timing: Timing,
@@ -53,36 +53,36 @@ pub struct DemandAsk {
     pub most: u32,
 }
 
-/// How many tokens should be in stock or under way, beyond those waited for.
+/// How many tokens should be in stock or on order, beyond those that claims wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Target {
     /// The number of tokens.
     pub level: u32,
-    /// What decided it.
+    /// The reason for this number.
     pub why: Why,
 }
 
-/// What decided a target.
+/// The reason for a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Why {
-    /// The level is fixed.
+    /// The order has a fixed level.
     Fixed,
-    /// Demand was announced.
+    /// Announced demand needs this many.
     Expected,
-    /// The page is not declared, or not any more.
+    /// The page is not declared, or its declaration ended.
     Undeclared,
-    /// Nothing is asked for.
+    /// There is no demand.
     NoDemand,
-    /// Enough that nearly every claim finds a token.
+    /// Nearly every claim finds a token.
     HitTarget,
     /// More would expire unused too often.
     WasteLimit,
-    /// The waste allowed covers no more.
+    /// The allowed waste covers no more.
     Allowance,
-    /// The pool's own maximum.
+    /// The pool's configured maximum.
     Most,
-    /// A burst has begun; as many as the last bursts needed.
+    /// A burst has begun, and the last bursts needed this many.
     Burst,
     /// Bursts come at regular times and the next is due.
     Due,
@@ -90,20 +90,21 @@ pub enum Why {
     Ending,
 }
 
-/// Silence this unlikely stops ordering; less than this is no silence.
+/// The pool stops ordering when the current silence is less likely than this within a burst, and at least this long
+/// (seconds).
 const QUIET: f64 = 0.002;
 const SHORTEST_QUIET: f64 = 10.0;
-/// A burst this young is judged by those before it.
+/// Until a burst has this many arrivals, the pool goes by the bursts before it.
 const YOUNG: u32 = 8;
-/// A rate needs this much evidence: a single claim says nothing.
+/// How many arrivals a rate needs: a single claim is no evidence.
 const EVIDENCE: f64 = 1.5;
-/// A burst that was due and does not come costs no more than this.
+/// The most tokens that are ordered for a regular burst before it begins, in case it does not come.
 const MOST_DUE: u32 = 20;
 
 // === impl Demand ===
 
 impl Demand {
-    /// Notes that a claim asked for a token.
+    /// Records the arrival of a claim.
     pub fn arrive(&mut self, at: Timestamp) {
         if self.run.is_over(at) {
             self.past.remember(&self.run);
@@ -118,38 +119,38 @@ impl Demand {
         self.run.rate(now)
     }
 
-    /// How many tokens to have ready, and why, when the waste allowed covers `room` spare ones.
-    pub fn target(&self, ask: &DemandAsk, room: u32) -> Target {
-        let silence = self.run.silence(ask.now);
-        let useless = silence > (ask.life + ask.timing.mean).as_secs_f64();
+    /// The target when the allowed waste covers `room` spare tokens.
+    pub fn target(&self, inputs: &TargetInputs, room: u32) -> Target {
+        let silence = self.run.silence(inputs.now);
+        let useless = silence > (inputs.life + inputs.timing.mean).as_secs_f64();
         if useless || silence >= SHORTEST_QUIET && self.run.odds_of(silence) < QUIET {
-            return self.due(ask, room);
+            return self.due(inputs, room);
         }
         if self.run.weight() < EVIDENCE {
             return Target { level: 0, why: Why::NoDemand };
         }
         let ahead = Ahead {
-            rate: self.rate(ask.now),
+            rate: self.rate(inputs.now),
             weight: self.run.weight(),
             size: self.past.usual_size().max(f64::from(self.run.count())),
-            left: self.past.left_of(&self.run, ask.now),
+            left: self.past.left_of(&self.run, inputs.now),
         };
-        let target = best_level(&ahead, ask, room);
+        let target = best_level(&ahead, inputs, room);
         if target.why == Why::HitTarget && self.run.count() < YOUNG && self.past.has_bursts() {
             return Target { why: Why::Burst, ..target };
         }
         target
     }
 
-    /// What to hold in silence: nothing, unless the next burst is due.
-    fn due(&self, ask: &DemandAsk, room: u32) -> Target {
+    /// The target in silence: zero, unless the next regular burst is due.
+    fn due(&self, inputs: &TargetInputs, room: u32) -> Target {
         let ahead = self.past.next_burst(&self.run).filter(|next| {
-            // Late enough that no token dies, and is ordered again, before the burst has had its time to come.
-            let lead = ask.timing.q99.min(ask.timing.mean + ask.life / 4);
-            (next.from.minus(lead)..next.until).contains(&ask.now)
+            // Order late enough that no token expires, and has to be replaced, while the burst may still come.
+            let lead = inputs.timing.q99.min(inputs.timing.mean + inputs.life / 4);
+            (next.from.minus(lead)..next.until).contains(&inputs.now)
         });
         let Some(next) = ahead else { return Target { level: 0, why: Why::NoDemand } };
-        let level = best_level(&next.ahead, ask, room).level.min(MOST_DUE);
+        let level = best_level(&next.ahead, inputs, room).level.min(MOST_DUE);
         Target { level, why: Why::Due }
     }
 }
@@ -157,7 +158,7 @@ impl Demand {
 // === impl Why ===
 
 impl Why {
-    /// The reason, for people.
+    /// The reason in words.
     pub fn text(&self) -> &'static str {
         match self {
             Self::Fixed => "the level is fixed",

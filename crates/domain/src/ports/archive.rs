@@ -1,5 +1,5 @@
-//! Where history is kept that the store itself need not keep. What the store's ledger says is told to the archive lot by
-//! lot, and a lot told twice changes nothing.
+//! Keeps the history that the store itself need not keep. The engine copies the store's ledger into the archive batch by
+//! batch; copying a batch twice changes nothing.
 
 use async_trait::async_trait;
 
@@ -13,47 +13,47 @@ use crate::{
 
 use super::{records::Records, store::StoreError};
 
-/// An archive: the readings of what was told to it, and the telling.
+/// An archive: the readings over what was copied into it, and the copying.
 #[async_trait]
 pub trait Archive: Records {
-    /// The last entry it was told, as the store has it.
+    /// The last entry that was archived, as the store wrote it.
     async fn archived(&self) -> Result<Option<Entry>, StoreError>;
 
-    /// Takes a lot, in one step. `false`, and nothing changed, when the lot does not follow what was told before: it was
-    /// told already, or another was quicker.
-    async fn archive(&self, lot: Lot) -> Result<bool, StoreError>;
+    /// Writes a batch in one transaction. Returns `false`, and changes nothing, when the batch does not follow the last
+    /// archived entry: it was archived before, or another gateway was quicker.
+    async fn archive(&self, batch: ArchiveBatch) -> Result<bool, StoreError>;
 
-    /// A claim as it was last told.
+    /// A claim as it was last archived.
     async fn archived_claim(&self, id: ClaimId) -> Result<Option<Claim>, StoreError>;
 
-    /// Drops what has been kept long enough, at most so many records of each sort; the result is how many.
+    /// Deletes records past their retention, at most `limit` of each table, and returns how many.
     async fn drop_old(&self, limit: usize, now: Timestamp) -> Result<usize, StoreError>;
 }
 
-/// A piece of a store's ledger, with what it is about as it stands now.
+/// A part of a store's ledger, with the records it is about as they stand now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Lot {
-    /// What the archive was told last.
+pub struct ArchiveBatch {
+    /// The archive's last entry when the batch was read; the archive refuses the batch if that is no longer so.
     pub after: Option<Entry>,
-    /// The store does not have that entry any more: this is its ledger from the beginning, and the archive may know some
-    /// of it.
-    pub is_anew: bool,
-    /// The entries, in order.
+    /// The store no longer has `after`, so the entries begin at the start of its ledger. The archive may have some of
+    /// them already.
+    pub from_start: bool,
+    /// In the order of the ledger.
     pub entries: Vec<Entry>,
-    /// The claims they are about.
+    /// The claims the entries are about.
     pub claims: Vec<Claim>,
-    /// The dead letters they are about.
-    pub letters: Vec<DeadLetter>,
-    /// The sums of their days.
+    /// The dead letters the entries may have changed.
+    pub dead_letters: Vec<DeadLetter>,
+    /// The sums of the days the entries fall on.
     pub totals: Vec<Total>,
 }
 
-/// Where a store's history is kept for long.
+/// Where a store's history is kept for long. The sweep asks this before it deletes anything.
 #[derive(Clone, Debug, Default)]
 pub enum History {
-    /// In the store itself.
+    /// In the store itself, which therefore keeps everything for the whole retention.
     #[default]
-    Here,
-    /// In an archive, which was told as far as this entry. What it was not told stays in the store, however old.
+    InStore,
+    /// In an archive that has everything up to this entry. The store keeps later entries, however old they are.
     Archived(Option<Box<Entry>>),
 }

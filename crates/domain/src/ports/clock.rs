@@ -1,4 +1,4 @@
-//! Where time comes from.
+//! Where time comes from. A port, so that tests and the simulation run in virtual time.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use crate::time::Timestamp;
 /// The only source of time. `now` never goes backwards within a process.
 #[async_trait]
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
-    /// The current moment.
+    /// The current time.
     fn now(&self) -> Timestamp;
 
     /// Returns at `at` or later.

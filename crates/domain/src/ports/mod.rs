@@ -1,25 +1,27 @@
-//! What the engine asks of the outside. Trait objects, no associated types: the backend is chosen by configuration.
+//! The traits between the engine and the outside world. They are trait objects without associated types, because the
+//! configuration chooses the backend at run time.
 
 mod archive;
 mod chance;
 mod clock;
-mod courier;
-mod doorbell;
+mod notifier;
 mod provider;
 mod records;
+mod requests;
 mod store;
+mod webhooks;
 
-pub use archive::{Archive, History, Lot};
+pub use archive::{Archive, ArchiveBatch, History};
 pub use chance::Chance;
 pub use clock::Clock;
-pub use courier::{AddressRefused, Courier, NoCourier, NotTold, Parcel};
-pub use doorbell::{Doorbell, Ear};
+pub use notifier::{Notifier, Subscription};
 pub use provider::{BatchRefused, Fault, Feedback, Poll, Polled, Provider, Submission, Threads};
 pub use records::{
     ActiveSolve, ClaimFilter, Cursor, DaySpending, DeadLetterFilter, LearnedMargin, Paged,
-    PoolState, Records, Scope, Spent, StockLevel, TotalsAsk,
+    PoolState, Records, Scope, Spent, TotalsFilter,
 };
+pub use requests::{LeaseRequest, Note, RefillRequest, ReviveRequest, SweepRequest};
 pub use store::{
-    BoxError, LeaseAsk, Note, Refill, Refilled, Revival, Revive, Settled, Store, StoreError,
-    SweepAsk, Swept, Withdrawal,
+    Advanced, BoxError, Refilled, Revival, Settled, Store, StoreError, Swept, Withdrawal,
 };
+pub use webhooks::{AddressRefused, NoWebhooks, Webhook, WebhookError, WebhookSender};

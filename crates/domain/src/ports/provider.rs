@@ -1,4 +1,4 @@
-//! The paid service, as the engine sees it.
+//! The paid solving service.
 
 use std::{fmt, time::Duration};
 
@@ -13,7 +13,7 @@ use crate::{
     token::Answer,
 };
 
-/// The paid service.
+/// A paid solving service.
 ///
 /// A provider reports what happened and decides nothing. This one answers every challenge with the text `42`:
 ///
@@ -60,11 +60,11 @@ use crate::{
 ///     }
 /// }
 ///
-/// # use domain::{challenge::{Draft, Kind}, id::{Nonce, SolveId}};
+/// # use domain::{challenge::{ChallengeParts, Kind}, id::{Nonce, SolveId}};
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() {
 /// # let files = [("body".to_owned(), vec![1, 2, 3])].into();
-/// # let challenge = Challenge::new(Kind::Image, Draft { files, ..Draft::default() }).unwrap();
+/// # let challenge = Challenge::new(Kind::Image, ChallengeParts { files, ..ChallengeParts::default() }).unwrap();
 /// # let attempt =
 /// #     AttemptName { solve: SolveId::from_number(1), attempt: 1, nonce: Nonce::from_number(7) };
 /// let Submission::Accepted(task) = Always42.submit(&challenge, attempt).await else { panic!() };
@@ -74,115 +74,115 @@ use crate::{
 /// ```
 #[async_trait]
 pub trait Provider: fmt::Debug + Send + Sync + 'static {
-    /// Submits once. Never repeats itself: a lost reply is the caller's to decide about. A provider that calls back
-    /// does so under the attempt's name.
+    /// Submits once. It never retries by itself, because the caller decides about a lost reply. A provider with pingbacks
+    /// sends the attempt's name with them.
     async fn submit(&self, challenge: &Challenge, attempt: AttemptName) -> Submission;
 
-    /// Asks once for a task's answer.
+    /// Polls a task once.
     async fn poll(&self, task: &TaskId) -> Polled;
 
-    /// Asks once for the answers of several tasks; they come in the order of the tasks, without prices and extras.
+    /// Polls several tasks with one request. The replies are in the order of the tasks, without prices and extras.
     async fn poll_many(&self, tasks: &[TaskId]) -> Result<Vec<Polled>, BatchRefused>;
 
-    /// Tells how a token fared.
+    /// Reports whether a token worked.
     async fn report(&self, task: &TaskId, feedback: Feedback) -> Result<(), Fault>;
 
-    /// Asks for the account's balance.
+    /// Reads the account's balance.
     async fn balance(&self) -> Result<Money, Fault>;
 
-    /// Asks for the account's threads.
+    /// Reads the account's threads.
     async fn threads(&self) -> Result<Threads, Fault>;
 }
 
-/// How a submission ended.
+/// The result of a submission.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Submission {
-    /// A task exists.
+    /// The provider accepted it: a task exists.
     Accepted(TaskId),
-    /// A definite refusal: no task exists.
+    /// The provider refused: no task exists.
     Rejected {
-        /// The provider's code.
+        /// The provider's code for the refusal.
         code: Code,
-        /// Its `Retry-After`.
+        /// The provider's `Retry-After`.
         retry_after: Option<Duration>,
     },
-    /// No byte left: no task exists.
+    /// No byte was sent: no task exists.
     NotSent(String),
-    /// Bytes left and no valid reply came: a task may exist.
+    /// Bytes were sent and no valid reply came: a task may exist.
     Ambiguous {
-        /// What was seen instead.
+        /// What was observed instead of a reply.
         why: String,
-        /// Its `Retry-After`.
+        /// The provider's `Retry-After`.
         retry_after: Option<Duration>,
     },
 }
 
-/// A poll's answer. `price` as the provider told it, where it does.
+/// The result of a poll.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Polled {
-    /// What it said.
+    /// The state of the task.
     pub poll: Poll,
-    /// What it says the task cost.
+    /// The price of the task, where the provider returns it.
     pub price: Option<Money>,
 }
 
-/// What a poll said.
+/// The state of a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Poll {
-    /// Still at work.
+    /// The provider is still working on it.
     NotReady,
-    /// The answer.
+    /// The task has an answer.
     Solved(Answer),
-    /// A code: the table says what it means.
+    /// The provider returned a code; the retry table says what it means.
     Code(Code),
-    /// Nothing intelligible: ask again.
+    /// The reply is unintelligible or missing, so it says nothing about the task; poll again.
     Fault(Fault),
 }
 
-/// Why a question about several tasks brought nothing. Says nothing about any of them.
+/// Why a poll of several tasks brought no result. It says nothing about any of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BatchRefused {
-    /// The provider does not take such questions: worth remembering.
+    /// The provider does not support such polls, which is worth remembering.
     Unsupported,
-    /// This reply cannot be taken apart, for one because an answer contains `|`: ask for each task by itself.
+    /// The reply cannot be split, for example because an answer contains `|`. Poll each task by itself.
     Garbled,
-    /// As for any other question.
+    /// The request failed like any other.
     Fault(Fault),
 }
 
-/// The provider could not be reached or understood. Says nothing about any task.
+/// The provider could not be reached or understood. It says nothing about any task.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{why}")]
 pub struct Fault {
-    /// A code, where one was given.
+    /// The provider's code, if it sent one.
     pub code: Option<Code>,
-    /// What was seen.
+    /// What was observed, for the log.
     pub why: String,
-    /// Its `Retry-After`.
+    /// The provider's `Retry-After`.
     pub retry_after: Option<Duration>,
 }
 
-/// How a token fared at the site.
+/// Whether the site accepted a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Feedback {
-    /// It was taken.
+    /// The site accepted it.
     Good,
-    /// It was refused.
+    /// The site refused it.
     Bad,
 }
 
-/// The account's threads.
+/// The threads of the account: how many tasks the provider works on at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Threads {
-    /// How many the plan has.
+    /// The threads of the plan.
     pub total: u32,
-    /// How many are at work.
+    /// The threads in use.
     pub working: u32,
 }
 
 impl Fault {
-    /// Something was seen that has no code.
+    /// A fault without a code.
     pub fn seen(why: impl Into<String>) -> Self {
         Self { code: None, why: why.into(), retry_after: None }
     }

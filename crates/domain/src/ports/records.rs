@@ -1,4 +1,4 @@
-//! Readings for people: dashboard, statistics, command line. May lag; never used to decide.
+//! Readings for people: dashboard, statistics, command line. They may lag behind the decisions, and no decision uses them.
 
 use std::{fmt, time::Duration};
 
@@ -9,7 +9,6 @@ use crate::{
     challenge::Kind,
     claim::{Claim, ClaimState},
     dead_letter::DeadLetter,
-    fingerprint::Fingerprint,
     id::{ClaimId, Project, SolveId, WorkerName},
     ledger::{Entry, Total},
     money::Money,
@@ -19,225 +18,214 @@ use crate::{
     time::{Day, Timestamp},
 };
 
-use super::{archive::Lot, store::StoreError};
+use super::{archive::ArchiveBatch, store::StoreError};
 
-/// The readings. Lists are newest first and paged.
+/// Queries over claims, solves, dead letters, pools and the ledger.
 #[async_trait]
 pub trait Records: fmt::Debug + Send + Sync + 'static {
     /// Claims that match, newest first.
     async fn history(&self, filter: ClaimFilter) -> Result<Paged<Claim>, StoreError>;
 
-    /// Solves under way.
+    /// Solves that have not ended, at most `limit`.
     async fn active(&self, scope: Scope, limit: usize) -> Result<Vec<ActiveSolve>, StoreError>;
 
-    /// Sums of the days asked for.
-    async fn totals(&self, ask: TotalsAsk) -> Result<Vec<Total>, StoreError>;
+    /// Sums by day, worker, project and kind.
+    async fn totals(&self, filter: TotalsFilter) -> Result<Vec<Total>, StoreError>;
 
     /// Dead letters that match, newest first.
     async fn dead_letters(&self, filter: DeadLetterFilter)
     -> Result<Paged<DeadLetter>, StoreError>;
 
-    /// One dead letter.
+    /// The dead letter of a solve.
     async fn dead_letter(&self, id: SolveId) -> Result<Option<DeadLetter>, StoreError>;
 
-    /// Everything that happened to a claim and its solve, in order.
+    /// The entries about a claim and its solve, in order.
     async fn explain(&self, claim: ClaimId) -> Result<Vec<Entry>, StoreError>;
 
-    /// The ledger from `from` on, in order: for checks, exports and archives.
+    /// At most `limit` entries from number `from` on, in order. The invariant checks of the simulation, the kill tests and
+    /// the benchmarks read the whole ledger with it.
     async fn entries(&self, from: u64, limit: usize) -> Result<Vec<Entry>, StoreError>;
 
-    /// At most `limit` entries of the ledger after `after`, for the archive; from the beginning when the ledger does not
-    /// have that entry.
-    async fn lot(&self, after: Option<Entry>, limit: usize) -> Result<Lot, StoreError>;
+    /// The next batch for the archive: at most `limit` entries after `after`, or from the start of the ledger when it does
+    /// not have that entry.
+    async fn archive_batch(
+        &self,
+        after: Option<Entry>,
+        limit: usize,
+    ) -> Result<ArchiveBatch, StoreError>;
 
-    /// What the day has used up of its budgets.
+    /// What the day has used of its budgets.
     async fn spending(&self, day: Day) -> Result<DaySpending, StoreError>;
 
-    /// Pools and what they have.
+    /// The pools with their stock and their open orders.
     async fn pools(&self, now: Timestamp) -> Result<Vec<PoolState>, StoreError>;
 
-    /// What was learned about how early tokens have to be used.
+    /// The margins learned from reports, by site and kind.
     async fn margins(&self) -> Result<Vec<LearnedMargin>, StoreError>;
-
-    /// Unassigned tokens by fingerprint.
-    async fn stock_levels(&self, now: Timestamp) -> Result<Vec<StockLevel>, StoreError>;
 }
 
-/// Whose records are shown.
+/// Whose records a reading covers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// Everybody's: the admin.
+    /// All records: an admin's view.
     All,
-    /// One worker's own.
+    /// The records of one worker.
     Worker(WorkerName),
 }
 
-/// Where a list goes on: the time and name of the last record shown.
+/// Where the next page of a list starts: after the record with this time and id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cursor {
-    /// Its time.
+    /// The time of the last record on the page before.
     pub at: Timestamp,
-    /// Its name's number.
+    /// Its id, because several records may have the same time.
     pub id: u64,
 }
 
-/// One page.
+/// One page of a list, newest first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Paged<T> {
-    /// The records.
+    /// The records of this page.
     pub items: Vec<T>,
-    /// Where the next page starts; `None` at the end.
+    /// Where the next page starts; `None` on the last page.
     pub next: Option<Cursor>,
 }
 
-/// Which claims.
+/// Selects claims. A filter that is `None` matches every claim.
 #[derive(Clone, Debug)]
 pub struct ClaimFilter {
-    /// Whose.
+    /// Whose records the caller may see.
     pub scope: Scope,
-    /// Only of this site key.
+    /// Only claims with this site key.
     pub sitekey: Option<String>,
-    /// Only of this kind.
+    /// Only challenges of this kind.
     pub kind: Option<Kind>,
-    /// Only in this state.
+    /// Only claims in this state.
     pub state: Option<ClaimState>,
-    /// Only of this project.
+    /// Only records charged to this project.
     pub project: Option<Project>,
-    /// From here on.
+    /// The cursor of the page before.
     pub from: Option<Cursor>,
-    /// At most so many.
+    /// The most records on the page.
     pub limit: usize,
 }
 
-/// Which dead letters.
+/// Selects dead letters. A filter that is `None` matches every letter.
 #[derive(Clone, Debug)]
 pub struct DeadLetterFilter {
-    /// Whose.
+    /// Whose records the caller may see.
     pub scope: Scope,
-    /// Only with this code.
+    /// Only letters that failed with this code.
     pub code: Option<Code>,
-    /// Only of this kind.
+    /// Only challenges of this kind.
     pub kind: Option<Kind>,
-    /// Only of pages on this host.
+    /// Only challenges from pages of this host.
     pub host: Option<String>,
-    /// Only of this project.
+    /// Only records charged to this project.
     pub project: Option<Project>,
-    /// Only those that died then or later.
+    /// Only letters written at this time or later.
     pub since: Option<Timestamp>,
-    /// Only those that died then or earlier.
+    /// Only letters written at this time or earlier.
     pub until: Option<Timestamp>,
-    /// Also those already closed.
+    /// Include letters that are closed.
     pub closed: bool,
-    /// From here on.
+    /// The cursor of the page before.
     pub from: Option<Cursor>,
-    /// At most so many.
+    /// The most records on the page.
     pub limit: usize,
 }
 
-/// Which sums.
+/// Selects daily sums.
 #[derive(Clone, Debug)]
-pub struct TotalsAsk {
-    /// Whose.
+pub struct TotalsFilter {
+    /// Whose records the caller may see.
     pub scope: Scope,
-    /// First day.
+    /// The first day of the range.
     pub from: Day,
-    /// Last day, included.
+    /// The last day of the range, inclusive.
     pub to: Day,
 }
 
-/// What a day has used up of its budgets.
+/// What a day has used of its budgets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DaySpending {
-    /// By worker.
+    /// What each worker opened.
     pub workers: Vec<(WorkerName, Spent)>,
-    /// AUTHORISE events.
+    /// Resubmissions of ambiguous attempts that were authorised.
     pub authorised: u32,
 }
 
 /// What a worker opened on a day.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spent {
-    /// Solves.
+    /// The number of solves.
     pub opened: u64,
-    /// At list price.
+    /// Their cost at list price.
     pub listed: Money,
 }
 
-/// A solve under way.
+/// A solve that has not ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ActiveSolve {
-    /// Its name.
+    /// The id of the solve.
     pub id: SolveId,
-    /// Claims that wait for it.
+    /// The claims that wait for it.
     pub claims: Vec<ClaimId>,
-    /// Whose.
+    /// The worker whose claim opened it.
     pub worker: WorkerName,
-    /// Charged to.
+    /// The project it is charged to.
     pub project: Project,
-    /// Of which kind.
+    /// The kind of its challenge.
     pub kind: Kind,
-    /// Where it stands.
+    /// The stage it is in.
     pub stage: Stage,
-    /// The current attempt.
+    /// The number of the current attempt, from 1.
     pub attempt: u32,
     /// When it was opened.
     pub opened_at: Timestamp,
-    /// When it is looked at next, as far as the store knows.
+    /// When its next step is due, as far as the store knows; the holder may have a later plan in memory.
     pub due: Timestamp,
-    /// The last thing that went wrong.
+    /// The code of the last failure.
     pub last_code: Option<Code>,
 }
 
-/// A pool and what it has.
+/// A pool with its stock and its open orders.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PoolState {
-    /// The pool.
+    /// The standing order and its accounts.
     pub pool: Pool,
-    /// Until when each token in stock is handed out, soonest first.
+    /// Until when each usable token in stock can be handed out, soonest first.
     pub stock: Vec<Timestamp>,
-    /// Solves under way that nobody waits for: orders, and what was left behind.
+    /// Open solves that no claim waits for: orders, and solves whose claims were withdrawn.
     pub coming: usize,
-    /// Claims that wait.
+    /// The number of claims that wait.
     pub waiting: usize,
 }
 
-/// How much earlier than usual tokens of a kind have to be used at a site.
+/// How much earlier than usual a site wants tokens of a kind to be used, learned from reports.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LearnedMargin {
-    /// The site.
+    /// The host of the site.
     pub host: String,
-    /// The kind.
+    /// The kind of token.
     pub kind: Kind,
-    /// What is added to the kind's margin.
+    /// The time added to the kind's margin.
     pub extra: Duration,
-    /// Late tokens the site took.
+    /// Late tokens that the site accepted.
     pub good: u64,
-    /// Late tokens the site refused.
+    /// Late tokens that the site refused.
     pub bad: u64,
 }
 
-/// Unassigned tokens of one fingerprint.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StockLevel {
-    /// Of which challenge.
-    pub fingerprint: Fingerprint,
-    /// Of which kind.
-    pub kind: Kind,
-    /// How many are usable.
-    pub usable: usize,
-    /// When the next one dies.
-    pub next_expiry: Option<Timestamp>,
-}
-
 impl ClaimFilter {
-    /// All of them, newest first.
+    /// Every claim in the scope.
     pub fn all(scope: Scope, limit: usize) -> Self {
         Self { scope, sitekey: None, kind: None, state: None, project: None, from: None, limit }
     }
 }
 
 impl DeadLetterFilter {
-    /// All open ones, newest first.
+    /// Every open letter in the scope.
     pub fn open(scope: Scope, limit: usize) -> Self {
         Self {
             scope,

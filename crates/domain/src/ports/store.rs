@@ -1,45 +1,42 @@
-//! The contract of every store. One method is one atomic decision; its ledger entries are written in the same step;
-//! `now` always comes from the caller. docs/adr/0001-store-contract.md walks each method through every backend.
+//! The contract of every store. One method is one atomic decision; the store writes its ledger entries in the same
+//! transaction; the time always comes from the caller. The crate `store-tests` holds every backend to it.
 
-use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
+use std::fmt;
 
 use async_trait::async_trait;
 
 use crate::{
     callback::Callback,
-    claim::{Admission, Allowance, Claim, Delivery, NewClaim},
+    claim::{Admission, Claim, Delivery, NewClaim},
     dead_letter::Closed,
     fingerprint::Fingerprint,
     id::{ClaimId, HolderId, SolveId, WorkerName},
     lease::{Holder, Lease},
-    ledger::Event,
-    money::Money,
-    pool::{Expectation, Pool, StandingOrder, Target},
-    retry::Code,
-    solve::{Decision, Fact, Policy, Refused, Solve},
+    pool::{Expectation, Pool, StandingOrder},
+    solve::{Decision, Fact, Refused, Solve},
     time::Timestamp,
 };
 
-use super::archive::History;
+use super::requests::{LeaseRequest, Note, RefillRequest, ReviveRequest, SweepRequest};
 
-/// Any error of a library below.
+/// An error of a library that a backend uses.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The decisions.
 ///
-/// The caller brings the time and fresh names; the result says what the store decided. Every store behaves like this:
+/// The caller supplies the time and new ids; the result says what the store decided. Every store behaves like this:
 ///
 /// ```
-/// use domain::{claim::Admission, id::HolderId, lease::Holder, ports::LeaseAsk, solve::Decision};
+/// use domain::{claim::Admission, id::HolderId, lease::Holder, ports::{Advanced, LeaseRequest}, solve::Decision};
 /// # use domain::{
-/// #     challenge::{Challenge, Draft, Kind}, claim::{Allowance, Door, KeyRule, NewClaim},
+/// #     challenge::{Challenge, ChallengeParts, Kind}, claim::{Allowance, Door, KeyRule, NewClaim},
 /// #     fingerprint::{Fingerprint, Identity, KeyHash}, id::{ClaimId, Nonce, Project, SolveId, WorkerName},
 /// #     ports::StoreError, solve::{Policy, Stage}, time::Timestamp,
 /// # };
 /// #
 /// # fn new_claim(number: u64, key: &str, now: Timestamp) -> NewClaim {
 /// #     let files = [("body".to_owned(), vec![1, 2, 3])].into();
-/// #     let challenge = Challenge::new(Kind::Image, Draft { files, ..Draft::default() }).unwrap();
+/// #     let challenge = Challenge::new(Kind::Image, ChallengeParts { files, ..ChallengeParts::default() }).unwrap();
 /// #     let worker = WorkerName::new("ann").unwrap();
 /// #     NewClaim {
 /// #         id: ClaimId::from_number(100_000_000_000_000 + number),
@@ -75,55 +72,58 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 ///
 /// // A process takes its own lease first, then the solves that are due.
 /// let process = HolderId::from_number(1);
-/// store.hold(Holder { id: process, until: now.plus(LeaseAsk::TERM) }, now).await?;
-/// let leases = store.lease(LeaseAsk::any(process, 10), now).await?;
+/// store.hold(Holder { id: process, until: now.plus(LeaseRequest::TERM) }).await?;
+/// let leases = store.lease(LeaseRequest::any(process, 10), now).await?;
 /// assert_eq!(leases.len(), 1);
 ///
 /// // The intent is durable before a submission may cost money. A decision needs the current fence.
 /// let intend = Decision::Intend { nonce: Nonce::from_number(1) };
-/// let solve = store.advance(&leases[0], intend, now).await?.expect("nobody else leased it");
-/// assert_eq!(solve.stage, Stage::Intent);
+/// match store.advance(&leases[0], intend, now).await? {
+///     Advanced::Done(solve) => assert_eq!(solve.stage, Stage::Intent),
+///     Advanced::Refused(why) => panic!("nobody else leased it, but: {why}"),
+/// }
 /// # Ok(())
 /// # }
 /// ```
 #[async_trait]
 pub trait Store: fmt::Debug + Send + Sync + 'static {
-    /// Decides an arriving claim: replayed, stocked, joined or opened; or refused without a change.
+    /// Decides a new claim: replayed, stocked, joined or opened; or refused, which changes nothing.
     async fn admit(&self, claim: NewClaim, now: Timestamp) -> Result<Admission, StoreError>;
 
-    /// Reads a claim as it stands.
+    /// Reads a claim, without a change.
     async fn find_claim(&self, id: ClaimId) -> Result<Option<Claim>, StoreError>;
 
-    /// Reads a solve as it stands.
+    /// Reads a solve, without a change.
     async fn find_solve(&self, id: SolveId) -> Result<Option<Solve>, StoreError>;
 
-    /// Hands out a served claim's token, if it is alive, and remembers that it was handed out.
+    /// Hands out a served claim's token if it has not expired, and records that it was handed out.
     async fn deliver(&self, id: ClaimId, now: Timestamp) -> Result<Option<Delivery>, StoreError>;
 
-    /// Takes a claim back. Unsent work ends, paid work goes on and its token is banked.
+    /// Withdraws a claim. Work that was not submitted ends; paid work goes on, and its token goes to stock.
     async fn withdraw(&self, id: ClaimId, now: Timestamp)
     -> Result<Option<Withdrawal>, StoreError>;
 
-    /// Renews the one lease of a process, or takes it.
-    async fn hold(&self, holder: Holder, now: Timestamp) -> Result<(), StoreError>;
+    /// Takes or renews the one lease of a process.
+    async fn hold(&self, holder: Holder) -> Result<(), StoreError>;
 
-    /// Gives up the process's lease and all its solves, so that others (or itself, after a lost reply) go on at
-    /// once. An intent keeps its holder: should that process not come back, the attempt becomes ambiguous.
-    async fn release(&self, holder: HolderId, now: Timestamp) -> Result<(), StoreError>;
+    /// Gives up the process's lease and all its solves, so that other processes (or the same one, after a lost reply)
+    /// go on at once. A solve with an open intent keeps its holder: if that process does not come back, the attempt
+    /// becomes ambiguous.
+    async fn release(&self, holder: HolderId) -> Result<(), StoreError>;
 
-    /// Takes solves that are due and free (or whose holder is dead), each with a fresh fence; all there are, or the one
-    /// that is named.
-    async fn lease(&self, ask: LeaseAsk, now: Timestamp) -> Result<Vec<Lease>, StoreError>;
+    /// Leases solves that are due and free, or whose holder is dead. Each lease gets a new fence.
+    async fn lease(&self, request: LeaseRequest, now: Timestamp) -> Result<Vec<Lease>, StoreError>;
 
-    /// Applies a fenced decision. The result is the solve as it stands now.
+    /// Applies a decision under the lease's fence.
     async fn advance(
         &self,
         lease: &Lease,
         decision: Decision,
         now: Timestamp,
-    ) -> Result<Result<Solve, Refused>, StoreError>;
+    ) -> Result<Advanced, StoreError>;
 
-    /// Takes a fact about an attempt, allots what it brings, and ends what it ends. Telling it twice changes nothing.
+    /// Records a fact about an attempt, hands out the token it brings, and ends the claims it ends. Facts need no fence:
+    /// they are true no matter which process learns them. Recording one twice changes nothing.
     async fn settle(
         &self,
         solve: SolveId,
@@ -133,14 +133,14 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     ) -> Result<Settled, StoreError>;
 
     /// Writes an entry about a refusal or a report. A report counts once: `false` when the claim has one already. A bad
-    /// one also takes a shared answer out of stock, and the site's margin learns from it.
+    /// report also takes a shared answer out of stock, and adjusts the site's margin.
     async fn note(&self, note: Note, now: Timestamp) -> Result<bool, StoreError>;
 
-    /// Brings a dead letter back: its claims come in once more, as their next generation, under the same rules of
-    /// uniqueness as any claim. Nothing is paid twice for one letter, however often it is asked for.
-    async fn revive(&self, ask: Revive, now: Timestamp) -> Result<Revival, StoreError>;
+    /// Revives a dead letter: its claims are admitted again, as their next generation, under the same uniqueness rules
+    /// as any claim. Nothing is paid twice for one letter, however often it is revived.
+    async fn revive(&self, request: ReviveRequest, now: Timestamp) -> Result<Revival, StoreError>;
 
-    /// Throws a dead letter away; `false` when there is none. Paid work it still waits for goes on.
+    /// Deletes a dead letter; `false` when there is none. A paid attempt that is still open goes on.
     async fn purge(
         &self,
         letter: SolveId,
@@ -148,13 +148,14 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         now: Timestamp,
     ) -> Result<bool, StoreError>;
 
-    /// Callbacks that are due, each counted as tried and put off to its next try; those older than a day are dropped.
+    /// Takes callbacks that are due. Each is counted as tried and rescheduled; those older than a day are dropped.
     async fn callbacks(&self, limit: usize, now: Timestamp) -> Result<Vec<Callback>, StoreError>;
 
-    /// The receiver took the callback: it leaves the outbox.
+    /// Removes a callback from the outbox, because its receiver accepted it.
     async fn called_back(&self, callback: &Callback, now: Timestamp) -> Result<(), StoreError>;
 
-    /// Opens or changes a standing order, or ends it; the result is the pool as it stands, or stood.
+    /// Opens or changes a pool's standing order, or ends it with `None`. Returns the pool as it is, or as it was before
+    /// its end.
     async fn set_pool(
         &self,
         fingerprint: Fingerprint,
@@ -170,207 +171,107 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         now: Timestamp,
     ) -> Result<Option<Pool>, StoreError>;
 
-    /// Orders what a pool is short of its target. One living holder at a time is its controller; orders count before
-    /// they are sent.
-    async fn refill(&self, ask: Refill, now: Timestamp) -> Result<Refilled, StoreError>;
+    /// Opens the solves a pool is short of its target. One living holder at a time is the pool's controller. Orders
+    /// count from the moment they are opened, so two refills do not order the same shortage.
+    async fn refill(&self, request: RefillRequest, now: Timestamp) -> Result<Refilled, StoreError>;
 
-    /// Keeps a small thing learned, under a name.
+    /// Stores a small value under a name, for example what the engine learned about polling.
     async fn set_memo(&self, name: &str, value: Vec<u8>) -> Result<(), StoreError>;
 
-    /// What was kept under names with this beginning.
+    /// The values whose names start with `prefix`.
     async fn memos(&self, prefix: &str) -> Result<Vec<(String, Vec<u8>)>, StoreError>;
 
-    /// Lapses what passed its deadline, drops what expired.
-    async fn sweep(&self, ask: SweepAsk, now: Timestamp) -> Result<Swept, StoreError>;
+    /// Lapses claims past their deadline and deletes records past their retention.
+    async fn sweep(&self, request: SweepRequest, now: Timestamp) -> Result<Swept, StoreError>;
 }
 
-pub use note::Note;
-
-mod note {
-    use super::{ClaimId, Event};
-    use crate::{
-        challenge::Kind,
-        id::{Project, WorkerName},
-    };
-
-    /// An entry without a state change.
-    #[derive(Clone, Debug)]
-    pub struct Note {
-        /// The claim it is about.
-        pub claim: Option<ClaimId>,
-        /// Whose.
-        pub worker: WorkerName,
-        /// Charged to.
-        pub project: Project,
-        /// Of which kind.
-        pub kind: Option<Kind>,
-        /// What happened.
-        pub event: Event,
-    }
-}
-
-/// Which solves a process wants.
-#[derive(Clone, Copy, Debug)]
-pub struct LeaseAsk {
-    /// Who asks; it must hold its own lease.
-    pub holder: HolderId,
-    /// At most so many.
-    pub limit: usize,
-    /// This one and no other: whoever came for one solve leaves the rest to others.
-    pub only: Option<SolveId>,
-}
-
-/// What a sweep is to do.
+/// The result of a fenced decision.
 #[derive(Clone, Debug)]
-pub struct SweepAsk {
-    /// At most so many records of each sort.
-    pub limit: usize,
-    /// The account's trouble, when it has any. Claims that lapse unsent because of it carry this code instead of
-    /// "deadline", and make no dead letter: nothing is wrong with them.
-    pub trouble: Option<Code>,
-    /// Where history is kept for long: what an archive has, the store drops a day after its end.
-    pub history: History,
+#[expect(clippy::large_enum_variant, reason = "there is one at a time")]
+pub enum Advanced {
+    /// The solve after the decision.
+    Done(Solve),
+    /// The store changed nothing, for this reason.
+    Refused(Refused),
 }
 
-/// Which dead letter is to be brought back, and on what terms.
-#[derive(Clone, Debug)]
-pub struct Revive {
-    /// The letter.
-    pub letter: SolveId,
-    /// By whom.
-    pub by: WorkerName,
-    /// Fresh names, one for each claim of the letter.
-    pub claims: Vec<ClaimId>,
-    /// A fresh name for the solve, should one be opened.
-    pub solve: SolveId,
-    /// Why solving for its page is allowed, now.
-    pub basis: Arc<str>,
-    /// When the claims lapse.
-    pub deadline: Timestamp,
-    /// The listed price of a solve of its kind.
-    pub price: Option<Money>,
-    /// What the workers there are may still open today. Claims of others do not come back.
-    pub allowances: BTreeMap<WorkerName, Allowance>,
-    /// How its solve is to be treated.
-    pub policy: Policy,
-}
-
-/// What became of a dead letter that was to be brought back.
+/// What became of a dead letter that was to be revived.
 #[derive(Clone, Debug)]
 #[expect(clippy::large_enum_variant, reason = "there is one at a time")]
 pub enum Revival {
-    /// What became of the first of its claims that came in again; or, when none did, of the first.
+    /// The admission of the first of its claims that was admitted; or, when none was, of the first.
     Back(Admission),
-    /// None of its workers is there any more. Nothing changed.
+    /// None of its workers is in the configuration now. Nothing changed.
     Disowned,
-    /// It is closed already. Nothing changed.
+    /// It was closed before. Nothing changed.
     Closed(Closed),
-    /// There is no such letter. Nothing changed.
+    /// No dead letter has this id.
     Unknown,
 }
 
-/// What a pool's controller orders.
-#[derive(Clone, Debug)]
-pub struct Refill {
-    /// Which pool.
-    pub pool: Fingerprint,
-    /// Who asks; it must hold its own lease.
-    pub holder: HolderId,
-    /// What it aims at.
-    pub target: Target,
-    /// Fresh names for the solves; no more are opened.
-    pub solves: Vec<SolveId>,
-    /// Orders not sent by then are given up.
-    pub wanted_until: Timestamp,
-    /// The listed price of a solve.
-    pub price: Option<Money>,
-}
-
-/// What an order led to.
+/// The result of a refill.
 #[derive(Clone, Debug)]
 pub struct Refilled {
-    /// Whether the asker is the controller.
+    /// Whether the holder is the pool's controller. If not, nothing was opened.
     pub is_controller: bool,
-    /// Solves opened.
+    /// The solves that were opened.
     pub opened: Vec<SolveId>,
 }
 
-/// What a fact changed.
+/// The result of a fact.
 #[derive(Clone, Debug)]
 pub struct Settled {
-    /// The solve as it stands now.
+    /// The solve after the fact.
     pub solve: Solve,
-    /// Whether the fact was news.
+    /// Whether the fact was new to the store.
     pub fresh: bool,
-    /// Claims that reached their end: ring for them.
+    /// Claims that ended; the caller notifies their subscribers.
     pub ended: Vec<ClaimId>,
-    /// A solve opened to harvest an orphaned task.
+    /// A solve opened to poll a paid task that its own solve no longer waits for.
     pub orphan: Option<SolveId>,
 }
 
-/// What a withdrawal found.
+/// The result of a withdrawal.
 #[derive(Clone, Debug)]
 pub struct Withdrawal {
-    /// The claim as it stands now.
+    /// The claim after the withdrawal.
     pub claim: Claim,
-    /// Whether it was still waiting.
+    /// Whether it was still waiting, so that the withdrawal changed something.
     pub was_waiting: bool,
 }
 
-/// What a sweep did.
+/// The result of a sweep.
 #[derive(Clone, Debug, Default)]
 pub struct Swept {
-    /// Claims whose deadline passed: ring for them.
+    /// Claims whose deadline passed; the caller notifies their subscribers.
     pub lapsed: Vec<ClaimId>,
-    /// Tokens that died in stock.
+    /// Tokens that expired in stock.
     pub wasted: usize,
-    /// Tokens taken back from claims that never fetched them.
+    /// Tokens moved to stock from claims that never fetched them.
     pub banked: usize,
-    /// Records whose retention ended.
+    /// Records deleted at the end of their retention.
     pub dropped: usize,
 }
 
-/// Why a store could not answer. "Not found" and "already there" are results, not errors.
+/// Why a store could not answer. "Not found" and "exists already" are results, not errors.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// It is away, or the disk failed: nothing may be spent.
+    /// The server or the disk failed. The caller must not spend money, and may retry.
     #[error("the {backend} store is unavailable: {source}")]
     Unavailable {
-        /// Which.
+        /// The name of the backend.
         backend: &'static str,
-        /// Why.
+        /// The error of its library, or our own text.
         source: BoxError,
     },
-    /// It holds something that cannot be: nothing is guessed.
+    /// A stored record cannot be read or contradicts another one. The store does not guess, and a retry does not help.
     #[error("the {backend} store is corrupt ({what}): {source}")]
     Corrupt {
-        /// Which.
+        /// The name of the backend.
         backend: &'static str,
-        /// Where.
+        /// The table of the record.
         what: &'static str,
-        /// Why.
+        /// The decoding error, or the contradiction.
         source: BoxError,
     },
-}
-
-impl SweepAsk {
-    /// Of a store that keeps its own history, and whose account has no trouble.
-    pub fn plain(limit: usize) -> Self {
-        Self { limit, trouble: None, history: History::Here }
-    }
-}
-
-impl LeaseAsk {
-    /// How long a process's lease lasts.
-    pub const TERM: Duration = Duration::from_secs(15);
-
-    /// Whatever there is, up to so many.
-    pub fn any(holder: HolderId, limit: usize) -> Self {
-        Self { holder, limit, only: None }
-    }
-
-    /// One solve and no other.
-    pub fn only(holder: HolderId, solve: SolveId) -> Self {
-        Self { holder, limit: 1, only: Some(solve) }
-    }
 }

@@ -1,4 +1,4 @@
-//! How long the next try waits: grown from a base to a cap, drawn by a jitter, never below what the provider asks.
+//! Exponential backoff with jitter and a cap. The wait is never shorter than the provider's `Retry-After`.
 
 use std::{fmt, time::Duration};
 
@@ -6,29 +6,30 @@ use serde::{Deserialize, Serialize};
 
 use crate::ports::Chance;
 
-/// How long waits grow.
+/// The limits of an exponential backoff.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
-    /// The first wait's upper end.
+    /// The upper bound of the first wait; it doubles with every retry.
     pub base: Duration,
-    /// No wait is drawn above this.
+    /// The upper bound of every wait.
     pub cap: Duration,
-    /// Replaces every `max` above it.
+    /// The most retries of any code.
     pub most: u32,
 }
 
-/// How a wait is drawn.
+/// How a wait is randomised.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Jitter {
-    /// Uniform in [0, min(cap, base·2ⁿ)]: whatever failed together comes back spread out.
+    /// Uniform in [0, min(cap, base·2ⁿ)]. Requests that failed together are retried at different times.
     #[default]
     Full,
-    /// The tutorials' formula, min(cap, base·2ⁿ + U(0, 1 s)): predictable, but a herd stays a herd.
+    /// min(cap, base·2ⁿ + U(0, 1 s)), the formula of the tutorials. Predictable, but requests that failed together are
+    /// retried together.
     Additive,
 }
 
-/// A named pair of waits.
+/// A backoff with a name, for `[retry] profile`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Profile {
@@ -41,16 +42,16 @@ pub enum Profile {
     Aggressive,
 }
 
-/// No answer of a provider can park a claim for longer.
+/// The longest `Retry-After` that counts, so that no reply can park a claim for ever.
 pub(super) const LONGEST_FLOOR: Duration = Duration::from_secs(3600);
 
-/// What the additive jitter adds at most.
+/// The most that the additive jitter adds.
 const ADDED: Duration = Duration::from_secs(1);
 
 // === impl Profile ===
 
 impl Profile {
-    /// The waits behind the name.
+    /// The backoff of this name.
     pub fn backoff(self) -> Backoff {
         let (base_ms, cap, most) = match self {
             Self::Default => (1_000, 60, 5),
@@ -64,8 +65,7 @@ impl Profile {
 // === impl Backoff ===
 
 impl Backoff {
-    /// The wait before retry `n`, counted from 0. Never below `floor` (a `Retry-After`), which is taken for an hour at
-    /// most, so that no answer can park a claim for ever.
+    /// The wait before retry `n`, counted from 0. It is never below `floor`, a `Retry-After` of which an hour counts.
     pub fn wait(&self, jitter: Jitter, n: u32, floor: Duration, chance: &dyn Chance) -> Duration {
         let grown = self.base.saturating_mul(2u32.saturating_pow(n.min(20)));
         let drawn = match jitter {
@@ -85,7 +85,7 @@ fn up_to(most: Duration, chance: &dyn Chance) -> Duration {
 // === impl Jitter ===
 
 impl Jitter {
-    /// Its name in configuration and tables.
+    /// The name in configuration and tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Full => "full",

@@ -1,40 +1,40 @@
-//! What went wrong, in the provider's words or in ours.
+//! Error codes: the provider's, and our own.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The provider's word for what went wrong, or one of ours for what has none. Bounded and printable.
+/// An error code of the provider, or one of ours where it has none. Bounded and printable.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 pub struct Code(String);
 
-/// Codes of ours, for what the provider has no word for.
+/// Our own codes, for failures that the provider has no code for.
 pub mod own {
-    /// No byte of the submission left.
+    /// No byte of the submission was sent.
     pub const NOT_SENT: &str = "NOT_SENT";
-    /// The submission left and its reply was lost.
+    /// The submission was sent and its reply was lost.
     pub const AMBIGUOUS: &str = "AMBIGUOUS";
-    /// HTTP 429.
+    /// The provider answered with HTTP status 429.
     pub const HTTP_429: &str = "HTTP_429";
     /// The caller's deadline passed.
     pub const DEADLINE: &str = "DEADLINE";
-    /// The provider's retention passed without a result.
+    /// The provider kept the task for its whole retention without an answer.
     pub const NEVER_READY: &str = "NEVER_READY";
-    /// Recovered from crashes too often.
+    /// Too many gateways died while they submitted it.
     pub const POISON: &str = "POISON";
-    /// Nobody wants it any more.
+    /// The last claim was withdrawn.
     pub const WITHDRAWN: &str = "WITHDRAWN";
-    /// Served by another solve's token before it was submitted.
+    /// Its claim was served by a token of another solve before this one was submitted.
     pub const NOT_NEEDED: &str = "NOT_NEEDED";
-    /// The provider gave an answer that another solve already has.
+    /// The provider named a task that belongs to another solve.
     pub const DUPLICATE_TASK: &str = "DUPLICATE_TASK";
-    /// The claim was brought back and nobody can ask for it: its token is for whoever wants one like it.
+    /// The claim was revived and its worker cannot fetch it, so its token went to another claim for the same challenge.
     pub const PASSED_ON: &str = "PASSED_ON";
-    /// No declaration covers the page. Callers see it, so it is spelled as the provider spells its codes.
+    /// No declaration covers the page. Callers see this code, so it is spelled like the provider's.
     pub const SITE_NOT_DECLARED: &str = "ERROR_SITE_NOT_DECLARED";
 
-    /// Whether it is a code of ours. A provider never sends one.
+    /// Whether it is one of our codes. A provider never sends one.
     pub fn contains(code: &str) -> bool {
         [
             NOT_SENT,
@@ -56,7 +56,7 @@ pub mod own {
 // === impl Code ===
 
 impl Code {
-    /// Keeps at most 256 printable characters: more than any code has, a URL in its place included.
+    /// Keeps at most 256 printable characters. That is more than any code has; some providers send a URL instead.
     pub fn new(text: impl AsRef<str>) -> Self {
         let printable = |c: &char| !c.is_control();
         Self(text.as_ref().chars().filter(printable).take(256).collect())

@@ -1,4 +1,5 @@
-//! The in.php/res.php family's table, CaptchaAI's differences included. `docs/retry-table.md` shows it.
+//! The retry table of the in.php/res.php family, with the differences of CaptchaAI. `docs/retry-table.md` prints it. To
+//! add a code, add one line.
 
 use std::{borrow::Cow, time::Duration};
 
@@ -12,7 +13,7 @@ use super::{
 };
 
 const fn rule(code: &'static str, class: Class, max: u32) -> Rule {
-    Rule::of(Cow::Borrowed(code), class, max)
+    Rule::new(Cow::Borrowed(code), class, max)
 }
 
 const fn account(code: &'static str) -> Rule {
@@ -23,7 +24,7 @@ const fn permanent(code: &'static str) -> Rule {
     rule(code, Permanent, 0)
 }
 
-/// Not a failure: never counted, never the end of anything.
+/// A code that is not a failure: it is never counted, and no solve ends with it.
 const fn wait(code: &'static str) -> Rule {
     rule(code, Wait, u32::MAX)
 }
@@ -38,33 +39,33 @@ const fn charge(mut rule: Rule, charged: Option<bool>) -> Rule {
     rule
 }
 
-const fn says(effect: Effect, mut rule: Rule) -> Rule {
+const fn with_effect(effect: Effect, mut rule: Rule) -> Rule {
     rule.effect = effect;
     rule
 }
 
-/// The in.php/res.php family.
+/// The lines of the table.
 pub static IN_PHP: &[Rule] = &[
-    says(NoSlot, wait("ERROR_NO_SLOT_AVAILABLE")),
-    says(ProviderDown, rule("ERROR_SERVER_ERROR", Transient, 3)),
-    says(ProviderDown, rule("ERROR_INTERNAL_SERVER_ERROR", Transient, 3)),
-    says(SlowDown, after(rule("ERROR_TOO_MUCH_REQUESTS", Transient, 5), 3)),
-    says(SlowDown, after(rule("MAX_USER_TURN", Transient, 5), 10)),
-    says(SlowDown, rule(own::HTTP_429, Transient, 5)),
-    says(ProviderDown, rule(own::NOT_SENT, Transient, 3)),
+    with_effect(NoSlot, wait("ERROR_NO_SLOT_AVAILABLE")),
+    with_effect(ProviderDown, rule("ERROR_SERVER_ERROR", Transient, 3)),
+    with_effect(ProviderDown, rule("ERROR_INTERNAL_SERVER_ERROR", Transient, 3)),
+    with_effect(SlowDown, after(rule("ERROR_TOO_MUCH_REQUESTS", Transient, 5), 3)),
+    with_effect(SlowDown, after(rule("MAX_USER_TURN", Transient, 5), 10)),
+    with_effect(SlowDown, rule(own::HTTP_429, Transient, 5)),
+    with_effect(ProviderDown, rule(own::NOT_SENT, Transient, 3)),
     charge(rule(own::AMBIGUOUS, TaskOver, 1), None),
     // CaptchaAI gives this code when all threads are busy, too.
-    says(MaybeNoSlot, account("ERROR_ZERO_BALANCE")),
-    says(StopPolling, account("ERROR_KEY_DOES_NOT_EXIST")),
-    says(StopPolling, account("ERROR_WRONG_USER_KEY")),
-    says(StopPolling, account("ERROR_IP_NOT_ALLOWED")),
-    says(StopPolling, after(account("IP_BANNED"), 300)),
-    says(StopPolling, after(account("ERROR_IP_BANNED"), 300)),
+    with_effect(MaybeNoSlot, account("ERROR_ZERO_BALANCE")),
+    with_effect(StopPolling, account("ERROR_KEY_DOES_NOT_EXIST")),
+    with_effect(StopPolling, account("ERROR_WRONG_USER_KEY")),
+    with_effect(StopPolling, account("ERROR_IP_NOT_ALLOWED")),
+    with_effect(StopPolling, after(account("IP_BANNED"), 300)),
+    with_effect(StopPolling, after(account("ERROR_IP_BANNED"), 300)),
     after(account("ERROR: 1001"), 600),
     after(account("ERROR: 1002"), 300),
     after(account("ERROR: 1003"), 30),
-    says(StopPolling, after(account("ERROR: 1004"), 600)),
-    says(StopPolling, after(account("ERROR: 1005"), 300)),
+    with_effect(StopPolling, after(account("ERROR: 1004"), 600)),
+    with_effect(StopPolling, after(account("ERROR: 1005"), 300)),
     permanent("ERROR_PAGEURL"),
     permanent("ERROR_GOOGLEKEY"),
     permanent("ERROR_WRONG_GOOGLEKEY"),
@@ -92,7 +93,7 @@ pub static IN_PHP: &[Rule] = &[
     charge(rule("ERROR_BAD_DUPLICATES", TaskOver, 2), Some(true)),
     wait("CAPCHA_NOT_READY"),
     wait("CAPTCHA_NOT_READY"),
-    // Answers to what the gateway never asks of a task, or asks beside it: visible, should one ever come.
+    // Replies to requests that the gateway never makes about a task. They are listed so that one that comes is visible.
     charge(permanent("ERROR_EMPTY_ACTION"), None),
     charge(permanent("ERROR_IP_ADDRES"), None),
     charge(permanent("ERROR_REPORT_NOT_RECORDED"), None),
@@ -100,5 +101,5 @@ pub static IN_PHP: &[Rule] = &[
     charge(permanent("ERROR_DUPLICATE_REPORT"), None),
 ];
 
-/// A code nobody knows: visible, never retried blindly.
+/// Any other code. It is never retried blindly.
 pub(super) static UNKNOWN: Rule = charge(permanent("(any other code)"), None);

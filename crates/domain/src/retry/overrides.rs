@@ -1,4 +1,4 @@
-//! Single values of a table, changed by the operator. What would make the table unsafe is refused with the reason.
+//! Changes of the operator to single lines of the table. Changes that would make the table unsafe are refused.
 
 use std::{borrow::Cow, time::Duration};
 
@@ -9,30 +9,30 @@ use super::{
     rule::{Class, Rule},
 };
 
-/// What an operator changes about one code. What is `None` stays as the table has it.
+/// The operator's changes to one code. `None` keeps the table's value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Override {
-    /// Another class; required for a code the table does not know.
+    /// The class; required for a code that the table does not have.
     pub class: Option<Class>,
-    /// How often it is tried again. Stands also above the profile's `most`.
+    /// The most retries. It may exceed the profile's `most`.
     pub max: Option<u32>,
-    /// Whether the next try waits.
+    /// Whether a retry waits for the backoff.
     pub backoff: Option<bool>,
-    /// The least wait.
+    /// The shortest wait before a retry.
     pub wait: Option<Duration>,
 }
 
-/// Why a code's rule stays as it is.
+/// Why a change is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{code}: {why}")]
 pub struct OverrideRefused {
-    /// Which code.
+    /// The code of the line.
     pub code: Code,
-    /// Why, and what to do instead.
+    /// The reason, and what to do instead.
     pub why: &'static str,
 }
 
-/// Words of ours that no retry depends on.
+/// Our own codes that no retry depends on.
 const NOT_IN_THE_TABLE: [&str; 7] = [
     own::DEADLINE,
     own::NEVER_READY,
@@ -43,13 +43,13 @@ const NOT_IN_THE_TABLE: [&str; 7] = [
     own::PASSED_ON,
 ];
 
-/// A solve is never tried more often, whatever is written.
+/// The largest `max` that can be configured.
 const MOST_RETRIES: u32 = 100;
 
 // === impl Override ===
 
 impl Override {
-    /// The line that takes the place of `found`; `None` stands for a code the table does not know.
+    /// The line that replaces `found`, or a new line for a code that the table does not have.
     pub(super) fn rule(
         &self,
         code: &Code,
@@ -86,16 +86,16 @@ impl Override {
             return Ok(found.clone());
         };
         check_class(found.class, class)?;
-        let usual = Rule::of(found.code.clone(), class, usual_max(class, backoff));
+        let usual = Rule::new(found.code.clone(), class, usual_max(class, backoff));
         Ok(Rule { charged: found.charged, floor: found.floor, effect: found.effect, ..usual })
     }
 
     fn added(&self, code: &Code, backoff: Backoff) -> Result<Rule, &'static str> {
         let class = self.class.ok_or(
-            "the table does not know this code: write its class too, or mend its spelling",
+            "the table does not have this code: set its class too, or correct its spelling",
         )?;
         let usual =
-            Rule::of(Cow::Owned(code.as_str().to_owned()), class, usual_max(class, backoff));
+            Rule::new(Cow::Owned(code.as_str().to_owned()), class, usual_max(class, backoff));
         Ok(Rule { charged: None, ..usual })
     }
 }
@@ -103,24 +103,26 @@ impl Override {
 fn check_code(code: &Code) -> Result<(), &'static str> {
     if code.as_str() == own::AMBIGUOUS {
         return Err(
-            "a lost reply may have been paid for: the site's `ambiguous` and `ambiguity_budget` \
+            "a lost reply may have been paid for, so the site's `ambiguous` and `ambiguity_budget` \
              decide about it, not the table",
         );
     }
     if NOT_IN_THE_TABLE.contains(&code.as_str()) {
-        return Err("is the gateway's own word for an end; nothing is tried again after it");
+        return Err("is the gateway's own code for the end of a solve, which is never retried");
     }
-    if code.as_str().is_empty() { Err("a code is not empty") } else { Ok(()) }
+    if code.as_str().is_empty() { Err("a code must not be empty") } else { Ok(()) }
 }
 
-/// Nothing may turn trouble that is nobody's fault into the end of claims.
+/// An operator cannot make claims fail for a problem of the account or for a wait.
 fn check_class(old: Class, new: Class) -> Result<(), &'static str> {
     match old {
         Class::Transient | Class::Permanent | Class::TaskOver => Ok(()),
-        Class::Wait => Err("is not a failure, and no claim may die of it: its class stays"),
+        Class::Wait => Err(
+            "is not a failure, and no claim may fail because of it: its class cannot be changed",
+        ),
         Class::Account if new == Class::Wait => Ok(()),
-        Class::Account => Err("account trouble must not kill claims: they wait until the account \
-             is well again; only class = \"wait\" is possible here"),
+        Class::Account => Err("account errors must not fail claims, which wait until the account \
+             works again; only class = \"wait\" is allowed here"),
     }
 }
 
@@ -129,16 +131,16 @@ fn check_max(class: Class, max: u32) -> Result<(), &'static str> {
         Class::Transient | Class::TaskOver if max <= MOST_RETRIES => Ok(()),
         Class::Transient | Class::TaskOver => Err("max is 100 at most"),
         Class::Permanent if max == 0 => Ok(()),
-        Class::Permanent => Err(
-            "a permanent code is never tried again: write class = \"transient\" or \"task-over\" too",
-        ),
+        Class::Permanent => {
+            Err("a permanent code is never retried: set class = \"transient\" or \"task-over\" too")
+        }
         Class::Account | Class::Wait => {
-            Err("is not counted, so max means nothing here: leave it out")
+            Err("is not counted, so max has no effect here: leave it out")
         }
     }
 }
 
-/// How often a code is tried again that was given a class and no `max`.
+/// The most retries of a code that was given a class and no `max`.
 fn usual_max(class: Class, backoff: Backoff) -> u32 {
     match class {
         Class::Transient => 5.min(backoff.most),

@@ -1,30 +1,30 @@
-//! One line of a retry table: what a code is, how often it is tried again, after what wait, what that costs, and what it
-//! says about the provider.
+//! One line of a retry table: the class of a code, the number of retries, the wait before them, whether they cost, and
+//! what the code says about the provider.
 
 use std::{borrow::Cow, fmt, time::Duration};
 
 use serde::{Deserialize, Serialize, Serializer, ser::SerializeStruct as _};
 
-/// What sort of trouble a code is.
+/// What a code means for the solve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Class {
-    /// Will pass: try again later.
+    /// The cause will pass; retry later.
     Transient,
-    /// Will not pass for this challenge.
+    /// The challenge itself is refused; never retry.
     Permanent,
-    /// Concerns the whole account: open the breaker, keep the claims.
+    /// The account has a problem. The circuit breaker opens, and the claims wait.
     Account,
-    /// This task is over, another one may succeed.
+    /// This task ended without an answer; another attempt may succeed.
     TaskOver,
-    /// Not a failure: ask again later.
+    /// Not a failure; ask again later.
     Wait,
 }
 
-/// What a code says about the provider or the account, beyond the solve that met it.
+/// What a code says about the provider or the account, beyond the solve that got it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Effect {
-    /// Nothing.
+    /// It concerns this solve only.
     #[default]
     None,
     /// Every slot of the account is taken. The engine waits for one.
@@ -39,35 +39,35 @@ pub enum Effect {
     StopPolling,
 }
 
-/// One line of the table. Prints itself for people, and as JSON for programs.
+/// One line of the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// The provider's code.
+    /// The code of the provider, or ours.
     pub code: Cow<'static, str>,
-    /// What sort of trouble it is.
+    /// What the code means for the solve.
     pub class: Class,
-    /// How often a solve may meet it and be tried again; means nothing where it is not counted.
+    /// The most retries of one solve; without effect where failures are not counted.
     pub max: u32,
-    /// Whether the next try waits.
+    /// Whether a retry waits for the backoff.
     pub backoff: bool,
-    /// Whether the next try is a new attempt, which costs.
+    /// Whether a retry is a new attempt, which costs.
     pub new_attempt: bool,
     /// Whether the failed attempt is charged; `None` when the provider does not say.
     pub charged: Option<bool>,
-    /// The least wait the provider asks for.
+    /// The shortest wait that the provider asks for.
     pub floor: Duration,
-    /// What it says beyond the solve.
+    /// What it says about the provider or the account.
     pub effect: Effect,
 }
 
 // === impl Class ===
 
 impl Class {
-    /// All of them.
+    /// Every class, for tables and messages.
     pub const ALL: [Self; 5] =
         [Self::Transient, Self::Permanent, Self::Account, Self::TaskOver, Self::Wait];
 
-    /// Its name in configuration and tables.
+    /// The name in configuration and tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Transient => "transient",
@@ -83,7 +83,7 @@ impl Class {
         Self::ALL.into_iter().find(|class| class.name() == name)
     }
 
-    /// Whether meeting it uses up one of the code's tries, so that a solve may die of it.
+    /// Whether failures are counted, so that a solve may fail with the code.
     pub fn is_counted(self) -> bool {
         matches!(self, Self::Transient | Self::TaskOver)
     }
@@ -98,15 +98,15 @@ impl fmt::Display for Class {
 // === impl Rule ===
 
 impl Rule {
-    /// The usual line of a class: what its code means as long as nothing else is said.
-    pub(super) const fn of(code: Cow<'static, str>, class: Class, max: u32) -> Self {
+    /// A line with the defaults of its class.
+    pub(super) const fn new(code: Cow<'static, str>, class: Class, max: u32) -> Self {
         let backoff = matches!(class, Class::Transient | Class::Account | Class::Wait);
         let new_attempt = matches!(class, Class::TaskOver);
         let (charged, floor, effect) = (Some(false), Duration::ZERO, Effect::None);
         Self { code, class, max, backoff, new_attempt, charged, floor, effect }
     }
 
-    /// How often it is tried again; `None` when it is not counted.
+    /// The most retries; `None` when they are not counted.
     pub fn retries(&self) -> Option<u32> {
         match self.class {
             Class::Transient | Class::TaskOver => Some(self.max),
@@ -115,7 +115,7 @@ impl Rule {
         }
     }
 
-    /// What the next try waits for, in words.
+    /// What a retry waits for, in words.
     pub fn waits(&self) -> String {
         let word = match (self.class, self.backoff) {
             (Class::Permanent, _) => return "-".into(),

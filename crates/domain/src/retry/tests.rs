@@ -214,19 +214,19 @@ fn what_would_make_the_table_unsafe_is_refused_with_the_reason() {
     let slow = Override { backoff: Some(false), ..Override::default() };
     let cases = [
         (own::AMBIGUOUS, max(5), "may have been paid for"),
-        (own::POISON, max(5), "own word for an end"),
-        ("ERROR_ZERO_BALANCE", class(Class::Permanent), "must not kill claims"),
-        ("ERROR: 1001", class(Class::TaskOver), "must not kill claims"),
-        ("ERROR_WRONG_USER_KEY", class(Class::Transient), "must not kill claims"),
+        (own::POISON, max(5), "own code for the end"),
+        ("ERROR_ZERO_BALANCE", class(Class::Permanent), "must not fail claims"),
+        ("ERROR: 1001", class(Class::TaskOver), "must not fail claims"),
+        ("ERROR_WRONG_USER_KEY", class(Class::Transient), "must not fail claims"),
         ("ERROR_ZERO_BALANCE", max(3), "is not counted"),
         ("ERROR_ZERO_BALANCE", slow, "transient and task-over codes only"),
-        ("ERROR_NO_SLOT_AVAILABLE", class(Class::Transient), "no claim may die of it"),
-        ("CAPCHA_NOT_READY", class(Class::Permanent), "no claim may die of it"),
-        ("ERROR_PAGEURL", max(1), "never tried again"),
+        ("ERROR_NO_SLOT_AVAILABLE", class(Class::Transient), "no claim may fail because of it"),
+        ("CAPCHA_NOT_READY", class(Class::Permanent), "no claim may fail because of it"),
+        ("ERROR_PAGEURL", max(1), "never retried"),
         ("ERROR_SERVER_ERROR", max(101), "100 at most"),
         ("ERROR_SERVER_ERROR", wait(3601), "an hour at most"),
-        ("ERROR_TEAPOT", max(1), "write its class too"),
-        ("", class(Class::Transient), "not empty"),
+        ("ERROR_TEAPOT", max(1), "set its class too"),
+        ("", class(Class::Transient), "must not be empty"),
     ];
     for (code, change, says) in cases {
         let refusal = refusal(code, change);

@@ -113,7 +113,7 @@ fn rules_that_cover_too_much_are_refused() {
 }
 
 proptest! {
-    /// What we call declared, another reading of the same text must call the same host.
+    /// A URL that we call declared has the same host for a second parser.
     #[test]
     fn two_parsers_agree_on_what_is_taken(url in "(https?:)?[/\\\\]{0,3}[a-z@.%:\\[\\]0-9*\\-]{0,12}shop\\.example\\.com[ -~]{0,20}") {
         if let Ok(page) = PageUrl::parse(&url) {

@@ -1,5 +1,5 @@
-//! `res.php`: answers, prices, balance, threads and reports. A poller never sees trouble of ours: real clients give
-//! up at the first answer they do not know and forget the id, so trouble is `CAPCHA_NOT_READY`.
+//! `res.php`: answers, prices, balance, threads and reports. A failure of the gateway is answered with `CAPCHA_NOT_READY`,
+//! because real clients give up and forget the id at the first reply they do not know.
 
 use std::time::Duration;
 
@@ -17,40 +17,40 @@ use domain::{
 use engine::{FetchRefusal, Outcome};
 use wire::{
     code,
-    fetch::{Action, Fetch, Reply},
+    fetch::{Action, Fetch, FetchReply},
 };
 
-use super::Asked;
+use super::CompatCall;
 use crate::{Doors, error};
 
 /// `GET|POST /res.php`.
 pub(crate) async fn fetch(State(doors): State<Doors>, request: Request) -> Response {
-    let asked = match Asked::read(&doors, request).await {
-        Ok(asked) => asked,
+    let call = match CompatCall::read(&doors, request).await {
+        Ok(call) => call,
         Err((code, style)) => return style.refuse(&code),
     };
-    match answer(&doors, &asked).await {
-        Ok(body) => asked.style.response(body),
-        Err(code) => asked.style.refuse(&code),
+    match answer(&doors, &call).await {
+        Ok(body) => call.style.response(body),
+        Err(code) => call.style.refuse(&code),
     }
 }
 
-async fn answer(doors: &Doors, asked: &Asked) -> Result<String, Code> {
-    let scope = Scope::Worker(asked.worker(doors)?.worker.name.clone());
-    let Fetch { action, hold, .. } = wire::fetch::read(&asked.form)?;
-    let json = asked.style.json();
-    let most = doors.config().hold;
-    let hold = hold.map_or(most, |hold| hold.min(most));
+async fn answer(doors: &Doors, call: &CompatCall) -> Result<String, Code> {
+    let scope = Scope::Worker(call.worker(doors)?.worker.name.clone());
+    let Fetch { action, hold, .. } = wire::fetch::read(&call.form)?;
+    let json = call.style.json();
+    let max = doors.config().hold;
+    let hold = hold.map_or(max, |hold| hold.min(max));
     match action {
         Action::Get(id) => {
-            let reply = poll(doors, asked, &scope, &id, hold).await;
+            let reply = poll(doors, call, &scope, &id, hold).await;
             Ok(wire::fetch::write_reply(&reply, json, false))
         }
         Action::GetPriced(id) => {
-            let reply = poll(doors, asked, &scope, &id, hold).await;
+            let reply = poll(doors, call, &scope, &id, hold).await;
             Ok(wire::fetch::write_reply(&reply, json, true))
         }
-        Action::GetMany(ids) => Ok(many(doors, asked, &scope, &ids).await),
+        Action::GetMany(ids) => Ok(many(doors, call, &scope, &ids).await),
         Action::Balance => balance(doors, json).await,
         Action::Threads => Ok(wire::fetch::write_threads(doors.engine().threads())),
         Action::Report { id, good } => {
@@ -60,55 +60,63 @@ async fn answer(doors: &Doors, asked: &Asked) -> Result<String, Code> {
     }
 }
 
-/// One claim's answer, held back for up to `hold`.
-async fn poll(doors: &Doors, asked: &Asked, scope: &Scope, id: &str, hold: Duration) -> Reply {
+/// The reply for one claim, after waiting up to `hold`.
+async fn poll(
+    doors: &Doors,
+    call: &CompatCall,
+    scope: &Scope,
+    id: &str,
+    hold: Duration,
+) -> FetchReply {
     let Some(id) = claim_id(id) else {
-        return Reply::Refused(code::ERROR_WRONG_ID_FORMAT.into());
+        return FetchReply::Refused(code::ERROR_WRONG_ID_FORMAT.into());
     };
-    match doors.fetch(asked.peer.as_ref(), scope, id, hold).await {
+    match doors.fetch(call.peer.as_ref(), scope, id, hold).await {
         Ok(outcome) => reply(doors, outcome),
-        Err(FetchRefusal::NotFound(_)) => Reply::Refused(code::ERROR_WRONG_CAPTCHA_ID.into()),
+        Err(FetchRefusal::NotFound(_)) => FetchReply::Refused(code::ERROR_WRONG_CAPTCHA_ID.into()),
         Err(FetchRefusal::Store(error)) => {
             tracing::warn!(%error, "store error, poll answered with not ready");
-            Reply::NotReady
+            FetchReply::NotReady
         }
     }
 }
 
-/// Every claim has an end here, so that clients without one of their own stop asking.
-fn reply(doors: &Doors, outcome: Outcome) -> Reply {
+/// Every claim ends with a reply, so that clients without a deadline stop polling.
+fn reply(doors: &Doors, outcome: Outcome) -> FetchReply {
     match outcome {
-        Outcome::Waiting { .. } => Reply::NotReady,
+        Outcome::Waiting { .. } => FetchReply::NotReady,
         Outcome::Served { claim, .. } => served(doors, &claim),
         Outcome::Failed(claim) => {
-            Reply::Refused(error::code_of_end(&claim, &doors.engine().config().retry))
+            FetchReply::Refused(error::code_of_end(&claim, &doors.engine().config().retry))
         }
         Outcome::Lapsed(_) | Outcome::Withdrawn(_) | Outcome::Expired(_) => {
-            Reply::Refused(code::ERROR_CAPTCHA_UNSOLVABLE.into())
+            FetchReply::Refused(code::ERROR_CAPTCHA_UNSOLVABLE.into())
         }
     }
 }
 
-fn served(doors: &Doors, claim: &Claim) -> Reply {
+fn served(doors: &Doors, claim: &Claim) -> FetchReply {
     match &claim.token {
-        Some(token) => Reply::Answer { answer: token.answer.clone(), price: price(doors, claim) },
-        None => Reply::Refused(code::ERROR_CAPTCHA_UNSOLVABLE.into()),
+        Some(token) => {
+            FetchReply::Answer { answer: token.answer.clone(), price: price(doors, claim) }
+        }
+        None => FetchReply::Refused(code::ERROR_CAPTCHA_UNSOLVABLE.into()),
     }
 }
 
-/// What `get2` tells: what the claim cost, else the listed price of its kind. When neither is known there is no
-/// price in the answer: a made-up zero would be booked as one.
+/// The price for `get2`: the claim's cost, or else the listed price of its kind. An unknown price is left out, because clients
+/// would book a zero as free.
 fn price(doors: &Doors, claim: &Claim) -> Option<Money> {
     claim.cost.or_else(|| doors.engine().config().prices.get(&claim.kind).copied())
 }
 
-/// Several claims at once, as they stand: a client that asks for many comes again anyway.
-async fn many(doors: &Doors, asked: &Asked, scope: &Scope, ids: &[String]) -> String {
+/// Several claims at once, without waiting: a client that polls many polls again anyway.
+async fn many(doors: &Doors, call: &CompatCall, scope: &Scope, ids: &[String]) -> String {
     let mut replies = Vec::with_capacity(ids.len());
     for id in ids {
-        replies.push(poll(doors, asked, scope, id, Duration::ZERO).await);
+        replies.push(poll(doors, call, scope, id, Duration::ZERO).await);
     }
-    wire::fetch::write_many(&replies, asked.style.json())
+    wire::fetch::write_many(&replies, call.style.json())
 }
 
 async fn balance(doors: &Doors, json: bool) -> Result<String, Code> {
@@ -121,7 +129,7 @@ async fn balance(doors: &Doors, json: bool) -> Result<String, Code> {
     }
 }
 
-/// Repeated reports are taken and passed on once: clients disagree whether a second one is an error.
+/// A repeated report is accepted and forwarded once: clients disagree on whether a second one is an error.
 async fn report(doors: &Doors, scope: &Scope, id: &str, good: bool) -> Result<(), Code> {
     let id = claim_id(id).ok_or(code::ERROR_WRONG_ID_FORMAT)?;
     let feedback = if good { Feedback::Good } else { Feedback::Bad };

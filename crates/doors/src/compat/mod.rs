@@ -1,5 +1,5 @@
-//! `in.php` and `res.php`, as programs written for the provider know them: always HTTP 200, the code in the body.
-//! What each request form means is in `wire`; what real clients assume is in docs/api/compat.md.
+//! `in.php` and `res.php`, compatible with programs written for the provider: always HTTP 200, the code in the body.
+//! `wire` parses the forms; docs/api/compat.md lists what real clients assume.
 
 mod fetch;
 mod reply;
@@ -16,51 +16,51 @@ pub(crate) use submit::submit;
 
 use crate::{
     Doors, body,
-    caller::{CalledBy, NoEntry, Role},
+    caller::{AuthError, CallerName, Role},
     error::{self, Refusal},
     peer::Peer,
-    worker::Known,
+    worker::KnownWorker,
 };
 use reply::Style;
 
-/// A request whose form could be read.
-struct Asked {
+/// A request with a readable form.
+struct CompatCall {
     form: Form,
     style: Style,
     peer: Option<Peer>,
-    called_by: Option<CalledBy>,
+    caller_name: Option<CallerName>,
 }
 
-impl Asked {
-    /// Reads query and body into one form.
+impl CompatCall {
+    /// Merges query and body into one form.
     async fn read(doors: &Doors, request: Request) -> Result<Self, (Code, Style)> {
         let (parts, body) = request.into_parts();
-        // Before the form is read, a code can only be told in the style the query asks for.
-        let style = || Style::of_query(parts.uri.query());
+        // Until the form is parsed, only the query can ask for a reply style.
+        let style = || Style::from_query(parts.uri.query());
         let body = body::read(doors, &parts.headers, body, doors.limits().form_bytes)
             .await
             .map_err(|refusal: Refusal| (error::code_of_body(&refusal), style()))?;
         let content_type = parts.headers.get("content-type").and_then(|value| value.to_str().ok());
         let form = Form::read(parts.uri.query(), content_type, &body)
             .map_err(|bad| (Code::from(bad), style()))?;
-        let style = Style::of(&form);
+        let style = Style::from_form(&form);
         let peer = parts.extensions.get::<Peer>().cloned();
-        let called_by = parts.extensions.get::<CalledBy>().cloned();
-        Ok(Self { form, style, peer, called_by })
+        let caller_name = parts.extensions.get::<CallerName>().cloned();
+        Ok(Self { form, style, peer, caller_name })
     }
 
-    /// The worker whose key the form shows. The admin's key opens nothing here: cost is charged to a worker's project.
-    fn worker(&self, doors: &Doors) -> Result<Arc<Known>, Code> {
+    /// The worker with the form's key. The admin key is refused, because cost is charged to a worker's project.
+    fn worker(&self, doors: &Doors) -> Result<Arc<KnownWorker>, Code> {
         let role = doors.identify(self.form.get("key"), self.peer.as_ref());
-        let told = |refused| error::code_of_no_entry(&refused);
-        match role.map_err(told)? {
+        let code = |refused| error::code_of_auth_error(&refused);
+        match role.map_err(code)? {
             Role::Worker(known) => {
-                if let Some(called_by) = &self.called_by {
-                    called_by.fill(&Role::Worker(Arc::clone(&known)));
+                if let Some(caller_name) = &self.caller_name {
+                    caller_name.fill(&Role::Worker(Arc::clone(&known)));
                 }
                 Ok(known)
             }
-            Role::Admin => Err(told(NoEntry::Unknown)),
+            Role::Admin => Err(code(AuthError::Unknown)),
         }
     }
 }

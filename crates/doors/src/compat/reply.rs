@@ -1,4 +1,4 @@
-//! How the compat door answers: plain or JSON, always 200, with `Access-Control-Allow-Origin` when asked for.
+//! Replies of the compat door: plain or JSON, always 200, with `Access-Control-Allow-Origin` on request.
 
 use axum::{
     http::{HeaderValue, header},
@@ -7,25 +7,24 @@ use axum::{
 use domain::retry::Code;
 use wire::{ReplyStyle, form::Form};
 
-/// How the worker wants its reply.
+/// The reply style that the client asked for.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Style(ReplyStyle);
 
 impl Style {
-    pub(super) fn of(form: &Form) -> Self {
+    pub(super) fn from_form(form: &Form) -> Self {
         Self(ReplyStyle::of(form))
     }
 
-    /// As far as the query alone tells.
-    pub(super) fn of_query(query: Option<&str>) -> Self {
-        Form::read(query, None, &[]).map(|form| Self::of(&form)).unwrap_or_default()
+    /// The style given by the query alone.
+    pub(super) fn from_query(query: Option<&str>) -> Self {
+        Form::read(query, None, &[]).map(|form| Self::from_form(&form)).unwrap_or_default()
     }
 
     pub(super) fn json(self) -> bool {
         self.0.json
     }
 
-    /// A finished body as a response.
     pub(super) fn response(self, body: String) -> Response {
         let json = body.starts_with('{');
         let kind = if json { "application/json" } else { "text/plain; charset=utf-8" };
@@ -38,7 +37,6 @@ impl Style {
         response
     }
 
-    /// A code as a response.
     pub(super) fn refuse(self, code: &Code) -> Response {
         self.response(wire::fetch::write_refusal(code, self.json()))
     }

@@ -1,48 +1,48 @@
-//! `in.php`: a form becomes a claim, and its id is answered at once; the solve goes on behind the answer.
+//! `in.php`: makes a claim of a form and replies with its id at once; the solve continues in the background.
 
 use axum::{
     extract::{Request, State},
     response::Response,
 };
 use domain::{claim::Door, id::TaskId, retry::Code};
-use engine::Ask;
+use engine::ClaimRequest;
 use wire::{
     code,
-    submit::{Reply, Submit},
+    submit::{Submit, SubmitReply},
 };
 
-use super::Asked;
-use crate::{Doors, claim_of, error, worker::Known};
+use super::CompatCall;
+use crate::{Doors, error, worker::KnownWorker};
 
 /// `GET|POST /in.php`.
 pub(crate) async fn submit(State(doors): State<Doors>, request: Request) -> Response {
-    let asked = match Asked::read(&doors, request).await {
-        Ok(asked) => asked,
+    let call = match CompatCall::read(&doors, request).await {
+        Ok(call) => call,
         Err((code, style)) => return style.refuse(&code),
     };
-    let reply = match claim(&doors, &asked).await {
-        Ok(id) => Reply::Accepted(id),
-        Err(code) => Reply::Refused(code),
+    let reply = match claim(&doors, &call).await {
+        Ok(id) => SubmitReply::Accepted(id),
+        Err(code) => SubmitReply::Refused(code),
     };
-    asked.style.response(wire::submit::write_reply(&reply, asked.style.json()))
+    call.style.response(wire::submit::write_reply(&reply, call.style.json()))
 }
 
-async fn claim(doors: &Doors, asked: &Asked) -> Result<TaskId, Code> {
-    let known = asked.worker(doors)?;
-    if let Some(meter) = &known.meter {
-        meter.take().map_err(|_| Code::from(code::ERROR_TOO_MUCH_REQUESTS))?;
+async fn claim(doors: &Doors, call: &CompatCall) -> Result<TaskId, Code> {
+    let known = call.worker(doors)?;
+    if let Some(rate_limiter) = &known.rate_limiter {
+        rate_limiter.take().map_err(|_| Code::from(code::ERROR_TOO_MUCH_REQUESTS))?;
     }
-    let submit = wire::submit::read(&asked.form)?;
-    let admitted = doors.engine().claim(ask(&known, submit)).await;
+    let submit = wire::submit::read(&call.form)?;
+    let admitted = doors.engine().claim(claim_request(&known, submit)).await;
     let admitted = admitted.map_err(|refused| error::code_of_claim(&refused))?;
-    // The provider's word for what we answer: to the worker our claim is its task.
-    Ok(TaskId::new(claim_of(&admitted.outcome).id.to_string())
+    // In the provider's protocol, our claim is the worker's task.
+    Ok(TaskId::new(admitted.outcome.claim().id.to_string())
         .expect("a claim's id is fifteen digits"))
 }
 
-fn ask(known: &Known, submit: Submit) -> Ask {
+fn claim_request(known: &KnownWorker, submit: Submit) -> ClaimRequest {
     let worker = &known.worker;
-    Ask {
+    ClaimRequest {
         worker: worker.name.clone(),
         project: worker.project.clone(),
         door: Door::Compat,
@@ -52,7 +52,7 @@ fn ask(known: &Known, submit: Submit) -> Ask {
         deadline: None,
         allowance: worker.allowance,
         narrowing: worker.narrowing.clone(),
-        // Only the id is answered: the token is handed out by res.php.
+        // The reply is only the id; res.php delivers the token.
         collect: false,
         callback_url: None,
     }

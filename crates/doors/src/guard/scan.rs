@@ -1,31 +1,31 @@
-//! Reads along with hyper and finds request heads that two readers could frame differently. hyper takes a request
-//! with both `Content-Length` and `Transfer-Encoding`, or with two equal lengths, and hides that it did; a proxy in
-//! front of us may have read it the other way. It never decides what a request means, only that it is refused.
+//! Finds request heads that two parsers could frame differently (request smuggling). hyper accepts a request with both
+//! `Content-Length` and `Transfer-Encoding`, or with two equal lengths, without reporting it; a proxy in front of us may have
+//! framed it the other way. The scan never interprets a request; it can only refuse one.
 
-use crate::peer::Fault;
+use crate::peer::HeadFault;
 
-/// Where in the stream of requests of one connection we are.
+/// Follows the requests on one connection.
 #[derive(Debug)]
 pub(super) struct Scan {
-    at: At,
+    at: Position,
     head: Head,
     head_bytes_max: usize,
 }
 
-/// What a stretch of bytes brought to light.
+/// Where in the stream of requests we are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum At {
-    /// Between requests: nothing of the next one has come.
+pub(super) enum Position {
+    /// Between requests: no byte of the next one has arrived.
     Start,
-    /// Within a head.
+    /// Inside a head.
     Head,
-    /// Within a body of so many bytes more.
+    /// Inside a body, with this many bytes left.
     Body(u64),
-    /// Not followed any further: the connection ends with the request that is being read.
+    /// No longer followed: the connection ends with the current request.
     Opaque,
 }
 
-/// What is known of the head being read. Only the start of each line is kept: no name or length of interest is longer.
+/// The head being read. Only the start of each line is kept; the names and lengths we look for are shorter.
 #[derive(Debug)]
 struct Head {
     line: [u8; LINE],
@@ -34,7 +34,7 @@ struct Head {
     bytes: usize,
     length: Option<u64>,
     chunked: bool,
-    fault: Option<Fault>,
+    fault: Option<HeadFault>,
 }
 
 const LINE: usize = 64;
@@ -43,37 +43,37 @@ const LINE: usize = 64;
 
 impl Scan {
     pub(super) fn new(head_bytes_max: usize) -> Self {
-        Self { at: At::Start, head: Head::fresh(), head_bytes_max }
+        Self { at: Position::Start, head: Head::new(), head_bytes_max }
     }
 
-    pub(super) fn at(&self) -> At {
+    pub(super) fn at(&self) -> Position {
         self.at
     }
 
-    /// Follows the next bytes; a fault is final for the connection.
-    pub(super) fn feed(&mut self, mut bytes: &[u8]) -> Option<Fault> {
+    /// Scans the next bytes; a fault is final for the connection.
+    pub(super) fn feed(&mut self, mut bytes: &[u8]) -> Option<HeadFault> {
         while !bytes.is_empty() {
             match self.at {
-                At::Opaque => return None,
-                At::Body(left) => {
+                Position::Opaque => return None,
+                Position::Body(left) => {
                     let taken = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
                     bytes = &bytes[taken..];
                     let left = left - taken as u64;
-                    self.at = if left == 0 { At::Start } else { At::Body(left) };
+                    self.at = if left == 0 { Position::Start } else { Position::Body(left) };
                 }
-                At::Start | At::Head => {
+                Position::Start | Position::Head => {
                     let (line_end, rest) = split_line(bytes);
                     self.head.take(&bytes[..bytes.len() - rest.len()]);
                     bytes = rest;
-                    self.at = At::Head;
+                    self.at = Position::Head;
                     if line_end && self.head.end_line() {
                         self.end_head();
                     }
                     if self.head.bytes > self.head_bytes_max {
-                        self.head.fault.get_or_insert(Fault::HeadTooLarge);
+                        self.head.fault.get_or_insert(HeadFault::HeadTooLarge);
                     }
                     if let Some(fault) = self.head.fault {
-                        self.at = At::Opaque;
+                        self.at = Position::Opaque;
                         return Some(fault);
                     }
                 }
@@ -83,21 +83,21 @@ impl Scan {
     }
 
     fn end_head(&mut self) {
-        let head = std::mem::replace(&mut self.head, Head::fresh());
+        let head = std::mem::replace(&mut self.head, Head::new());
         self.at = match (head.chunked, head.length) {
             (true, Some(_)) => {
-                self.head.fault = Some(Fault::Framing);
-                At::Opaque
+                self.head.fault = Some(HeadFault::Framing);
+                Position::Opaque
             }
-            // Chunks are not followed: the layer closes the connection after a chunked request.
-            (true, None) => At::Opaque,
-            (false, None | Some(0)) => At::Start,
-            (false, Some(length)) => At::Body(length),
+            // Chunks are not followed: middleware.rs closes the connection after a chunked request.
+            (true, None) => Position::Opaque,
+            (false, None | Some(0)) => Position::Start,
+            (false, Some(length)) => Position::Body(length),
         };
     }
 }
 
-/// Whether a line ends in `bytes`, and what comes after it. A bare line feed ends a line for hyper, so it does here.
+/// Whether a line ends in `bytes`, and the rest after it. A bare line feed ends a line for hyper, so it does here.
 fn split_line(bytes: &[u8]) -> (bool, &[u8]) {
     match bytes.iter().position(|byte| *byte == b'\n') {
         Some(end) => (true, &bytes[end + 1..]),
@@ -108,7 +108,7 @@ fn split_line(bytes: &[u8]) -> (bool, &[u8]) {
 // === impl Head ===
 
 impl Head {
-    fn fresh() -> Self {
+    fn new() -> Self {
         Self {
             line: [0; LINE],
             line_len: 0,
@@ -131,7 +131,7 @@ impl Head {
         }
     }
 
-    /// Reads the finished line; whether it was the last of the head.
+    /// Parses the finished line; returns whether it was the last of the head.
     fn end_line(&mut self) -> bool {
         let kept = &self.line[..self.line_len.min(LINE)];
         let whole = self.line_len <= LINE;
@@ -139,7 +139,7 @@ impl Head {
         let line = line.strip_suffix(b"\r").unwrap_or(line).to_vec();
         self.line_len = 0;
         if line.is_empty() {
-            // Empty lines before a request line are skipped, as hyper does.
+            // Like hyper, skip empty lines before a request line.
             return !self.first_line;
         }
         if !std::mem::take(&mut self.first_line) {
@@ -154,19 +154,19 @@ impl Head {
         if name.eq_ignore_ascii_case(b"content-length") {
             let length = if whole { digits(value) } else { None };
             if length.is_none() || self.length.is_some() {
-                self.fault = Some(Fault::Framing);
+                self.fault = Some(HeadFault::Framing);
             }
             self.length = length;
         } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
             if self.chunked || !whole || !value.eq_ignore_ascii_case(b"chunked") {
-                self.fault = Some(Fault::Framing);
+                self.fault = Some(HeadFault::Framing);
             }
             self.chunked = true;
         }
     }
 }
 
-/// A length is digits and nothing else: no sign, no comma, no space.
+/// A length consists of digits only: no sign, no comma, no space.
 fn digits(value: &[u8]) -> Option<u64> {
     if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
         return None;
@@ -178,7 +178,7 @@ fn digits(value: &[u8]) -> Option<u64> {
 mod tests {
     use super::*;
 
-    fn scanned(text: &str) -> (At, Option<Fault>) {
+    fn scanned(text: &str) -> (Position, Option<HeadFault>) {
         let mut whole = Scan::new(1024);
         let seen = whole.feed(text.as_bytes());
         let mut single = Scan::new(1024);
@@ -189,14 +189,14 @@ mod tests {
 
     #[test]
     fn ordinary_requests_pass_however_they_are_split() {
-        assert_eq!(scanned("GET / HTTP/1.1\r\nHost: a\r\n\r\n"), (At::Start, None));
-        assert_eq!(scanned("GET / HTTP/1.1\nHost: a\n\n"), (At::Start, None));
-        assert_eq!(scanned("\r\nGET / HTTP/1.1\r\nHo"), (At::Head, None));
+        assert_eq!(scanned("GET / HTTP/1.1\r\nHost: a\r\n\r\n"), (Position::Start, None));
+        assert_eq!(scanned("GET / HTTP/1.1\nHost: a\n\n"), (Position::Start, None));
+        assert_eq!(scanned("\r\nGET / HTTP/1.1\r\nHo"), (Position::Head, None));
         let post = "POST / HTTP/1.1\r\nContent-Length: 4\r\n\r\n";
-        assert_eq!(scanned(post), (At::Body(4), None));
-        assert_eq!(scanned(&format!("{post}abcdGET / HTTP/1.1\r\n\r\n")), (At::Start, None));
+        assert_eq!(scanned(post), (Position::Body(4), None));
+        assert_eq!(scanned(&format!("{post}abcdGET / HTTP/1.1\r\n\r\n")), (Position::Start, None));
         let chunked = "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n";
-        assert_eq!(scanned(chunked), (At::Opaque, None));
+        assert_eq!(scanned(chunked), (Position::Opaque, None));
     }
 
     #[test]
@@ -216,7 +216,7 @@ mod tests {
         ];
         for head in heads {
             let (at, fault) = scanned(&format!("POST / HTTP/1.1\r\n{head}\r\n\r\n0\r\n\r\n"));
-            assert_eq!((at, fault), (At::Opaque, Some(Fault::Framing)), "{head}");
+            assert_eq!((at, fault), (Position::Opaque, Some(HeadFault::Framing)), "{head}");
         }
     }
 
@@ -224,15 +224,15 @@ mod tests {
     fn a_second_request_on_a_connection_is_read_as_well() {
         let first = "POST / HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}";
         let second = "POST / HTTP/1.1\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\n{}";
-        assert_eq!(scanned(&format!("{first}{second}")).1, Some(Fault::Framing));
+        assert_eq!(scanned(&format!("{first}{second}")).1, Some(HeadFault::Framing));
     }
 
     #[test]
     fn long_heads_are_found_and_long_targets_are_not_heads() {
         let target = format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "a".repeat(4000));
-        assert_eq!(scanned(&target), (At::Start, None));
+        assert_eq!(scanned(&target), (Position::Start, None));
         let header = format!("GET / HTTP/1.1\r\nX: {}", "a".repeat(1100));
-        assert_eq!(scanned(&header).1, Some(Fault::HeadTooLarge));
+        assert_eq!(scanned(&header).1, Some(HeadFault::HeadTooLarge));
     }
 
     proptest::proptest! {

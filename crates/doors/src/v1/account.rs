@@ -1,4 +1,4 @@
-//! The account at the provider, and what is declared here.
+//! The balance at the provider, and the declared sites and workers.
 
 use axum::{
     Json,

@@ -1,24 +1,24 @@
-//! The JSON API: strict in what it takes, `Authorization: Bearer KEY`, errors as problem+json. A worker sees its own
-//! records, the admin all of them. Money is a decimal string, `null` where nobody knows it.
+//! The JSON API: strict parsing, `Authorization: Bearer KEY`, errors as problem+json. A worker sees its own records, the admin
+//! sees all. Money is a decimal string, or `null` where it is unknown.
 //!
 //! # Layout
-//! - `solves`: claim, fetch, withdraw, report, explain; `ask`: body → claim; `answer`: outcome → response
-//! - `records`: history, active; `letters`: dead letters, with `wanted` for which of them; `pools`: standing orders; `totals`: statistics and the
-//!   savings report; `account`: balance, declarations
-//! - `query`: query strings, `object`: bodies, `shape`: how records look as JSON
+//! - `solves`: claim, fetch, withdraw, report, explain; `request`: body → claim; `outcome`: outcome → response
+//! - `records`: history, active; `dead_letters`, with `dead_letter_filter`; `pools`; `totals`: statistics and the savings
+//!   report; `account`: balance, declarations
+//! - `query`: query strings; `object`: JSON bodies; `shape`: records as JSON
 
 mod account;
-mod answer;
-mod ask;
-mod letters;
+mod dead_letter_filter;
+mod dead_letters;
 mod object;
+mod outcome;
 mod pools;
 mod query;
 mod records;
+mod request;
 mod shape;
 mod solves;
 mod totals;
-mod wanted;
 
 use axum::{
     Router,
@@ -36,9 +36,9 @@ pub(crate) fn routes() -> Router<Doors> {
         .route("/v1/solves/{id}/explain", get(solves::explain))
         .route("/v1/history", get(records::history))
         .route("/v1/active", get(records::active))
-        .route("/v1/dead-letters", get(letters::list).delete(letters::purge))
-        .route("/v1/dead-letters/revive", post(letters::revive))
-        .route("/v1/dead-letters/{id}", get(letters::show).delete(letters::purge_one))
+        .route("/v1/dead-letters", get(dead_letters::list).delete(dead_letters::purge))
+        .route("/v1/dead-letters/revive", post(dead_letters::revive))
+        .route("/v1/dead-letters/{id}", get(dead_letters::show).delete(dead_letters::purge_one))
         .route("/v1/pools", get(pools::list).put(pools::set))
         .route("/v1/pools/{id}", delete(pools::close))
         .route("/v1/pools/{id}/expect", post(pools::expect))
@@ -50,8 +50,8 @@ pub(crate) fn routes() -> Router<Doors> {
         .route("/v1/admin/{*rest}", any(admin_area))
 }
 
-/// Nothing is administered over HTTP yet: sites and keys are declared in a file, where a change is reviewed. The
-/// prefix is kept closed, so that a worker is refused there whatever it asks for.
+/// Sites and keys are declared in a file, where changes can be reviewed, so there is no administration over HTTP yet. The
+/// prefix is reserved: workers are refused there whatever the path.
 pub(crate) async fn admin_area(_admin: AdminCaller) -> Refusal {
     Refusal::DeclaredInConfiguration
 }

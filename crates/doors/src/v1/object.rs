@@ -1,5 +1,5 @@
-//! A JSON object and nothing else. serde also takes an array for a struct, member by member: `[]` would be a filter that
-//! lets everything through.
+//! A JSON object and nothing else. serde also accepts an array for a struct, member by member, so `[]` would be a filter that
+//! matches everything.
 
 use std::{fmt, marker::PhantomData};
 
@@ -8,7 +8,7 @@ use serde::{
     de::{MapAccess, Visitor, value::MapAccessDeserializer},
 };
 
-/// What was written as an object.
+/// A value that was written as an object.
 #[derive(Debug)]
 pub(super) struct Object<T>(pub(super) T);
 

@@ -1,4 +1,4 @@
-//! Pools on v1, for the admin: what they have and what came of them; opening, closing, announcing demand.
+//! Pools on v1, for the admin: list, open, close, announce demand.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use axum::{
 use domain::{
     challenge::{Kind, Sharing},
     id::Project,
-    pool::{Expectation, Level, Pool, PoolId},
+    pool::{BadPoolSize, Expectation, Level, Pool, PoolId, PoolSize},
     ports::{LearnedMargin, PoolState},
     time::Timestamp,
 };
@@ -20,13 +20,13 @@ use serde_json::{Value, json};
 use wire::submit::V1Parts;
 
 use super::{
-    ask::{self, Params},
     query::Query,
+    request::{self, Params},
     shape,
 };
-use crate::{Doors, PoolSize, body, caller::AdminCaller, error::Refusal, pool_size::BadPoolSize};
+use crate::{Doors, body, caller::AdminCaller, error::Refusal};
 
-/// What `PUT /v1/pools` takes.
+/// The body of `PUT /v1/pools`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PoolBody {
@@ -36,16 +36,16 @@ struct PoolBody {
     #[serde(default)]
     params: Params,
     #[serde(default)]
-    level: Wanted,
+    level: LevelParam,
     max: Option<u32>,
     waste: Option<f64>,
     project: Option<String>,
 }
 
 /// `"auto"` or a number.
-struct Wanted(Level);
+struct LevelParam(Level);
 
-/// What `POST /v1/pools/{id}/expect` takes.
+/// The body of `POST /v1/pools/{id}/expect`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ExpectBody {
@@ -54,13 +54,13 @@ struct ExpectBody {
     in_s: Option<u64>,
 }
 
-/// What refills are charged to when nothing is said.
-const PROJECT: &str = "pool";
-const COUNT_MAX: u32 = 1000;
-/// Demand is announced for the next week at most.
-const AHEAD: Duration = Duration::from_secs(7 * 86_400);
-/// The ages of so many tokens are shown.
-const SHOWN: usize = 50;
+/// The project that refills are charged to by default.
+const DEFAULT_PROJECT: &str = "pool";
+const MAX_COUNT: u32 = 1000;
+/// How far ahead demand can be announced.
+const MAX_AHEAD: Duration = Duration::from_secs(7 * 86_400);
+/// How many tokens are listed by age.
+const MAX_AGES: usize = 50;
 
 /// `GET /v1/pools`.
 pub(super) async fn list(
@@ -72,7 +72,7 @@ pub(super) async fn list(
     let now = doors.now();
     let pools = doors.engine().pools().await?;
     let margins = doors.engine().margins().await?;
-    let items: Vec<_> = pools.iter().map(|state| shape_of(state, now)).collect();
+    let items: Vec<_> = pools.iter().map(|state| pool_json(state, now)).collect();
     let margins: Vec<_> = margins.iter().map(margin).collect();
     Ok(Json(json!({ "items": items, "margins": margins })))
 }
@@ -85,7 +85,7 @@ pub(super) async fn set(
 ) -> Result<Json<Value>, Refusal> {
     let body: PoolBody = read(&doors, request).await?;
     let pool = doors.engine().set_pool(body.wish()?).await?;
-    told(&doors, &pool).await
+    pool_response(&doors, &pool).await
 }
 
 /// `DELETE /v1/pools/{id}`.
@@ -111,7 +111,7 @@ pub(super) async fn expect(
     let body: ExpectBody = read(&doors, request).await?;
     let at = body.at(doors.now())?;
     let pool = doors.engine().expect(id, body.count, at).await?;
-    told(&doors, &pool).await
+    pool_response(&doors, &pool).await
 }
 
 async fn read<T: serde::de::DeserializeOwned>(
@@ -121,10 +121,10 @@ async fn read<T: serde::de::DeserializeOwned>(
     let (parts, body) = request.into_parts();
     Query::read(parts.uri.query(), &[])?;
     let body = body::read(doors, &parts.headers, body, doors.limits().json_bytes).await?;
-    ask::json(&parts.headers, &body)
+    request::json(&parts.headers, &body)
 }
 
-/// A text that is no id names no pool.
+/// An unparseable id is a 404.
 fn pool_id(text: &str) -> Result<PoolId, Refusal> {
     text.parse().map_err(|_| Refusal::NotFound)
 }
@@ -133,11 +133,11 @@ fn bad<T>(field: &'static str, why: &'static str) -> Result<T, Refusal> {
     Err(Refusal::BadField { field, why })
 }
 
-/// The pool as the list shows it; without stock when it is gone again already.
-async fn told(doors: &Doors, pool: &Pool) -> Result<Json<Value>, Refusal> {
+/// The pool in the form of the list; without stock if it has been closed meanwhile.
+async fn pool_response(doors: &Doors, pool: &Pool) -> Result<Json<Value>, Refusal> {
     let found = doors.engine().pools().await?.into_iter().find(|s| s.pool.id() == pool.id());
     let gone = || PoolState { pool: pool.clone(), stock: Vec::new(), coming: 0, waiting: 0 };
-    Ok(Json(shape_of(&found.unwrap_or_else(gone), doors.now())))
+    Ok(Json(pool_json(&found.unwrap_or_else(gone), doors.now())))
 }
 
 // === impl PoolBody ===
@@ -157,7 +157,7 @@ impl PoolBody {
                     BadPoolSize::Waste => bad("waste", "is not from 0 to 1"),
                 },
             )?;
-        let Ok(project) = Project::new(self.project.as_deref().unwrap_or(PROJECT)) else {
+        let Ok(project) = Project::new(self.project.as_deref().unwrap_or(DEFAULT_PROJECT)) else {
             return bad("project", "is not 1-64 characters of A-Z a-z 0-9 . _ -");
         };
         let Params(params) = self.params;
@@ -172,15 +172,15 @@ impl PoolBody {
     }
 }
 
-// === impl Wanted ===
+// === impl LevelParam ===
 
-impl Default for Wanted {
+impl Default for LevelParam {
     fn default() -> Self {
         Self(Level::Auto)
     }
 }
 
-impl<'de> Deserialize<'de> for Wanted {
+impl<'de> Deserialize<'de> for LevelParam {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let value = Value::deserialize(deserializer)?;
         let number = value.as_u64().and_then(|number| u32::try_from(number).ok());
@@ -196,27 +196,28 @@ impl<'de> Deserialize<'de> for Wanted {
 
 impl ExpectBody {
     fn at(&self, now: Timestamp) -> Result<Timestamp, Refusal> {
-        if !(1..=COUNT_MAX).contains(&self.count) {
+        if !(1..=MAX_COUNT).contains(&self.count) {
             return bad("count", "is not from 1 to 1000");
         }
         let at = match (self.at, self.in_s) {
             (Some(at), None) => at,
             (None, Some(seconds)) => now.plus(Duration::from_secs(seconds)),
             (Some(_), Some(_)) | (None, None) => {
-                return bad("at", "or `in_s`: give exactly one of both");
+                return bad("at", "or `in_s`: give exactly one of the two");
             }
         };
-        let is_near = at <= now.plus(AHEAD) && at.plus(Duration::from_secs(60)) >= now;
+        let is_near = at <= now.plus(MAX_AHEAD) && at.plus(Duration::from_secs(60)) >= now;
         if is_near { Ok(at) } else { bad("at", "is not within the next seven days") }
     }
 }
 
 // === shapes ===
 
-fn shape_of(state: &PoolState, now: Timestamp) -> Value {
+fn pool_json(state: &PoolState, now: Timestamp) -> Value {
     let PoolState { pool, stock, coming, waiting } = state;
     let mut shape = order(pool);
-    let left: Vec<u64> = stock.iter().take(SHOWN).map(|until| until.since(now).as_secs()).collect();
+    let left: Vec<u64> =
+        stock.iter().take(MAX_AGES).map(|until| until.since(now).as_secs()).collect();
     let more = json!({
         "target": pool.target.level,
         "why": pool.target.why.text(),
@@ -245,7 +246,7 @@ fn shape_of(state: &PoolState, now: Timestamp) -> Value {
     shape
 }
 
-/// What was ordered. Parameters are left out: a proxy's password may be among them.
+/// The pool's order without its parameters, which may contain a proxy's password.
 fn order(pool: &Pool) -> Value {
     let (order, challenge) = (&pool.order, &pool.order.challenge);
     let level = match order.level {
@@ -280,7 +281,7 @@ fn margin(learned: &LearnedMargin) -> Value {
     })
 }
 
-/// `null` while there is nothing to take a share of.
+/// `null` for a share of nothing.
 fn share(part: u64, whole: u64) -> Value {
     #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
     let share = part as f64 / whole as f64;
@@ -291,7 +292,7 @@ fn rounded(number: f64) -> Value {
     json!((number * 1000.0).round() / 1000.0)
 }
 
-/// `null` as long as nobody was served, or some cost is unknown.
+/// `null` while nothing was served or some cost is unknown.
 fn cost_per_served(pool: &Pool) -> Value {
     let served = i64::try_from(pool.served).unwrap_or(i64::MAX);
     if served == 0 || pool.cost_unknown > 0 {

@@ -1,4 +1,4 @@
-//! Query strings: only names the route knows, each once.
+//! Query strings: only parameters the route knows, each at most once.
 
 use std::{ops::RangeInclusive, str::FromStr};
 
@@ -6,12 +6,11 @@ use url::form_urlencoded;
 
 use crate::error::Refusal;
 
-/// The parameters of one query string.
 #[derive(Debug, Default)]
 pub(super) struct Query(Vec<(String, String)>);
 
 impl Query {
-    /// Reads a query string that may hold `known` names.
+    /// Parses a query string with parameters out of `known`.
     pub(super) fn read(raw: Option<&str>, known: &[&str]) -> Result<Self, Refusal> {
         let mut query = Self::default();
         for (name, value) in form_urlencoded::parse(raw.unwrap_or_default().as_bytes()) {
@@ -27,23 +26,20 @@ impl Query {
         Ok(query)
     }
 
-    /// The value of a parameter.
     pub(super) fn get(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
-    /// The value of a parameter, read as what it stands for.
+    /// A parsed parameter; `form` completes the error "`name` is not …".
     pub(super) fn parsed<T: FromStr>(&self, name: &str, form: &str) -> Result<Option<T>, Refusal> {
         let refused = |_| Refusal::BadQuery(format!("`{name}` is not {form}"));
         self.get(name).map(str::parse).transpose().map_err(refused)
     }
 
-    /// Whether a parameter says `true`.
     pub(super) fn flag(&self, name: &str) -> Result<bool, Refusal> {
         Ok(self.parsed(name, "true or false")?.unwrap_or(false))
     }
 
-    /// A whole number within bounds.
     pub(super) fn number(
         &self,
         name: &str,

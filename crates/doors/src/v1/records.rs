@@ -1,4 +1,4 @@
-//! Lists on v1: history, newest first, and solves under way. Their parameters are also those of other lists.
+//! Lists on v1: history, newest first, and solves in flight. Other lists use the same parameters.
 
 use axum::{
     Json,
@@ -15,8 +15,8 @@ use serde_json::{Value, json};
 use super::{query::Query, shape};
 use crate::{Doors, caller::Caller, error::Refusal};
 
-const PAGE: u64 = 50;
-const PAGE_MAX: u64 = 200;
+const DEFAULT_PAGE: u64 = 50;
+const MAX_PAGE: u64 = 200;
 
 const STATES: [ClaimState; 5] = [
     ClaimState::Waiting,
@@ -60,7 +60,7 @@ pub(super) async fn active(
 }
 
 pub(super) fn limit(query: &Query) -> Result<usize, Refusal> {
-    let limit = query.number("limit", 1..=PAGE_MAX)?.unwrap_or(PAGE);
+    let limit = query.number("limit", 1..=MAX_PAGE)?.unwrap_or(DEFAULT_PAGE);
     Ok(usize::try_from(limit).expect("at most 200"))
 }
 
@@ -84,9 +84,8 @@ pub(super) fn cursor(query: &Query) -> Result<Option<Cursor>, Refusal> {
     query.get("cursor").map(cursor_of).transpose()
 }
 
-/// Where a list goes on.
 pub(super) fn cursor_of(text: &str) -> Result<Cursor, Refusal> {
     let refused =
-        Refusal::BadField { field: "cursor", why: "is not the `next` of an answer before" };
+        Refusal::BadField { field: "cursor", why: "is not the `next` of an earlier response" };
     shape::read_cursor(text).ok_or(refused)
 }

@@ -1,4 +1,4 @@
-//! How records look as JSON. Tokens appear only in the answer to the worker that claimed them, never in a list.
+//! Records as JSON. A token appears only in the response to the worker that claimed it, never in a list.
 
 use domain::{
     attempt::Failure,
@@ -12,7 +12,7 @@ use domain::{
 };
 use serde_json::{Value, json};
 
-/// Money as a decimal string; unknown stays unknown.
+/// Money as a decimal string; unknown money is `null`.
 pub(super) fn money(amount: Option<Money>) -> Value {
     amount.map_or(Value::Null, |amount| json!(amount.to_string()))
 }
@@ -21,7 +21,7 @@ fn text<T: ToString>(value: Option<T>) -> Value {
     value.map_or(Value::Null, |value| json!(value.to_string()))
 }
 
-/// From admission to the end; `None` while it waits.
+/// From admission to the end; `None` while the claim is waiting.
 pub(super) fn elapsed_ms(claim: &Claim) -> Option<u64> {
     let took = claim.ended_at?.since(claim.opened_at);
     Some(u64::try_from(took.as_millis()).unwrap_or(u64::MAX))
@@ -55,25 +55,24 @@ pub(super) fn claim(claim: &Claim) -> Value {
     })
 }
 
-/// One line of the ledger: what happened, and the facts about it.
+/// One ledger entry: the event and its facts.
 pub(super) fn entry(entry: &Entry) -> Value {
-    let told = json!(entry.event);
-    // serde names an event with facts as the only member of an object.
-    let (event, facts) = match told.as_object().and_then(|named| named.iter().next()) {
+    let event = json!(entry.event);
+    // serde writes an event with facts as an object with one member.
+    let (name, facts) = match event.as_object().and_then(|named| named.iter().next()) {
         Some((name, facts)) => (name.as_str(), facts.clone()),
-        None => (told.as_str().unwrap_or_default(), json!({})),
+        None => (event.as_str().unwrap_or_default(), json!({})),
     };
     json!({
         "seq": entry.seq,
         "at": entry.at,
         "claim": text(entry.claim),
         "solve": text(entry.solve),
-        "event": event,
+        "event": name,
         "facts": facts,
     })
 }
 
-/// A solve under way.
 pub(super) fn active(solve: &ActiveSolve) -> Value {
     json!({
         "id": solve.id.to_string(),
@@ -129,7 +128,7 @@ fn causes(failures: &[Failure]) -> Value {
     failures.iter().map(cause).collect()
 }
 
-/// Sums. `cost` is what is known; `cost_unknown` counts the attempts it does not cover.
+/// Sums. `cost` covers the attempts of known cost; `cost_unknown` counts the others.
 pub(super) fn counts(counts: &Counts) -> Value {
     let mut shape = serde_json::to_value(counts).unwrap_or_default();
     if let Some(members) = shape.as_object_mut() {
@@ -140,18 +139,17 @@ pub(super) fn counts(counts: &Counts) -> Value {
     shape
 }
 
-/// A page and where the next one starts.
+/// A page and the cursor of the next one.
 pub(super) fn page<T>(page: &Paged<T>, item: impl Fn(&T) -> Value) -> Value {
     let items: Vec<_> = page.items.iter().map(item).collect();
     json!({ "items": items, "next": page.next.map(cursor) })
 }
 
-/// Where a list goes on, as a text.
 pub(super) fn cursor(cursor: Cursor) -> String {
     format!("{}-{}", cursor.at.millis(), cursor.id)
 }
 
-/// Reads what [`cursor`] wrote.
+/// Parses the output of [`cursor`].
 pub(super) fn read_cursor(text: &str) -> Option<Cursor> {
     let (at, id) = text.split_once('-')?;
     Some(Cursor { at: Timestamp::from_millis(at.parse().ok()?), id: id.parse().ok()? })

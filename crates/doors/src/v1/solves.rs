@@ -1,4 +1,4 @@
-//! Claims on v1: make one, fetch it, take it back, tell how its token fared, and the whole story.
+//! Claims on v1: claim, fetch, withdraw, report on the token, explain.
 
 use std::time::Duration;
 
@@ -11,24 +11,23 @@ use domain::{
     id::ClaimId,
     ports::{Feedback, Scope},
 };
-use engine::{Admitted, Ask, Outcome};
+use engine::{Admitted, ClaimRequest, Outcome};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
-    answer,
-    ask::{self, SolveBody},
+    outcome,
     query::Query,
+    request::{self, SolveBody},
     shape,
 };
 use crate::{
     Doors, body,
     caller::{Caller, Role, WorkerCaller},
-    claim_of,
     error::Refusal,
 };
 
-/// How a token fared.
+/// Whether the site accepted the token.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Verdict {
@@ -50,39 +49,40 @@ pub(super) async fn claim(
 ) -> Result<Response, Response> {
     let now = doors.now();
     let refused = |refusal: Refusal| refusal.at(now);
-    if let Some(meter) = &caller.known.meter {
-        meter.take().map_err(|wait| refused(Refusal::Rate(wait)))?;
+    if let Some(rate_limiter) = &caller.known.rate_limiter {
+        rate_limiter.take().map_err(|wait| refused(Refusal::Rate(wait)))?;
     }
     let (ask, wait) = read(&doors, &caller, request).await.map_err(refused)?;
     let (outcome, replayed) = admit(&doors, &caller, ask, wait).await.map_err(refused)?;
-    Ok(answer::tell(&doors, outcome, replayed))
+    Ok(outcome::respond(&doors, outcome, replayed))
 }
 
 async fn read(
     doors: &Doors,
     caller: &WorkerCaller,
     request: Request,
-) -> Result<(Ask, Duration), Refusal> {
+) -> Result<(ClaimRequest, Duration), Refusal> {
     let limits = doors.limits();
     let (parts, body) = request.into_parts();
     Query::read(parts.uri.query(), &[])?;
-    let key = ask::idempotency_key(&parts.headers)?;
-    let wait = ask::preferred_wait(&parts.headers, limits.wait);
+    let key = request::idempotency_key(&parts.headers)?;
+    let wait = request::preferred_wait(&parts.headers, limits.wait);
     let most = limits.json_bytes + limits.image_bytes;
     let body = body::read(doors, &parts.headers, body, most).await?;
-    let ask = SolveBody::read(&parts.headers, &body, limits)?.ask(&caller.known.worker, key)?;
+    let ask =
+        SolveBody::read(&parts.headers, &body, limits)?.into_claim(&caller.known.worker, key)?;
     Ok((ask, wait))
 }
 
-/// Makes the claim and waits as long as preferred.
+/// Makes the claim and waits up to `wait` for its outcome.
 async fn admit(
     doors: &Doors,
     caller: &WorkerCaller,
-    ask: Ask,
+    ask: ClaimRequest,
     wait: Duration,
 ) -> Result<(Outcome, bool), Refusal> {
     let Admitted { outcome, replayed } = doors.engine().claim(ask).await?;
-    let claim = claim_of(&outcome);
+    let claim = outcome.claim();
     if wait.is_zero() || claim.state.is_final() {
         return Ok((outcome, replayed));
     }
@@ -103,12 +103,12 @@ pub(super) async fn fetch(
     let wait = Duration::from_secs(wait).min(doors.limits().wait);
     let id = claim_id(&id)?;
     if matches!(caller.role, Role::Admin) {
-        // The admin watches: a token belongs to the worker that claimed it, and looking hands nothing out.
-        let claim = doors.engine().look(&caller.scope(), id).await?;
+        // The admin sees the claim without its token, which belongs to the worker, and does not consume it.
+        let claim = doors.engine().find_claim(&caller.scope(), id).await?;
         return Ok(Json(shape::claim(&claim)).into_response());
     }
     let outcome = doors.fetch(caller.peer.as_ref(), &caller.scope(), id, wait).await?;
-    Ok(answer::tell(&doors, outcome, false))
+    Ok(outcome::respond(&doors, outcome, false))
 }
 
 /// `DELETE /v1/solves/{id}`.
@@ -133,7 +133,7 @@ pub(super) async fn report(
     let (parts, body) = request.into_parts();
     Query::read(parts.uri.query(), &[])?;
     let body = body::read(&doors, &parts.headers, body, doors.limits().json_bytes).await?;
-    let Verdict { verdict } = ask::json(&parts.headers, &body)?;
+    let Verdict { verdict } = request::json(&parts.headers, &body)?;
     let feedback = match verdict {
         Fared::Good => Feedback::Good,
         Fared::Bad => Feedback::Bad,
@@ -150,12 +150,12 @@ pub(super) async fn explain(
     RawQuery(query): RawQuery,
 ) -> Result<Json<Value>, Refusal> {
     Query::read(query.as_deref(), &[])?;
-    let told = doors.engine().explain(&caller.scope(), claim_id(&id)?).await?;
-    let entries: Vec<_> = told.entries.iter().map(shape::entry).collect();
-    Ok(Json(json!({ "claim": shape::claim(&told.claim), "entries": entries })))
+    let story = doors.engine().explain(&caller.scope(), claim_id(&id)?).await?;
+    let entries: Vec<_> = story.entries.iter().map(shape::entry).collect();
+    Ok(Json(json!({ "claim": shape::claim(&story.claim), "entries": entries })))
 }
 
-/// A text that is no id names no claim.
+/// An unparseable id is a 404.
 fn claim_id(text: &str) -> Result<ClaimId, Refusal> {
     text.parse().map_err(|_| Refusal::NotFound)
 }

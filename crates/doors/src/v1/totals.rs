@@ -1,4 +1,4 @@
-//! Sums on v1: one day's statistics, and the savings report over a period.
+//! Totals on v1: the statistics of a day, and the savings report for a period.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use axum::{
 use domain::{
     ledger::{Counts, Total},
     money::Money,
-    ports::TotalsAsk,
+    ports::TotalsFilter,
     time::Day,
 };
 use serde_json::{Value, json};
@@ -17,8 +17,8 @@ use serde_json::{Value, json};
 use super::{query::Query, shape};
 use crate::{Doors, caller::Caller, error::Refusal};
 
-/// Statistics are kept for 400 days: no report is longer.
-const DAYS_MAX: u32 = 400;
+/// Statistics are kept for 400 days.
+const MAX_DAYS: u32 = 400;
 
 /// `GET /v1/stats?date=`.
 pub(super) async fn stats(
@@ -28,7 +28,7 @@ pub(super) async fn stats(
 ) -> Result<Json<Value>, Refusal> {
     let query = Query::read(query.as_deref(), &["date"])?;
     let day = date(&query, "date")?.unwrap_or(doors.now().day());
-    let ask = TotalsAsk { scope: caller.scope(), from: day, to: day };
+    let ask = TotalsFilter { scope: caller.scope(), from: day, to: day };
     let totals = doors.engine().records().totals(ask).await?;
     let rows: Vec<_> = totals
         .iter()
@@ -53,11 +53,11 @@ pub(super) async fn savings_report(
     let query = Query::read(query.as_deref(), &["from", "to"])?;
     let to = date(&query, "to")?.unwrap_or(doors.now().day());
     let from = date(&query, "from")?.unwrap_or(Day::from_number(to.number().saturating_sub(29)));
-    if from > to || to.number() - from.number() >= DAYS_MAX {
-        let why = format!("`from` to `to` is not a period of 1 to {DAYS_MAX} days");
+    if from > to || to.number() - from.number() >= MAX_DAYS {
+        let why = format!("`from` to `to` is not a period of 1 to {MAX_DAYS} days");
         return Err(Refusal::BadQuery(why));
     }
-    let ask = TotalsAsk { scope: caller.scope(), from, to };
+    let ask = TotalsFilter { scope: caller.scope(), from, to };
     let totals = doors.engine().records().totals(ask).await?;
     Ok(Json(json!({
         "from": from,
@@ -88,7 +88,7 @@ fn grouped<'a>(totals: &'a [Total], name: impl Fn(&'a Total) -> &'a str) -> Valu
     groups.into_iter().map(|(name, counts)| (name.to_owned(), saved(&counts))).collect()
 }
 
-/// What was paid, and what was not because a claim needed no attempt of its own.
+/// The cost that was paid, and the cost saved by claims that needed no new attempt.
 fn saved(counts: &Counts) -> Value {
     let paid = shape::money(Some(counts.cost));
     json!({
@@ -107,7 +107,7 @@ fn saved(counts: &Counts) -> Value {
     })
 }
 
-/// Of what would have been paid, in whole percent; `null` when no money is known at all.
+/// The saved share of the total in whole percent; `null` when no cost is known.
 fn percent(saved: Money, paid: Money) -> Option<i64> {
     let all = saved + paid;
     (all > Money::ZERO).then(|| saved.micros().saturating_mul(100) / all.micros())

@@ -1,4 +1,4 @@
-//! `callback_url`: the real courier tells the end of a claim to a receiver on this machine.
+//! `callback_url`: the real webhook sender delivers the end of a claim to a receiver on this machine.
 
 use serde_json::{Value, json};
 use simulator::{Call, Fault, Planned};
@@ -15,7 +15,7 @@ use crate::{
     world::{ADMIN, Setting, WORKER, World, turnstile, until},
 };
 
-/// Takes every notice that comes.
+/// Accepts every notice.
 pub(crate) struct Receiver {
     pub(crate) host: String,
     notices: mpsc::UnboundedReceiver<(String, Value)>,
@@ -70,7 +70,7 @@ fn body(sitekey: &str, url: &str) -> String {
 }
 
 /// Waits until a claim's story has this event.
-async fn told(world: &World, id: &str, event: &str) -> Value {
+async fn entry_facts(world: &World, id: &str, event: &str) -> Value {
     until(event, async || {
         let story = world.get(&format!("/v1/solves/{id}/explain"), WORKER).await.json();
         let mut entries = story["entries"].as_array().unwrap().iter();
@@ -81,7 +81,7 @@ async fn told(world: &World, id: &str, event: &str) -> Value {
 }
 
 #[tokio::test]
-async fn the_end_of_a_claim_is_told_with_its_token_and_recorded() {
+async fn the_end_of_a_claim_is_called_back_with_its_token_and_recorded() {
     let mut receiver = Receiver::open().await;
     let world = world_of(&receiver).await;
     let url = format!("http://{}/hook?secret=1", receiver.host);
@@ -94,13 +94,13 @@ async fn the_end_of_a_claim_is_told_with_its_token_and_recorded() {
     let token = notice["data"]["token"].as_str().unwrap().to_owned();
     let paid = world.account.ledger().accepted;
     assert_eq!(simulator::task_of(&token).as_ref(), Some(&paid[0].task));
-    assert_eq!(told(&world, &id, "called_back").await, json!({ "tries": 1 }));
+    assert_eq!(entry_facts(&world, &id, "called_back").await, json!({ "tries": 1 }));
     let fetched = world.get(&format!("/v1/solves/{id}"), WORKER).await;
     assert_eq!((fetched.text("token"), world.paid()), (token, 1));
 }
 
 #[tokio::test]
-async fn a_failure_is_told_and_the_revived_claims_end_too() {
+async fn a_failure_is_called_back_and_so_is_the_end_of_the_revived_claim() {
     let mut receiver = Receiver::open().await;
     let world = world_of(&receiver).await;
     world.account.plan(Planned::next(Call::Submit, Fault::code("ERROR_BAD_TOKEN_OR_PAGEURL")));
@@ -138,8 +138,8 @@ async fn a_private_address_is_refused_with_the_reason_and_nothing_is_paid() {
 #[tokio::test]
 async fn without_callbacks_configured_an_address_is_refused_and_says_what_to_do() {
     let world = World::open().await;
-    let asked = body("0x4A", "https://hooks.example.com/");
-    let answer = world.post("/v1/solves", WORKER, &[], &asked).await;
+    let request = body("0x4A", "https://hooks.example.com/");
+    let answer = world.post("/v1/solves", WORKER, &[], &request).await;
     assert_eq!((answer.status, answer.text("code").as_str()), (400, "callback_refused"));
     assert!(answer.text("detail").contains("[callbacks] secret"), "{answer:?}");
 }
@@ -156,8 +156,8 @@ async fn a_pingback_on_the_compat_door_is_neither_called_nor_forwarded() {
     let id = world.php(&target).await.body.replacen("OK|", "", 1);
     let polled = world.php(&format!("/res.php?key={WORKER}&action=get&id={id}")).await;
     assert!(polled.body.starts_with("OK|"), "{polled:?}");
-    // A callback asked for afterwards is the first the receiver hears.
-    let url = format!("http://{}/asked", receiver.host);
+    // The receiver gets only the callback that is requested afterwards.
+    let url = format!("http://{}/request", receiver.host);
     world.post("/v1/solves", WORKER, &[], &body("0x4B", &url)).await;
-    assert!(receiver.notice().await.0.starts_with("post /asked "));
+    assert!(receiver.notice().await.0.starts_with("post /request "));
 }

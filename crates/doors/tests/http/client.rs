@@ -8,7 +8,6 @@ use tokio::{
     time::timeout,
 };
 
-/// What came back.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -17,7 +16,7 @@ pub(crate) struct Answer {
     pub(crate) body: String,
 }
 
-/// How long anything is waited for. Only what never comes takes so long, also on a busy machine.
+/// The test timeout, generous for a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Answer {
@@ -74,7 +73,7 @@ fn complete(bytes: &[u8]) -> Option<Answer> {
     (answer.body.len() >= length).then_some(answer)
 }
 
-/// Whether the other side closes, throwing away what it says first.
+/// Whether the server closes the connection; discards what it sends before.
 pub(crate) async fn is_closed(stream: &mut TcpStream) -> bool {
     let mut scrap = [0; 4096];
     let closed = async {

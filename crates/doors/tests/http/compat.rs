@@ -67,7 +67,7 @@ async fn every_submission_is_its_own_unless_it_carries_a_key() {
 }
 
 #[tokio::test]
-async fn keys_that_open_nothing_are_told_apart_as_the_provider_does() {
+async fn invalid_keys_get_the_same_codes_as_at_the_provider() {
     let world = World::open().await;
     for (key, code) in [
         ("", "ERROR_WRONG_USER_KEY"),
@@ -123,7 +123,7 @@ async fn another_workers_claim_is_unknown() {
 }
 
 #[tokio::test]
-async fn a_poller_never_sees_trouble_of_ours() {
+async fn a_store_failure_is_not_ready_to_a_poller() {
     let world = World::open().await;
     let id = submit(&world, "never-ready-1", "").await;
     world.store.set_away(true);
@@ -141,17 +141,17 @@ async fn every_claim_ends_and_permanent_codes_are_passed_on() {
     let refused = submit(&world, "0x4A", "").await;
     assert_eq!(poll(&world, &refused, "").await.body, "ERROR_BAD_TOKEN_OR_PAGEURL");
     let unsolvable = submit(&world, "unsolvable-1", "").await;
-    let told = loop {
+    let code = loop {
         let answer = poll(&world, &unsolvable, "").await;
         if answer.body != "CAPCHA_NOT_READY" {
             break answer.body;
         }
     };
-    assert_eq!(told, "ERROR_CAPTCHA_UNSOLVABLE");
+    assert_eq!(code, "ERROR_CAPTCHA_UNSOLVABLE");
 }
 
 #[tokio::test]
-async fn a_price_is_told_where_it_is_known_and_left_out_where_not() {
+async fn a_known_price_is_returned_and_an_unknown_one_left_out() {
     let world = World::open().await;
     let id = submit(&world, "0x4A", "").await;
     let priced = format!("/res.php?key={WORKER}&action=get2&id={id}");
@@ -180,9 +180,9 @@ async fn several_ids_are_answered_in_order() {
 }
 
 #[tokio::test]
-async fn reports_are_taken_twice_and_passed_on_once() {
+async fn a_repeated_report_is_accepted_and_forwarded_once() {
     let world = World::open().await;
-    // The second claim is reported last: what is passed on twice was passed on before it.
+    // The second claim is reported last, so a duplicate of the first would be forwarded before it.
     for (sitekey, times) in [("0x4A", 2), ("0x4B", 1)] {
         let id = submit(&world, sitekey, "").await;
         poll(&world, &id, "").await;
@@ -201,14 +201,14 @@ async fn account_calls_and_odd_actions_are_answered() {
     let world = World::open().await;
     let act = |action: &str| format!("/res.php?key={WORKER}&action={action}");
     assert!(world.php(&act("getbalance")).await.body.parse::<f64>().is_ok());
-    let threads = world.ask(&request("POST", &act("threadsinfo"), "", &[], "json=1")).await;
+    let threads = world.send(&request("POST", &act("threadsinfo"), "", &[], "json=1")).await;
     assert!(threads.text("threads").parse::<u32>().is_ok());
     assert_eq!(world.php(&act("setbalance")).await.body, "ERROR_BAD_PARAMETERS");
     assert_eq!(world.php(&act("")).await.body, "ERROR_EMPTY_ACTION");
 }
 
 #[tokio::test]
-async fn a_page_may_ask_from_another_origin_when_it_says_so() {
+async fn cross_origin_replies_are_allowed_on_request() {
     let world = World::open().await;
     let answer = world.php(&in_php(WORKER, "0x4A", "&header_acao=1&json=1")).await;
     assert_eq!(answer.header("access-control-allow-origin"), Some("*"));
@@ -237,14 +237,14 @@ async fn every_way_to_send_an_image_is_the_same_claim() {
         ),
     ];
     for (kind, body) in &forms {
-        let answer = world.ask(&request("POST", "/in.php", "", &[kind], body)).await;
+        let answer = world.send(&request("POST", "/in.php", "", &[kind], body)).await;
         let id = answer.body.strip_prefix("OK|").unwrap_or_else(|| panic!("{kind}: {answer:?}"));
         assert!(poll(&world, id, "").await.body.starts_with("OK|"));
     }
     assert_eq!(world.paid(), 1, "the same picture has the same text");
     let last = image.replacen("iVBO", "iVBP", 1);
     let body = format!("key={WORKER}&method=base64&body={last}");
-    let answer = world.ask(&request("POST", "/in.php", "", &[], &body)).await;
+    let answer = world.send(&request("POST", "/in.php", "", &[], &body)).await;
     poll(&world, answer.body.strip_prefix("OK|").unwrap(), "").await;
     assert_eq!(world.paid(), 2, "another picture");
 }
@@ -254,13 +254,13 @@ async fn a_body_too_large_is_a_code_too() {
     let world = World::open().await;
     let head =
         "POST /in.php?json=1 HTTP/1.1\r\nHost: localhost\r\nContent-Length: 999999999\r\n\r\n";
-    let answer = world.ask(head).await;
+    let answer = world.send(head).await;
     assert_eq!(answer.status, 200);
     assert_eq!(answer.text("request"), "ERROR_TOO_BIG_CAPTCHA_FILESIZE");
 }
 
 #[tokio::test]
-async fn wrong_keys_are_not_looked_at_for_ever() {
+async fn too_many_wrong_keys_ban_an_address() {
     let world = World::open().await;
     let wrong = "00000000000000000000000000000000";
     let target = format!("/res.php?key={wrong}&action=getbalance");

@@ -1,4 +1,4 @@
-//! How the process leaves: no new connections, answers under way are finished.
+//! Draining: no new connections, and requests under way are finished.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ async fn held(world: &World, sitekey: &str) -> TcpStream {
 }
 
 #[tokio::test]
-async fn requests_under_way_are_finished_and_idle_connections_closed() {
+async fn a_drain_finishes_requests_and_closes_idle_connections() {
     let setting = Setting { solving: Duration::from_millis(600), ..Setting::default() };
     let mut world = World::with(setting).await;
     let mut idle = TcpStream::connect(world.address).await.unwrap();
@@ -35,7 +35,7 @@ async fn requests_under_way_are_finished_and_idle_connections_closed() {
 }
 
 #[tokio::test]
-async fn whoever_would_wait_too_long_is_told_how_it_stands() {
+async fn a_long_poll_past_the_drain_answers_with_the_current_state() {
     let limits = Limits { drain: Duration::from_secs(4), ..Limits::default() };
     let mut world = World::with(Setting { limits, ..Setting::default() }).await;
     let mut waiting = held(&world, "never-ready-1").await;
@@ -46,7 +46,7 @@ async fn whoever_would_wait_too_long_is_told_how_it_stands() {
 }
 
 #[tokio::test]
-async fn a_draining_engine_is_not_ready_and_takes_no_claims() {
+async fn a_draining_engine_is_not_ready_and_refuses_claims() {
     let world = World::open().await;
     assert_eq!(world.get("/readyz", "").await.text("state"), "ready");
     world.engine.drain().await;

@@ -1,4 +1,4 @@
-//! A store that can be taken away.
+//! A store that can be made unavailable.
 
 use std::sync::{
     Arc,
@@ -14,14 +14,14 @@ use domain::{
     lease::{Holder, Lease},
     pool::{Expectation, Pool, StandingOrder},
     ports::{
-        LeaseAsk, Note, Refill, Refilled, Revival, Revive, Settled, Store, StoreError, SweepAsk,
-        Swept, Withdrawal,
+        Advanced, LeaseRequest, Note, RefillRequest, Refilled, Revival, ReviveRequest, Settled,
+        Store, StoreError, SweepRequest, Swept, Withdrawal,
     },
-    solve::{Decision, Fact, Refused, Solve},
+    solve::{Decision, Fact, Solve},
     time::Timestamp,
 };
 
-/// Passes everything on until it is taken away.
+/// Passes every call on until it is set unavailable.
 #[derive(Debug)]
 pub(crate) struct FaultyStore {
     inner: Arc<dyn Store>,
@@ -85,17 +85,17 @@ impl Store for FaultyStore {
         self.inner.withdraw(id, now).await
     }
 
-    async fn hold(&self, holder: Holder, now: Timestamp) -> Result<(), StoreError> {
+    async fn hold(&self, holder: Holder) -> Result<(), StoreError> {
         self.check()?;
-        self.inner.hold(holder, now).await
+        self.inner.hold(holder).await
     }
 
-    async fn release(&self, holder: HolderId, now: Timestamp) -> Result<(), StoreError> {
+    async fn release(&self, holder: HolderId) -> Result<(), StoreError> {
         self.check()?;
-        self.inner.release(holder, now).await
+        self.inner.release(holder).await
     }
 
-    async fn lease(&self, ask: LeaseAsk, now: Timestamp) -> Result<Vec<Lease>, StoreError> {
+    async fn lease(&self, ask: LeaseRequest, now: Timestamp) -> Result<Vec<Lease>, StoreError> {
         self.check()?;
         self.inner.lease(ask, now).await
     }
@@ -105,7 +105,7 @@ impl Store for FaultyStore {
         lease: &Lease,
         decision: Decision,
         now: Timestamp,
-    ) -> Result<Result<Solve, Refused>, StoreError> {
+    ) -> Result<Advanced, StoreError> {
         self.check()?;
         self.inner.advance(lease, decision, now).await
     }
@@ -126,7 +126,7 @@ impl Store for FaultyStore {
         self.inner.note(note, now).await
     }
 
-    async fn revive(&self, ask: Revive, now: Timestamp) -> Result<Revival, StoreError> {
+    async fn revive(&self, ask: ReviveRequest, now: Timestamp) -> Result<Revival, StoreError> {
         self.check()?;
         self.inner.revive(ask, now).await
     }
@@ -171,7 +171,7 @@ impl Store for FaultyStore {
         self.inner.expect(pool, expectation, now).await
     }
 
-    async fn refill(&self, ask: Refill, now: Timestamp) -> Result<Refilled, StoreError> {
+    async fn refill(&self, ask: RefillRequest, now: Timestamp) -> Result<Refilled, StoreError> {
         self.check()?;
         self.inner.refill(ask, now).await
     }
@@ -186,7 +186,7 @@ impl Store for FaultyStore {
         self.inner.memos(prefix).await
     }
 
-    async fn sweep(&self, ask: SweepAsk, now: Timestamp) -> Result<Swept, StoreError> {
+    async fn sweep(&self, ask: SweepRequest, now: Timestamp) -> Result<Swept, StoreError> {
         self.check()?;
         self.inner.sweep(ask, now).await
     }

@@ -1,6 +1,6 @@
-//! Whole exchanges as text files, request above reply: they are checked here and read as documentation.
-//! `UPDATE_GOLDEN=1` rewrites them; ids, times and tokens are replaced by their names. A code in brackets in a title is
-//! what the provider refuses the next submission with.
+//! Whole exchanges as text files, request above reply, which also serve as documentation.
+//! `UPDATE_GOLDEN=1` rewrites them; ids, times and tokens are replaced by their names. The provider refuses the next
+//! submission with the code in brackets in a title.
 
 use std::{env, fs, path::PathBuf};
 
@@ -11,7 +11,7 @@ use crate::{
     world::{ADMIN, OTHER, WORKER, World},
 };
 
-/// Headers that differ in every answer, or stand in `every_header.http` for all.
+/// Headers that differ in every response, or that `every_header.http` covers.
 const LEFT_OUT: [&str; 6] = [
     "date",
     "content-length",
@@ -22,7 +22,7 @@ const LEFT_OUT: [&str; 6] = [
 ];
 
 #[tokio::test]
-async fn exchanges_are_as_written() {
+async fn exchanges_match_the_golden_files() {
     let update = env::var("UPDATE_GOLDEN").is_ok();
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
     let mut files: Vec<_> =
@@ -40,7 +40,7 @@ async fn exchanges_are_as_written() {
     }
 }
 
-/// Sends every request of the file in a world of its own and writes down what came back.
+/// Sends every request of the file in a new world and records the responses.
 async fn play(script: &str) -> String {
     let world = World::open().await;
     let mut id = String::new();
@@ -51,12 +51,12 @@ async fn play(script: &str) -> String {
         if let Some((_, code)) = title.trim_end_matches(']').split_once('[') {
             world.account.plan(Planned::next(Call::Submit, Fault::code(code)));
         }
-        let answer = world.ask(&bytes_of(raw, &id)).await;
+        let answer = world.send(&bytes_of(raw, &id)).await;
         if let Some(named) = fifteen_digits(&answer.body) {
             id = named;
         }
         let whole = title.trim_start_matches("### ") == "every header";
-        let answered = shown(&answer, whole);
+        let answered = render(&answer, whole);
         seen.push(format!("{title}\n{}\n---\n{answered}", raw.trim_end()));
     }
     seen.join("\n### ")
@@ -81,7 +81,7 @@ fn fifteen_digits(text: &str) -> Option<String> {
     text.split(|c: char| !c.is_ascii_digit()).find(|digits| digits.len() == 15).map(str::to_owned)
 }
 
-fn shown(answer: &Answer, whole: bool) -> String {
+fn render(answer: &Answer, whole: bool) -> String {
     let (status, headers) = answer.head.split_once("\r\n").unwrap();
     let mut headers: Vec<_> = headers
         .lines()
@@ -103,7 +103,7 @@ fn shown(answer: &Answer, whole: bool) -> String {
     normal(&format!("{status}\n{}\n\n{body}\n", headers.join("\n")))
 }
 
-/// The compat door's bodies are shown byte by byte, because clients compare them so.
+/// The compat door's bodies are kept byte for byte, because clients compare them so.
 fn pretty_if_ours(body: &str, json: &serde_json::Value) -> String {
     if json["status"].is_number() {
         body.to_owned()

@@ -9,11 +9,11 @@
 mod callbacks;
 mod client;
 mod compat;
+mod dead_letters;
 mod drain;
 mod faulty;
 mod golden;
 mod http2;
-mod letters;
 mod pages;
 mod pingback;
 mod pools;

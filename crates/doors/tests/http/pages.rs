@@ -8,7 +8,7 @@ async fn the_status_page_works_without_script_and_shows_the_day() {
     world.claim("0x4A", &["Prefer: wait=10"]).await;
     let page = world.get("/", "").await;
     assert_eq!(page.header("content-type"), Some("text/html; charset=utf-8"));
-    for text in ["solvegate", "All is well.", "In flight", "Paid attempts", "Saved"] {
+    for text in ["solvegate", "Healthy.", "In flight", "Paid attempts", "Saved"] {
         assert!(page.body.contains(text), "{text}: {page:?}");
     }
     for inline in ["<script", "<style", "style=", "onload"] {
@@ -22,7 +22,7 @@ async fn the_status_page_works_without_script_and_shows_the_day() {
 async fn the_status_page_says_what_is_wrong() {
     let world = World::open().await;
     world.engine.drain().await;
-    assert!(world.get("/", "").await.body.contains("No claims are taken"));
+    assert!(world.get("/", "").await.body.contains("Not accepting claims"));
 }
 
 #[tokio::test]
@@ -41,6 +41,6 @@ async fn every_answer_carries_the_security_headers() {
             assert_eq!(kept, path == "/style.css", "{path}");
         }
     }
-    let refused = world.ask("GET / HTTP/1.1\r\n\r\n").await;
+    let refused = world.send("GET / HTTP/1.1\r\n\r\n").await;
     assert_eq!((refused.status, refused.header("x-content-type-options")), (400, Some("nosniff")));
 }

@@ -25,8 +25,8 @@ async fn sent(world: &World, sitekey: &str) -> (String, AttemptName, String) {
     let before = world.paid();
     let id = world.claim(sitekey, &[]).await.text("id");
     world.until_paid(before + 1).await;
-    let shown = world.get(&format!("/v1/solves/{id}/explain"), WORKER).await.json();
-    let solve: SolveId = shown["claim"]["solve"].as_str().unwrap().parse().unwrap();
+    let story = world.get(&format!("/v1/solves/{id}/explain"), WORKER).await.json();
+    let solve: SolveId = story["claim"]["solve"].as_str().unwrap().parse().unwrap();
     let found = world.store.find_solve(solve).await.unwrap().unwrap();
     let nonce = found.nonce.expect("it was sent");
     let task = world.account.ledger().accepted.last().unwrap().task.to_string();
@@ -39,7 +39,7 @@ fn path(attempt: AttemptName) -> String {
 
 async fn post(world: &World, path: &str, body: &str) -> Answer {
     let form = ["Content-Type: application/x-www-form-urlencoded"];
-    world.ask(&request("POST", path, "", &form, body)).await
+    world.send(&request("POST", path, "", &form, body)).await
 }
 
 /// Every call is answered alike.

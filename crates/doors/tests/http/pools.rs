@@ -1,4 +1,4 @@
-//! Pools over v1: opened, filled, used, announced to, closed; and refused.
+//! Pools on v1: open, fill, use, announce demand, close; and refusals.
 
 use serde_json::{Value, json};
 
@@ -16,7 +16,7 @@ async fn pools(world: &World) -> Value {
     answer.json()
 }
 
-/// Waits until the only pool is as wanted.
+/// Waits until the only pool meets a condition.
 async fn until_pool(world: &World, wanted: impl Fn(&Value) -> bool) -> Value {
     until("the pool is as wanted", async || {
         let pool = pools(world).await["items"][0].clone();
@@ -50,12 +50,16 @@ async fn a_fixed_pool_fills_up_and_serves_at_once() {
 }
 
 #[tokio::test]
-async fn announced_demand_is_ready_and_shown() {
+async fn announced_demand_is_ready_in_time_and_listed() {
     let world = World::open().await;
     let id = world.put("/v1/pools", ADMIN, &body(&json!({}))).await.text("id");
     let expect = format!("/v1/pools/{id}/expect");
-    let told = world.post(&expect, ADMIN, &[], r#"{"count":5,"in_s":1}"#).await;
-    assert_eq!((told.status, &told.json()["expected"][0]["count"]), (200, &json!(5)), "{told:?}");
+    let answer = world.post(&expect, ADMIN, &[], r#"{"count":5,"in_s":1}"#).await;
+    assert_eq!(
+        (answer.status, &answer.json()["expected"][0]["count"]),
+        (200, &json!(5)),
+        "{answer:?}"
+    );
     let pool = until_pool(&world, |pool| pool["stock"] == 5).await;
     assert_eq!((&pool["target"], &pool["why"]), (&json!(5), &json!("demand was announced")));
     for bad in [
@@ -97,7 +101,7 @@ async fn the_same_challenge_is_the_same_pool_and_a_closed_one_is_gone() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_a_pool_is_refused_by_name() {
+async fn an_invalid_pool_is_refused_by_field() {
     let world = World::open().await;
     for (more, status, code) in [
         (json!({ "level": 21 }), 400, "bad_field"),
@@ -134,7 +138,7 @@ async fn what_cannot_be_a_pool_is_refused_by_name() {
 }
 
 #[tokio::test]
-async fn a_store_that_is_away_is_said_and_nothing_is_told_of_it() {
+async fn an_unavailable_store_is_reported_without_details() {
     let world = World::open().await;
     world.store.set_away(true);
     let answer = world.put("/v1/pools", ADMIN, &body(&json!({}))).await;

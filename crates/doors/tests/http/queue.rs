@@ -1,4 +1,4 @@
-//! What callers are told while claims wait: how long it takes, that it cannot be in time, and what is wrong.
+//! Responses while claims are queued: the estimate, an impossible deadline, and the state of the circuit breakers.
 
 use std::time::Duration;
 
@@ -23,12 +23,12 @@ async fn take_the_slot(world: &World) {
     world.until_paid(1).await;
 }
 
-/// Claims that wait behind it, in the order they came in.
+/// Queues claims behind it, in order.
 async fn queue(world: &World, count: usize) -> Vec<String> {
     let mut ids = Vec::new();
     for n in 0..count {
         ids.push(world.claim(&format!("0x{n:03}"), &[]).await.text("id"));
-        // Places in the queue go by milliseconds.
+        // The queue is ordered by milliseconds.
         sleep(Duration::from_millis(2)).await;
     }
     until_queued(world, count).await;
@@ -57,12 +57,12 @@ async fn the_estimate_grows_with_the_queue() {
     let etas: Vec<_> = waiting.iter().map(eta).collect();
     assert!(etas.windows(2).all(|pair| pair[0] <= pair[1]), "{etas:?}");
     assert!(etas[7] >= etas[0] + 7, "eight rounds of some seconds: {etas:?}");
-    let told_at_once = world.claim("0xlast", &[]).await;
-    assert!(eta(&told_at_once) >= etas[7], "{told_at_once:?} after {etas:?}");
+    let next = world.claim("0xlast", &[]).await;
+    assert!(eta(&next) >= etas[7], "{next:?} after {etas:?}");
 }
 
 #[tokio::test]
-async fn a_claim_that_cannot_be_in_time_is_told_at_once() {
+async fn a_claim_that_cannot_meet_its_deadline_is_refused_at_once() {
     let world = one_slot().await;
     for n in 0..20 {
         world.claim(&format!("0x{n}"), &["Prefer: wait=10"]).await;
@@ -75,14 +75,14 @@ async fn a_claim_that_cannot_be_in_time_is_told_at_once() {
     assert_eq!((answer.status, answer.text("code").as_str()), (429, "cannot_meet_deadline"));
     let wait: u64 = answer.header("retry-after").unwrap().parse().unwrap();
     assert!((1..60).contains(&wait), "{wait}");
-    assert!(answer.text("detail").contains("give it more time"), "{answer:?}");
+    assert!(answer.text("detail").contains("use a longer deadline"), "{answer:?}");
     let patient = world.claim("0xpatient", &[]).await;
     assert_eq!(patient.status, 202, "three minutes are enough");
     assert_eq!(world.paid(), paid);
 }
 
 #[tokio::test]
-async fn the_compat_door_says_no_slot_when_the_time_is_too_short() {
+async fn the_compat_door_answers_no_slot_when_the_deadline_is_too_short() {
     let setting = Setting {
         slots: 1,
         deadline: Duration::from_millis(700),
@@ -105,16 +105,16 @@ async fn the_compat_door_says_no_slot_when_the_time_is_too_short() {
 }
 
 #[tokio::test]
-async fn both_breakers_are_told_by_readyz_and_claims_are_still_taken() {
+async fn readyz_reports_both_circuit_breakers_and_claims_are_still_accepted() {
     let world = World::open().await;
     take_the_slot(&world).await;
     world.account.plan(Planned::next(Call::Submit, Fault::Unreachable).times(1000));
     let sitekeys: Vec<_> = (0..12).map(|n| format!("0x{n}")).collect();
     join_all(sitekeys.iter().map(|sitekey| world.claim(sitekey, &[]))).await;
-    let ready = until_told(&world, "provider trouble PROVIDER_AWAY, next probe at").await;
+    let ready = until_readyz_reports(&world, "provider trouble PROVIDER_AWAY, next probe at").await;
     assert_eq!(ready.json()["troubles"].as_array().unwrap().len(), 1);
     world.account.plan(Planned::next(Call::Poll, Fault::wrong_key()));
-    let ready = until_told(&world, "account trouble ERROR_KEY_DOES_NOT_EXIST").await;
+    let ready = until_readyz_reports(&world, "account trouble ERROR_KEY_DOES_NOT_EXIST").await;
     assert_eq!((ready.status, ready.text("state").as_str()), (200, "degraded"));
     assert_eq!(ready.json()["troubles"].as_array().unwrap().len(), 2, "{ready:?}");
     let page = world.get("/", "").await.body;
@@ -122,7 +122,7 @@ async fn both_breakers_are_told_by_readyz_and_claims_are_still_taken() {
     assert_eq!(world.claim("0x4A", &[]).await.status, 202);
 }
 
-async fn until_told(world: &World, trouble: &str) -> Answer {
+async fn until_readyz_reports(world: &World, trouble: &str) -> Answer {
     until(trouble, async || {
         let ready = world.get("/readyz", "").await;
         ready.body.contains(trouble).then_some(ready)

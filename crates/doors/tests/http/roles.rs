@@ -1,8 +1,8 @@
-//! Every route as nobody, as a worker and as the admin.
+//! Every route without a key, as a worker and as the admin.
 
 use crate::world::{ADMIN, WORKER, World, request, turnstile};
 
-/// Method, path, then the status for nobody, a worker, the admin.
+/// Method, path, then the status without a key, for a worker, for the admin.
 const MATRIX: [(&str, &str, [u16; 3]); 34] = [
     ("GET", "/", [200, 200, 200]),
     ("GET", "/style.css", [200, 200, 200]),
@@ -41,22 +41,22 @@ const MATRIX: [(&str, &str, [u16; 3]); 34] = [
 ];
 
 #[tokio::test]
-async fn every_route_is_open_to_those_it_is_for() {
+async fn every_route_checks_the_role() {
     let world = World::open().await;
     for (method, path, expected) in MATRIX {
         for (key, status) in ["", WORKER, ADMIN].into_iter().zip(expected) {
             let body = if method == "POST" { turnstile("0x4A") } else { String::new() };
             let json = ["Content-Type: application/json"];
-            let answer = world.ask(&request(method, path, key, &json, &body)).await;
+            let answer = world.send(&request(method, path, key, &json, &body)).await;
             assert_eq!(answer.status, status, "{method} {path} as {key:?}: {answer:?}");
         }
     }
 }
 
 #[tokio::test]
-async fn a_wrong_method_is_told_the_right_one() {
+async fn a_wrong_method_is_answered_with_the_allowed_ones() {
     let world = World::open().await;
-    let answer = world.ask(&request("PUT", "/v1/solves/1", WORKER, &[], "")).await;
+    let answer = world.send(&request("PUT", "/v1/solves/1", WORKER, &[], "")).await;
     assert_eq!(answer.header("allow"), Some("GET,HEAD,DELETE"));
 }
 

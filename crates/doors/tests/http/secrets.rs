@@ -40,7 +40,7 @@ impl<'a> MakeWriter<'a> for Sink {
 }
 
 #[tokio::test]
-async fn the_log_tells_who_and_what_but_no_secret() {
+async fn the_log_has_worker_and_route_but_no_secret() {
     let sink = Sink::default();
     let subscriber = tracing_subscriber::fmt()
         .with_max_level(tracing::Level::TRACE)
@@ -55,14 +55,14 @@ async fn the_log_tells_who_and_what_but_no_secret() {
         "/in.php?key={WORKER}&method=turnstile&sitekey=canary-sitekey&userAgent=canary-agent\
          &pageurl=https://shop.example.com/canary-page&proxy=u:canary-proxy@h:1&proxytype=HTTP"
     );
-    let is_told = |line: &str| {
+    let is_logged = |line: &str| {
         line.contains(" doors::") && line.contains("/in.php") && line.contains("worker=\"one\"")
     };
     let mut id = world.php(&target).await.body.replacen("OK|", "", 1);
-    // Tests on other threads have no subscriber. When one of them is the first to meet a log statement at this moment,
-    // `tracing` remembers it as switched off until it is asked to look again.
+    // Tests on other threads have no subscriber. When one of them reaches a log statement first at this moment,
+    // `tracing` caches it as disabled until its cache is rebuilt.
     for _ in 0..100 {
-        if sink.text().lines().any(is_told) {
+        if sink.text().lines().any(is_logged) {
             break;
         }
         tracing::callsite::rebuild_interest_cache();
@@ -79,9 +79,9 @@ async fn the_log_tells_who_and_what_but_no_secret() {
     }
     receiver.notice().await;
     let log = sink.text();
-    assert!(log.lines().any(is_told), "{log}");
+    assert!(log.lines().any(is_logged), "{log}");
     for secret in [WORKER, token, "canary"] {
-        let told: Vec<_> = log.lines().filter(|line| line.contains(secret)).collect();
-        assert!(told.is_empty(), "{secret} in {told:?}");
+        let leaks: Vec<_> = log.lines().filter(|line| line.contains(secret)).collect();
+        assert!(leaks.is_empty(), "{secret} in {leaks:?}");
     }
 }

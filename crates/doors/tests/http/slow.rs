@@ -22,7 +22,7 @@ async fn world(limits: Limits) -> World {
 }
 
 #[tokio::test]
-async fn a_head_that_trickles_in_is_cut_off_and_others_are_served() {
+async fn a_slow_head_is_cut_off_and_others_are_served() {
     let world = world(Limits { head_timeout: SHORT, ..Limits::default() }).await;
     let slow = async |_| {
         let mut stream = TcpStream::connect(world.address).await.unwrap();
@@ -43,7 +43,7 @@ async fn a_head_that_trickles_in_is_cut_off_and_others_are_served() {
 }
 
 #[tokio::test]
-async fn a_connection_that_says_nothing_is_closed() {
+async fn a_silent_connection_is_closed() {
     let world = world(Limits { head_timeout: SHORT, ..Limits::default() }).await;
     let mut stream = TcpStream::connect(world.address).await.unwrap();
     assert!(is_closed(&mut stream).await);
@@ -68,7 +68,7 @@ async fn an_idle_connection_is_kept_for_a_while_and_a_held_one_for_as_long_as_it
 }
 
 #[tokio::test]
-async fn a_body_that_does_not_come_is_answered_and_closed() {
+async fn a_missing_body_is_answered_and_the_connection_closed() {
     let world = world(Limits { body_timeout: SHORT, ..Limits::default() }).await;
     let mut stream = TcpStream::connect(world.address).await.unwrap();
     let head = format!(
@@ -81,7 +81,7 @@ async fn a_body_that_does_not_come_is_answered_and_closed() {
 }
 
 #[tokio::test]
-async fn answers_nobody_takes_end_the_connection() {
+async fn a_client_that_does_not_read_is_disconnected() {
     let world = world(Limits { write_timeout: SHORT, ..Limits::default() }).await;
     let mut stream = TcpStream::connect(world.address).await.unwrap();
     let ask = request("GET", "/style.css", "", &[], "").repeat(100);
@@ -91,7 +91,7 @@ async fn answers_nobody_takes_end_the_connection() {
 }
 
 #[tokio::test]
-async fn connections_are_counted_by_address_and_the_excess_is_told() {
+async fn connections_beyond_the_limit_per_address_get_503() {
     let world = world(Limits { connections_per_address: 3, ..Limits::default() }).await;
     let mut kept = Vec::new();
     for _ in 0..3 {
@@ -110,7 +110,7 @@ async fn connections_are_counted_by_address_and_the_excess_is_told() {
 }
 
 #[tokio::test]
-async fn a_client_that_goes_away_harms_nobody() {
+async fn a_client_that_disconnects_affects_no_other() {
     let world = World::open().await;
     for _ in 0..10 {
         let mut stream = TcpStream::connect(world.address).await.unwrap();

@@ -1,4 +1,4 @@
-//! Requests that mean to be read in two ways, and hosts that are not ours.
+//! Request smuggling, unknown hosts, and size limits.
 
 use tokio::{io::AsyncWriteExt as _, net::TcpStream};
 
@@ -40,7 +40,7 @@ async fn ambiguous_framing_is_refused_and_nothing_after_it_is_served() {
 }
 
 #[tokio::test]
-async fn a_second_request_of_a_connection_is_looked_at_too() {
+async fn the_second_request_of_a_connection_is_scanned_too() {
     let world = World::open().await;
     let mut stream = TcpStream::connect(world.address).await.unwrap();
     stream.write_all(SMUGGLED.as_bytes()).await.unwrap();
@@ -75,72 +75,72 @@ async fn other_protocols_and_tunnels_are_refused() {
 }
 
 #[tokio::test]
-async fn only_our_own_names_are_answered_to() {
+async fn only_allowed_hosts_are_served() {
     let world = World::open().await;
     let with = |hosts: &str| format!("GET /healthz HTTP/1.1\r\n{hosts}\r\n");
     for good in
         ["localhost", "LOCALHOST:1", "127.0.0.1", "[::1]:8402", "gate.example", "gate.example.:80"]
     {
-        assert_eq!(world.ask(&with(&format!("Host: {good}\r\n"))).await.status, 200, "{good}");
+        assert_eq!(world.send(&with(&format!("Host: {good}\r\n"))).await.status, 200, "{good}");
     }
     for rebound in
         ["evil.example", "gate.example.evil.example", "localhost.evil.example", "127.0.0.1.nip.io"]
     {
         assert_eq!(
-            world.ask(&with(&format!("Host: {rebound}\r\n"))).await.status,
+            world.send(&with(&format!("Host: {rebound}\r\n"))).await.status,
             421,
             "{rebound}"
         );
     }
     for bad in ["", "Host: \r\n", "Host: localhost\r\nHost: localhost\r\n", "Host: a b\r\n"] {
-        assert_eq!(world.ask(&with(bad)).await.status, 400, "{bad:?}");
+        assert_eq!(world.send(&with(bad)).await.status, 400, "{bad:?}");
     }
     let absolute = "GET http://evil.example/healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
-    assert_eq!(world.ask(absolute).await.status, 400);
+    assert_eq!(world.send(absolute).await.status, 400);
     let fine = "GET http://localhost/healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
-    assert_eq!(world.ask(fine).await.status, 200);
+    assert_eq!(world.send(fine).await.status, 200);
     let user = "GET /healthz HTTP/1.1\r\nHost: localhost@evil.example\r\n\r\n";
-    assert_ne!(world.ask(user).await.status, 200);
+    assert_ne!(world.send(user).await.status, 200);
 }
 
 #[tokio::test]
-async fn sizes_are_bounded_and_the_refusal_arrives() {
+async fn sizes_are_bounded_and_the_error_arrives() {
     let world = World::open().await;
     let long =
         format!("GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-A: {}\r\n\r\n", "a".repeat(500_000));
-    assert_eq!(world.ask(&long).await.status, 431);
+    assert_eq!(world.send(&long).await.status, 431);
     let longer =
         format!("GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-A: {}\r\n\r\n", "a".repeat(20_000));
-    assert_eq!(world.ask(&longer).await.status, 431);
+    assert_eq!(world.send(&longer).await.status, 431);
     let many =
         format!("GET /healthz HTTP/1.1\r\nHost: localhost\r\n{}\r\n", "X-A: b\r\n".repeat(70));
-    assert_eq!(world.ask(&many).await.status, 431);
+    assert_eq!(world.send(&many).await.status, 431);
     let target = format!("GET /{} HTTP/1.1\r\nHost: localhost\r\n\r\n", "a".repeat(70_000));
-    assert_eq!(world.ask(&target).await.status, 414);
+    assert_eq!(world.send(&target).await.status, 414);
     let announced = format!(
         "POST /v1/solves HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {WORKER}\r\n\
          Content-Type: application/json\r\nContent-Length: 9223372036854775807\r\n\r\nabcd"
     );
-    let answer = world.ask(&announced).await;
+    let answer = world.send(&announced).await;
     assert_eq!((answer.status, answer.header("connection")), (413, Some("close")));
     let sent = format!("{:?}", "a".repeat(3_000_000));
     assert_eq!(world.post("/v1/solves", WORKER, &[], &sent).await.status, 413);
 }
 
 #[tokio::test]
-async fn chunks_are_read_within_the_same_bounds() {
+async fn chunked_bodies_have_the_same_limits() {
     let world = World::open().await;
     let head = format!(
         "POST /v1/solves HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {WORKER}\r\n\
          Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
     );
     let body = turnstile("0x4A");
-    let good = world.ask(&format!("{head}{:x}\r\n{body}\r\n0\r\n\r\n", body.len())).await;
+    let good = world.send(&format!("{head}{:x}\r\n{body}\r\n0\r\n\r\n", body.len())).await;
     assert_eq!((good.status, good.header("connection")), (202, Some("close")));
-    let overflow = world.ask(&format!("{head}fffffffffffffffff\r\nx\r\n0\r\n\r\n")).await;
+    let overflow = world.send(&format!("{head}fffffffffffffffff\r\nx\r\n0\r\n\r\n")).await;
     assert_eq!(overflow.status, 400);
     let large = format!("{head}200000\r\n{}\r\n0\r\n\r\n", "a".repeat(0x20_0000));
-    assert_eq!(world.ask(&large).await.status, 413);
+    assert_eq!(world.send(&large).await.status, 413);
 }
 
 #[tokio::test]

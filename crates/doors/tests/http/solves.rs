@@ -37,7 +37,7 @@ async fn a_claim_that_waits_gets_its_token() {
 }
 
 #[tokio::test]
-async fn a_claim_that_does_not_wait_says_where_to_ask() {
+async fn a_claim_without_waiting_returns_its_location() {
     let world = World::open().await;
     let answer = world.claim("0x4A", &[]).await;
     assert_eq!(answer.status, 202);
@@ -68,8 +68,8 @@ async fn the_same_key_is_the_same_claim_and_is_paid_once() {
 }
 
 #[tokio::test]
-async fn a_token_that_has_died_is_not_handed_out_again() {
-    // Ten seconds are left of whatever is handed out; the other three are for a busy machine.
+async fn an_expired_token_is_not_delivered() {
+    // A delivered token has at least ten seconds left; the other three are for a busy machine.
     let lifetime = Some(Duration::from_secs(13));
     let world = World::with(Setting { lifetime, ..Setting::default() }).await;
     let key = "Idempotency-Key: order-17";
@@ -82,10 +82,10 @@ async fn a_token_that_has_died_is_not_handed_out_again() {
 }
 
 #[tokio::test]
-async fn the_same_parameters_are_the_same_solve_unless_asked_otherwise() {
+async fn equal_parameters_share_a_solve_unless_fresh() {
     let world = World::open().await;
     let first = world.claim("0x4A", &[]).await;
-    // A replay is known by its claim's age, in milliseconds.
+    // A replay is recognised by the claim's age in milliseconds.
     sleep(Duration::from_millis(5)).await;
     let second = world.claim("0x4A", &[]).await;
     assert_eq!(first.text("id"), second.text("id"));
@@ -166,7 +166,7 @@ async fn a_missing_and_a_wrong_key_look_the_same() {
         world.get("/v1/active", "").await,
         world.get("/v1/active", wrong).await,
         world.get("/v1/active", &WORKER[..31]).await,
-        world.ask(&request("GET", "/v1/active", "", &["Authorization: Basic YTpi"], "")).await,
+        world.send(&request("GET", "/v1/active", "", &["Authorization: Basic YTpi"], "")).await,
         world.get("/nothing/here", "").await,
     ];
     for answer in &answers {
@@ -176,7 +176,7 @@ async fn a_missing_and_a_wrong_key_look_the_same() {
     let in_url = world.get("/v1/active?key=other", WORKER).await;
     assert_eq!((in_url.status, in_url.text("code").as_str()), (400, "key_in_url"));
     let header = format!("Authorization: Bearer {WORKER}");
-    let twice = world.ask(&request("GET", "/v1/active", WORKER, &[&header], "")).await;
+    let twice = world.send(&request("GET", "/v1/active", WORKER, &[&header], "")).await;
     assert_eq!(twice.status, 401);
 }
 
@@ -193,7 +193,7 @@ async fn a_worker_sees_its_own_and_the_admin_everything() {
     assert_eq!(history(WORKER).await.json()["items"].as_array().unwrap().len(), 1);
     assert_eq!(history(OTHER).await.json()["items"].as_array().unwrap().len(), 0);
     assert_eq!(history(ADMIN).await.json()["items"].as_array().unwrap().len(), 1);
-    let gone = world.ask(&request("DELETE", &path, OTHER, &[], "")).await;
+    let gone = world.send(&request("DELETE", &path, OTHER, &[], "")).await;
     assert_eq!(gone.status, 404);
     for odd in ["/v1/solves/abc", "/v1/solves/-1", "/v1/solves/%00", "/v1/dead-letters/7"] {
         assert_eq!(world.get(odd, WORKER).await.status, 404, "{odd}");
@@ -205,7 +205,7 @@ async fn a_withdrawn_claim_is_gone() {
     let world = World::open().await;
     let id = world.claim("never-ready-1", &[]).await.text("id");
     let path = format!("/v1/solves/{id}");
-    let withdrawn = world.ask(&request("DELETE", &path, WORKER, &[], "")).await;
+    let withdrawn = world.send(&request("DELETE", &path, WORKER, &[], "")).await;
     assert_eq!((withdrawn.status, withdrawn.text("state").as_str()), (200, "withdrawn"));
     let fetched = world.get(&path, WORKER).await;
     assert_eq!((fetched.status, fetched.text("code").as_str()), (410, "withdrawn"));
@@ -213,7 +213,7 @@ async fn a_withdrawn_claim_is_gone() {
 }
 
 #[tokio::test]
-async fn a_deadline_that_passes_is_a_timeout_and_a_failure_names_the_providers_word() {
+async fn a_passed_deadline_is_504_and_a_failure_names_the_provider_code() {
     let world = World::open().await;
     let hurried = turnstile("never-ready-1").replacen('{', r#"{"deadline_s":1,"#, 1);
     let lapsed = world.post("/v1/solves", WORKER, &[WAIT], &hurried).await;
@@ -225,7 +225,7 @@ async fn a_deadline_that_passes_is_a_timeout_and_a_failure_names_the_providers_w
 }
 
 #[tokio::test]
-async fn account_trouble_is_told_when_the_deadline_passes() {
+async fn account_trouble_is_reported_when_the_deadline_passes() {
     let world = World::open().await;
     world.account.plan(Planned::next(Call::Submit, Fault::wrong_key()).times(1000));
     let hurried = turnstile("0x4A").replacen('{', r#"{"deadline_s":1,"#, 1);
@@ -237,7 +237,7 @@ async fn account_trouble_is_told_when_the_deadline_passes() {
 }
 
 #[tokio::test]
-async fn a_store_that_is_away_is_said_so_without_its_address() {
+async fn an_unavailable_store_is_reported_without_its_address() {
     let world = World::open().await;
     world.store.set_away(true);
     for answer in
@@ -252,7 +252,7 @@ async fn a_store_that_is_away_is_said_so_without_its_address() {
 }
 
 #[tokio::test]
-async fn a_panic_is_an_answer_and_a_count() {
+async fn a_panic_is_answered_and_counted() {
     let world = World::open().await;
     world.store.set_panics();
     let answer = world.get("/v1/solves/123456789012345", WORKER).await;
@@ -262,7 +262,7 @@ async fn a_panic_is_an_answer_and_a_count() {
 }
 
 #[tokio::test]
-async fn waiting_ends_when_it_was_asked_to() {
+async fn a_wait_ends_after_the_requested_time() {
     let world = World::open().await;
     let id = world.claim("never-ready-1", &[]).await.text("id");
     let began = Instant::now();
@@ -301,7 +301,7 @@ async fn history_is_paged_and_filtered() {
 }
 
 #[tokio::test]
-async fn sums_and_savings_can_be_read() {
+async fn stats_and_report_return_sums_and_savings() {
     let world = World::open().await;
     let key = "Idempotency-Key: a";
     for _ in 0..3 {
@@ -326,11 +326,11 @@ async fn sums_and_savings_can_be_read() {
 }
 
 #[tokio::test]
-async fn only_json_is_taken() {
+async fn only_json_is_accepted() {
     let world = World::open().await;
     let form =
         request("POST", "/v1/solves", WORKER, &["Content-Type: text/plain"], &turnstile("a"));
-    assert_eq!(world.ask(&form).await.status, 415);
+    assert_eq!(world.send(&form).await.status, 415);
     let gzip = world.post("/v1/solves", WORKER, &["Content-Encoding: gzip"], "x").await;
     assert_eq!((gzip.status, gzip.text("code").as_str()), (415, "content_encoding"));
     let large = format!(r#"{{"kind":"turnstile","sitekey":"{}"}}"#, "a".repeat(300 * 1024));
@@ -353,7 +353,7 @@ async fn an_image_is_a_claim_without_a_page() {
 }
 
 #[tokio::test]
-async fn replaced_workers_are_out_at_once() {
+async fn replaced_workers_are_refused_at_once() {
     let world = World::open().await;
     assert_eq!(world.get("/v1/active", WORKER).await.status, 200);
     world.doors.workers().replace(Vec::new()).unwrap();

@@ -1,4 +1,4 @@
-//! HTTP/1.1 and HTTP/2 over TLS with a certificate of our own making.
+//! HTTP/1.1 and HTTP/2 over TLS with a self-signed certificate.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,7 +19,7 @@ use crate::{
 };
 
 pub(crate) async fn secure_world(limits: Limits) -> (World, SelfSigned) {
-    let made = SelfSigned::make(["localhost".to_owned()]).unwrap();
+    let made = SelfSigned::create(["localhost".to_owned()]).unwrap();
     let tls = Some(made.material().unwrap());
     (World::with(Setting { limits, tls, ..Setting::default() }).await, made)
 }
@@ -75,7 +75,7 @@ async fn http_2_is_spoken_where_the_client_offers_it() {
 }
 
 #[tokio::test]
-async fn a_handshake_that_does_not_come_is_not_waited_for() {
+async fn a_missing_handshake_times_out() {
     let short = Duration::from_millis(300);
     let (world, made) =
         secure_world(Limits { handshake_timeout: short, ..Limits::default() }).await;

@@ -10,23 +10,23 @@ use domain::{
     challenge::Kind,
     claim::Allowance,
     id::{Project, WorkerName},
-    ports::{Chance, Clock, Courier, NoCourier, Store},
+    ports::{Chance, Clock, NoWebhooks, Store, WebhookSender},
     secret::Secret,
     site::{HostRule, Site, Sites},
     solve::AmbiguousPolicy,
-    token::ShelfLife,
+    token::TokenLifetime,
 };
 use doors::{Doors, DoorsConfig, KeyDigest, Limits, ServeConfig, TlsMaterial, Worker, Workers};
 use engine::{Engine, EngineConfig, FixedPolling, Ports, Slots};
 use simulator::{Account, BehaviourConfig, Latency, SimProvider, clock::VirtualClock};
-use stores::{LocalDoorbell, StoreAdapter};
+use stores::{LocalNotifier, StoreAdapter};
 use tokio::{
     net::TcpListener,
     sync::oneshot,
     task::JoinSet,
     time::{Instant, sleep},
 };
-use upstream::{Hooks, HooksConfig};
+use upstream::{WebhookClient, WebhookConfig};
 
 use crate::{
     client::{Answer, PATIENCE, send},
@@ -36,14 +36,14 @@ use crate::{
 pub(crate) const WORKER: &str = "aWorkersKeyOf32Characters0000001";
 pub(crate) const OTHER: &str = "aWorkersKeyOf32Characters0000002";
 pub(crate) const NARROW: &str = "aWorkersKeyOf32Characters0000003";
-/// What pingbacks are proved with.
+/// Signs the addresses of pingbacks.
 pub(crate) const PINGBACK: &str = "a secret of the tests, kept well";
 pub(crate) const ADMIN: &str = "theAdminsKeyOf32Characters000001";
 
-/// It is noon when a world opens: no test runs into the next day, whenever it is run.
+/// Every world starts at noon, so that no test crosses midnight.
 const HALF_A_DAY: Duration = Duration::from_secs(12 * 60 * 60);
 
-/// How a world differs from the usual one.
+/// The options of a world.
 pub(crate) struct Setting {
     pub(crate) solving: Duration,
     pub(crate) hold: Duration,
@@ -55,13 +55,13 @@ pub(crate) struct Setting {
     /// How long a Turnstile token lives.
     pub(crate) lifetime: Option<Duration>,
     pub(crate) slots: usize,
-    /// How long a claim waits that does not say.
+    /// The default deadline of a claim.
     pub(crate) deadline: Duration,
     /// Private hosts that may be called back; without any there are no callbacks at all.
     pub(crate) callback_hosts: Option<Vec<String>>,
-    /// Whether the provider may call us back.
+    /// Whether the provider may send pingbacks.
     pub(crate) pingback: bool,
-    /// When tasks are asked for, if nobody calls back.
+    /// When tasks are polled, if no pingback comes.
     pub(crate) poll_after: Duration,
 }
 
@@ -106,7 +106,7 @@ impl Default for Setting {
 }
 
 impl World {
-    /// The usual world.
+    /// A world with the default options.
     pub(crate) async fn open() -> Self {
         Self::with(Setting::default()).await
     }
@@ -126,9 +126,9 @@ impl World {
         let ports = Ports {
             store: Arc::clone(&store) as Arc<dyn Store>,
             records: memory,
-            doorbell: Arc::new(LocalDoorbell::new()),
+            notifier: Arc::new(LocalNotifier::new()),
             provider: Arc::new(SimProvider::new(account.clone(), Arc::clone(&clock), latency)),
-            courier: courier(&setting, &clock),
+            webhooks: webhooks(&setting, &clock),
             clock,
             chance: Arc::new(Dice(Mutex::new(fastrand::Rng::with_seed(11)))),
         };
@@ -163,28 +163,28 @@ impl World {
         while self.serving.join_next().await.is_some() {}
     }
 
-    /// One request on a connection of its own.
-    pub(crate) async fn ask(&self, request: &str) -> Answer {
+    /// Sends one request on a new connection.
+    pub(crate) async fn send(&self, request: &str) -> Answer {
         send(self.address, request.as_bytes()).await
     }
 
     pub(crate) async fn get(&self, path: &str, key: &str) -> Answer {
-        self.ask(&request("GET", path, key, &[], "")).await
+        self.send(&request("GET", path, key, &[], "")).await
     }
 
     pub(crate) async fn post(&self, path: &str, key: &str, headers: &[&str], body: &str) -> Answer {
         let mut all = vec!["Content-Type: application/json"];
         all.extend(headers);
-        self.ask(&request("POST", path, key, &all, body)).await
+        self.send(&request("POST", path, key, &all, body)).await
     }
 
     pub(crate) async fn put(&self, path: &str, key: &str, body: &str) -> Answer {
         let json = ["Content-Type: application/json"];
-        self.ask(&request("PUT", path, key, &json, body)).await
+        self.send(&request("PUT", path, key, &json, body)).await
     }
 
     pub(crate) async fn delete(&self, path: &str, key: &str) -> Answer {
-        self.ask(&request("DELETE", path, key, &[], "")).await
+        self.send(&request("DELETE", path, key, &[], "")).await
     }
 
     /// A claim on v1.
@@ -194,28 +194,28 @@ impl World {
 
     /// A request on the compat door.
     pub(crate) async fn php(&self, target: &str) -> Answer {
-        self.ask(&request("GET", target, "", &[], "")).await
+        self.send(&request("GET", target, "", &[], "")).await
     }
 
-    /// Waits until the provider has taken so many submissions.
+    /// Waits until the provider has accepted this many submissions.
     pub(crate) async fn until_paid(&self, count: usize) {
         until("submissions are taken", async || (self.paid() >= count).then_some(())).await;
     }
 
-    /// Submissions the provider has taken.
+    /// The number of submissions the provider has accepted.
     pub(crate) fn paid(&self) -> usize {
         self.account.ledger().accepted.len()
     }
 }
 
-/// Looks again and again until it is so; fails the test when it never is.
-pub(crate) async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
-    let began = Instant::now();
+/// Checks again and again until there is a result; fails the test on timeout.
+pub(crate) async fn until<T>(what: &str, mut check: impl AsyncFnMut() -> Option<T>) -> T {
+    let start = Instant::now();
     loop {
-        if let Some(found) = look().await {
+        if let Some(found) = check().await {
             return found;
         }
-        assert!(began.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+        assert!(start.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
         sleep(Duration::from_millis(10)).await;
     }
 }
@@ -240,12 +240,12 @@ pub(crate) fn request(method: &str, path: &str, key: &str, headers: &[&str], bod
     format!("{}\r\n\r\n{body}", head.join("\r\n"))
 }
 
-/// The real one, signing with a key of the tests.
-fn courier(setting: &Setting, clock: &Arc<dyn Clock>) -> Arc<dyn Courier> {
-    let Some(hosts) = &setting.callback_hosts else { return Arc::new(NoCourier) };
+/// The real sender, with a test secret.
+fn webhooks(setting: &Setting, clock: &Arc<dyn Clock>) -> Arc<dyn WebhookSender> {
+    let Some(hosts) = &setting.callback_hosts else { return Arc::new(NoWebhooks) };
     let secret = Secret::new("whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3");
-    let config = HooksConfig { trusted: hosts.clone(), ..HooksConfig::new(secret) };
-    Arc::new(Hooks::new(config, Arc::clone(clock)).unwrap())
+    let config = WebhookConfig { trusted: hosts.clone(), ..WebhookConfig::new(secret) };
+    Arc::new(WebhookClient::new(config, Arc::clone(clock)).unwrap())
 }
 
 fn engine_config(setting: &Setting) -> EngineConfig {
@@ -272,7 +272,7 @@ fn engine_config(setting: &Setting) -> EngineConfig {
         deadline: setting.deadline,
         shelf_lives: setting
             .lifetime
-            .map(|life| (Kind::Turnstile, ShelfLife::new(life, Duration::ZERO).unwrap()))
+            .map(|life| (Kind::Turnstile, TokenLifetime::new(life, Duration::ZERO).unwrap()))
             .into_iter()
             .collect(),
         submits_per_second: 1000,

@@ -1,5 +1,6 @@
-//! The schedules against tasks whose times are drawn, without an engine: lag and polls beside the optimum, which is
-//! reckoned here on its own (an even grid of tenths of a second, from the true distribution, any number of polls).
+//! Runs the schedules against tasks with random solve times, without an engine. Compares lag and polls with the optimum,
+//! which is computed here independently (an even grid of tenths of a second, from the true distribution, any number of
+//! polls).
 #![expect(clippy::cast_precision_loss, reason = "counts of a test")]
 
 use std::time::Duration;
@@ -7,7 +8,7 @@ use std::time::Duration;
 use domain::challenge::Kind;
 
 use super::{
-    batch::{BatchRule, BatchTask},
+    batch::rule::{BatchRule, BatchTask},
     *,
 };
 
@@ -20,7 +21,7 @@ const TRUTHS: [[(f64, f64); 1]; 6] =
 
 struct Dice(u64);
 
-/// What a schedule achieves, per task.
+/// Polls and lag of a schedule, per task.
 #[derive(Clone, Copy, Debug, Default)]
 struct Achieved {
     polls: f64,
@@ -49,7 +50,7 @@ impl Dice {
     }
 }
 
-// === what is true ===
+// === the true distribution ===
 
 /// The chance of a standard normal below `z` (Abramowitz and Stegun 7.1.26).
 fn normal_by(z: f64) -> f64 {
@@ -65,7 +66,7 @@ fn by(truth: Truth<'_>, age: f64) -> f64 {
     if age <= 0.0 { 0.0 } else { truth.iter().map(one).sum::<f64>() / truth.len() as f64 }
 }
 
-/// So many times that stand for all.
+/// `count` times that represent the distribution.
 fn quantiles(truth: Truth<'_>, count: usize) -> Vec<f64> {
     let quantile = |part: f64| {
         let (mut low, mut high) = (0.0, 2000.0);
@@ -115,7 +116,7 @@ fn optimum_at(cost: f64, by: &[f64], area: &[f64]) -> Achieved {
     achieved
 }
 
-// === what is achieved ===
+// === what schedules achieve ===
 
 fn family() -> Family {
     Family { kind: Kind::Turnstile, proxied: false }
@@ -125,22 +126,22 @@ fn learned() -> LearnedPolling {
     LearnedPolling::new(LearnedConfig::default())
 }
 
-/// Polls a task until it is found ready or was polled often enough.
-fn run(polling: &dyn Polling, time: f64, dice: &mut Dice) -> (Achieved, Seen) {
+/// Polls a task until it is ready.
+fn run(polling: &dyn Polling, time: f64, dice: &mut Dice) -> (Achieved, Observation) {
     let (mut age, mut after) = (Duration::ZERO, Duration::ZERO);
     for polls in 0..polling.most() {
         let jitter = dice.draw();
-        age += polling.next(&PollAsk { family: &family(), polls, age, waiting: 1, jitter });
+        age += polling.next(&PollQuery { family: &family(), polls, age, waiting: 1, jitter });
         if age.as_secs_f64() >= time {
             let achieved = Achieved { polls: f64::from(polls + 1), lag: age.as_secs_f64() - time };
-            return (achieved, Seen::Ready { after, by: age });
+            return (achieved, Observation::Ready { after, by: age });
         }
         after = age;
     }
     panic!("a task that took {time} s was given up at {age:?}");
 }
 
-/// Polls so many tasks and learns from each, seeing no more than the polls show.
+/// Polls `tasks` tasks and learns from each, seeing no more than the polls show.
 fn live(polling: &dyn Polling, truth: Truth<'_>, tasks: usize, dice: &mut Dice) -> Achieved {
     let runs = (0..tasks).map(|_| {
         let time = dice.time(truth);
@@ -166,7 +167,7 @@ fn mean_of(values: &[f64]) -> f64 {
 }
 
 impl Achieved {
-    /// Its lag beside that of the best schedule with as many polls.
+    /// Its lag relative to that of the best schedule with as many polls.
     fn beside(&self, optimum: &[Self]) -> f64 {
         let right = optimum.partition_point(|best| best.polls < self.polls);
         let right = right.clamp(1, optimum.len() - 1);
@@ -175,7 +176,7 @@ impl Achieved {
         self.lag / (few.lag * (many.lag / few.lag).powf(part))
     }
 
-    /// Its lag beside that of polling at the even interval that takes as many polls.
+    /// Its lag relative to that of polling at the even interval that takes as many polls.
     fn beside_fixed(&self, truth: Truth<'_>) -> f64 {
         self.lag / (0.5 * mean(truth) / (self.polls - 0.5))
     }
@@ -184,7 +185,7 @@ impl Achieved {
 // === the bars ===
 
 #[test]
-fn after_a_hundred_solves_the_lag_is_near_the_best_that_as_many_polls_allow() {
+fn after_a_hundred_solves_the_lag_is_near_the_optimum_for_as_many_polls() {
     for truth in &TRUTHS {
         let (optimum, times) = (optimum(truth), quantiles(truth, 4000));
         let (mut ratios, mut first, mut fixed) = (vec![], vec![], vec![]);
@@ -205,8 +206,8 @@ fn after_a_hundred_solves_the_lag_is_near_the_best_that_as_many_polls_allow() {
     }
 }
 
-/// Beside a schedule that never knew another speed; and beside the optimum, but for 52 s: the optimum takes as many polls
-/// as it likes, and with twenty even the schedule that never knew another speed stays a tenth above it.
+/// Compared with a schedule that never knew another speed; and with the optimum, except for 52 s: the optimum takes any
+/// number of polls, and with twenty even the schedule that never knew another speed stays a tenth above it.
 #[test]
 fn a_provider_that_became_slower_or_faster_is_learned_again() {
     for (truth, factor) in [(0, 1.5), (1, 1.5), (2, 1.5), (3, 1.5), (4, 1.5), (5, 1.5), (3, 0.6)] {
@@ -247,7 +248,7 @@ fn a_family_with_two_speeds_is_learned_too() {
 }
 
 #[test]
-fn what_is_learned_does_not_lean_towards_the_schedule() {
+fn the_fit_is_not_biased_towards_the_schedule() {
     for truth in &TRUTHS {
         let mut errors = vec![];
         for seed in 0..6 {
@@ -266,20 +267,20 @@ fn what_is_learned_does_not_lean_towards_the_schedule() {
 
 // === many in one call ===
 
-struct Afloat {
+struct SimulatedTask {
     sent: f64,
     time: f64,
-    asked: Duration,
+    polled_at: Duration,
 }
 
-fn batch_tasks(afloat: &[Afloat], now: f64, from: Duration) -> Vec<BatchTask> {
-    let task = |task: &Afloat| BatchTask {
-        asked: task.asked,
+fn batch_tasks(in_flight: &[SimulatedTask], now: f64, from: Duration) -> Vec<BatchTask> {
+    let task = |task: &SimulatedTask| BatchTask {
+        polled_at: task.polled_at,
         age: Duration::from_secs_f64(now - task.sent),
         weight: 1.0,
         from,
     };
-    afloat.iter().map(task).collect()
+    in_flight.iter().map(task).collect()
 }
 
 /// Calls and lag per task, once the first tasks have been learned from.
@@ -288,23 +289,27 @@ fn live_in_batches(rate: f64, truth: Truth<'_>, tasks: usize) -> Achieved {
     let (polling, rule, mut dice) = (learned(), BatchRule::default(), Dice(7));
     let (mut now, mut called, mut arrival) = (0.0, -1.0, 0.0);
     let (mut sent, mut found, mut calls, mut lag) = (0, 0, 0, 0.0);
-    let mut afloat: Vec<Afloat> = vec![];
+    let mut in_flight: Vec<SimulatedTask> = vec![];
     while found < WARM + tasks {
         let from = polling.timing(&family()).q01;
-        let seen = batch_tasks(&afloat, now, from);
-        let chance = |i: usize, age| polling.chance_ready(&family(), seen[i].asked, age);
+        let seen = batch_tasks(&in_flight, now, from);
+        let chance = |i: usize, age| polling.chance_ready(&family(), seen[i].polled_at, age);
         let wait = rule.next_call(&seen, Duration::from_secs_f64(now - called), chance);
         let call = now + wait.as_secs_f64();
         if arrival <= call {
             now = arrival;
-            afloat.push(Afloat { sent: now, time: dice.time(truth), asked: Duration::ZERO });
+            in_flight.push(SimulatedTask {
+                sent: now,
+                time: dice.time(truth),
+                polled_at: Duration::ZERO,
+            });
             sent += 1;
             arrival += -dice.unit().ln() / rate;
             continue;
         }
         now = call;
-        let seen = batch_tasks(&afloat, now, from);
-        let chance = |i: usize, age| polling.chance_ready(&family(), seen[i].asked, age);
+        let seen = batch_tasks(&in_flight, now, from);
+        let chance = |i: usize, age| polling.chance_ready(&family(), seen[i].polled_at, age);
         let mut chosen = rule.choose(&seen, chance);
         assert!(chosen.len() <= rule.most_ids);
         assert!(now - called >= 0.5 - 1e-6, "calls at {called} and {now}");
@@ -312,15 +317,16 @@ fn live_in_batches(rate: f64, truth: Truth<'_>, tasks: usize) -> Achieved {
         calls += usize::from(found >= WARM && !chosen.is_empty());
         chosen.sort_unstable();
         for i in chosen.into_iter().rev() {
-            let ready = afloat[i].sent + afloat[i].time;
+            let ready = in_flight[i].sent + in_flight[i].time;
             if ready > now {
-                afloat[i].asked = seen[i].age;
+                in_flight[i].polled_at = seen[i].age;
                 continue;
             }
-            polling.learn(&family(), Seen::Ready { after: seen[i].asked, by: seen[i].age });
+            polling
+                .learn(&family(), Observation::Ready { after: seen[i].polled_at, by: seen[i].age });
             lag += if found >= WARM { now - ready } else { 0.0 };
             found += 1;
-            afloat.swap_remove(i);
+            in_flight.swap_remove(i);
         }
     }
     assert!(sent >= found);

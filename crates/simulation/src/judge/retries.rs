@@ -14,10 +14,10 @@ use domain::{
 
 use crate::{ports::Retry, world::Traces};
 
-/// No `Retry-After` is heeded for longer.
+/// The upper limit of a `Retry-After`.
 const LONGEST_FLOOR: Duration = Duration::from_secs(3600);
 
-/// What the retries of a world broke.
+/// Violations of the retry rules.
 pub(super) fn retries(traces: &Traces, entries: &[Entry], table: &RetryTable) -> Vec<String> {
     let mut broken = Vec::new();
     let mut due: BTreeMap<(SolveId, u32), Timestamp> = BTreeMap::new();
@@ -26,7 +26,7 @@ pub(super) fn retries(traces: &Traces, entries: &[Entry], table: &RetryTable) ->
         for retry in life.retries.lock().unwrap().iter() {
             let name = (retry.solve, retry.attempt);
             if let Some(due) = due.get_mut(&name) {
-                // Told again, because the store was away; or by another, who knows better.
+                // The gateway settled again because the store was unreachable, or another gateway knows better.
                 *due = retry.due.min(*due);
                 continue;
             }
@@ -39,20 +39,20 @@ pub(super) fn retries(traces: &Traces, entries: &[Entry], table: &RetryTable) ->
     broken
 }
 
-/// What was told too late, of an attempt that had been replaced, binds nobody.
+/// A fact about an attempt that had already been replaced delays nothing.
 fn too_early(entries: &[Entry], due: &BTreeMap<(SolveId, u32), Timestamp>) -> Vec<String> {
     let mut broken = Vec::new();
-    let mut told = BTreeSet::new();
+    let mut delivered_callbacks = BTreeSet::new();
     for entry in entries {
         let Some(solve) = entry.solve else { continue };
         match entry.event {
             Event::NotAccepted { attempt, .. } | Event::TaskOver { attempt, .. } => {
-                told.insert((solve, attempt));
+                delivered_callbacks.insert((solve, attempt));
             }
             Event::Intent { attempt, .. } => {
                 let before = (solve, attempt.saturating_sub(1));
                 let due = due.get(&before).filter(|due| entry.at < **due);
-                if let Some(due) = due.filter(|_| told.contains(&before)) {
+                if let Some(due) = due.filter(|_| delivered_callbacks.contains(&before)) {
                     broken.push(format!("I18: {solve} went again at {}, due {due}", entry.at));
                 }
             }
@@ -64,7 +64,7 @@ fn too_early(entries: &[Entry], due: &BTreeMap<(SolveId, u32), Timestamp>) -> Ve
 
 fn out_of_bounds(retry: &Retry, floor: Duration, table: &RetryTable) -> Option<String> {
     let backoff = table.backoff();
-    // A code was met at most as often as there were attempts before this one.
+    // A code occurred at most as many times as there were attempts before this one.
     let grown = backoff.base.saturating_mul(2u32.saturating_pow((retry.attempt - 1).min(20)));
     let longest = grown.min(backoff.cap).max(floor).max(table.rule(&retry.code).floor);
     let wait = retry.due.since(retry.at);

@@ -1,26 +1,25 @@
-//! The workers of a simulated world: they ask, wait, give up and ask again.
+//! The workers of a simulated world: they claim, wait, give up and retry.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use domain::{
-    challenge::{Challenge, Draft, Kind},
+    challenge::{Challenge, ChallengeParts, Kind},
     claim::{Allowance, Door},
     id::{ClaimId, Project, WorkerName},
     ports::Scope,
     secret::Secret,
 };
-use engine::{Ask, Engine, Outcome};
+use engine::{ClaimRequest, Engine, Outcome};
 
-use super::{Got, World, standing};
+use super::{ReceivedToken, World, pools};
 
-/// How a worker feels this time.
+/// How a worker behaves this time.
 #[derive(Clone, Copy)]
-struct Mood {
+struct Conduct {
     patience: Duration,
-    whim: u32,
+    choice: u32,
 }
 
-/// One piece of work.
 struct Work {
     name: String,
     worker: WorkerName,
@@ -37,18 +36,18 @@ impl World {
             self.sleep(Duration::from_millis(rng.u64(0..8_000))).await;
             let mut work = Self::choose(number, turn, &mut rng);
             if self.plan.pools && work.kind != Kind::Image && turn % 4 < 3 {
-                work.sitekey = standing::pooled_key(&work.kind);
+                work.sitekey = pools::pooled_key(&work.kind);
             }
-            self.pursue(&work, &mut rng).await;
+            self.claim_until_done(&work, &mut rng).await;
             if rng.u32(0..8) == 0 {
-                // A redelivered message: the same work again, perhaps after its token has died.
+                // A redelivered message: the same work again, perhaps after its token has expired.
                 self.sleep(Duration::from_secs(rng.u64(30..200))).await;
-                self.pursue(&work, &mut rng).await;
+                self.claim_until_done(&work, &mut rng).await;
             }
         }
     }
 
-    /// Two workers at a time share a name, so that keys, joins and stock meet.
+    /// Pairs of workers share a name, so that keys, joins and stock meet.
     fn choose(number: usize, turn: usize, rng: &mut fastrand::Rng) -> Work {
         let kind = [Kind::Turnstile, Kind::RecaptchaV2, Kind::Image][rng.usize(0..3)].clone();
         let worker = WorkerName::new(format!("team-{}", number / 2)).unwrap();
@@ -61,15 +60,15 @@ impl World {
         Work { name, worker, kind, sitekey, key }
     }
 
-    /// Asks, waits, and asks again under the same key, as a worker behind a bad network would.
-    async fn pursue(&self, work: &Work, rng: &mut fastrand::Rng) {
+    /// Claims, waits, and retries under the same key, like a worker behind a bad network.
+    async fn claim_until_done(&self, work: &Work, rng: &mut fastrand::Rng) {
         for _ in 0..4 {
             let patience = Duration::from_millis(rng.u64(500..40_000));
             if let Some((engine, mut life)) = self.gateway(rng) {
-                let mood = Mood { patience, whim: rng.u32(0..20) };
+                let conduct = Conduct { patience, choice: rng.u32(0..20) };
                 tokio::select! {
                     biased;
-                    done = self.ask(&engine, work, mood) => if done { return },
+                    done = self.try_claim(&engine, work, conduct) => if done { return },
                     _ = life.changed() => {}
                 }
             }
@@ -77,13 +76,13 @@ impl World {
         }
     }
 
-    /// One try; `true` when nothing is left to do.
-    async fn ask(&self, engine: &Engine, work: &Work, mood: Mood) -> bool {
-        let mut ask = work.ask(mood.whim == 0);
-        if self.plan.callbacks && mood.whim % 2 == 1 {
-            ask.callback_url = Some(Secret::new("https://hooks.example.com/"));
+    /// One try. Returns `true` when nothing is left to do.
+    async fn try_claim(&self, engine: &Engine, work: &Work, conduct: Conduct) -> bool {
+        let mut request = work.request(conduct.choice == 0);
+        if self.plan.callbacks && conduct.choice % 2 == 1 {
+            request.callback_url = Some(Secret::new("https://hooks.example.com/"));
         }
-        let Ok(admitted) = engine.claim(ask).await else { return false };
+        let Ok(admitted) = engine.claim(request).await else { return false };
         let id = match admitted.outcome {
             Outcome::Waiting { claim, .. } => claim.id,
             Outcome::Served { claim, .. } => return self.take(work, claim),
@@ -92,20 +91,20 @@ impl World {
             | Outcome::Withdrawn(_)
             | Outcome::Expired(_) => return true,
         };
-        self.wait(engine, work, id, mood).await
+        self.wait(engine, work, id, conduct).await
     }
 
-    async fn wait(&self, engine: &Engine, work: &Work, id: ClaimId, mood: Mood) -> bool {
+    async fn wait(&self, engine: &Engine, work: &Work, id: ClaimId, conduct: Conduct) -> bool {
         let scope = Scope::Worker(work.worker.clone());
-        if mood.whim == 1 {
-            // Withdrawing may race with the answer; both ends are fine.
+        if conduct.choice == 1 {
+            // Withdrawing may race with the answer; both outcomes are correct.
             drop(engine.withdraw(&scope, id).await);
             return true;
         }
-        if mood.whim == 2 {
+        if conduct.choice == 2 {
             return true; // never comes back for it
         }
-        match engine.fetch(&scope, id, mood.patience).await {
+        match engine.fetch(&scope, id, conduct.patience).await {
             Ok(Outcome::Served { claim, .. }) => self.take(work, claim),
             Ok(Outcome::Waiting { .. }) | Err(_) => false,
             Ok(
@@ -120,31 +119,32 @@ impl World {
     fn take(&self, work: &Work, claim: domain::claim::Claim) -> bool {
         let token = claim.token.expect("a served claim has a token");
         let exclusive = claim.kind != Kind::Image;
-        // Keyless claims with equal parameters are the same piece of work while its window lasts.
+        // Keyless claims with equal parameters are the same piece of work within the window.
         let name = if work.key.is_some() { work.name.clone() } else { format!("{}", claim.id) };
         let (lifetime, margin) = claim.kind.lifetime_and_margin();
-        let got = Got {
+        let got = ReceivedToken {
             work: name,
             exclusive,
             usable: lifetime.saturating_sub(margin),
             token: token.answer.text.expose().to_owned(),
             at: self.clock.now(),
         };
-        self.monitor.tell(format!("worker {} got the token of claim {}", work.worker, claim.id));
+        self.monitor.record(format!("worker {} got the token of claim {}", work.worker, claim.id));
         self.got.lock().unwrap().push(got);
         true
     }
 }
 
 impl Work {
-    fn ask(&self, fresh: bool) -> Ask {
+    fn request(&self, fresh: bool) -> ClaimRequest {
         let files = BTreeMap::from([("body".to_owned(), vec![7; 100 + self.sitekey as usize])]);
         let challenge = if self.kind == Kind::Image {
-            Challenge::new(Kind::Image, Draft { files, ..Draft::default() }).unwrap()
+            Challenge::new(Kind::Image, ChallengeParts { files, ..ChallengeParts::default() })
+                .unwrap()
         } else {
-            standing::challenge(&self.kind, self.sitekey)
+            pools::challenge(&self.kind, self.sitekey)
         };
-        Ask {
+        ClaimRequest {
             worker: self.worker.clone(),
             project: Project::new("simulated").unwrap(),
             door: Door::V1,

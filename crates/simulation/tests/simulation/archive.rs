@@ -1,6 +1,6 @@
-//! Stories of a store whose history is kept elsewhere.
+//! A store with an archive.
 
-mod away;
+mod faulty;
 
 use std::{
     sync::{Arc, Mutex},
@@ -14,35 +14,35 @@ use domain::{
     ports::{ClaimFilter, Records, Scope},
 };
 use engine::Engine;
-use stores::{Backend, LocalDoorbell, StoreAdapter};
+use stores::{Backend, LocalNotifier, StoreAdapter};
 
-use self::away::{FarArchive, Mood};
+use self::faulty::{FaultMode, FaultyArchive};
 use simulation::stage::{Stage, open, seconds, served, story};
 
 const HOUR: u64 = 3600;
 
-/// A store that can be counted, and an archive.
-struct Shelves {
+/// A store whose rows can be counted, and its archive.
+struct ArchivedStore {
     store: Arc<StoreAdapter>,
     kept: Backend,
-    archive: Arc<FarArchive>,
+    archive: Arc<FaultyArchive>,
 }
 
-fn shelve(stage: &mut Stage) -> Shelves {
+fn with_archive(stage: &mut Stage) -> ArchivedStore {
     let store = Arc::new(StoreAdapter::in_memory());
     stage.backend = Backend {
         store: store.clone(),
         records: store.clone(),
         archive: store.clone(),
-        doorbell: Arc::new(LocalDoorbell::new()),
+        notifier: Arc::new(LocalNotifier::new()),
         name: "memory",
         findings: Vec::new(),
     };
     let kept = stores::open("memory:").unwrap();
-    let archive = FarArchive { archive: kept.archive.clone(), mood: Mutex::default() };
+    let archive = FaultyArchive { archive: kept.archive.clone(), mode: Mutex::default() };
     let archive = Arc::new(archive);
     stage.config.archive = Some(archive.clone());
-    Shelves { store, kept, archive }
+    ArchivedStore { store, kept, archive }
 }
 
 fn page(limit: usize) -> ClaimFilter {
@@ -68,7 +68,7 @@ async fn solve(gateway: &Engine, key: &str) -> ClaimId {
     id
 }
 
-/// Lets hours pass at once; every part of the gateway wakes a few times.
+/// Lets hours pass, in steps in which every part of the gateway wakes a few times.
 async fn skip(stage: &Stage, hours: u64) {
     for _ in 0..hours {
         tokio::time::advance(seconds(HOUR)).await;
@@ -83,7 +83,7 @@ fn has_no_gap(entries: &[Entry]) -> bool {
 #[test]
 fn a_store_with_an_archive_does_not_grow_with_history() {
     story(async |mut stage| {
-        let shelves = shelve(&mut stage);
+        let archived = with_archive(&mut stage);
         let gateway = stage.gateway(1).await;
         let (mut solved, mut rows) = (Vec::new(), Vec::new());
         for day in 0..8 {
@@ -91,23 +91,23 @@ fn a_store_with_an_archive_does_not_grow_with_history() {
                 solved.push(solve(&gateway, &format!("{day}-{n}")).await);
                 skip(&stage, 5).await;
             }
-            rows.push(shelves.store.counters().rows);
+            rows.push(archived.store.counters().rows);
         }
-        // A day leaves its sum behind, and nothing else; what it brought was some eighty rows.
+        // A day leaves only its totals; before archiving it had some eighty rows.
         assert!(rows[7] <= rows[2] + 10, "{rows:?}");
         let entries = gateway.records().entries(0, usize::MAX).await.unwrap();
         assert!(has_no_gap(&entries));
-        let left = shelves.store.entries(0, usize::MAX).await.unwrap();
+        let left = archived.store.entries(0, usize::MAX).await.unwrap();
         assert!(left.len() < entries.len() / 3, "{} of {}", left.len(), entries.len());
-        // People find all of it.
+        // Queries find all of it.
         let all: Vec<_> = history(gateway.records()).await.iter().rev().map(|c| c.id).collect();
         assert_eq!(all, solved);
         for id in solved {
             let explained = gateway.explain(&Scope::All, id).await.unwrap();
             let first = &explained.entries.first().unwrap().event;
             assert!(matches!(first, Event::Opened { .. }), "{first:?}");
-            let told = |event: &Event| matches!(event, Event::Delivered { .. });
-            assert!(explained.entries.iter().any(|entry| told(&entry.event)));
+            let delivered = |event: &Event| matches!(event, Event::Delivered { .. });
+            assert!(explained.entries.iter().any(|entry| delivered(&entry.event)));
         }
     });
 }
@@ -115,46 +115,46 @@ fn a_store_with_an_archive_does_not_grow_with_history() {
 #[test]
 fn a_claim_is_found_before_it_is_archived_and_after() {
     story(async |mut stage| {
-        let shelves = shelve(&mut stage);
+        let archived = with_archive(&mut stage);
         let gateway = stage.gateway(1).await;
-        shelves.archive.set(Mood::Away);
+        archived.archive.set(FaultMode::Unavailable);
         let id = solve(&gateway, "a").await;
         let fresh = gateway.explain(&Scope::All, id).await.unwrap();
-        shelves.archive.set(Mood::Well);
+        archived.archive.set(FaultMode::Healthy);
         assert_eq!(history(gateway.records()).await.len(), 1, "the store knows it");
         stage.pass(seconds(5)).await;
         let archived = gateway.explain(&Scope::All, id).await.unwrap();
-        assert_eq!(fresh.entries, archived.entries, "told once, in the same words");
+        assert_eq!(fresh.entries, archived.entries, "archived once, unchanged");
         assert_eq!(history(gateway.records()).await, [archived.claim]);
     });
 }
 
 #[test]
-fn while_the_archive_is_away_nothing_waits_and_nothing_is_lost() {
-    for mood in [Mood::Away, Mood::Hanging, Mood::ReplyLost] {
+fn while_the_archive_is_unavailable_nothing_waits_and_nothing_is_lost() {
+    for mode in [FaultMode::Unavailable, FaultMode::Hanging, FaultMode::ReplyLost] {
         story(async |mut stage| {
-            let shelves = shelve(&mut stage);
+            let archived = with_archive(&mut stage);
             let gateway = stage.gateway(1).await;
             solve(&gateway, "before").await;
-            shelves.archive.set(mood);
-            // Long enough for everything to be dropped, had it been archived.
+            archived.archive.set(mode);
+            // Long enough to drop everything, had it been archived.
             for n in 0..3 {
                 solve(&gateway, &format!("away-{n}")).await;
                 skip(&stage, 30).await;
             }
-            let kept = shelves.store.entries(0, usize::MAX).await.unwrap();
+            let kept = archived.store.entries(0, usize::MAX).await.unwrap();
             assert!(kept.iter().filter(|e| matches!(e.event, Event::Opened { .. })).count() >= 3);
-            shelves.archive.set(Mood::Well);
-            // A call that never came back is only given up with its process.
+            archived.archive.set(FaultMode::Healthy);
+            // A call without a reply ends only with its process.
             gateway.crash();
             let gateway = stage.gateway(2).await;
             skip(&stage, 1).await;
-            let told = gateway.records().entries(0, usize::MAX).await.unwrap();
-            assert!(has_no_gap(&told), "{mood:?}");
-            assert_eq!(told.last(), kept.last());
+            let entries = gateway.records().entries(0, usize::MAX).await.unwrap();
+            assert!(has_no_gap(&entries), "{mode:?}");
+            assert_eq!(entries.last(), kept.last());
             assert_eq!(history(gateway.records()).await.len(), 4);
             skip(&stage, 30).await;
-            assert!(shelves.store.history(page(9)).await.unwrap().items.is_empty(), "{mood:?}");
+            assert!(archived.store.history(page(9)).await.unwrap().items.is_empty(), "{mode:?}");
         });
     }
 }
@@ -162,48 +162,52 @@ fn while_the_archive_is_away_nothing_waits_and_nothing_is_lost() {
 #[test]
 fn a_gateway_that_dies_between_the_stores_leaves_no_gap_and_no_copy() {
     story(async |mut stage| {
-        let shelves = shelve(&mut stage);
+        let archived = with_archive(&mut stage);
         for seed in 0..6 {
             let gateway = stage.gateway(seed).await;
-            // The lot is archived, and whoever told it dies before it hears so.
-            shelves.archive.set(if seed % 2 == 0 { Mood::ReplyLost } else { Mood::Well });
+            // The batch is archived, and the gateway crashes before the reply arrives.
+            archived.archive.set(if seed % 2 == 0 {
+                FaultMode::ReplyLost
+            } else {
+                FaultMode::Healthy
+            });
             solve(&gateway, &format!("{seed}")).await;
             stage.pass(Duration::from_millis(1000 + 137 * seed)).await;
             gateway.crash();
         }
-        shelves.archive.set(Mood::Well);
+        archived.archive.set(FaultMode::Healthy);
         stage.gateway(9).await;
         stage.pass(seconds(20)).await;
-        let told = shelves.kept.records.entries(0, usize::MAX).await.unwrap();
-        assert_eq!(told, shelves.store.entries(0, usize::MAX).await.unwrap());
+        let entries = archived.kept.records.entries(0, usize::MAX).await.unwrap();
+        assert_eq!(entries, archived.store.entries(0, usize::MAX).await.unwrap());
     });
 }
 
 #[test]
-fn several_gateways_tell_everything_once_and_one_takes_over_from_a_dead_one() {
+fn several_gateways_archive_everything_once_and_one_takes_over_from_a_dead_one() {
     story(async |mut stage| {
-        let shelves = shelve(&mut stage);
+        let archived = with_archive(&mut stage);
         let gateways = [stage.gateway(1).await, stage.gateway(2).await, stage.gateway(3).await];
         for n in 0..9 {
             solve(&gateways[n % 3], &format!("{n}")).await;
         }
-        let told = async || shelves.kept.records.entries(0, usize::MAX).await.unwrap();
-        let known = async || shelves.store.entries(0, usize::MAX).await.unwrap();
+        let entries = async || archived.kept.records.entries(0, usize::MAX).await.unwrap();
+        let known = async || archived.store.entries(0, usize::MAX).await.unwrap();
         stage.pass(seconds(20)).await;
-        assert_eq!(told().await, known().await);
+        assert_eq!(entries().await, known().await);
         for (n, gateway) in gateways.iter().enumerate().take(2) {
             gateway.crash();
             solve(&gateways[2], &format!("late-{n}")).await;
             stage.pass(seconds(20)).await;
-            assert_eq!(told().await, known().await);
+            assert_eq!(entries().await, known().await);
         }
     });
 }
 
 #[test]
-fn a_store_that_starts_anew_goes_on_in_the_same_archive() {
+fn a_store_that_starts_empty_goes_on_in_the_same_archive() {
     story(async |mut stage| {
-        let shelves = shelve(&mut stage);
+        let archived = with_archive(&mut stage);
         let gateway = stage.gateway(1).await;
         let old = solve(&gateway, "a").await;
         stage.pass(seconds(5)).await;
@@ -212,8 +216,8 @@ fn a_store_that_starts_anew_goes_on_in_the_same_archive() {
         let gateway = stage.gateway(2).await;
         let new = solve(&gateway, "b").await;
         stage.pass(seconds(5)).await;
-        let told = shelves.kept.records.entries(0, usize::MAX).await.unwrap();
-        assert!(has_no_gap(&told));
+        let entries = archived.kept.records.entries(0, usize::MAX).await.unwrap();
+        assert!(has_no_gap(&entries));
         let all: Vec<_> = history(gateway.records()).await.iter().map(|claim| claim.id).collect();
         assert_eq!(all, [new, old]);
         assert!(!gateway.explain(&Scope::All, old).await.unwrap().entries.is_empty());

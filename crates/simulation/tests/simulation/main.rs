@@ -4,6 +4,8 @@
 #![expect(clippy::wildcard_enum_match_arm, reason = "a test names the cases it is about")]
 
 mod archive;
+mod callbacks;
+mod dead_letters;
 mod model;
 mod outages;
 mod polling;
@@ -13,4 +15,3 @@ mod receivers;
 mod rounds;
 mod seeds;
 mod stories;
-mod told;

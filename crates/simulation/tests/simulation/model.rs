@@ -7,23 +7,23 @@ use domain::{
     id::{ClaimId, HolderId, Nonce, Project, SolveId, TaskId, WorkerName},
     lease::Fence,
     retry::Verdict,
-    solve::{AmbiguousPolicy, Decision, Fact, Learned, Origin, Policy, Solve, Stage},
+    solve::{AmbiguousPolicy, Decision, Fact, FactEffect, Origin, Policy, Solve, Stage},
     time::Timestamp,
 };
 use stateright::{Checker, Model, Property};
 
 const NOW: Timestamp = Timestamp::from_millis(0);
 
-/// What one replica is doing. `Fence` is the lease it believes in.
+/// The state of one replica. `Fence` is the lease it believes in.
 #[derive(Clone, Debug, Hash, PartialEq, Eq)]
 enum Replica {
     Idle,
     Leased(Fence),
-    /// Its intent for this attempt is durable; nothing has left.
+    /// Its intent for this attempt is durable; it has sent nothing.
     Intended(Fence, u32),
-    /// The bytes left; the reply is on its way.
+    /// It has sent the request; the reply is on its way.
     Waiting(Fence, u32, Reply),
-    /// It knows something about this attempt that the store may not.
+    /// It has a fact about this attempt that the store may not have.
     Knows(Fence, u32, Reply),
     Crashed,
 }
@@ -39,7 +39,7 @@ enum Reply {
 struct World {
     solve: Solve,
     replicas: Vec<Replica>,
-    /// Whose lease runs, by replica.
+    /// The running leases, by replica.
     alive: Vec<bool>,
     /// Tasks the provider accepted: paid.
     paid: u8,
@@ -65,7 +65,7 @@ enum Step {
     Expire(usize),
 }
 
-/// A protocol to check, and how much may go wrong.
+/// A protocol to check, and the limits on failures.
 #[derive(Clone)]
 struct Protocol {
     replicas: usize,
@@ -73,9 +73,9 @@ struct Protocol {
     crashes: u8,
     expiries: u8,
     losses: u8,
-    /// The tutorials' rule: a lease that ends puts the work back into the queue.
+    /// A rule from tutorials: a lease that ends puts the work back into the queue.
     requeues_dead_intents: bool,
-    /// Another rule of theirs: what a fenced-off replica learned is thrown away.
+    /// Another rule from tutorials: facts of a fenced-off replica are discarded.
     fences_facts: bool,
 }
 
@@ -130,7 +130,7 @@ impl Protocol {
         }
     }
 
-    /// Small enough to be quick: a planted bug shows within a few steps.
+    /// Small enough to be quick: a planted bug appears within a few steps.
     fn small() -> Self {
         Self {
             replicas: 2,
@@ -183,7 +183,7 @@ impl Protocol {
         Some(())
     }
 
-    fn tell(&self, world: &mut World, i: usize) -> Option<()> {
+    fn settle(&self, world: &mut World, i: usize) -> Option<()> {
         let Replica::Knows(fence, attempt, reply) = world.replicas[i] else { return None };
         world.replicas[i] = Replica::Leased(fence);
         if self.fences_facts && fence != world.solve.fence {
@@ -196,8 +196,8 @@ impl Protocol {
             }
             Reply::Lost => Fact::ReplyLost { why: "lost".into(), due: NOW },
         };
-        let learned = world.solve.learn(attempt, &fact, NOW);
-        if let (Learned::Orphaned { .. }, Reply::Task(number)) = (learned, reply) {
+        let learned = world.solve.apply_fact(attempt, &fact, NOW);
+        if let (FactEffect::Orphaned { .. }, Reply::Task(number)) = (learned, reply) {
             world.orphans.push(number);
         }
         Some(())
@@ -205,17 +205,17 @@ impl Protocol {
 }
 
 impl World {
-    /// Every task some live replica ever heard of is recorded or still known to that replica.
+    /// Every task that reached a live replica is recorded, or still known to that replica.
     fn no_known_task_is_lost(&self) -> bool {
-        let told =
+        let delivered_callbacks =
             |number: u8| self.solve.task == Some(task(number)) || self.orphans.contains(&number);
         let known = |number: u8| {
             self.replicas.iter().any(|r| {
                 matches!(r, Replica::Waiting(_, _, Reply::Task(t)) | Replica::Knows(_, _, Reply::Task(t)) if *t == number)
             })
         };
-        let lost = (1..=self.paid).filter(|n| !told(*n) && !known(*n)).count();
-        // A crash or a lost reply can make us forget one task each; nothing else can.
+        let lost = (1..=self.paid).filter(|n| !delivered_callbacks(*n) && !known(*n)).count();
+        // Only a crash or a lost reply can lose a task, one each.
         lost <= usize::from(self.crashes + self.losses)
     }
 }
@@ -274,7 +274,7 @@ impl Model for Protocol {
                 next.losses += 1;
                 next.replicas[i] = Replica::Knows(fence, attempt, Reply::Lost);
             }
-            Step::Tell(i) => self.tell(&mut next, i)?,
+            Step::Tell(i) => self.settle(&mut next, i)?,
             Step::Crash(i) if next.crashes < self.crashes => {
                 next.crashes += 1;
                 next.replicas[i] = Replica::Crashed;
@@ -287,7 +287,7 @@ impl Model for Protocol {
             Step::Expire(i) if next.expiries < self.expiries && next.alive[i] => {
                 next.expiries += 1;
                 next.alive[i] = false;
-                // It notices later and comes back under a new lease: only what it knows already goes on.
+                // It notices later and continues under a new lease, with only the facts it already has.
             }
             Step::LoseReply(_) | Step::Crash(_) | Step::Expire(_) => return None,
         }
@@ -302,7 +302,7 @@ impl Model for Protocol {
             Property::always("at most one authorised resubmission", |_, w: &World| {
                 w.solve.authorised <= 1
             }),
-            Property::always("a task someone heard of is never lost", |_, w: &World| {
+            Property::always("a task that reached us is never lost", |_, w: &World| {
                 w.no_known_task_is_lost()
             }),
             Property::sometimes("a task is recorded", |_, w: &World| {
@@ -343,5 +343,5 @@ fn a_lease_that_authorises_a_spend_is_caught() {
 #[test]
 fn fencing_facts_is_caught_as_lost_work() {
     let protocol = Protocol { fences_facts: true, ..Protocol::small() };
-    assert!(broken(protocol).contains(&"a task someone heard of is never lost"));
+    assert!(broken(protocol).contains(&"a task that reached us is never lost"));
 }

@@ -1,5 +1,5 @@
-//! Every row of the retry table, and what happens while the provider or the account is away: nobody's claim is lost,
-//! nothing is retried that should not be, and nothing comes back as a herd.
+//! Every row of the retry table, and outages of the provider or the account: no claim is lost, nothing is retried that
+//! must not be, and recovery causes no burst.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -16,7 +16,7 @@ use simulator::{Call, Fault, Planned};
 
 use simulation::stage::{Stage, open, seconds, served, story};
 
-/// How a row is brought about.
+/// The fault that leads to this row.
 fn faults(rule: &Rule) -> (Call, Fault) {
     let on_poll = [
         "ERROR_WRONG_CAPTCHA_ID",
@@ -40,7 +40,7 @@ fn faults(rule: &Rule) -> (Call, Fault) {
     }
 }
 
-/// Runs one claim into the fault again and again; the result is when it was submitted, and how it ended.
+/// Runs one claim into the fault repeatedly; returns the times of its submissions and its outcome.
 async fn run_into(stage: &Stage, (on, fault): (Call, Fault)) -> (Vec<Timestamp>, Outcome) {
     let engine = stage.gateway(1).await;
     stage.account.plan(Planned::next(on, fault).times(200));
@@ -50,7 +50,7 @@ async fn run_into(stage: &Stage, (on, fault): (Call, Fault)) -> (Vec<Timestamp>,
     (submits, engine.fetch(&Scope::All, id, Duration::ZERO).await.unwrap())
 }
 
-/// What must hold, 3: attempts and spacing of every row.
+/// Requirement 3: attempts and spacing of every row.
 #[test]
 fn every_row_of_the_retry_table_is_kept_to() {
     let table = engine::EngineConfig::default().retry;
@@ -67,7 +67,7 @@ fn every_row_of_the_retry_table_is_kept_to() {
                     assert_eq!(count, 1, "{code}: nothing follows a permanent error");
                     assert!(matches!(outcome, Outcome::Failed(_)), "{code}: {outcome:?}");
                 }
-                // Nothing gets through at all: that is the provider's fault, and no claim dies of it.
+                // No submission gets through at all: that is the provider's fault, and no claim fails for it.
                 Class::Transient if rule.code == own::NOT_SENT => {
                     assert!(count <= 60, "{code}: {count}");
                     assert!(matches!(outcome, Outcome::Lapsed(_)), "{code}: {outcome:?}");
@@ -130,7 +130,7 @@ fn a_code_added_to_the_table_is_retried_and_slows_every_submission() {
     });
 }
 
-/// Each retry comes after its floor and within its backoff (and the budget's second, and the time a task takes).
+/// Each retry comes after its floor and within its backoff, plus the budget's second and the time a task takes.
 fn check_spacing(rule: &Rule, submits: &[Timestamp]) {
     for (n, pair) in submits.windows(2).enumerate() {
         let gap = pair[1].since(pair[0]);
@@ -154,7 +154,7 @@ fn retries(entries: &[Entry]) -> (Vec<Timestamp>, Vec<Timestamp>) {
     (fresh, again)
 }
 
-/// What must hold, 3: an outage of ten minutes in the middle of a thousand claims.
+/// Requirement 3: an outage of ten minutes during a thousand claims.
 #[test]
 fn an_outage_of_ten_minutes_loses_nobody_and_ends_gently() {
     story(async |mut stage| {
@@ -175,13 +175,13 @@ fn an_outage_of_ten_minutes_loses_nobody_and_ends_gently() {
             stage.pass(seconds(1)).await;
             if n == 600 {
                 let health = engine.health();
-                assert!(health.ready, "claims are taken");
+                assert!(health.ready, "claims are admitted");
                 assert!(health.troubles.iter().any(|t| t.contains("provider")), "{health:?}");
             }
         }
         stage.pass(seconds(1500)).await;
         for id in ids {
-            let claim = engine.look(&Scope::All, id).await.unwrap();
+            let claim = engine.find_claim(&Scope::All, id).await.unwrap();
             assert_eq!(claim.state, ClaimState::Served, "{claim:?}");
         }
         assert_eq!((stage.paid(), stage.dead_letters().await), (1000, 0));
@@ -194,7 +194,7 @@ fn an_outage_of_ten_minutes_loses_nobody_and_ends_gently() {
             submits.iter().filter(|at| **at >= recovered && at.since(recovered) < seconds(62));
         let first: Vec<_> = first.collect();
         for pair in first.windows(11) {
-            assert!(pair[10].since(*pair[0]) >= Duration::from_millis(450), "a herd: {pair:?}");
+            assert!(pair[10].since(*pair[0]) >= Duration::from_millis(450), "a burst: {pair:?}");
         }
         let (fresh, again) = retries(&stage.entries().await);
         for from in &again {
@@ -209,7 +209,7 @@ fn an_outage_of_ten_minutes_loses_nobody_and_ends_gently() {
     });
 }
 
-/// What must hold, 4: an empty account for an hour.
+/// Requirement 4: an empty account for an hour.
 #[test]
 fn an_account_that_is_empty_for_an_hour_kills_nothing() {
     story(async |mut stage| {
@@ -228,7 +228,7 @@ fn an_account_that_is_empty_for_an_hour_kills_nothing() {
         stage.account.with(|behaviour| behaviour.set_balance(Money::from_micros(10_000_000)));
         stage.pass(seconds(300)).await;
         for id in ids {
-            let claim = engine.look(&Scope::All, id).await.unwrap();
+            let claim = engine.find_claim(&Scope::All, id).await.unwrap();
             assert_eq!(claim.state, ClaimState::Served, "{claim:?}");
         }
         assert_eq!((stage.paid(), stage.dead_letters().await), (200, 0));
@@ -237,7 +237,7 @@ fn an_account_that_is_empty_for_an_hour_kills_nothing() {
     });
 }
 
-/// The bans the provider documents last as long as it says.
+/// Bans last as long as the provider documents.
 #[test]
 fn a_ban_is_waited_out() {
     for (code, length) in [
@@ -261,9 +261,9 @@ fn a_ban_is_waited_out() {
     }
 }
 
-/// A reply that was on its way when the ban came proves nothing about it.
+/// A reply to a request sent before the ban does not show that the ban is over.
 #[test]
-fn a_ban_is_not_lifted_by_a_reply_to_what_left_before() {
+fn a_ban_is_not_lifted_by_a_reply_to_an_earlier_request() {
     story(async |mut stage| {
         stage.config.deadline = seconds(3600);
         let engine = stage.gateway(1).await;
@@ -281,16 +281,16 @@ fn a_ban_is_not_lifted_by_a_reply_to_what_left_before() {
     });
 }
 
-/// Paid tasks survive an outage that hits questions too.
+/// Paid tasks survive an outage that also affects polls.
 #[test]
 fn an_outage_of_polls_loses_no_paid_task() {
     story(async |stage| {
         let engine = stage.gateway(1).await;
         let mut ids = Vec::new();
         for n in 0..10 {
-            let ask = engine::Ask {
+            let ask = engine::ClaimRequest {
                 deadline: Some(seconds(1200)),
-                ..simulation::stage::ask(&format!("k{n}"))
+                ..simulation::stage::claim_request(&format!("k{n}"))
             };
             ids.push(simulation::stage::open_with(&engine, ask).await);
         }
@@ -301,7 +301,7 @@ fn an_outage_of_polls_loses_no_paid_task() {
         stage.account.faults(simulator::FaultPlan::clear);
         stage.pass(seconds(60)).await;
         assert_eq!(stage.paid(), 10, "nothing was bought again");
-        // Their tokens are as old as the outage was long; what matters is that they were asked for to the end.
+        // Their tokens are as old as the outage was long; the test is that polling continued to the end.
         let entries = stage.entries().await;
         let found =
             entries.iter().filter(|entry| matches!(entry.event, Event::Ready { .. })).count();
@@ -309,9 +309,9 @@ fn an_outage_of_polls_loses_no_paid_task() {
     });
 }
 
-/// A provider that asks for a slower pace means everybody.
+/// A slow-down reply to one submission slows all of them.
 #[test]
-fn too_fast_is_said_to_one_and_heard_by_all() {
+fn a_slow_down_reply_to_one_slows_all() {
     story(async |stage| {
         let engine = stage.gateway(1).await;
         stage.fault(Call::Submit, Fault::code("MAX_USER_TURN"), 1);
@@ -327,7 +327,7 @@ fn too_fast_is_said_to_one_and_heard_by_all() {
     });
 }
 
-/// A lone claim waits for a provider that cannot be reached, rather than die after three tries.
+/// A single claim waits for an unreachable provider instead of failing after three tries.
 #[test]
 fn a_lone_claim_outlives_an_unreachable_provider() {
     story(async |stage| {
@@ -340,9 +340,9 @@ fn a_lone_claim_outlives_an_unreachable_provider() {
     });
 }
 
-/// A ban from asking stops all asking.
+/// A polling ban stops all polls.
 #[test]
-fn a_ban_from_asking_is_kept() {
+fn a_polling_ban_is_respected() {
     story(async |stage| {
         let engine = stage.gateway(1).await;
         for n in 0..20 {

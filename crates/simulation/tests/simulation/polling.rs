@@ -1,21 +1,21 @@
-//! When tasks are asked for, with the real engine in virtual time: how soon they are found, how many calls that takes, and
-//! that an account stays inside the provider's rules.
+//! Polling with the real engine in virtual time: the lag until a solved task is found, the number of calls, and the
+//! provider's limits.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use domain::{
-    challenge::{Challenge, Draft, Kind},
+    challenge::{Challenge, ChallengeParts, Kind},
     id::{AttemptName, TaskId},
     ledger::{Entry, Event},
     money::Money,
     time::Timestamp,
 };
-use engine::{Ask, LearnedConfig, LearnedPolling, Slots};
+use engine::{ClaimRequest, LearnedConfig, LearnedPolling, Slots};
 use simulator::{BehaviourConfig, Call, Fault, pace::SolveTime};
 
-use simulation::stage::{Stage, ask, open_with, seconds, served, story};
+use simulation::stage::{Stage, claim_request, open_with, seconds, served, story};
 
-/// A stage whose provider takes these times, with learned polling.
+/// Learned polling of a provider with these solve times.
 fn learned(time: SolveTime) -> Stage {
     let mut behaviour = BehaviourConfig::new(11);
     behaviour.bans = true;
@@ -27,25 +27,32 @@ fn learned(time: SolveTime) -> Stage {
     stage
 }
 
-/// Each has a challenge of its own: nothing is served from what others left.
-fn own(n: usize) -> Ask {
-    own_of("key", n)
+/// Each claim has its own challenge, so that none is served from stock.
+fn own_challenge(n: usize) -> ClaimRequest {
+    own_challenge_of("key", n)
 }
 
-fn own_of(sitekey: &str, n: usize) -> Ask {
-    let pageurl = ask("").challenge.pageurl().cloned();
-    let draft = Draft { sitekey: Some(format!("{sitekey}-{n}")), pageurl, ..Draft::default() };
-    Ask { challenge: Challenge::new(Kind::Turnstile, draft).unwrap(), ..ask(&format!("k{n}")) }
+fn own_challenge_of(sitekey: &str, n: usize) -> ClaimRequest {
+    let pageurl = claim_request("").challenge.pageurl().cloned();
+    let draft = ChallengeParts {
+        sitekey: Some(format!("{sitekey}-{n}")),
+        pageurl,
+        ..ChallengeParts::default()
+    };
+    ClaimRequest {
+        challenge: Challenge::new(Kind::Turnstile, draft).unwrap(),
+        ..claim_request(&format!("k{n}"))
+    }
 }
 
-/// What finding the tasks took.
+/// The cost of finding the tasks.
 #[derive(Debug)]
 struct Found {
     calls: f64,
     lag: Duration,
 }
 
-/// Seconds that each found task lay ready.
+/// The time that each found task had been ready.
 fn lags(stage: &Stage, entries: &[Entry]) -> Vec<Duration> {
     let accepted = stage.account.ledger().accepted.into_iter();
     let ready: BTreeMap<_, _> = accepted.map(|task| (task.task, task.ready_at)).collect();
@@ -56,7 +63,7 @@ fn lags(stage: &Stage, entries: &[Entry]) -> Vec<Duration> {
     entries.iter().filter_map(lag).collect()
 }
 
-/// Claims that come at random, so many a second; measured once the first tasks have been learned from.
+/// Claims that arrive at random at this rate per second, measured after a warm-up.
 async fn found(stage: &Stage, rate: f64, solves: usize) -> Found {
     const WARM: usize = 100;
     let engine = stage.gateway(1).await;
@@ -70,7 +77,7 @@ async fn found(stage: &Stage, rate: f64, solves: usize) -> Found {
         if so_far >= WARM + solves {
             break;
         }
-        open_with(&engine, own(n)).await;
+        open_with(&engine, own_challenge(n)).await;
         stage.pass(Duration::from_secs_f64(-(1.0 - rng.f64()).ln() / rate)).await;
     }
     let calls = stage.account.ledger().poll_calls - before.unwrap();
@@ -81,10 +88,10 @@ async fn found(stage: &Stage, rate: f64, solves: usize) -> Found {
     Found { calls, lag: lags[WARM..].iter().sum::<Duration>() / u32::try_from(measured).unwrap() }
 }
 
-/// What must hold, 1. Warm means a hundred solves seen, as for single polls; the calls before are not counted either. The
-/// way there and back, 5 to 60 ms each, is in the lag, and a task's own gap (1 s) is kept from answer to question.
+/// Requirement 1. Warm means a hundred solves, as for single polls; calls during the warm-up do not count. The lag
+/// includes the network, 5 to 60 ms each way, and the minimum gap of 1 s between a reply and the next poll of a task.
 #[test]
-fn asked_together_tasks_are_found_quickly_with_few_calls() {
+fn batch_polls_find_tasks_quickly_with_few_calls() {
     let time = |median, sigma| SolveTime { median: seconds(median), sigma };
     for (rate, time, calls) in [
         (1.0, time(15, 0.5), 1.1),
@@ -102,23 +109,23 @@ fn asked_together_tasks_are_found_quickly_with_few_calls() {
     }
 }
 
-// === the provider's rules ===
+// === the provider's limits ===
 
-/// The provider's own account of a run.
+/// The provider's record of a run.
 #[derive(Debug)]
-struct Judged {
+struct ProviderRecord {
     tasks: usize,
     calls: u64,
-    /// Of the task that was asked for most often, alone or with others.
+    /// The number of polls of the task polled most, alone or in batches.
     most_polls: usize,
-    /// The shortest time between two of them.
+    /// The shortest gap between two polls of a task.
     least_gap: Duration,
     /// The most submissions within three seconds.
     most_submits: usize,
     most_in_flight: u32,
 }
 
-fn judged(stage: &Stage, most_in_flight: u32) -> Judged {
+fn provider_record(stage: &Stage, most_in_flight: u32) -> ProviderRecord {
     let polls = stage.provider.polls.lock().unwrap().clone();
     let mut times: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for (task, at) in polls {
@@ -129,7 +136,7 @@ fn judged(stage: &Stage, most_in_flight: u32) -> Judged {
     let within = |(n, from): (usize, &Timestamp)| {
         submits[n..].partition_point(|at| at.since(*from) < seconds(3))
     };
-    Judged {
+    ProviderRecord {
         tasks: stage.paid(),
         calls: stage.account.ledger().poll_calls,
         most_polls: times.values().map(Vec::len).max().unwrap_or_default(),
@@ -139,9 +146,9 @@ fn judged(stage: &Stage, most_in_flight: u32) -> Judged {
     }
 }
 
-/// Twenty submissions a second, seven eighths of them never answered: they stay for ten minutes, until ten thousand and more
-/// are in flight at once. The provider bans, and nobody is banned.
-async fn ten_thousand(stage: &mut Stage) -> Judged {
+/// Twenty submissions a second, seven eighths of them never answered: they stay for ten minutes, until more than ten
+/// thousand are in flight at once. The provider bans offenders, and must ban nobody.
+async fn ten_thousand(stage: &mut Stage) -> ProviderRecord {
     const CLAIMS: usize = 13_000;
     stage.config.deadline = seconds(700);
     stage.config.most_queued = CLAIMS;
@@ -149,7 +156,7 @@ async fn ten_thousand(stage: &mut Stage) -> Judged {
     let mut most_in_flight = 0;
     for n in 0..CLAIMS {
         let never = if n % 8 == 0 { "key" } else { "never-ready" };
-        open_with(&engine, own_of(never, n)).await;
+        open_with(&engine, own_challenge_of(never, n)).await;
         if n % 20 == 19 {
             stage.pass(seconds(1)).await;
             most_in_flight = most_in_flight.max(engine.threads().working);
@@ -166,39 +173,48 @@ async fn ten_thousand(stage: &mut Stage) -> Judged {
     let entries = stage.entries().await;
     let served = |entry: &&Entry| matches!(entry.event, Event::Ready { .. });
     assert_eq!(entries.iter().filter(served).count(), CLAIMS.div_ceil(8), "and none is missed");
-    judged(stage, most_in_flight)
+    provider_record(stage, most_in_flight)
 }
 
-/// What must hold, 6.
+/// Requirement 6.
 #[test]
 fn ten_thousand_in_flight_asked_for_one_by_one_stay_inside_the_rules() {
     story(async |_| {
         let mut stage = learned(SolveTime { median: seconds(250), sigma: 0.1 });
         stage.config.batches = false;
-        let judged = ten_thousand(&mut stage).await;
-        eprintln!("one by one: {judged:?}");
-        assert!(judged.most_in_flight >= 10_000, "{judged:?}");
-        assert!(judged.most_polls <= 20 && judged.least_gap >= seconds(1), "{judged:?}");
-        assert!(judged.most_submits <= 60, "{judged:?}");
+        let provider_record = ten_thousand(&mut stage).await;
+        eprintln!("one by one: {provider_record:?}");
+        assert!(provider_record.most_in_flight >= 10_000, "{provider_record:?}");
+        assert!(
+            provider_record.most_polls <= 20 && provider_record.least_gap >= seconds(1),
+            "{provider_record:?}"
+        );
+        assert!(provider_record.most_submits <= 60, "{provider_record:?}");
     });
 }
 
-/// What must hold, 6. What a provider counts is calls: a task may be named in more than twenty of them.
+/// Requirement 6. A provider counts calls, so a task may be in more than twenty batches.
 #[test]
-fn ten_thousand_in_flight_asked_for_together_stay_inside_the_rules() {
+fn ten_thousand_in_flight_polled_in_batches_stay_inside_the_rules() {
     story(async |_| {
         let mut stage = learned(SolveTime { median: seconds(250), sigma: 0.1 });
-        let judged = ten_thousand(&mut stage).await;
-        eprintln!("together: {judged:?}");
-        assert!(judged.most_in_flight >= 10_000, "{judged:?}");
-        assert!(judged.calls <= 20 * u64::try_from(judged.tasks).unwrap(), "{judged:?}");
-        assert!(judged.least_gap >= seconds(1) && judged.most_submits <= 60, "{judged:?}");
+        let provider_record = ten_thousand(&mut stage).await;
+        eprintln!("in batches: {provider_record:?}");
+        assert!(provider_record.most_in_flight >= 10_000, "{provider_record:?}");
+        assert!(
+            provider_record.calls <= 20 * u64::try_from(provider_record.tasks).unwrap(),
+            "{provider_record:?}"
+        );
+        assert!(
+            provider_record.least_gap >= seconds(1) && provider_record.most_submits <= 60,
+            "{provider_record:?}"
+        );
     });
 }
 
 /// A provider that answers every poll with a fault, for longer than it keeps a task.
 #[test]
-fn polls_that_bring_nothing_stay_inside_the_rules_too() {
+fn polls_without_results_stay_inside_the_rules_too() {
     story(async |_| {
         let mut stage = learned(SolveTime::exactly(seconds(20)));
         stage.config.batches = false;
@@ -206,13 +222,13 @@ fn polls_that_bring_nothing_stay_inside_the_rules_too() {
         let engine = stage.gateway(1).await;
         stage.fault(Call::Poll, Fault::Status(502), 1_000_000);
         for n in 0..1000 {
-            open_with(&engine, own(n)).await;
+            open_with(&engine, own_challenge(n)).await;
         }
         stage.pass(seconds(700)).await;
-        let asked = stage.provider.polls.lock().unwrap().len();
-        eprintln!("{asked} polls in vain for {} tasks", stage.paid());
+        let polls = stage.provider.polls.lock().unwrap().len();
+        eprintln!("{polls} polls without results for {} tasks", stage.paid());
         assert_eq!(stage.paid(), 1000);
-        assert!(asked <= 20 * 1000 + 1200, "{asked}");
+        assert!(polls <= 20 * 1000 + 1200, "{polls}");
     });
 }
 
@@ -228,8 +244,7 @@ fn attempt(entries: &[Entry]) -> AttemptName {
     name.unwrap()
 }
 
-/// Whoever repeats the provider's call costs no questions: not about what is over, not about what is known, and about the
-/// rest only as many as there is reason for.
+/// Repeated pingbacks cause few polls: none for ended or unknown tasks, and a bounded number for others.
 #[test]
 fn repeated_pingbacks_cost_hardly_any_polls() {
     story(async |_| {
@@ -237,7 +252,7 @@ fn repeated_pingbacks_cost_hardly_any_polls() {
         stage.config.pingback = true;
         let engine = stage.gateway(1).await;
         let other = stage.gateway(2).await;
-        let id = open_with(&engine, own(1)).await;
+        let id = open_with(&engine, own_challenge(1)).await;
         stage.pass(seconds(2)).await;
         let name = attempt(&stage.entries().await);
         let task = stage.account.ledger().accepted[0].task.clone();
@@ -249,7 +264,7 @@ fn repeated_pingbacks_cost_hardly_any_polls() {
         for _ in 0..100 {
             other.pingback(name, TaskId::new("9").unwrap()).await;
         }
-        assert!(polls() <= 3, "{} about a task nobody knows", polls());
+        assert!(polls() <= 3, "{} about an unknown task", polls());
         for _ in 0..10 {
             engine.pingback(name, task.clone()).await;
             stage.pass(Duration::from_millis(100)).await;

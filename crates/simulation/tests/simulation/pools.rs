@@ -17,11 +17,11 @@ use domain::{
 use engine::{Engine, LearnedConfig, LearnedPolling, Outcome, PoolWish, Slots};
 use simulator::BehaviourConfig;
 
-use simulation::stage::{Stage, ask, open, open_with, seconds, served, story};
+use simulation::stage::{Stage, claim_request, open, open_with, seconds, served, story};
 
 fn wish(level: Level) -> PoolWish {
     PoolWish {
-        challenge: ask("").challenge,
+        challenge: claim_request("").challenge,
         project: Project::new("pool").unwrap(),
         level,
         most: 30,
@@ -51,7 +51,7 @@ fn a_fixed_pool_is_filled_and_serves_at_once() {
         let engine = stage.gateway(1).await;
         stage.pass(seconds(15)).await;
         assert_eq!((state(&engine).await.stock.len(), stage.paid()), (3, 3));
-        let outcome = engine.claim(ask("a")).await.unwrap().outcome;
+        let outcome = engine.claim(claim_request("a")).await.unwrap().outcome;
         let Outcome::Served { claim, source } = outcome else { panic!("{outcome:?}") };
         assert_eq!((source, claim.cost), (Source::Stock, Some(Money::ZERO)));
         stage.pass(seconds(15)).await;
@@ -81,10 +81,10 @@ fn an_auto_pool_follows_the_demand_and_scales_to_nothing() {
         stage.config.slots = Slots::Fixed(60);
         let engine = stage.gateway(1).await;
         stage.pass(seconds(3600)).await;
-        assert_eq!(stage.paid(), 0, "nobody asked");
+        assert_eq!(stage.paid(), 0, "there was no demand");
         let mut hits = 0;
         for n in 0..600 {
-            let outcome = engine.claim(ask(&format!("k{n}"))).await.unwrap().outcome;
+            let outcome = engine.claim(claim_request(&format!("k{n}"))).await.unwrap().outcome;
             let hit = matches!(outcome, Outcome::Served { .. });
             hits += usize::from(hit && n >= 100);
             check_allowance(&engine).await;
@@ -100,7 +100,7 @@ fn an_auto_pool_follows_the_demand_and_scales_to_nothing() {
     });
 }
 
-/// I22: no refill is sent while somebody waits for a slot.
+/// I22: no refill is submitted while a claim waits for a slot.
 #[test]
 fn refills_yield_to_claims() {
     story(async |mut stage| {
@@ -110,7 +110,7 @@ fn refills_yield_to_claims() {
         let engine = stage.gateway(1).await;
         stage.pass(seconds(1)).await;
         for n in 0..20 {
-            let mut other = ask(&format!("k{n}"));
+            let mut other = claim_request(&format!("k{n}"));
             other.challenge = challenge("other");
             engine.claim(other).await.unwrap();
         }
@@ -134,10 +134,10 @@ fn refills_yield_to_claims() {
 }
 
 fn challenge(sitekey: &str) -> domain::challenge::Challenge {
-    let draft = domain::challenge::Draft {
+    let draft = domain::challenge::ChallengeParts {
         sitekey: Some(sitekey.into()),
-        pageurl: ask("").challenge.pageurl().cloned(),
-        ..domain::challenge::Draft::default()
+        pageurl: claim_request("").challenge.pageurl().cloned(),
+        ..domain::challenge::ChallengeParts::default()
     };
     domain::challenge::Challenge::new(domain::challenge::Kind::Turnstile, draft).unwrap()
 }
@@ -151,16 +151,16 @@ fn account_trouble_stops_the_buying() {
         stage.pass(seconds(600)).await;
         assert!(engine.account_trouble().is_some());
         let submits = stage.provider.submits.lock().unwrap().len();
-        assert!(submits <= 16, "{submits} submissions for nobody into an empty account");
+        assert!(submits <= 16, "{submits} submissions into an empty account");
         stage.account.with(|behaviour| behaviour.set_balance(Money::from_micros(1_000_000)));
         stage.pass(seconds(200)).await;
         assert_eq!(state(&engine).await.stock.len(), 5);
     });
 }
 
-/// Nobody has to watch a pool that cannot keep up.
+/// A pool that cannot keep up raises an alert.
 #[test]
-fn a_starving_pool_is_told() {
+fn a_starving_pool_raises_an_alert() {
     story(async |mut stage| {
         stage.config.pools = vec![wish(Level::Fixed(3))];
         stage.config.slots = Slots::Fixed(1);
@@ -173,13 +173,14 @@ fn a_starving_pool_is_told() {
         });
         let engine = stage.gateway(1).await;
         stage.pass(seconds(60)).await;
-        assert!(stage.receiver.got.lock().unwrap().is_empty(), "a full pool is no trouble");
+        assert!(stage.receiver.got.lock().unwrap().is_empty(), "a full pool raises no alert");
         for n in 0..40 {
-            engine.claim(ask(&format!("k{n}"))).await.unwrap();
+            engine.claim(claim_request(&format!("k{n}"))).await.unwrap();
         }
         stage.pass(seconds(60)).await;
-        let told = stage.receiver.got.lock().unwrap();
-        let what: Vec<_> = told.iter().map(|(_, notice)| notice.what.as_str()).collect();
+        let delivered_callbacks = stage.receiver.got.lock().unwrap();
+        let what: Vec<_> =
+            delivered_callbacks.iter().map(|(_, notice)| notice.what.as_str()).collect();
         assert_eq!(what, ["alert.pool_starving"]);
     });
 }
@@ -201,7 +202,7 @@ fn four_gateways_order_as_one_and_a_dead_controller_is_replaced() {
         }
         let left = &gateways[0];
         for n in 0..4 {
-            left.claim(ask(&format!("k{n}"))).await.unwrap();
+            left.claim(claim_request(&format!("k{n}"))).await.unwrap();
         }
         stage.pass(seconds(15 + 2 + 12)).await;
         let now = state(left).await;
@@ -223,7 +224,7 @@ fn announced_demand_is_ready_when_it_comes() {
         assert_eq!(stage.paid(), 0, "too early");
         stage.pass(seconds(101)).await;
         for n in 0..12 {
-            let outcome = engine.claim(ask(&format!("k{n}"))).await.unwrap().outcome;
+            let outcome = engine.claim(claim_request(&format!("k{n}"))).await.unwrap().outcome;
             assert!(matches!(outcome, Outcome::Served { .. }), "{n}: {outcome:?}");
         }
         stage.pass(seconds(600)).await;
@@ -236,9 +237,9 @@ fn learned(stage: &mut Stage) {
     stage.config.polling = Arc::new(LearnedPolling::new(config));
 }
 
-/// What must hold, 1: at one solve a second, together.
+/// Requirement 1: at one solve a second, with batch polls.
 #[test]
-fn asked_together_tasks_are_found_quickly_with_few_calls() {
+fn batch_polls_find_tasks_quickly_with_few_calls() {
     story(async |_| {
         let mut behaviour = BehaviourConfig::new(11);
         behaviour.realistic = true;
@@ -249,8 +250,8 @@ fn asked_together_tasks_are_found_quickly_with_few_calls() {
         learned(&mut stage);
         let engine = stage.gateway(1).await;
         for n in 0..600 {
-            // What falls behind is served from what others left: each has a challenge of its own.
-            let mut own = ask(&format!("k{n}"));
+            // Each claim has its own challenge, so that none is served from stock.
+            let mut own = claim_request(&format!("k{n}"));
             own.challenge = challenge(&format!("key-{n}"));
             open_with(&engine, own).await;
             stage.pass(seconds(1)).await;
@@ -271,9 +272,9 @@ fn asked_together_tasks_are_found_quickly_with_few_calls() {
     });
 }
 
-/// A provider that cannot answer for several is asked one by one, and not tried again after a restart.
+/// A provider without batch polls is polled one by one, and not probed again after a restart.
 #[test]
-fn a_provider_that_cannot_is_asked_one_by_one() {
+fn a_provider_without_batch_polls_is_polled_one_by_one() {
     story(async |_| {
         let mut behaviour = BehaviourConfig::new(11).solving_in(seconds(8));
         behaviour.batch = false;
@@ -293,7 +294,7 @@ fn a_provider_that_cannot_is_asked_one_by_one() {
     });
 }
 
-/// The provider's call is a hint: the task is asked for at once.
+/// A pingback is a hint: the engine polls the task at once.
 #[test]
 fn a_pingback_brings_the_token_without_waiting_for_the_net() {
     story(async |mut stage| {
@@ -302,7 +303,10 @@ fn a_pingback_brings_the_token_without_waiting_for_the_net() {
         let engine = stage.gateway(1).await;
         let id = open(&engine, "a").await;
         stage.pass(seconds(9)).await;
-        assert!(stage.provider.polls.lock().unwrap().is_empty(), "nothing is asked before the net");
+        assert!(
+            stage.provider.polls.lock().unwrap().is_empty(),
+            "nothing is polled before the schedule"
+        );
         let name = attempt(&stage.entries().await);
         let task = stage.account.ledger().accepted[0].task.clone();
         engine.pingback(name, task).await;
@@ -311,7 +315,7 @@ fn a_pingback_brings_the_token_without_waiting_for_the_net() {
     });
 }
 
-/// Its reply was lost; the provider's call names the task, and nothing is paid again.
+/// The reply was lost; the pingback names the task, and nothing is paid again.
 #[test]
 fn a_pingback_resolves_a_lost_reply() {
     story(async |mut stage| {
@@ -328,7 +332,7 @@ fn a_pingback_resolves_a_lost_reply() {
         engine.pingback(name, task).await;
         served(&engine, id, seconds(200)).await;
         assert_eq!(stage.paid(), 1);
-        assert_eq!(engine.look(&Scope::All, id).await.unwrap().state, ClaimState::Served);
+        assert_eq!(engine.find_claim(&Scope::All, id).await.unwrap().state, ClaimState::Served);
     });
 }
 

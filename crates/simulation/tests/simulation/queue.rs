@@ -1,5 +1,5 @@
-//! The queue in front of the provider, in virtual time: slots known, learned and changing; fair shares; what cannot be
-//! answered in time.
+//! The queue for the provider's slots, in virtual time: slots known, learned and changing; fair shares; claims that
+//! cannot be answered in time.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -13,17 +13,19 @@ use domain::{
 use engine::{ClaimRefusal, Outcome, Slots};
 use simulator::{BehaviourConfig, Call, Fault};
 
-use simulation::stage::{Stage, ask, ask_as, open, open_with, seconds, served, story};
+use simulation::stage::{
+    Stage, claim_request, claim_request_as, open, open_with, seconds, served, story,
+};
 
-/// One attempt: whose, when it was intended, and when its slot was free again.
-struct Turn {
+/// One attempt: its worker, the time of its intent, and when its slot was free again.
+struct SlotTurn {
     worker: String,
     from: Timestamp,
     to: Timestamp,
 }
 
-/// Every turn of a run, from the ledger.
-fn turns(entries: &[Entry]) -> Vec<Turn> {
+/// All attempts of a run, from the ledger.
+fn turns(entries: &[Entry]) -> Vec<SlotTurn> {
     let mut out: BTreeMap<SolveId, Timestamp> = BTreeMap::new();
     let mut turns = Vec::new();
     for entry in entries {
@@ -32,7 +34,7 @@ fn turns(entries: &[Entry]) -> Vec<Turn> {
             Event::Intent { .. } => drop(out.insert(solve, entry.at)),
             Event::Ready { .. } | Event::NotAccepted { .. } | Event::TaskOver { .. } => {
                 let from = out.remove(&solve).unwrap();
-                turns.push(Turn { worker: entry.worker.to_string(), from, to: entry.at });
+                turns.push(SlotTurn { worker: entry.worker.to_string(), from, to: entry.at });
             }
             _ => {}
         }
@@ -41,13 +43,13 @@ fn turns(entries: &[Entry]) -> Vec<Turn> {
 }
 
 /// Slot time within a span, of one worker or of all.
-fn slot_time(turns: &[Turn], worker: Option<&str>, from: Timestamp, to: Timestamp) -> Duration {
-    let within = |turn: &&Turn| worker.is_none_or(|worker| turn.worker == worker);
-    let clipped = |turn: &Turn| turn.to.min(to).since(turn.from.max(from).min(to));
+fn slot_time(turns: &[SlotTurn], worker: Option<&str>, from: Timestamp, to: Timestamp) -> Duration {
+    let within = |turn: &&SlotTurn| worker.is_none_or(|worker| turn.worker == worker);
+    let clipped = |turn: &SlotTurn| turn.to.min(to).since(turn.from.max(from).min(to));
     turns.iter().filter(within).map(clipped).sum()
 }
 
-/// The most tasks the provider had at work at any moment; what it gives up on is not counted.
+/// The maximum number of tasks the provider worked on at once, without those it cannot solve.
 fn most_at_once(stage: &Stage) -> usize {
     let accepted = stage.account.ledger().accepted;
     let at_work = |at: Timestamp| {
@@ -64,7 +66,7 @@ fn refusals(entries: &[Entry]) -> Vec<Timestamp> {
     entries.iter().filter(no_slot).map(|entry| entry.at).collect()
 }
 
-/// What must hold, 1. The same numbers are printed by `scripts/bench slots`.
+/// Requirement 1. `scripts/bench slots` prints the same numbers.
 #[test]
 fn five_threads_are_shared_fairly_and_never_idle() {
     story(async |_| {
@@ -78,15 +80,15 @@ fn five_threads_are_shared_fairly_and_never_idle() {
         let start = stage.clock.now();
         let mut ids = Vec::new();
         for n in 0..450 {
-            ids.push(open_with(&engine, ask_as("greedy", &format!("g{n}"))).await);
+            ids.push(open_with(&engine, claim_request_as("greedy", &format!("g{n}"))).await);
         }
         for n in 0..50 {
             let worker = ["a", "b", "c"][n % 3];
-            ids.push(open_with(&engine, ask_as(worker, &format!("{worker}{n}"))).await);
+            ids.push(open_with(&engine, claim_request_as(worker, &format!("{worker}{n}"))).await);
         }
         stage.pass(seconds(1200)).await;
         for id in ids {
-            let claim = engine.look(&Scope::All, id).await.unwrap();
+            let claim = engine.find_claim(&Scope::All, id).await.unwrap();
             assert_eq!(claim.state, ClaimState::Served);
         }
         let entries = stage.entries().await;
@@ -94,7 +96,7 @@ fn five_threads_are_shared_fairly_and_never_idle() {
         assert!(most_at_once(&stage) <= 5, "{}", most_at_once(&stage));
         let turns = turns(&entries);
         for worker in ["a", "b", "c", "greedy"] {
-            // All four wait until the first of the small ones has its last turn.
+            // All four wait until the first of the small workers starts its last attempt.
             let last = |worker: &str| {
                 turns
                     .iter()
@@ -126,8 +128,8 @@ fn a_worker_with_three_times_the_priority_gets_three_times_the_slots() {
         stage.config.priorities = BTreeMap::from([(name("first"), 3), (name("other"), 1)]);
         let engine = stage.gateway(1).await;
         for n in 0..200 {
-            open_with(&engine, ask_as("first", &format!("f{n}"))).await;
-            open_with(&engine, ask_as("other", &format!("o{n}"))).await;
+            open_with(&engine, claim_request_as("first", &format!("f{n}"))).await;
+            open_with(&engine, claim_request_as("other", &format!("o{n}"))).await;
         }
         let start = stage.clock.now();
         stage.pass(seconds(300)).await;
@@ -139,7 +141,7 @@ fn a_worker_with_three_times_the_priority_gets_three_times_the_slots() {
     });
 }
 
-/// What must hold, 2: the number of threads is unknown and changes.
+/// Requirement 2: the number of threads is unknown and changes.
 #[test]
 fn unknown_threads_that_change_are_followed_with_few_refusals() {
     story(async |_| {
@@ -169,8 +171,8 @@ fn unknown_threads_that_change_are_followed_with_few_refusals() {
         let worst = refused.iter().map(in_a_minute).max().unwrap_or(0);
         assert!(worst < 20, "{worst} refusals in a minute; 120 are a ban");
         assert!(refused.len() * 3 < stage.paid(), "{} of {}", refused.len(), stage.paid());
-        assert_eq!(stage.dead_letters().await, 0, "nobody dies of a want of slots");
-        assert!(engine.account_trouble().is_none(), "and nobody is banned");
+        assert_eq!(stage.dead_letters().await, 0, "no claim fails for lack of slots");
+        assert!(engine.account_trouble().is_none(), "and the account is not banned");
         eprintln!(
             "{} refusals, {worst} in the worst minute, estimates {estimates:?}",
             refused.len()
@@ -178,7 +180,7 @@ fn unknown_threads_that_change_are_followed_with_few_refusals() {
     });
 }
 
-/// CaptchaAI's "zero balance" with all threads busy is no account trouble.
+/// CaptchaAI's "zero balance" with all threads busy is not account trouble.
 #[test]
 fn no_free_thread_is_not_an_empty_account() {
     story(async |_| {
@@ -195,7 +197,7 @@ fn no_free_thread_is_not_an_empty_account() {
         }
         stage.pass(seconds(300)).await;
         for id in ids {
-            assert_eq!(engine.look(&Scope::All, id).await.unwrap().state, ClaimState::Served);
+            assert_eq!(engine.find_claim(&Scope::All, id).await.unwrap().state, ClaimState::Served);
         }
         assert!(!refusals(&stage.entries().await).is_empty());
         assert_eq!((stage.dead_letters().await, engine.account_trouble()), (0, None));
@@ -235,7 +237,7 @@ fn a_waiting_claim_gets_an_estimate_from_measured_times() {
         }
         let mut etas = Vec::new();
         for n in 0..20 {
-            let outcome = engine.claim(ask(&format!("k{n}"))).await.unwrap().outcome;
+            let outcome = engine.claim(claim_request(&format!("k{n}"))).await.unwrap().outcome;
             let Outcome::Waiting { eta, claim } = outcome else { panic!("{outcome:?}") };
             etas.push((claim.id, eta, stage.clock.now()));
             stage.pass(Duration::from_millis(10)).await;
@@ -249,9 +251,9 @@ fn a_waiting_claim_gets_an_estimate_from_measured_times() {
     });
 }
 
-/// Told at once rather than at its deadline, and nothing is paid.
+/// The claim is refused at once instead of lapsing at its deadline, and nothing is paid.
 #[test]
-fn a_claim_that_cannot_make_its_deadline_is_told_at_once() {
+fn a_claim_that_cannot_make_its_deadline_is_refused_at_once() {
     story(async |mut stage| {
         stage.config.slots = Slots::Fixed(2);
         let engine = stage.gateway(1).await;
@@ -260,24 +262,24 @@ fn a_claim_that_cannot_make_its_deadline_is_told_at_once() {
             served(&engine, id, seconds(100)).await;
         }
         let paid = stage.paid();
-        let mut hasty = ask("hasty");
+        let mut hasty = claim_request("hasty");
         hasty.deadline = Some(seconds(5));
         let refused = engine.claim(hasty).await.unwrap_err();
         assert!(matches!(refused, ClaimRefusal::TooLate { .. }), "{refused}");
-        // One that could have made it, had there been a slot, is let go when it cannot any more.
+        // A claim that could have been answered, had there been a slot, lapses when it no longer can.
         for n in 0..6 {
             open(&engine, &format!("busy-{n}")).await;
         }
         stage.pass(Duration::from_millis(100)).await;
-        let mut late = ask_as("other", "late");
+        let mut late = claim_request_as("other", "late");
         late.deadline = Some(seconds(12));
         let asked = stage.clock.now();
         let id = open_with(&engine, late).await;
         let outcome = engine.fetch(&Scope::All, id, seconds(60)).await.unwrap();
-        let told = stage.clock.now().since(asked);
+        let answered = stage.clock.now().since(asked);
         match outcome {
             Outcome::Lapsed(claim) => {
-                assert!(told < seconds(8), "told after {told:?}");
+                assert!(answered < seconds(8), "answered after {answered:?}");
                 assert_eq!(claim.code.unwrap().as_str(), "DEADLINE");
             }
             Outcome::Served { .. } => panic!("there was a slot for it after all"),
@@ -288,7 +290,7 @@ fn a_claim_that_cannot_make_its_deadline_is_told_at_once() {
     });
 }
 
-/// Taken back while it waits for a slot: nothing is paid, and whoever is behind moves up.
+/// A claim withdrawn while it waits for a slot costs nothing, and the claims behind it move up.
 #[test]
 fn a_claim_withdrawn_in_the_queue_is_never_submitted() {
     story(async |mut stage| {
@@ -317,9 +319,9 @@ fn a_queued_solve_goes_on_for_a_claim_that_joined_it() {
         ));
         let picture = |key: &str, deadline| {
             let files = BTreeMap::from([("body".to_owned(), vec![7; 200])]);
-            let draft = domain::challenge::Draft { files, ..Default::default() };
+            let draft = domain::challenge::ChallengeParts { files, ..Default::default() };
             let kind = domain::challenge::Kind::Image;
-            let mut ask = ask(key);
+            let mut ask = claim_request(key);
             ask.challenge = domain::challenge::Challenge::new(kind, draft).unwrap();
             ask.deadline = Some(seconds(deadline));
             ask
@@ -330,13 +332,13 @@ fn a_queued_solve_goes_on_for_a_claim_that_joined_it() {
         let hasty = open_with(&engine, picture("hasty", 20)).await;
         let patient = open_with(&engine, picture("patient", 600)).await;
         stage.pass(seconds(60)).await;
-        assert_eq!(engine.look(&Scope::All, hasty).await.unwrap().state, ClaimState::Lapsed);
+        assert_eq!(engine.find_claim(&Scope::All, hasty).await.unwrap().state, ClaimState::Lapsed);
         stage.account.with(|b| b.set_balance(domain::money::Money::from_micros(1_000_000)));
         served(&engine, patient, seconds(300)).await;
     });
 }
 
-/// I22 and its like under fire: refusals, lost replies and unsolvable tasks leave no slot taken for ever.
+/// I22 under failures: refusals, lost replies and unsolvable tasks release their slots.
 #[test]
 fn no_slot_is_lost_to_failures() {
     story(async |mut stage| {
@@ -372,7 +374,7 @@ fn turns_by_nonce(entries: &[Entry]) -> usize {
     entries.iter().filter_map(intent).collect::<std::collections::BTreeSet<Nonce>>().len()
 }
 
-/// One burst of refusals is one piece of news.
+/// A burst of refusals counts once.
 #[test]
 fn a_burst_of_refusals_does_not_stop_everything() {
     story(async |_| {
@@ -390,7 +392,7 @@ fn a_burst_of_refusals_does_not_stop_everything() {
     });
 }
 
-/// After a restart the slots that are taken are known before anything is submitted.
+/// After a restart the occupied slots are known before anything is submitted.
 #[test]
 fn a_restart_with_a_long_queue_is_not_refused() {
     story(async |_| {
@@ -413,7 +415,7 @@ fn a_restart_with_a_long_queue_is_not_refused() {
     });
 }
 
-/// A claim behind a long queue of quick ones is not refused for what slow ones take.
+/// A claim of a quick kind behind a long queue is not refused because slow kinds take long.
 #[test]
 fn a_slow_kind_behind_quick_ones_is_not_too_late() {
     story(async |mut stage| {
@@ -427,7 +429,8 @@ fn a_slow_kind_behind_quick_ones_is_not_too_late() {
         for n in 0..30 {
             open(&engine, &format!("k{n}")).await;
         }
-        let patient = engine::Ask { deadline: Some(seconds(400)), ..ask("patient") };
+        let patient =
+            engine::ClaimRequest { deadline: Some(seconds(400)), ..claim_request("patient") };
         assert!(engine.claim(patient).await.is_ok());
     });
 }

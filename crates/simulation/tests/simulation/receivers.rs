@@ -1,4 +1,4 @@
-//! Receivers that are dead, slow or back again, and what that means for the others, in virtual time.
+//! Callback receivers that are dead, slow or back again, and their effect on others, in virtual time.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,19 +13,19 @@ use async_trait::async_trait;
 use domain::{
     claim::Allowance,
     id::{ClaimId, WorkerName},
-    ports::{AddressRefused, Clock, Courier, NotTold, Parcel, Scope},
+    ports::{AddressRefused, Clock, Scope, Webhook, WebhookError, WebhookSender},
     secret::Secret,
     time::Timestamp,
 };
-use engine::{Alerts, Ask, Engine, Ports};
+use engine::{Alerts, ClaimRequest, Engine, Ports};
 
 use simulation::{
     ports::SeededChance,
-    stage::{Stage, ask, open, open_with, seconds, story},
+    stage::{Stage, claim_request, open, open_with, seconds, story},
 };
 
-/// The receivers of the world by host: `dead` swallows everything for five seconds as long as it is dead, `slow` takes
-/// half a second, all others take at once.
+/// The receivers by host: `dead` times out after five seconds as long as it is dead, `slow` takes half a second, and all
+/// others accept at once.
 #[derive(Debug)]
 struct Hosts {
     clock: Arc<dyn Clock>,
@@ -35,9 +35,9 @@ struct Hosts {
 
 #[derive(Debug, Default)]
 struct Seen {
-    /// Under way, by host.
-    telling: BTreeMap<String, usize>,
-    /// The most that ever were, by host.
+    /// Callbacks in flight, by host.
+    in_flight: BTreeMap<String, usize>,
+    /// The maximum of callbacks in flight, by host.
     most: BTreeMap<String, usize>,
     tried: Vec<String>,
     got: Vec<(String, Timestamp)>,
@@ -53,16 +53,16 @@ impl Hosts {
         let ports = Ports {
             store: Arc::clone(&stage.backend.store),
             records: Arc::clone(&stage.backend.records),
-            doorbell: Arc::clone(&stage.backend.doorbell),
+            notifier: Arc::clone(&stage.backend.notifier),
             provider: Arc::clone(&stage.provider) as _,
             clock: Arc::clone(&stage.clock),
             chance: Arc::new(SeededChance::new(1)),
-            courier: Arc::clone(self) as _,
+            webhooks: Arc::clone(self) as _,
         };
         Engine::start(ports, stage.config.clone()).await.unwrap()
     }
 
-    /// When each callback of these claims was taken, as often as it was.
+    /// The times at which the callbacks of these claims were accepted.
     fn taken(&self, ids: &[ClaimId]) -> Vec<Timestamp> {
         let names: BTreeSet<_> = ids.iter().map(|id| format!("msg_{id}_withdrawn")).collect();
         let seen = self.seen.lock().unwrap();
@@ -75,21 +75,21 @@ impl Hosts {
 }
 
 #[async_trait]
-impl Courier for Hosts {
+impl WebhookSender for Hosts {
     async fn check(&self, _: &str) -> Result<(), AddressRefused> {
         Ok(())
     }
 
-    async fn tell(&self, parcel: &Parcel) -> Result<(), NotTold> {
-        let host = parcel.url.split('/').nth(2).unwrap().to_owned();
+    async fn send(&self, webhook: &Webhook) -> Result<(), WebhookError> {
+        let host = webhook.url.split('/').nth(2).unwrap().to_owned();
         let is_dead = host == "dead" && self.is_dead.load(Ordering::SeqCst);
         {
             let seen = &mut *self.seen.lock().unwrap();
-            seen.tried.push(parcel.id.clone());
-            let telling = seen.telling.entry(host.clone()).or_default();
-            *telling += 1;
+            seen.tried.push(webhook.id.clone());
+            let in_flight = seen.in_flight.entry(host.clone()).or_default();
+            *in_flight += 1;
             let most = seen.most.entry(host.clone()).or_default();
-            *most = (*most).max(*telling);
+            *most = (*most).max(*in_flight);
         }
         let length = match host.as_str() {
             "dead" if is_dead => seconds(5),
@@ -98,11 +98,11 @@ impl Courier for Hosts {
         };
         self.clock.sleep_until(self.clock.now().plus(length)).await;
         let seen = &mut *self.seen.lock().unwrap();
-        *seen.telling.get_mut(&host).unwrap() -= 1;
+        *seen.in_flight.get_mut(&host).unwrap() -= 1;
         if is_dead {
-            return Err(NotTold("no connection within the timeout".into()));
+            return Err(WebhookError("no connection within the timeout".into()));
         }
-        seen.got.push((parcel.id.clone(), self.clock.now()));
+        seen.got.push((webhook.id.clone(), self.clock.now()));
         Ok(())
     }
 }
@@ -112,17 +112,18 @@ async fn ended(engine: &Engine, host: &str, count: usize) -> Vec<ClaimId> {
     let mut ids = Vec::new();
     for n in 0..count {
         let url = Secret::new(format!("https://{host}/{n}"));
-        let ask = Ask { key: None, fresh: true, callback_url: Some(url), ..ask("") };
-        let id = open_with(engine, ask).await;
+        let request =
+            ClaimRequest { key: None, fresh: true, callback_url: Some(url), ..claim_request("") };
+        let id = open_with(engine, request).await;
         engine.withdraw(&Scope::All, id).await.unwrap();
         ids.push(id);
     }
     ids
 }
 
-/// The bound of docs/limits.md: others wait for two seconds, now and whenever the ten thousand come due again.
+/// The bound in docs/limits.md: other receivers wait for two seconds, now and when the ten thousand are due again.
 #[test]
-fn ten_thousand_callbacks_of_a_dead_receiver_hold_up_nobody_else() {
+fn ten_thousand_callbacks_of_a_dead_receiver_delay_no_other_receiver() {
     story(async |mut stage| {
         stage.config.most_queued = usize::MAX;
         let hosts = Hosts::new(&stage);
@@ -130,25 +131,25 @@ fn ten_thousand_callbacks_of_a_dead_receiver_hold_up_nobody_else() {
         let dead = ended(&engine, "dead", 10_000).await;
         for _ in 0..200 {
             let ids = ended(&engine, "alive", 5).await;
-            let told = stage.clock.now();
+            let at = stage.clock.now();
             stage.pass(seconds(3)).await;
             let taken = hosts.taken(&ids);
-            assert_eq!(taken.len(), 5, "at {told}");
-            let lag = taken.iter().max().unwrap().since(told);
-            assert!(lag <= Duration::from_millis(2500), "{lag:?} at {told}");
+            assert_eq!(taken.len(), 5, "at {at}");
+            let lag = taken.iter().max().unwrap().since(at);
+            assert!(lag <= Duration::from_millis(2500), "{lag:?} at {at}");
         }
         assert!(hosts.most("dead") <= 4);
         assert!(hosts.taken(&dead).is_empty());
-        // Two hours later all of them are there: not lost, only late.
+        // Two hours later all of them have arrived: late, but not lost.
         hosts.is_dead.store(false, Ordering::SeqCst);
         stage.pass(seconds(7200)).await;
         assert_eq!(hosts.taken(&dead).len(), 10_000, "each once");
     });
 }
 
-/// A receiver that is slow and has much to take is told steadily, without a second telling of any.
+/// A slow receiver with many callbacks gets them steadily, each once.
 #[test]
-fn a_slow_receiver_is_told_four_at_a_time_and_everything_once() {
+fn a_slow_receiver_gets_four_callbacks_at_a_time_and_each_once() {
     story(async |mut stage| {
         stage.config.most_queued = usize::MAX;
         let hosts = Hosts::new(&stage);
@@ -158,7 +159,7 @@ fn a_slow_receiver_is_told_four_at_a_time_and_everything_once() {
         stage.pass(seconds(260)).await;
         assert_eq!(hosts.taken(&ids).len(), 2000);
         assert_eq!(hosts.most("slow"), 4);
-        assert_eq!(hosts.seen.lock().unwrap().tried.len(), 2000, "none is told twice");
+        assert_eq!(hosts.seen.lock().unwrap().tried.len(), 2000, "none is sent twice");
     });
 }
 
@@ -167,8 +168,8 @@ fn alerts(allowances: BTreeMap<WorkerName, Allowance>) -> Alerts {
     Alerts { url, dead_letters: 10, cooldown: seconds(900), allowances }
 }
 
-/// Two workers use up their budgets in the same look, and the receiver is away: two ids, the same at every try, also when
-/// the budgets are others by then.
+/// Two workers use up their budgets at the same time, and the receiver is down: two ids, the same at every try, even
+/// when the budgets have changed by then.
 #[test]
 fn an_alert_keeps_its_id_until_it_is_taken() {
     story(async |mut stage| {
@@ -178,7 +179,7 @@ fn an_alert_keeps_its_id_until_it_is_taken() {
         let hosts = Hosts::new(&stage);
         let engine = hosts.gateway(&stage).await;
         for worker in &workers {
-            open_with(&engine, Ask { worker: worker.clone(), ..ask("a") }).await;
+            open_with(&engine, ClaimRequest { worker: worker.clone(), ..claim_request("a") }).await;
         }
         stage.pass(seconds(60)).await;
         assert!(hosts.seen.lock().unwrap().tried.is_empty(), "no budgets are watched yet");
@@ -197,9 +198,9 @@ fn an_alert_keeps_its_id_until_it_is_taken() {
     });
 }
 
-/// What is told anew after the cooldown is another notice.
+/// An alert repeated after the cooldown is a new notice.
 #[test]
-fn trouble_that_lasts_is_told_under_a_new_id_after_the_cooldown() {
+fn a_lasting_problem_is_announced_with_a_new_id_after_the_cooldown() {
     story(async |mut stage| {
         let worker = WorkerName::new("w").unwrap();
         let allowance = Allowance { solves_per_day: Some(1), cost_per_day: None };

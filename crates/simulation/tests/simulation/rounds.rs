@@ -1,4 +1,4 @@
-//! Stories of processes that do not stay: each round may be another life's, and only the store remembers.
+//! Serverless processes: each round may run in another process, and only the store has state.
 
 use std::time::Duration;
 
@@ -11,30 +11,34 @@ use domain::{
     solve::{AmbiguousPolicy, Stage as SolveStage},
     time::Timestamp,
 };
-use engine::{Outcome, Slots, Tally};
+use engine::{Outcome, RoundReport, Slots};
 use simulator::{BehaviourConfig, Call, Fault};
 
-use simulation::stage::{Stage, ask, open, open_with, seconds, served, story};
+use simulation::stage::{Stage, claim_request, open, open_with, seconds, served, story};
 
 fn soon(stage: &Stage) -> Timestamp {
     stage.clock.now().plus(seconds(20))
 }
 
 #[test]
-fn one_life_submits_others_ask_and_one_pays_once() {
+fn one_process_submits_others_poll_and_it_is_paid_once() {
     story(async |stage| {
         let began = stage.clock.now();
         let mut first = stage.rounds(1);
         let id = open(first.engine(), "a").await;
         let tally = first.submit(id, soon(&stage)).await.unwrap();
-        assert_eq!(tally, Tally { leased: 1, submitted: 1, ..Tally::default() });
+        assert_eq!(tally, RoundReport { leased: 1, submitted: 1, ..RoundReport::default() });
         drop(first);
-        let tally = stage.rounds(2).everything(soon(&stage)).await.unwrap();
-        assert_eq!(tally, Tally { leased: 1, polled: 1, ..Tally::default() }, "not ready yet");
+        let tally = stage.rounds(2).run_all(soon(&stage)).await.unwrap();
+        assert_eq!(
+            tally,
+            RoundReport { leased: 1, polled: 1, ..RoundReport::default() },
+            "not ready yet"
+        );
         assert!(stage.clock.now().since(began) < seconds(1), "no round waits for a task");
         stage.pass(seconds(10)).await;
-        let tally = stage.rounds(3).everything(soon(&stage)).await.unwrap();
-        assert_eq!(tally, Tally { leased: 1, polled: 1, over: 1, ..Tally::default() });
+        let tally = stage.rounds(3).run_all(soon(&stage)).await.unwrap();
+        assert_eq!(tally, RoundReport { leased: 1, polled: 1, over: 1, ..RoundReport::default() });
         served(stage.rounds(4).engine(), id, Duration::ZERO).await;
         assert_eq!(stage.paid(), 1);
     });
@@ -46,20 +50,23 @@ fn a_round_leaves_nothing_leased() {
         let mut first = stage.rounds(1);
         let id = open(first.engine(), "a").await;
         first.submit(id, soon(&stage)).await.unwrap();
-        let claim = first.engine().look(&Scope::All, id).await.unwrap();
+        let claim = first.engine().find_claim(&Scope::All, id).await.unwrap();
         let solve = stage.backend.store.find_solve(claim.solve.unwrap()).await.unwrap().unwrap();
         assert_eq!((solve.stage, solve.holder), (SolveStage::Submitted, None));
         let began = stage.clock.now();
         served(&stage.gateway(2).await, id, seconds(60)).await;
-        assert!(stage.clock.now().since(began) < seconds(12), "nobody waits for a lease to end");
+        assert!(
+            stage.clock.now().since(began) < seconds(12),
+            "no process waits for a lease to end"
+        );
         let recovered = |event: &Event| matches!(event, Event::Recovered { .. });
         assert!(!stage.entries().await.iter().any(|entry| recovered(&entry.event)));
     });
 }
 
-/// Workers fetch often, and repeat what they are not sure of.
+/// Workers fetch frequently and repeat their claims.
 #[test]
-fn asking_for_a_claim_again_and_again_asks_the_provider_nothing() {
+fn repeated_fetches_of_a_claim_cause_no_polls() {
     story(async |stage| {
         let mut rounds = stage.rounds(1);
         let id = open(rounds.engine(), "a").await;
@@ -72,7 +79,7 @@ fn asking_for_a_claim_again_and_again_asks_the_provider_nothing() {
     });
 }
 
-/// The reply is under way when the process is gone. A site may want such an attempt written off, or tried once more.
+/// The process dies before the reply arrives. The site's policy decides whether the attempt is written off or repeated.
 fn killed(policy: AmbiguousPolicy) -> (usize, ClaimState, usize) {
     let mut seen = None;
     story(async |mut stage| {
@@ -93,26 +100,26 @@ fn killed(policy: AmbiguousPolicy) -> (usize, ClaimState, usize) {
         drop(first);
         let mut second = stage.rounds(2);
         for _ in 0..3 {
-            assert_eq!(second.submit(id, until).await.unwrap(), Tally::default());
-            let tally = second.everything(soon(&stage)).await.unwrap();
-            assert_eq!(tally, Tally::default(), "it may still live");
+            assert_eq!(second.submit(id, until).await.unwrap(), RoundReport::default());
+            let tally = second.run_all(soon(&stage)).await.unwrap();
+            assert_eq!(tally, RoundReport::default(), "it may still live");
         }
         stage.pass(seconds(16)).await;
         for _ in 0..3 {
-            second.everything(soon(&stage)).await.unwrap();
+            second.run_all(soon(&stage)).await.unwrap();
             stage.pass(seconds(10)).await;
         }
         let authorised = |event: &Event| matches!(event, Event::Authorised { .. });
         let entries = stage.entries().await;
         let authorised = entries.iter().filter(|entry| authorised(&entry.event)).count();
-        let claim = second.engine().look(&Scope::All, id).await.unwrap();
+        let claim = second.engine().find_claim(&Scope::All, id).await.unwrap();
         seen = Some((stage.provider.submits.lock().unwrap().len(), claim.state, authorised));
     });
     seen.unwrap()
 }
 
 #[test]
-fn a_life_that_ends_between_intent_and_reply_is_never_repeated_blindly() {
+fn a_process_that_dies_between_intent_and_reply_is_not_repeated_blindly() {
     assert_eq!(killed(AmbiguousPolicy::Never), (1, ClaimState::Failed, 0));
     assert_eq!(killed(AmbiguousPolicy::ResubmitOnce), (2, ClaimState::Served, 1));
 }
@@ -124,9 +131,9 @@ fn a_round_submits_all_that_waits_at_the_usual_pace() {
         for n in 0..50 {
             open(rounds.engine(), &format!("k{n}")).await;
         }
-        let tally = rounds.everything(stage.clock.now()).await.unwrap();
-        assert_eq!(tally, Tally::default(), "there is no time to begin anything");
-        let tally = rounds.everything(soon(&stage)).await.unwrap();
+        let tally = rounds.run_all(stage.clock.now()).await.unwrap();
+        assert_eq!(tally, RoundReport::default(), "there is no time to begin anything");
+        let tally = rounds.run_all(soon(&stage)).await.unwrap();
         assert_eq!((tally.leased, tally.submitted, stage.paid()), (50, 50, 50));
         let submits = stage.provider.submits.lock().unwrap().clone();
         let crowded = submits.windows(21).any(|some| some[20].since(some[0]) < seconds(1));
@@ -135,25 +142,25 @@ fn a_round_submits_all_that_waits_at_the_usual_pace() {
 }
 
 #[test]
-fn what_nobody_waits_for_any_more_is_not_paid_for() {
+fn a_solve_nobody_waits_for_is_not_paid_for() {
     story(async |stage| {
         let mut rounds = stage.rounds(1);
-        let mut short = ask("a");
+        let mut short = claim_request("a");
         short.deadline = Some(seconds(30));
         let id = open_with(rounds.engine(), short).await;
         stage.pass(seconds(31)).await;
-        assert_eq!(rounds.submit(id, soon(&stage)).await.unwrap(), Tally::default());
-        let tally = rounds.everything(soon(&stage)).await.unwrap();
-        assert_eq!(tally, Tally { lapsed: 1, ..Tally::default() });
+        assert_eq!(rounds.submit(id, soon(&stage)).await.unwrap(), RoundReport::default());
+        let tally = rounds.run_all(soon(&stage)).await.unwrap();
+        assert_eq!(tally, RoundReport { lapsed: 1, ..RoundReport::default() });
         let outcome = rounds.engine().fetch(&Scope::All, id, Duration::ZERO).await.unwrap();
         assert!(matches!(outcome, Outcome::Lapsed(_)), "{outcome:?}");
         assert_eq!(stage.provider.submits.lock().unwrap().len(), 0);
     });
 }
 
-/// The breaker belongs to the process, not to the round.
+/// The circuit breaker belongs to the process, not to the round.
 #[test]
-fn an_empty_account_is_not_asked_by_every_round() {
+fn an_empty_account_is_not_probed_by_every_round() {
     story(async |_| {
         let mut behaviour = BehaviourConfig::new(7);
         behaviour.balance = Money::ZERO;
@@ -168,9 +175,9 @@ fn an_empty_account_is_not_asked_by_every_round() {
     });
 }
 
-/// A life that has nothing out itself learns from the provider what others have.
+/// A process with no task of its own learns from the provider how many slots others use.
 #[test]
-fn slots_that_other_lives_use_are_known() {
+fn slots_used_by_other_processes_are_known() {
     story(async |_| {
         let mut behaviour = BehaviourConfig::new(7).solving_in(seconds(8));
         behaviour.threads = Some(2);
@@ -184,7 +191,7 @@ fn slots_that_other_lives_use_are_known() {
         }
         assert_eq!(stage.provider.submits.lock().unwrap().len(), 2);
         stage.pass(seconds(10)).await;
-        let tally = stage.rounds(9).everything(soon(&stage)).await.unwrap();
+        let tally = stage.rounds(9).run_all(soon(&stage)).await.unwrap();
         assert_eq!((tally.leased, tally.polled, tally.over), (5, 2, 2));
         assert_eq!(stage.paid(), 4, "the two slots are used again");
     });

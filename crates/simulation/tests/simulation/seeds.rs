@@ -1,4 +1,4 @@
-//! Fixed seeds, random seeds, seeds that once failed, and the proof that the simulation is not blind.
+//! Fixed seeds, random seeds, seeds that once failed, and planted bugs that the simulation must find.
 
 use std::{
     collections::hash_map::RandomState,
@@ -13,7 +13,7 @@ use simulation::{
     world::Plan,
 };
 
-/// The fixed seeds are shared among this many tests, so that they run at the same time.
+/// The fixed seeds are divided among this many tests, which run in parallel.
 const PARTS: u64 = 4;
 const RANDOM_SEEDS: usize = 20;
 
@@ -63,7 +63,7 @@ fn fixed_seeds_hold_4_of_4() {
     hold_part(3);
 }
 
-/// Other seeds in every run. Their numbers are printed past the test harness, which shows the output of failed tests only.
+/// New seeds in every run. Their numbers bypass the test harness, which shows the output of failed tests only.
 #[test]
 fn random_seeds_hold() {
     // Every RandomState starts from keys of the operating system.
@@ -78,7 +78,7 @@ fn random_seeds_hold() {
     hold(seeds);
 }
 
-/// Seeds that once failed, each with what was wrong. They stay for ever.
+/// Seeds that once failed, each with its cause. They are never removed.
 #[test]
 fn seeds_that_once_failed_hold() {
     let regressions = include_str!("regressions.txt");
@@ -156,7 +156,7 @@ fn a_renewed_token_is_found() {
 
 #[test]
 fn a_callback_that_is_tried_only_once_is_found() {
-    finds(Bug::TellsOnce);
+    finds(Bug::DropsFailedCallbacks);
 }
 
 #[test]

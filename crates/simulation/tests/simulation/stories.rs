@@ -1,4 +1,4 @@
-//! Single stories in virtual time: the invariants that need a clock, a crash or a deaf doorbell to show.
+//! Single scenarios in virtual time: the invariants that need a clock, a crash or lost notifications.
 
 use std::{
     collections::BTreeMap,
@@ -11,19 +11,21 @@ use domain::{
     id::ClaimId,
     ledger::{Entry, Event},
     money::Money,
-    ports::{Doorbell, Ear, Scope},
+    ports::{Notifier, Scope, Subscription},
 };
 use engine::{FixedPolling, Outcome, Slots};
 use simulator::{BehaviourConfig, Call, Fault, Planned};
 use tokio::time::Instant;
 
-use simulation::stage::{Deaf, Stage, ask, open, seconds, served, settled_at, story};
+use simulation::stage::{
+    LostNotifications, Stage, claim_request, open, seconds, served, settled_at, story,
+};
 
-/// I14. Callers come at any moment of the second between two readings.
+/// I14. Callers arrive at any moment of the second between two reads.
 #[test]
 fn with_every_hint_lost_a_caller_is_answered_within_the_reread_bound() {
     story(async |mut stage| {
-        stage.backend.doorbell = Arc::new(Deaf);
+        stage.backend.notifier = Arc::new(LostNotifications);
         let engine = stage.gateway(1).await;
         let mut ids = Vec::new();
         for n in 0..40 {
@@ -41,7 +43,7 @@ fn with_every_hint_lost_a_caller_is_answered_within_the_reread_bound() {
     });
 }
 
-/// I14, the other half: with hints there is no timer between token and caller.
+/// I14, the other half: with notifications no timer delays the caller.
 #[test]
 fn a_hint_wakes_the_caller_at_once() {
     story(async |stage| {
@@ -53,26 +55,26 @@ fn a_hint_wakes_the_caller_at_once() {
     });
 }
 
-/// Rings on, and remembers when.
+/// Forwards notifications and records their times.
 #[derive(Debug)]
-struct Chimes {
-    doorbell: Arc<dyn Doorbell>,
+struct RecordingNotifier {
+    notifier: Arc<dyn Notifier>,
     rung: Mutex<BTreeMap<ClaimId, Instant>>,
 }
 
-impl Doorbell for Chimes {
-    fn ring(&self, claim: ClaimId) {
+impl Notifier for RecordingNotifier {
+    fn notify(&self, claim: ClaimId) {
         self.rung.lock().unwrap().entry(claim).or_insert_with(Instant::now);
-        self.doorbell.ring(claim);
+        self.notifier.notify(claim);
     }
 
-    fn listen(&self, claim: ClaimId) -> Ear {
-        self.doorbell.listen(claim)
+    fn subscribe(&self, claim: ClaimId) -> Subscription {
+        self.notifier.subscribe(claim)
     }
 }
 
-/// What must hold, 5, in real time: the median is printed (below 2 ms on any machine that is not overloaded), and the bound
-/// here is generous because tests do not measure.
+/// Requirement 5, in real time: the test prints the median (below 2 ms unless the machine is overloaded); the asserted
+/// bound is generous.
 #[test]
 fn a_waiting_caller_wakes_within_moments_of_the_settle() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
@@ -81,9 +83,9 @@ fn a_waiting_caller_wakes_within_moments_of_the_settle() {
         let mut stage = Stage::with(BehaviourConfig::new(3).solving_in(ms(40)));
         let polling = FixedPolling { first: ms(60), interval: ms(20), min_gap: ms(10), most: 20 };
         stage.config.polling = polling.into();
-        let doorbell = Arc::clone(&stage.backend.doorbell);
-        let chimes = Arc::new(Chimes { doorbell, rung: Mutex::default() });
-        stage.backend.doorbell = Arc::clone(&chimes) as Arc<dyn Doorbell>;
+        let notifier = Arc::clone(&stage.backend.notifier);
+        let chimes = Arc::new(RecordingNotifier { notifier, rung: Mutex::default() });
+        stage.backend.notifier = Arc::clone(&chimes) as Arc<dyn Notifier>;
         let engine = stage.gateway(1).await;
         let mut lags = Vec::new();
         for n in 0..40 {
@@ -121,7 +123,7 @@ fn a_withdrawn_claims_token_serves_the_next_one() {
         stage.pass(seconds(2)).await;
         assert_eq!(engine.withdraw(&Scope::All, first).await.unwrap().state, ClaimState::Withdrawn);
         stage.pass(seconds(20)).await;
-        let outcome = engine.claim(ask("b")).await.unwrap().outcome;
+        let outcome = engine.claim(claim_request("b")).await.unwrap().outcome;
         assert!(matches!(outcome, Outcome::Served { .. }), "{outcome:?}");
         assert_eq!(stage.paid(), 1);
     });
@@ -154,7 +156,10 @@ fn a_drained_gateway_hands_over_at_once_and_loses_nothing() {
         let id = open(&first, "a").await;
         stage.pass(seconds(2)).await;
         first.drain().await;
-        assert!(first.claim(ask("b")).await.is_err(), "a draining gateway takes nothing new");
+        assert!(
+            first.claim(claim_request("b")).await.is_err(),
+            "a draining gateway takes nothing new"
+        );
         let drained = stage.clock.now();
         served(&second, id, seconds(60)).await;
         let took = stage.clock.now().since(drained);
@@ -190,7 +195,7 @@ fn polls_stay_within_their_number_and_gap_and_none_follows_the_end() {
             .filter(|(_, at)| *at > ended)
             .map(|(task, _)| task)
             .collect::<std::collections::BTreeSet<_>>();
-        assert_eq!(after.len(), 1, "only the task that is never ready is asked for again");
+        assert_eq!(after.len(), 1, "only the task that is never ready is polled again");
         assert!(matches!(
             engine.fetch(&Scope::All, lost, Duration::ZERO).await.unwrap(),
             Outcome::Failed(_)
@@ -212,7 +217,7 @@ fn retry_after_is_a_floor() {
     });
 }
 
-/// I18, when it is not even known whether the submission was taken.
+/// I18, when it is unknown whether the submission was accepted.
 #[test]
 fn retry_after_is_a_floor_after_a_lost_reply_too() {
     story(async |stage| {
@@ -227,7 +232,7 @@ fn retry_after_is_a_floor_after_a_lost_reply_too() {
     });
 }
 
-/// I20: crash after crash in the middle of a submission is not met with submission after submission.
+/// I20: repeated crashes during a submission do not lead to repeated submissions.
 #[test]
 fn a_solve_whose_submission_kills_the_gateway_again_and_again_is_given_up() {
     story(async |stage| {
@@ -283,7 +288,7 @@ fn an_empty_account_kills_nothing_and_is_probed_once_per_step() {
             ids.push(open(&engine, &format!("key-{n}")).await);
         }
         stage.pass(seconds(100)).await;
-        // Submissions already on their way when the trouble shows do not count as probes.
+        // Submissions already in flight when the trouble begins do not count as probes.
         let submits = stage.provider.submits.lock().unwrap().clone();
         let probes = submits.iter().filter(|at| at.since(submits[0]) > seconds(5)).count();
         assert_eq!(probes, 1, "one a minute");
@@ -298,8 +303,7 @@ fn an_empty_account_kills_nothing_and_is_probed_once_per_step() {
     });
 }
 
-/// I28, the long version: claims that lapse during an outage neither become dead letters nor stand in the way of those
-/// that come after it.
+/// I28, the long version: claims that lapse during an outage neither become dead letters nor delay the claims after it.
 #[test]
 fn an_outage_longer_than_the_deadline_leaves_nothing_behind() {
     story(async |stage| {
@@ -316,7 +320,7 @@ fn an_outage_longer_than_the_deadline_leaves_nothing_behind() {
     });
 }
 
-/// The provider's `Retry-After` on a poll cannot park a paid task until it is forgotten.
+/// The provider's `Retry-After` on a poll cannot delay a paid task until it is forgotten.
 #[test]
 fn no_answer_parks_a_paid_task() {
     story(async |stage| {
@@ -327,7 +331,7 @@ fn no_answer_parks_a_paid_task() {
     });
 }
 
-/// P4: a reply that was long on its way brings a token as old as the submission may make it.
+/// P4: a slow reply brings a token that counts as old as its submission.
 #[test]
 fn a_slow_reply_does_not_make_a_token_younger() {
     story(async |stage| {
@@ -335,7 +339,7 @@ fn a_slow_reply_does_not_make_a_token_younger() {
         stage.account.plan(Planned::next(Call::Submit, Fault::Trickle(25_000)).accepted());
         let id = open(&engine, "a").await;
         served(&engine, id, seconds(100)).await;
-        let claim = engine.look(&Scope::All, id).await.unwrap();
+        let claim = engine.find_claim(&Scope::All, id).await.unwrap();
         let ready = stage.account.ledger().accepted[0].ready_at.unwrap();
         assert!(claim.token.unwrap().ready_lower <= ready);
     });
@@ -346,7 +350,7 @@ fn a_slow_reply_does_not_make_a_token_younger() {
 fn a_late_answer_is_banked_and_closes_its_dead_letter() {
     story(async |stage| {
         let engine = stage.gateway(1).await;
-        let mut hasty = ask("hasty");
+        let mut hasty = claim_request("hasty");
         hasty.deadline = Some(seconds(4));
         let outcome = engine.claim(hasty).await.unwrap().outcome;
         let Outcome::Waiting { claim, .. } = outcome else { panic!("{outcome:?}") };
@@ -355,17 +359,17 @@ fn a_late_answer_is_banked_and_closes_its_dead_letter() {
         stage.pass(seconds(20)).await;
         let closed = |entry: &Entry| matches!(entry.event, Event::DeadLetterClosed);
         assert!(stage.entries().await.iter().any(closed));
-        let outcome = engine.claim(ask("next")).await.unwrap().outcome;
+        let outcome = engine.claim(claim_request("next")).await.unwrap().outcome;
         assert!(matches!(outcome, Outcome::Served { .. }), "{outcome:?}");
         assert_eq!(stage.paid(), 1);
     });
 }
 
-/// Two processes may draw the same name: the second draws again.
+/// Two processes may draw the same id: the second draws again.
 #[test]
 fn a_name_that_is_taken_is_drawn_again() {
     story(async |stage| {
-        // Equal seeds draw equal names.
+        // Equal seeds draw equal ids.
         let (first, second) = (stage.gateway(1).await, stage.gateway(1).await);
         let (a, b) = (open(&first, "a").await, open(&second, "b").await);
         assert_ne!(a, b);

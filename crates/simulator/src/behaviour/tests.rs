@@ -1,9 +1,9 @@
-//! What the simulated provider promises, told with hand-made times.
+//! The simulated provider's behaviour, with explicit times.
 
 use std::collections::BTreeMap as Map;
 
 use domain::{
-    challenge::{Draft, Kind},
+    challenge::{ChallengeParts, Kind},
     secret::Secret,
     site::PageUrl,
 };
@@ -19,14 +19,17 @@ fn at(seconds: u64) -> Timestamp {
 
 fn turnstile(sitekey: &str) -> Challenge {
     let pageurl = PageUrl::parse("https://shop.example.com/login").unwrap();
-    let draft =
-        Draft { sitekey: Some(sitekey.to_owned()), pageurl: Some(pageurl), ..Draft::default() };
+    let draft = ChallengeParts {
+        sitekey: Some(sitekey.to_owned()),
+        pageurl: Some(pageurl),
+        ..ChallengeParts::default()
+    };
     Challenge::new(Kind::Turnstile, draft).unwrap()
 }
 
 fn image(bytes: &[u8]) -> Challenge {
     let files = Map::from([("body".to_owned(), bytes.to_vec())]);
-    Challenge::new(Kind::Image, Draft { files, ..Draft::default() }).unwrap()
+    Challenge::new(Kind::Image, ChallengeParts { files, ..ChallengeParts::default() }).unwrap()
 }
 
 fn quick() -> BehaviourConfig {
@@ -46,7 +49,7 @@ fn submit(behaviour: &mut Behaviour, challenge: &Challenge, now: Timestamp) -> S
 
 fn text(effect: PollEffect) -> String {
     match effect {
-        PollEffect::Solved(told, _) => told.answer.text.expose().to_owned(),
+        PollEffect::Solved(made, _) => made.answer.text.expose().to_owned(),
         PollEffect::NotReady => "not ready".to_owned(),
         PollEffect::Refused(code) => code.to_string(),
     }
@@ -67,12 +70,12 @@ fn a_task_is_ready_when_its_time_is_up_and_its_token_names_it() {
 fn the_same_seed_and_the_same_calls_give_the_same_answers() {
     let history = |seed: u64| {
         let mut behaviour = Behaviour::new(BehaviourConfig::new(seed));
-        let mut told = Vec::new();
+        let mut answers = Vec::new();
         for n in 0..50 {
             let task = accepted(submit(&mut behaviour, &turnstile("k"), at(n))).task;
-            told.push(text(behaviour.poll(task.as_str(), at(n + 60))));
+            answers.push(text(behaviour.poll(task.as_str(), at(n + 60))));
         }
-        (told, behaviour.ledger().clone())
+        (answers, behaviour.ledger().clone())
     };
     assert_eq!(history(7), history(7));
     assert_ne!(history(7).0, history(8).0);

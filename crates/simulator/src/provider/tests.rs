@@ -1,7 +1,7 @@
 //! The in-process provider under a clock moved by hand.
 
 use domain::{
-    challenge::{Draft, Kind},
+    challenge::{ChallengeParts, Kind},
     id::{Nonce, SolveId},
     site::PageUrl,
 };
@@ -14,10 +14,10 @@ mod batch;
 
 /// Time passes only when a test says so.
 #[derive(Debug)]
-struct HandClock(watch::Sender<Timestamp>);
+struct SteppedClock(watch::Sender<Timestamp>);
 
 #[async_trait]
-impl Clock for HandClock {
+impl Clock for SteppedClock {
     fn now(&self) -> Timestamp {
         *self.0.borrow()
     }
@@ -27,8 +27,8 @@ impl Clock for HandClock {
     }
 }
 
-struct Bench {
-    clock: Arc<HandClock>,
+struct ProviderFixture {
+    clock: Arc<SteppedClock>,
     provider: SimProvider,
 }
 
@@ -36,13 +36,13 @@ const NONCE: Nonce = Nonce::from_number(9);
 const ATTEMPT: AttemptName =
     AttemptName { solve: SolveId::from_number(100_000_000_000_345), attempt: 1, nonce: NONCE };
 
-impl Bench {
+impl ProviderFixture {
     fn new() -> Self {
         Self::with(BehaviourConfig::new(1).solving_in(Duration::from_secs(10)))
     }
 
     fn with(config: BehaviourConfig) -> Self {
-        let clock = Arc::new(HandClock(watch::Sender::new(Timestamp::from_millis(5_000))));
+        let clock = Arc::new(SteppedClock(watch::Sender::new(Timestamp::from_millis(5_000))));
         let provider = SimProvider::new(Account::new(config), clock.clone(), Latency::default());
         Self { clock, provider }
     }
@@ -83,8 +83,11 @@ impl Bench {
 
 fn turnstile() -> Challenge {
     let pageurl = PageUrl::parse("https://shop.example.com/login").unwrap();
-    let draft =
-        Draft { sitekey: Some("0x4".to_owned()), pageurl: Some(pageurl), ..Draft::default() };
+    let draft = ChallengeParts {
+        sitekey: Some("0x4".to_owned()),
+        pageurl: Some(pageurl),
+        ..ChallengeParts::default()
+    };
     Challenge::new(Kind::Turnstile, draft).unwrap()
 }
 
@@ -99,14 +102,14 @@ fn accepted(submission: Submission) -> TaskId {
 
 #[tokio::test]
 async fn a_task_is_accepted_polled_and_solved_in_virtual_time() {
-    let bench = Bench::new();
-    let task = accepted(bench.submit().await);
-    assert_eq!(bench.poll(&task).await, Poll::NotReady);
-    bench.advance(Duration::from_secs(10));
-    let polled = bench.run(bench.provider.poll(&task)).await;
+    let fixture = ProviderFixture::new();
+    let task = accepted(fixture.submit().await);
+    assert_eq!(fixture.poll(&task).await, Poll::NotReady);
+    fixture.advance(Duration::from_secs(10));
+    let polled = fixture.run(fixture.provider.poll(&task)).await;
     let Poll::Solved(answer) = polled.poll else { panic!("{polled:?}") };
     assert_eq!(task_of(answer.text.expose()), Some(task.clone()));
-    let ledger = bench.provider.account.ledger();
+    let ledger = fixture.provider.account.ledger();
     assert_eq!(polled.price, Some(ledger.charged));
     assert_eq!(ledger.tasks_of(NONCE)[0].task, task);
 }
@@ -126,53 +129,53 @@ async fn every_way_to_lose_a_reply_is_ambiguous_whether_paid_or_not() {
     ];
     for fault in faults {
         for paid in [false, true] {
-            let bench = Bench::new();
-            bench.plan(Call::Submit, fault.clone(), paid);
-            let submission = bench.submit().await;
+            let fixture = ProviderFixture::new();
+            fixture.plan(Call::Submit, fault.clone(), paid);
+            let submission = fixture.submit().await;
             assert!(matches!(submission, Submission::Ambiguous { .. }), "{fault:?} {submission:?}");
-            assert_eq!(bench.paid(), usize::from(paid), "{fault:?}");
-            assert_eq!(bench.provider.account.received_submits(), 1);
+            assert_eq!(fixture.paid(), usize::from(paid), "{fault:?}");
+            assert_eq!(fixture.provider.account.received_submits(), 1);
         }
     }
 }
 
 #[tokio::test]
 async fn refusals_and_unsent_submissions_cost_nothing() {
-    let bench = Bench::new();
-    bench.plan(Call::Submit, Fault::zero_balance(), false);
-    bench.plan(Call::Submit, Fault::TooManyRequests { retry_after: Some(3) }, false);
-    bench.plan(Call::Submit, Fault::Unreachable, false);
+    let fixture = ProviderFixture::new();
+    fixture.plan(Call::Submit, Fault::zero_balance(), false);
+    fixture.plan(Call::Submit, Fault::TooManyRequests { retry_after: Some(3) }, false);
+    fixture.plan(Call::Submit, Fault::Unreachable, false);
     let rejected = |code: &str, wait: Option<u64>| Submission::Rejected {
         code: code.into(),
         retry_after: wait.map(Duration::from_secs),
     };
-    assert_eq!(bench.submit().await, rejected("ERROR_ZERO_BALANCE", None));
-    assert_eq!(bench.submit().await, rejected("HTTP_429", Some(3)));
-    assert!(matches!(bench.submit().await, Submission::NotSent(_)));
-    assert_eq!((bench.paid(), bench.provider.account.received_submits()), (0, 2));
-    accepted(bench.submit().await);
-    assert_eq!(bench.paid(), 1);
+    assert_eq!(fixture.submit().await, rejected("ERROR_ZERO_BALANCE", None));
+    assert_eq!(fixture.submit().await, rejected("HTTP_429", Some(3)));
+    assert!(matches!(fixture.submit().await, Submission::NotSent(_)));
+    assert_eq!((fixture.paid(), fixture.provider.account.received_submits()), (0, 2));
+    accepted(fixture.submit().await);
+    assert_eq!(fixture.paid(), 1);
 }
 
 #[tokio::test]
 async fn a_slow_reply_arrives_unless_the_deadline_comes_first() {
-    let bench = Bench::new();
-    bench.plan(Call::Submit, Fault::Trickle(20_000), true);
-    let before = bench.clock.now();
-    accepted(bench.submit().await);
-    assert!(bench.clock.now().since(before) >= Duration::from_secs(20));
-    bench.plan(Call::Submit, Fault::Trickle(60_000), true);
-    let before = bench.clock.now();
-    assert!(matches!(bench.submit().await, Submission::Ambiguous { .. }));
-    assert_eq!(bench.clock.now().since(before), Latency::default().deadline);
-    assert_eq!(bench.paid(), 2);
+    let fixture = ProviderFixture::new();
+    fixture.plan(Call::Submit, Fault::Trickle(20_000), true);
+    let before = fixture.clock.now();
+    accepted(fixture.submit().await);
+    assert!(fixture.clock.now().since(before) >= Duration::from_secs(20));
+    fixture.plan(Call::Submit, Fault::Trickle(60_000), true);
+    let before = fixture.clock.now();
+    assert!(matches!(fixture.submit().await, Submission::Ambiguous { .. }));
+    assert_eq!(fixture.clock.now().since(before), Latency::default().deadline);
+    assert_eq!(fixture.paid(), 2);
 }
 
 #[tokio::test]
 async fn a_caller_that_goes_away_on_the_way_back_has_paid() {
     for (waited, paid) in [(30, 0), (60, 1)] {
         let config = BehaviourConfig::new(1);
-        let clock = Arc::new(HandClock(watch::Sender::new(Timestamp::default())));
+        let clock = Arc::new(SteppedClock(watch::Sender::new(Timestamp::default())));
         let most = Duration::from_millis(50);
         let latency = Latency { least: most, most, ..Latency::default() };
         let provider = SimProvider::new(Account::new(config), clock.clone(), latency);
@@ -190,54 +193,54 @@ async fn a_caller_that_goes_away_on_the_way_back_has_paid() {
 
 #[tokio::test]
 async fn trouble_with_a_poll_says_nothing_about_the_task() {
-    let bench = Bench::new();
-    let task = accepted(bench.submit().await);
-    bench.advance(Duration::from_secs(10));
+    let fixture = ProviderFixture::new();
+    let task = accepted(fixture.submit().await);
+    fixture.advance(Duration::from_secs(10));
     for fault in [Fault::Drop, Fault::Hang, Fault::Status(500), Fault::Html, Fault::Unreachable] {
-        bench.plan(Call::Poll, fault.clone(), false);
-        assert!(matches!(bench.poll(&task).await, Poll::Fault(_)), "{fault:?}");
+        fixture.plan(Call::Poll, fault.clone(), false);
+        assert!(matches!(fixture.poll(&task).await, Poll::Fault(_)), "{fault:?}");
     }
-    bench.plan(Call::Poll, Fault::wrong_key(), false);
-    assert_eq!(bench.poll(&task).await, Poll::Code("ERROR_KEY_DOES_NOT_EXIST".into()));
-    bench.plan(Call::Poll, Fault::TooManyRequests { retry_after: Some(2) }, false);
-    let Poll::Fault(seen) = bench.poll(&task).await else { panic!("429 is a fault") };
+    fixture.plan(Call::Poll, Fault::wrong_key(), false);
+    assert_eq!(fixture.poll(&task).await, Poll::Code("ERROR_KEY_DOES_NOT_EXIST".into()));
+    fixture.plan(Call::Poll, Fault::TooManyRequests { retry_after: Some(2) }, false);
+    let Poll::Fault(seen) = fixture.poll(&task).await else { panic!("429 is a fault") };
     assert_eq!(seen.code, Some("HTTP_429".into()));
     assert_eq!(seen.retry_after, Some(Duration::from_secs(2)));
-    assert!(matches!(bench.poll(&task).await, Poll::Solved(_)));
+    assert!(matches!(fixture.poll(&task).await, Poll::Solved(_)));
 }
 
 #[tokio::test]
 async fn fates_and_repeated_names_can_be_planned() {
-    let bench = Bench::new();
-    let first = accepted(bench.submit().await);
-    bench.plan(Call::Submit, Fault::SameTask, false);
-    assert_eq!(accepted(bench.submit().await), first);
-    assert_eq!(bench.paid(), 1);
-    bench.plan(Call::Submit, Fault::Unsolvable, false);
-    bench.plan(Call::Submit, Fault::NeverReady, false);
-    let (lost, never) = (accepted(bench.submit().await), accepted(bench.submit().await));
-    bench.advance(Duration::from_secs(500));
-    assert_eq!(bench.poll(&lost).await, Poll::Code("ERROR_CAPTCHA_UNSOLVABLE".into()));
-    assert_eq!(bench.poll(&never).await, Poll::NotReady);
+    let fixture = ProviderFixture::new();
+    let first = accepted(fixture.submit().await);
+    fixture.plan(Call::Submit, Fault::SameTask, false);
+    assert_eq!(accepted(fixture.submit().await), first);
+    assert_eq!(fixture.paid(), 1);
+    fixture.plan(Call::Submit, Fault::Unsolvable, false);
+    fixture.plan(Call::Submit, Fault::NeverReady, false);
+    let (lost, never) = (accepted(fixture.submit().await), accepted(fixture.submit().await));
+    fixture.advance(Duration::from_secs(500));
+    assert_eq!(fixture.poll(&lost).await, Poll::Code("ERROR_CAPTCHA_UNSOLVABLE".into()));
+    assert_eq!(fixture.poll(&never).await, Poll::NotReady);
 }
 
 #[tokio::test]
-async fn the_account_can_be_asked_and_told() {
-    let bench = Bench::with(BehaviourConfig {
+async fn the_account_answers_balance_threads_and_reports() {
+    let fixture = ProviderFixture::with(BehaviourConfig {
         captchaai: true,
         threads: Some(3),
         ..BehaviourConfig::new(1).solving_in(Duration::from_secs(10))
     });
-    let task = accepted(bench.submit().await);
-    let threads = bench.run(bench.provider.threads()).await;
+    let task = accepted(fixture.submit().await);
+    let threads = fixture.run(fixture.provider.threads()).await;
     assert_eq!(threads, Ok(Threads { total: 3, working: 1 }));
-    bench.advance(Duration::from_secs(10));
-    assert_eq!(bench.run(bench.provider.report(&task, Feedback::Good)).await, Ok(()));
-    assert!(bench.run(bench.provider.report(&task, Feedback::Good)).await.is_err());
-    bench.plan(Call::Account, Fault::Status(500), false);
-    assert!(bench.run(bench.provider.balance()).await.is_err());
-    assert!(bench.run(bench.provider.balance()).await.is_ok());
-    let plain = Bench::new();
+    fixture.advance(Duration::from_secs(10));
+    assert_eq!(fixture.run(fixture.provider.report(&task, Feedback::Good)).await, Ok(()));
+    assert!(fixture.run(fixture.provider.report(&task, Feedback::Good)).await.is_err());
+    fixture.plan(Call::Account, Fault::Status(500), false);
+    assert!(fixture.run(fixture.provider.balance()).await.is_err());
+    assert!(fixture.run(fixture.provider.balance()).await.is_ok());
+    let plain = ProviderFixture::new();
     let refused = plain.run(plain.provider.threads()).await.unwrap_err();
     assert_eq!(refused.code, Some("ERROR_EMPTY_ACTION".into()));
 }
@@ -245,17 +248,20 @@ async fn the_account_can_be_asked_and_told() {
 #[tokio::test]
 async fn the_same_seed_gives_the_same_history_under_a_swarm_of_faults() {
     async fn history(seed: u64) -> (Vec<Submission>, crate::Ledger, Timestamp) {
-        let bench = Bench::with(BehaviourConfig { threads: Some(8), ..BehaviourConfig::new(seed) });
-        bench.provider.account.faults(|plan| *plan = FaultPlan::swarm(seed));
+        let fixture = ProviderFixture::with(BehaviourConfig {
+            threads: Some(8),
+            ..BehaviourConfig::new(seed)
+        });
+        fixture.provider.account.faults(|plan| *plan = FaultPlan::swarm(seed));
         let mut submissions = Vec::new();
         for _ in 0..60 {
-            let submission = bench.submit().await;
+            let submission = fixture.submit().await;
             if let Submission::Accepted(task) = &submission {
-                bench.poll(task).await;
+                fixture.poll(task).await;
             }
             submissions.push(submission);
         }
-        (submissions, bench.provider.account.ledger(), bench.clock.now())
+        (submissions, fixture.provider.account.ledger(), fixture.clock.now())
     }
     for seed in 0..5 {
         assert_eq!(history(seed).await, history(seed).await, "{seed}");

@@ -1,28 +1,24 @@
-//! `dead-letters`: what can be typed about what was given up on.
+//! The options of `dead-letters`.
 
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-use super::{Whom, duration};
+use super::{ClientArgs, duration};
 
-/// `dead-letters`.
 #[derive(Debug, Args)]
 pub struct DeadLettersArgs {
-    /// What to do with them
     #[command(subcommand)]
     pub action: DeadLettersAction,
 }
 
-/// What to do with dead letters.
 #[derive(Debug, Subcommand)]
 pub enum DeadLettersAction {
     /// List dead letters, newest first
     #[command(after_help = LIST_EXAMPLES)]
     List {
         #[command(flatten)]
-        #[expect(missing_docs, reason = "flattened: its own fields carry the help")]
-        filter: LetterFilter,
+        filter: DeadLetterFilter,
         /// Include closed ones
         #[arg(long)]
         closed: bool,
@@ -33,16 +29,14 @@ pub enum DeadLettersAction {
         #[arg(long)]
         cursor: Option<String>,
         #[command(flatten)]
-        #[expect(missing_docs, reason = "flattened: its own fields carry the help")]
-        whom: Whom,
+        client: ClientArgs,
     },
     /// Show one dead letter with every cause, earlier generations included
     Show {
         /// Id, as `list` shows it
         id: String,
         #[command(flatten)]
-        #[expect(missing_docs, reason = "flattened: its own fields carry the help")]
-        whom: Whom,
+        client: ClientArgs,
     },
     /// Reopen them as new claims under the usual rules; equal ones are paid for once
     #[command(after_help = REVIVE_EXAMPLES)]
@@ -69,9 +63,9 @@ Examples:
   solvegate dead-letters purge --older-than 14d --dry-run
   solvegate dead-letters purge --all";
 
-/// Which dead letters. Several filters must all hold.
+/// All given filters must match.
 #[derive(Clone, Debug, Default, Args)]
-pub struct LetterFilter {
+pub struct DeadLetterFilter {
     /// Only with this code
     #[arg(long)]
     pub code: Option<String>,
@@ -95,14 +89,12 @@ pub struct LetterFilter {
     pub newer_than: Option<Duration>,
 }
 
-/// `dead-letters revive`.
 #[derive(Debug, Args)]
 pub struct ReviveArgs {
     /// Ids, as `list` shows them
     pub ids: Vec<String>,
     #[command(flatten)]
-    #[expect(missing_docs, reason = "flattened: its own fields carry the help")]
-    pub filter: LetterFilter,
+    pub filter: DeadLetterFilter,
     /// All open ones
     #[arg(long)]
     pub all: bool,
@@ -113,18 +105,15 @@ pub struct ReviveArgs {
     #[arg(long)]
     pub dry_run: bool,
     #[command(flatten)]
-    #[expect(missing_docs, reason = "flattened: its own fields carry the help")]
-    pub whom: Whom,
+    pub client: ClientArgs,
 }
 
-/// `dead-letters purge`.
 #[derive(Debug, Args)]
 pub struct PurgeArgs {
     /// Ids, as `list` shows them
     pub ids: Vec<String>,
     #[command(flatten)]
-    #[expect(missing_docs, reason = "flattened: its own fields carry the help")]
-    pub filter: LetterFilter,
+    pub filter: DeadLetterFilter,
     /// All open ones
     #[arg(long)]
     pub all: bool,
@@ -132,27 +121,27 @@ pub struct PurgeArgs {
     #[arg(long)]
     pub dry_run: bool,
     #[command(flatten)]
-    #[expect(missing_docs, reason = "flattened: its own fields carry the help")]
-    pub whom: Whom,
+    pub client: ClientArgs,
 }
 
 // === impl DeadLettersArgs ===
 
 impl DeadLettersArgs {
-    /// Whom it asks.
-    pub fn whom(&self) -> &Whom {
+    pub fn client(&self) -> &ClientArgs {
         match &self.action {
-            DeadLettersAction::List { whom, .. } | DeadLettersAction::Show { whom, .. } => whom,
-            DeadLettersAction::Revive(args) => &args.whom,
-            DeadLettersAction::Purge(args) => &args.whom,
+            DeadLettersAction::List { client, .. } | DeadLettersAction::Show { client, .. } => {
+                client
+            }
+            DeadLettersAction::Revive(args) => &args.client,
+            DeadLettersAction::Purge(args) => &args.client,
         }
     }
 }
 
-// === impl LetterFilter ===
+// === impl DeadLetterFilter ===
 
-impl LetterFilter {
-    /// The filters that were given, by their names on the v1 door.
+impl DeadLetterFilter {
+    /// The given filters by their names in the v1 API.
     pub fn pairs(&self) -> Vec<(&'static str, String)> {
         let seconds = |age: Option<Duration>| age.map(|age| age.as_secs().to_string());
         let given = [
@@ -168,7 +157,7 @@ impl LetterFilter {
     }
 }
 
-/// `7d` is easier to write than `168h`.
+/// A duration that also accepts days: `7d` is easier to write than `168h`.
 fn age(text: &str) -> Result<Duration, String> {
     let days = text.strip_suffix('d').and_then(|days| days.trim().parse::<u32>().ok());
     match days {

@@ -1,8 +1,8 @@
-//! `doctor`, as it is typed.
+//! The options of `doctor`.
 
 use clap::Args;
 
-use super::Wiring;
+use super::EngineArgs;
 use crate::config::Flags;
 
 pub(super) const NOTES: &str = "\
@@ -14,15 +14,14 @@ Examples:
   solvegate doctor --store redis://127.0.0.1:6379
   solvegate doctor --store postgres://127.0.0.1/solvegate";
 
-/// `doctor`. Looks at what `serve` would use, not at a running gateway.
+/// Checks the configuration that `serve` would use, not a running gateway.
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
     /// Where the gateway would listen [default: 127.0.0.1:8402]
     #[arg(long, value_name = "ADDRESS")]
     pub listen: Option<String>,
     #[command(flatten)]
-    #[expect(missing_docs, reason = "flattened: its own fields carry the help")]
-    pub wiring: Wiring,
+    pub engine: EngineArgs,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -30,7 +29,7 @@ pub struct DoctorArgs {
 
 impl DoctorArgs {
     pub(super) fn apply(&self, flags: &mut Flags) {
-        self.wiring.apply(flags);
-        flags.listen.clone_from(&self.listen);
+        self.engine.apply(flags);
+        flags.set("--listen", "listen", self.listen.as_ref());
     }
 }

@@ -1,12 +1,11 @@
-//! `pools`: what can be typed about standing orders.
+//! The options of `pools`.
 
 use std::time::Duration;
 
 use clap::{ArgGroup, Args, Subcommand, ValueHint};
 
-use super::{Whom, duration, name_and_value};
+use super::{ClientArgs, duration, kind, name_and_value};
 
-/// `pools`.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct PoolsArgs {
@@ -14,11 +13,9 @@ pub struct PoolsArgs {
     #[command(subcommand)]
     pub action: Option<PoolsAction>,
     #[command(flatten)]
-    #[expect(missing_docs, reason = "flattened: its own fields carry the help")]
-    pub whom: Whom,
+    pub client: ClientArgs,
 }
 
-/// What to do with pools.
 #[derive(Debug, Subcommand)]
 pub enum PoolsAction {
     /// Announce demand, so that tokens are ready in time
@@ -36,8 +33,7 @@ pub enum PoolsAction {
         #[arg(long, value_name = "TIME", group = "when")]
         at: Option<String>,
         #[command(flatten)]
-        #[expect(missing_docs, reason = "flattened: its own fields carry the help")]
-        whom: Whom,
+        client: ClientArgs,
     },
     /// Open a pool, or change the one for the same challenge
     #[command(after_help = SET_EXAMPLES)]
@@ -47,16 +43,14 @@ pub enum PoolsAction {
         /// The pool's id
         id: String,
         #[command(flatten)]
-        #[expect(missing_docs, reason = "flattened: its own fields carry the help")]
-        whom: Whom,
+        client: ClientArgs,
     },
 }
 
-/// `pools set`.
 #[derive(Debug, Args)]
 pub struct PoolSetArgs {
     /// Kind of challenge: turnstile, recaptcha_v2 …
-    #[arg(long)]
+    #[arg(long, value_parser = kind)]
     pub kind: String,
     /// The site's public key
     #[arg(long)]
@@ -80,8 +74,7 @@ pub struct PoolSetArgs {
     #[arg(long, default_value = "pool")]
     pub project: String,
     #[command(flatten)]
-    #[expect(missing_docs, reason = "flattened: its own fields carry the help")]
-    pub whom: Whom,
+    pub client: ClientArgs,
 }
 
 pub(super) const LIST_EXAMPLES: &str = "\
@@ -104,12 +97,11 @@ Example:
 // === impl PoolsArgs ===
 
 impl PoolsArgs {
-    /// Whom the command asks.
-    pub fn whom(&self) -> &Whom {
+    pub fn client(&self) -> &ClientArgs {
         match &self.action {
-            None => &self.whom,
-            Some(PoolsAction::Expect { whom, .. } | PoolsAction::Close { whom, .. }) => whom,
-            Some(PoolsAction::Set(args)) => &args.whom,
+            None => &self.client,
+            Some(PoolsAction::Expect { client, .. } | PoolsAction::Close { client, .. }) => client,
+            Some(PoolsAction::Set(args)) => &args.client,
         }
     }
 }

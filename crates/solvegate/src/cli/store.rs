@@ -1,4 +1,4 @@
-//! `store`, as it is typed.
+//! The options of `store`.
 
 use clap::{Args, Subcommand, ValueEnum};
 
@@ -13,15 +13,12 @@ Examples:
 On PostgreSQL, `serve` migrates at start; gateways that start together do it once.
 A DynamoDB table is created only by this command or from the printed definition.";
 
-/// `store`.
 #[derive(Debug, Args)]
 pub struct StoreArgs {
-    /// What to do with it
     #[command(subcommand)]
     pub action: StoreAction,
 }
 
-/// What to do with a store.
 #[derive(Debug, Subcommand)]
 pub enum StoreAction {
     /// Create the tables of a PostgreSQL or DynamoDB store, or bring them up to date
@@ -39,7 +36,7 @@ pub enum StoreAction {
     },
 }
 
-/// What is printed.
+/// The format of a printed definition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Form {
     /// For PostgreSQL
@@ -53,7 +50,6 @@ pub enum Form {
     Json,
 }
 
-/// `25,25`.
 fn units(text: &str) -> Result<(u32, u32), String> {
     let number = |text: &str| text.parse::<u32>().ok().filter(|units| *units > 0);
     let pair = text.split_once(',').and_then(|(read, write)| number(read).zip(number(write)));
@@ -63,6 +59,6 @@ fn units(text: &str) -> Result<(u32, u32), String> {
 impl StoreArgs {
     pub(super) fn apply(&self, flags: &mut Flags) {
         let StoreAction::Migrate { store, .. } = &self.action;
-        flags.store.clone_from(store);
+        flags.set("--store", "store.url", store.as_ref());
     }
 }

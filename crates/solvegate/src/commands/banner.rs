@@ -1,4 +1,4 @@
-//! What a person sees when the gateway starts: what runs, the keys it made, and three lines to copy.
+//! The text that `serve` prints at start: the address, generated keys, and commands to copy.
 
 use std::net::SocketAddr;
 
@@ -6,12 +6,16 @@ use super::serve::CERTIFICATE;
 use crate::{
     config::{Config, Service, Tls},
     exit::Failure,
-    keys::{self, MadeKeys},
+    keys::{self, GeneratedKeys},
     output,
 };
 
-/// Prints it to stdout. A key that was made just now is in here and nowhere else.
-pub(super) fn show(config: &Config, keys: &MadeKeys, local: SocketAddr) -> Result<(), Failure> {
+/// A new key appears here and nowhere else.
+pub(super) fn print(
+    config: &Config,
+    keys: &GeneratedKeys,
+    local: SocketAddr,
+) -> Result<(), Failure> {
     let scheme = if config.tls.is_some() { "https" } else { "http" };
     let base = format!("{scheme}://{local}");
     let upstream = match &config.upstream.service {
@@ -21,7 +25,7 @@ pub(super) fn show(config: &Config, keys: &MadeKeys, local: SocketAddr) -> Resul
     let version = env!("CARGO_PKG_VERSION");
     output::line(format_args!("solvegate {version} is listening on {base}"))?;
     output::line(format_args!("upstream: {upstream}   store: {}", config.store))?;
-    let key = show_keys(config, keys)?;
+    let key = print_keys(config, keys)?;
     if let (None, Some(data)) = (&config.callbacks.secret, config.secrets_dir()) {
         let file = data.join(keys::CALLBACK_FILE);
         output::line(format_args!(
@@ -45,26 +49,26 @@ pub(super) fn show(config: &Config, keys: &MadeKeys, local: SocketAddr) -> Resul
         )),
         Service::Elsewhere { .. } if config.declarations.sites.is_empty() => {
             output::line(format_args!(
-                "sites:       none is declared, so every page is refused; add [[site]] host and basis to solvegate.toml"
+                "sites:       none declared, so every page is refused; add a [[site]] with host and basis to solvegate.toml"
             ))
         }
         Service::Elsewhere { .. } => Ok(()),
     }
 }
 
-/// Shows fresh keys; returns what stands for the worker's key in the line to copy.
-fn show_keys(config: &Config, keys: &MadeKeys) -> Result<String, Failure> {
-    let mut shown = "$WORKER_KEY".to_owned();
+/// Prints new keys; returns the worker key for the curl command, or a placeholder.
+fn print_keys(config: &Config, keys: &GeneratedKeys) -> Result<String, Failure> {
+    let mut worker_key = "$WORKER_KEY".to_owned();
     if let Some(made) = &keys.worker {
         match (&made.fresh, &config.data) {
             (Some(key), _) => {
-                key.expose().clone_into(&mut shown);
-                output::line(format_args!("worker key:  {shown}   (made now, shown once)"))?;
+                key.expose().clone_into(&mut worker_key);
+                output::line(format_args!("worker key:  {worker_key}   (new, shown only once)"))?;
             }
             (None, Some(data)) => {
                 let file = data.join(keys::WORKER_FILE);
                 output::line(format_args!(
-                    "worker key:  as shown at the first start (lost? delete {} and start again for a new one)",
+                    "worker key:  shown at the first start (lost? delete {} and restart to get a new one)",
                     file.display()
                 ))?;
             }
@@ -72,9 +76,9 @@ fn show_keys(config: &Config, keys: &MadeKeys) -> Result<String, Failure> {
         }
     }
     if let Some(key) = keys.admin.as_ref().and_then(|made| made.fresh.as_ref()) {
-        output::line(format_args!("admin key:   {}   (made now, shown once)", key.expose()))?;
+        output::line(format_args!("admin key:   {}   (new, shown only once)", key.expose()))?;
     }
-    Ok(shown)
+    Ok(worker_key)
 }
 
 fn trust(config: &Config) -> String {

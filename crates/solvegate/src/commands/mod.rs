@@ -1,12 +1,12 @@
-//! What the commands do. One file per command; [`gateway`] is whom most of them ask.
+//! The commands, one file each. Most of them call a gateway through `gateway_client`.
 
 mod banner;
 mod dead_letters;
 mod doctor;
-pub mod gateway;
+mod gateway_client;
 mod pools;
 pub mod progress;
-mod readings;
+mod queries;
 mod retry_table;
 mod serve;
 mod sim;
@@ -15,32 +15,26 @@ mod solve;
 mod store;
 mod tables;
 
-use std::{
-    io::{self, Write as _},
-    process::ExitCode,
-};
+use std::process::ExitCode;
 
 use clap::CommandFactory as _;
 
 use crate::{
-    cli::{Cli, Command},
-    config::Sources,
+    cli::{Cli, Command, ConfigAction},
+    config::{Sources, schema},
     exit::{Exit, Failure},
-    logging,
+    logging, output,
 };
 
-/// What every command may need.
 #[derive(Debug)]
 pub struct Context {
-    /// Where the configuration comes from.
     pub sources: Sources,
 }
 
-/// Runs a command to its exit code; a failure is said on stderr.
+/// Runs a command and prints its failure to stderr.
 pub fn run(cli: Cli) -> ExitCode {
     match try_run(cli) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) if failure.is_closed_pipe() => ExitCode::SUCCESS,
         Err(failure) => {
             eprintln!("error: {failure}");
             failure.exit.into()
@@ -50,9 +44,9 @@ pub fn run(cli: Cli) -> ExitCode {
 
 fn try_run(cli: Cli) -> Result<(), Failure> {
     let context = Context { sources: cli.sources() };
-    let usual = if matches!(cli.command, Command::Serve(_)) { "info" } else { "error" };
+    let default = if matches!(cli.command, Command::Serve(_)) { "info" } else { "error" };
     let filter = cli.log.as_deref().or(context.sources.environment.get("RUST_LOG"));
-    logging::start(filter.unwrap_or(usual))?;
+    logging::start(filter.unwrap_or(default))?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     runtime.map_err(Failure::of(Exit::Failed))?.block_on(dispatch(&context, cli.command))
 }
@@ -62,18 +56,21 @@ async fn dispatch(context: &Context, command: Command) -> Result<(), Failure> {
         Command::Serve(_) => serve::run(context).await,
         Command::Solve(args) => solve::run(context, &args).await,
         Command::Sim(args) => sim::run(context, &args).await,
-        Command::History(args) => readings::history(&args).ask(context, &args.whom).await,
-        Command::Active(args) => readings::active().ask(context, &args.whom).await,
-        Command::Stats(args) => readings::stats(args.date.as_ref()).ask(context, &args.whom).await,
-        Command::Report(args) => readings::report(&args).ask(context, &args.whom).await,
+        Command::History(args) => queries::history(&args).run(context, &args.client).await,
+        Command::Active(args) => queries::active().run(context, &args.client).await,
+        Command::Stats(args) => queries::stats(args.date.as_ref()).run(context, &args.client).await,
+        Command::Report(args) => queries::report(&args).run(context, &args.client).await,
         Command::DeadLetters(args) => Box::pin(dead_letters::run(context, &args.action)).await,
         Command::Pools(args) => Box::pin(pools::run(context, &args)).await,
-        Command::Explain(args) => readings::explain(&args.id)?.ask(context, &args.whom).await,
-        Command::Balance(args) => readings::balance().ask(context, &args.whom).await,
+        Command::Explain(args) => queries::explain(&args.id)?.run(context, &args.client).await,
+        Command::Balance(args) => queries::balance().run(context, &args.client).await,
         Command::RetryTable(args) => retry_table::run(context, args.json),
         Command::Sites(args) => sites::run(context, &args.action),
         Command::Doctor(args) => Box::pin(doctor::run(context, args.json)).await,
         Command::Store(args) => store::run(context, &args.action).await,
+        Command::Config(args) => match args.action {
+            ConfigAction::Schema => output::json(&schema()),
+        },
         Command::Completions { shell } => completions(shell),
     }
 }
@@ -81,5 +78,5 @@ async fn dispatch(context: &Context, command: Command) -> Result<(), Failure> {
 fn completions(shell: clap_complete::Shell) -> Result<(), Failure> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "solvegate", &mut script);
-    Ok(io::stdout().write_all(&script)?)
+    output::write(&script)
 }

@@ -1,15 +1,17 @@
-//! `solvegate pools`: reads and changes standing orders, by the v1 door.
+//! `solvegate pools`: lists and changes pools over the v1 API.
 
 use serde_json::{Map, Value, json};
 
 use super::{
     Context,
-    gateway::{Gateway, Role},
-    readings, tables,
+    gateway_client::{GatewayClient, Role},
+    queries,
+    solve::name_option,
+    tables,
 };
 use crate::{
     assemble::Purpose,
-    cli::{PoolSetArgs, PoolsAction, PoolsArgs, Whom},
+    cli::{ClientArgs, PoolSetArgs, PoolsAction, PoolsArgs},
     client::Call,
     exit::{Exit, Failure},
     output,
@@ -17,11 +19,10 @@ use crate::{
 
 const PATH: &str = "/v1/pools";
 
-/// Runs `pools`.
 pub(super) async fn run(context: &Context, args: &PoolsArgs) -> Result<(), Failure> {
-    let whom = args.whom();
+    let client = args.client();
     match &args.action {
-        None => readings::pools().ask(context, whom).await,
+        None => queries::pools().run(context, client).await,
         Some(PoolsAction::Expect { id, count, wait, at, .. }) => {
             let mut body = json!({ "count": count });
             if let Some(wait) = wait {
@@ -30,14 +31,16 @@ pub(super) async fn run(context: &Context, args: &PoolsArgs) -> Result<(), Failu
             if let Some(at) = at {
                 body["at"] = json!(at);
             }
-            let path = format!("{PATH}/{}/expect", readings::plain(id)?);
-            change(context, whom, &Call::post(path, body)).await
+            let path = format!("{PATH}/{}/expect", queries::check_id(id)?);
+            change(context, client, &Call::post(path, body)).await
         }
-        Some(PoolsAction::Set(set)) => change(context, whom, &Call::put(PATH, body_of(set)?)).await,
+        Some(PoolsAction::Set(set)) => {
+            change(context, client, &Call::put(PATH, body_of(set)?)).await
+        }
         Some(PoolsAction::Close { id, .. }) => {
-            let path = format!("{PATH}/{}", readings::plain(id)?);
-            send(context, whom, &Call::delete(path)).await?;
-            if whom.json {
+            let path = format!("{PATH}/{}", queries::check_id(id)?);
+            send(context, client, &Call::delete(path)).await?;
+            if client.json {
                 return output::json(&json!({ "closed": id }));
             }
             output::line(format_args!("closed: {id}"))
@@ -45,16 +48,16 @@ pub(super) async fn run(context: &Context, args: &PoolsArgs) -> Result<(), Failu
     }
 }
 
-async fn change(context: &Context, whom: &Whom, call: &Call) -> Result<(), Failure> {
-    let pool = send(context, whom, call).await?;
-    if whom.json { output::json(&pool) } else { tables::pools(&json!({ "items": [pool] })) }
+async fn change(context: &Context, client: &ClientArgs, call: &Call) -> Result<(), Failure> {
+    let pool = send(context, client, call).await?;
+    if client.json { output::json(&pool) } else { tables::pools(&json!({ "items": [pool] })) }
 }
 
-async fn send(context: &Context, whom: &Whom, call: &Call) -> Result<Value, Failure> {
-    let gateway = Gateway::open(context, whom, Purpose::Reading).await?;
-    let reply = gateway.ask(Role::Admin, call).await;
+async fn send(context: &Context, client: &ClientArgs, call: &Call) -> Result<Value, Failure> {
+    let gateway = GatewayClient::open(context, client, Purpose::Reading).await?;
+    let reply = gateway.send(Role::Admin, call).await;
     gateway.close().await;
-    reply?.good()
+    reply?.good().map_err(name_option)
 }
 
 fn body_of(args: &PoolSetArgs) -> Result<Value, Failure> {

@@ -1,14 +1,14 @@
-//! How far a long command is: on stderr, on a terminal only. For `dead-letters`, and for the benches.
+//! A progress bar on stderr, shown on a terminal only. Used by `dead-letters` and by the benchmarks.
 
 use std::io::{IsTerminal as _, stderr};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// A bar, or a count where nobody knows the end. Gone when dropped.
+/// A bar, or a counter if the total is unknown. Dropping it removes it.
 pub struct Progress(ProgressBar);
 
 impl Progress {
-    /// Shows nothing where nobody looks, or where a program reads.
+    /// Hidden without a terminal, and with `--json`.
     pub fn new(verb: &'static str, of: Option<usize>, json: bool) -> Self {
         let of = of.map(|of| u64::try_from(of).unwrap_or(u64::MAX));
         let seen = !json && stderr().is_terminal();
@@ -18,14 +18,13 @@ impl Progress {
             Some(_) => "{wide_bar} {pos}/{len} {msg}, {eta} left",
             None => "{spinner} {human_pos} {msg}, {elapsed}",
         };
-        // A template that cannot be read leaves the usual bar: no reason to stop working.
+        // An invalid template leaves the default bar, which is no reason to fail.
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style);
         }
         Self(bar)
     }
 
-    /// So many more are done.
     pub fn add(&self, more: u64) {
         self.0.inc(more);
     }

@@ -1,5 +1,5 @@
-//! `solvegate retry-table`: what failures mean, with the configuration's profile and overrides. Asks nobody.
-//! docs/retry-table.md shows what it prints without a configuration.
+//! `solvegate retry-table`: prints the retry table with the configured profile and overrides, without a gateway.
+//! docs/retry-table.md has its output for the default configuration.
 
 use domain::retry::{RetryTable, Rule};
 use serde_json::json;
@@ -7,7 +7,6 @@ use serde_json::json;
 use super::Context;
 use crate::{exit::Failure, output};
 
-/// Prints the table in force.
 pub(super) fn run(context: &Context, json: bool) -> Result<(), Failure> {
     let table = context.sources.load()?.retry;
     if json { output::json(&as_json(&table)) } else { show(&table) }

@@ -1,4 +1,4 @@
-//! `solvegate serve`: the gateway itself. Starts everything, says how to use it, reloads, and stops without loss.
+//! `solvegate serve`: starts the gateway, prints how to use it, reloads on SIGHUP and drains on SIGTERM.
 
 use std::{path::Path, time::Duration};
 
@@ -14,36 +14,34 @@ use crate::{
     assemble::{Assembled, Purpose, allowances, door_worker, key_digest, priorities},
     config::{Config, Sources, Tls},
     exit::{Exit, Failure},
-    keys::{self, MadeKeys},
-    shutdown::{Signals, Wish},
+    keys::{self, GeneratedKeys},
+    signals::{SignalAction, Signals},
 };
 
-/// A gateway that is about to serve.
-struct Gateway<'c> {
+struct RunningGateway<'c> {
     sources: &'c Sources,
     config: Config,
-    keys: MadeKeys,
+    keys: GeneratedKeys,
     assembled: Assembled,
     doors: Doors,
 }
 
-/// With the engine's 20 s for paid tasks this makes the promised 25 s.
+/// With the engine's 20 s for paid tasks this adds up to the documented 25 s.
 const DOORS_DRAIN: Duration = Duration::from_secs(5);
 
-/// Serves until a signal ends it.
 pub(super) async fn run(context: &Context) -> Result<(), Failure> {
     let config = context.sources.load()?;
     let signals = Signals::listen()?;
-    // The port first: a second gateway says so before it touches anything.
+    // Bind first, so that a second gateway fails before it touches the store.
     let listener = TcpListener::bind(config.listen).await.map_err(|error| {
         let what = format!(
-            "{} cannot be listened on: {error}; choose another with --listen",
+            "cannot listen on {}: {error}; choose another address with --listen",
             config.listen
         );
         Failure::new(Exit::Unreachable, what)
     })?;
     let assembled = Assembled::start(&config, Purpose::Serving).await?;
-    let keys = MadeKeys::for_config(&config, &assembled.chance)?;
+    let keys = GeneratedKeys::for_config(&config, &assembled.chance)?;
     let limits = Limits { drain: DOORS_DRAIN, ..Limits::default() };
     let tls = tls(&config)?;
     let doors = Doors::new(
@@ -58,52 +56,52 @@ pub(super) async fn run(context: &Context) -> Result<(), Failure> {
         },
     );
     let local = listener.local_addr()?;
-    banner::show(&config, &keys, local)?;
-    let gateway = Gateway { sources: &context.sources, config, keys, assembled, doors };
+    banner::print(&config, &keys, local)?;
+    let gateway = RunningGateway { sources: &context.sources, config, keys, assembled, doors };
     gateway.serve(listener, ServeConfig { tls, limits }, signals).await;
     Ok(())
 }
 
-// === impl Gateway ===
+// === impl RunningGateway ===
 
-impl Gateway<'_> {
+impl RunningGateway<'_> {
     async fn serve(mut self, listener: TcpListener, settings: ServeConfig, mut signals: Signals) {
         let (close, closed) = oneshot::channel();
         let router = doors::router(&self.doors);
         let serving = doors::serve(listener, router, settings, async {
-            // A dropped sender means the same as a sent one: the steering has ended.
+            // An error means that the sender was dropped, which has the same meaning.
             closed.await.unwrap_or(());
         });
-        let steering = async {
-            while signals.next().await == Wish::Reload {
+        let control = async {
+            while signals.next().await == SignalAction::Reload {
                 self.reload();
             }
             tracing::info!("draining, refusing new claims while paid tasks finish");
-            // The doors stay open meanwhile: whoever waits gets its answer. A second signal ends the waiting.
+            // The doors stay open during the drain, so that waiting callers get their answers. A second signal ends it.
             tokio::select! {
                 biased;
                 () = self.assembled.stop() => {}
-                _ = signals.next() => tracing::warn!("drain timeout, the next start recovers the remaining tasks"),
+                _ = signals.next() => tracing::warn!("drain interrupted by a second signal, the next start recovers the remaining tasks"),
             }
             drop(close);
         };
-        tokio::join!(serving, steering);
+        tokio::join!(serving, control);
         tracing::info!("stopped");
     }
 
-    /// Validates, then swaps; on any error the old configuration stays in force.
+    /// Validates first; on any error the old configuration stays in force.
     fn reload(&mut self) {
         let new = match self.sources.load() {
             Ok(new) => new,
             Err(error) => {
-                tracing::error!(%error, "not reloaded; the old configuration stays in force");
+                tracing::error!(%error, "reload failed, keeping the old configuration");
                 return;
             }
         };
         let replaced = workers(&new, &self.keys)
             .and_then(|list| self.doors.workers().replace(list).map_err(Failure::of(Exit::Usage)));
         if let Err(error) = replaced {
-            tracing::error!(%error, "not reloaded; the old configuration stays in force");
+            tracing::error!(%error, "reload failed, keeping the old configuration");
             return;
         }
         self.assembled.engine.set_sites(new.declarations.sites());
@@ -116,34 +114,34 @@ impl Gateway<'_> {
             workers_changed = self.config.workers != new.workers,
             workers = new.workers.len(),
             needs_restart = %restart,
-            "reloaded"
+            "configuration reloaded"
         );
         self.config.declarations = new.declarations;
         self.config.workers = new.workers;
     }
 }
 
-/// The names given, and the one the service calls us by.
+/// The configured names, and the one in the address for pingbacks.
 fn allowed_hosts(config: &Config) -> Vec<String> {
     let pingback = config.upstream.pingback.as_ref().and_then(|pingback| pingback.url.host_str());
     config.hosts.iter().cloned().chain(pingback.map(str::to_ascii_lowercase)).collect()
 }
 
-/// The configured admin key, or the one that was made.
-fn admin(config: &Config, keys: &MadeKeys) -> Result<Option<KeyDigest>, Failure> {
+/// The configured admin key, or else the generated one.
+fn admin(config: &Config, keys: &GeneratedKeys) -> Result<Option<KeyDigest>, Failure> {
     let made = keys.admin.as_ref().map(|made| made.digest);
     config.admin.as_ref().map(key_digest).transpose().map(|configured| configured.or(made))
 }
 
-/// The configured workers, or the one whose key was made.
-fn workers(config: &Config, keys: &MadeKeys) -> Result<Vec<doors::Worker>, Failure> {
+/// The configured workers, or else the one with the generated key.
+fn workers(config: &Config, keys: &GeneratedKeys) -> Result<Vec<doors::Worker>, Failure> {
     let configured = config.workers.iter().map(door_worker);
     let made = keys.worker.iter().map(|made| local_worker(made.digest));
-    // A worker configured by a reload takes the place of the one that was made at start.
+    // Workers added by a reload replace the generated one.
     if config.workers.is_empty() { made.collect() } else { configured.collect() }
 }
 
-/// The worker of a gateway that was given none, and of commands that work in this process.
+/// The worker of a gateway without configured workers, and of commands that run the engine in this process.
 pub(super) fn local_worker(key: KeyDigest) -> Result<doors::Worker, Failure> {
     Ok(doors::Worker {
         name: WorkerName::new("local").map_err(Failure::of(Exit::Failed))?,
@@ -156,7 +154,7 @@ pub(super) fn local_worker(key: KeyDigest) -> Result<doors::Worker, Failure> {
     })
 }
 
-/// The certificate a self-signed gateway makes for itself, and its key.
+/// The self-signed certificate in the data directory.
 pub(super) const CERTIFICATE: &str = "tls-cert.pem";
 const CERTIFICATE_KEY: &str = "tls-key.pem";
 
@@ -167,27 +165,27 @@ fn tls(config: &Config) -> Result<Option<TlsMaterial>, Failure> {
         (Some(Tls::SelfSigned), Some(data)) => {
             let paths = (data.join(CERTIFICATE), data.join(CERTIFICATE_KEY));
             if !paths.0.exists() || !paths.1.exists() {
-                keep_certificate(&paths.0, &paths.1, &make_certificate(config)?)?;
+                save_certificate(&paths.0, &paths.1, &create_certificate(config)?)?;
             }
             TlsMaterial::from_files(&paths.0, &paths.1)
         }
-        (Some(Tls::SelfSigned), None) => make_certificate(config)?.material(),
+        (Some(Tls::SelfSigned), None) => create_certificate(config)?.material(),
     };
     material.map(Some).map_err(Failure::of(Exit::Usage))
 }
 
-fn make_certificate(config: &Config) -> Result<SelfSigned, Failure> {
+fn create_certificate(config: &Config) -> Result<SelfSigned, Failure> {
     let mut names = vec!["localhost".to_owned(), "127.0.0.1".into(), "::1".into()];
     names.extend(config.hosts.iter().cloned());
     if !config.listen.ip().is_unspecified() && !config.listen.ip().is_loopback() {
         names.push(config.listen.ip().to_string());
     }
-    SelfSigned::make(names).map_err(Failure::of(Exit::Usage))
+    SelfSigned::create(names).map_err(Failure::of(Exit::Usage))
 }
 
-/// Kept, so that workers who were told to trust it still do after a restart. Key first: a certificate without its
-/// key would be replaced at the next start.
-fn keep_certificate(cert: &Path, key: &Path, made: &SelfSigned) -> Result<(), Failure> {
+/// Saved, so that workers that trust it still do after a restart. The key is written first: a certificate without its key
+/// would be replaced at the next start.
+fn save_certificate(cert: &Path, key: &Path, made: &SelfSigned) -> Result<(), Failure> {
     keys::write_private(key, made.key.expose())?;
     keys::write_private(cert, &made.certificate)
 }

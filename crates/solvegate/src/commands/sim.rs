@@ -1,4 +1,4 @@
-//! `solvegate sim`: the simulated provider on its own, for other processes and for looking at its ledger.
+//! `solvegate sim`: runs the simulated provider by itself.
 
 use std::time::Duration;
 
@@ -9,10 +9,9 @@ use super::Context;
 use crate::{
     cli::SimArgs,
     exit::{Exit, Failure},
-    output, shutdown,
+    output, signals,
 };
 
-/// Runs until a signal ends it.
 pub(super) async fn run(context: &Context, args: &SimArgs) -> Result<(), Failure> {
     let key = args.key.as_deref().map(|key| context.sources.secret("--key", key)).transpose()?;
     let mut config = SimConfig::new(behaviour(args, key));
@@ -23,10 +22,16 @@ pub(super) async fn run(context: &Context, args: &SimArgs) -> Result<(), Failure
         return Err(Failure::new(Exit::Usage, message));
     }
     let sim = Sim::start(config).await.map_err(|error| {
-        Failure::new(Exit::Unreachable, format!("{} cannot be listened on: {error}", args.listen))
+        Failure::new(
+            Exit::Unreachable,
+            format!(
+                "cannot listen on {}: {error}; choose another address with --listen",
+                args.listen
+            ),
+        )
     })?;
     output::line(format_args!("simulator at {} (ledger at {}/ledger)", sim.url(), sim.url()))?;
-    shutdown::Signals::listen()?.stop().await;
+    signals::Signals::listen()?.stop().await;
     sim.stop().await;
     Ok(())
 }

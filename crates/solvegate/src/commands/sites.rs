@@ -1,4 +1,4 @@
-//! `solvegate sites`: what the configuration declares, and whether a page is covered. Asks nobody.
+//! `solvegate sites`: lists the declared sites and checks whether a page is covered, without a gateway.
 
 use comfy_table::Table;
 use domain::{
@@ -16,7 +16,6 @@ use crate::{
     output,
 };
 
-/// Runs `sites list` or `sites check`.
 pub(super) fn run(context: &Context, action: &SitesAction) -> Result<(), Failure> {
     let declarations = context.sources.load()?.declarations;
     match action {
@@ -43,7 +42,7 @@ pub(super) fn run(context: &Context, action: &SitesAction) -> Result<(), Failure
 fn list(sites: &[Site], images: Option<&str>) -> Result<(), Failure> {
     if sites.is_empty() && images.is_none() {
         return output::line(format_args!(
-            "nothing is declared: add a [[site]] with host and basis to solvegate.toml"
+            "no sites declared; add a [[site]] with host and basis to solvegate.toml"
         ));
     }
     let mut table = output::table(["site", "basis", "expires"]);

@@ -1,4 +1,4 @@
-//! `solvegate solve`: one claim, from the command line to the token.
+//! `solvegate solve`: makes one claim and prints its token.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     Context,
-    gateway::{Gateway, Role},
+    gateway_client::{GatewayClient, Role},
 };
 use crate::{
     assemble::Purpose,
@@ -20,50 +20,66 @@ use crate::{
     output,
 };
 
-/// One answer is waited for at most so long; then it is asked again.
+/// The longest wait in one request; then the claim is polled again.
 const WAIT: Duration = Duration::from_secs(30);
 
-/// The gateway says how a claim ended a moment after its deadline: what it says is better than what we could.
-const LAST_WORD: Duration = Duration::from_secs(5);
+/// Extra time after the deadline, in which the gateway reports how the claim ended.
+const GRACE: Duration = Duration::from_secs(5);
 
-/// Claims, waits and prints the token.
 pub(super) async fn run(context: &Context, args: &SolveArgs) -> Result<(), Failure> {
     let body = body(args)?;
-    let gateway = Gateway::open(context, &args.whom, Purpose::Solving).await?;
+    let gateway = GatewayClient::open(context, &args.client, Purpose::Solving).await?;
     let reply = claim(&gateway, args, body).await;
     gateway.close().await;
-    let answer = reply?.good()?;
-    if args.whom.json {
+    let answer = reply?.good().map_err(name_option)?;
+    if args.client.json {
         return output::json(&answer);
     }
     let token = &answer["token"];
-    // Some kinds answer with an object: printed as JSON.
+    // Some kinds have an object as the token; it is printed as JSON.
     match token.as_str() {
         Some(token) => output::line(format_args!("{token}")),
         None => output::line(format_args!("{token}")),
     }
 }
 
-async fn claim(gateway: &Gateway, args: &SolveArgs, body: Value) -> Result<Reply, Failure> {
+/// The gateway names a missing part as the API does; here it is an option.
+pub(super) fn name_option(failure: Failure) -> Failure {
+    let text = failure.to_string();
+    let Some((before, rest)) = text.split_once("needs `") else { return failure };
+    let Some((part, after)) = rest.split_once('`') else { return failure };
+    let option = match part {
+        "body" => "--image FILE".into(),
+        "sitekey" | "pageurl" => format!("--{part}"),
+        param => format!("--param {param}=VALUE"),
+    };
+    Failure::new(failure.exit, format!("{before}needs {option}{after}"))
+}
+
+async fn claim(gateway: &GatewayClient, args: &SolveArgs, body: Value) -> Result<Reply, Failure> {
     let clock = SystemClock::start();
-    let end = clock.now().plus(args.deadline + LAST_WORD);
+    let end = clock.now().plus(args.deadline + GRACE);
     let wait = || WAIT.min(end.since(clock.now())).as_secs().max(1);
     let mut call = Call::post("/v1/solves", body).header("prefer", format!("wait={}", wait()));
     if let Some(key) = &args.idempotency_key {
         call = call.header("idempotency-key", key);
     }
-    let mut reply = gateway.ask(Role::Worker, &call.waiting(WAIT)).await?;
+    let mut reply = gateway.send(Role::Worker, &call.waiting(WAIT)).await?;
     while reply.status == StatusCode::ACCEPTED {
         if clock.now() >= end {
             let id = reply.body["id"].as_str().unwrap_or("?");
-            let what =
-                format!("no token within {:?}; claim {id} goes on, ask again", args.deadline);
+            let what = format!(
+                "no token within {:?}; claim {id} continues, see: solvegate explain {id}",
+                args.deadline
+            );
             return Err(Failure::new(Exit::Timeout, what));
         }
         let path = reply.headers.get(http::header::LOCATION).and_then(|path| path.to_str().ok());
-        let path = path.ok_or_else(|| Failure::new(Exit::Failed, "the gateway named no claim"))?;
+        let path = path.ok_or_else(|| {
+            Failure::new(Exit::Failed, "the gateway's response has no Location header")
+        })?;
         let again = Call::get(format!("{path}?wait={}", wait())).waiting(WAIT);
-        reply = gateway.ask(Role::Worker, &again).await?;
+        reply = gateway.send(Role::Worker, &again).await?;
     }
     Ok(reply)
 }
@@ -85,7 +101,7 @@ fn body(args: &SolveArgs) -> Result<Value, Failure> {
     }
     if let Some(path) = &args.image {
         let bytes = std::fs::read(path).map_err(|error| {
-            Failure::new(Exit::Usage, format!("{} cannot be read: {error}", path.display()))
+            Failure::new(Exit::Usage, format!("--image: cannot read {}: {error}", path.display()))
         })?;
         body["image"] = json!(STANDARD.encode(bytes));
     }

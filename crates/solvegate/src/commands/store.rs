@@ -1,4 +1,4 @@
-//! `solvegate store`: what has to be done to a store besides using it.
+//! `solvegate store`: creates or migrates the tables of a store.
 
 use stores::{Migrated, OpenError};
 
@@ -9,7 +9,6 @@ use crate::{
     output,
 };
 
-/// Runs `store migrate`.
 pub(super) async fn run(context: &Context, action: &StoreAction) -> Result<(), Failure> {
     let StoreAction::Migrate { print, provisioned, .. } = action;
     match print {
@@ -27,7 +26,7 @@ async fn migrate(context: &Context, provisioned: Option<(u32, u32)>) -> Result<(
         return output::line(format_args!("{store} is up to date (version {to})"));
     }
     let steps = steps.join(", ");
-    output::line(format_args!("{store} went from version {from} to {to}: {steps}"))
+    output::line(format_args!("{store} migrated from version {from} to {to}: {steps}"))
 }
 
 fn failed(error: OpenError) -> Failure {
@@ -51,7 +50,7 @@ fn billing(provisioned: Option<(u32, u32)>) -> stores::Billing {
     })
 }
 
-/// The table's definition; of a table called `solvegate` where no other is named.
+/// Prints the definition of the configured table, or of one called `solvegate`.
 #[cfg(feature = "dynamodb")]
 fn print_table(
     context: &Context,

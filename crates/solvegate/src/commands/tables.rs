@@ -1,4 +1,4 @@
-//! Answers of the v1 door as tables for people.
+//! Prints responses of the v1 API as tables.
 
 use serde_json::Value;
 
@@ -21,7 +21,6 @@ pub(super) fn history(answer: &Value) -> Result<(), Failure> {
     more(answer)
 }
 
-/// Where the next page starts.
 fn more(answer: &Value) -> Result<(), Failure> {
     match answer["next"].as_str() {
         Some(next) => output::line(format_args!("more: --cursor {next}")),
@@ -74,7 +73,7 @@ pub(super) fn dead_letter(answer: &Value) -> Result<(), Failure> {
     rows(&answer["causes"], columns)
 }
 
-/// What became of each letter.
+/// The result for each dead letter.
 pub(super) fn revived(results: &[&Value]) -> Result<(), Failure> {
     let columns = ["id", "result", "claim", "why"];
     let mut table = output::table(columns);
@@ -84,7 +83,7 @@ pub(super) fn revived(results: &[&Value]) -> Result<(), Failure> {
     output::line(format_args!("{}", table.trim_fmt()))
 }
 
-/// Pools, then what was learned about margins.
+/// The pools, then the learned margins.
 pub(super) fn pools(answer: &Value) -> Result<(), Failure> {
     if members(&answer["items"]).next().is_none() {
         return output::line(format_args!("none"));
@@ -169,7 +168,7 @@ pub(super) fn report(answer: &Value) -> Result<(), Failure> {
     output::line(format_args!("{}", table.trim_fmt()))
 }
 
-/// A claim's story: one line per entry, facts as they were written.
+/// The history of a claim, one ledger entry per line.
 pub(super) fn story(answer: &Value) -> Result<(), Failure> {
     let claim = &answer["claim"];
     output::line(format_args!(
@@ -191,11 +190,10 @@ pub(super) fn balance(answer: &Value) -> Result<(), Failure> {
     output::line(format_args!("{}", text(&answer["balance"])))
 }
 
-/// The facts of an entry, one after the other.
 fn facts(entry: &Value) -> String {
     let facts = entry["facts"].as_object().into_iter().flatten();
-    let told: Vec<_> = facts.map(|(name, value)| format!("{name}={}", text(value))).collect();
-    told.join(" ")
+    let facts_text: Vec<_> = facts.map(|(name, value)| format!("{name}={}", text(value))).collect();
+    facts_text.join(" ")
 }
 
 fn list<const N: usize>(answer: &Value, columns: [&str; N]) -> Result<(), Failure> {
@@ -217,7 +215,7 @@ fn members(list: &Value) -> impl Iterator<Item = &Value> {
     list.as_array().into_iter().flatten()
 }
 
-/// Absent is shown as a dash: unknown money is not zero.
+/// Absent values are printed as a dash: unknown money is not zero.
 fn text(value: &Value) -> String {
     match value {
         Value::Null => "-".into(),

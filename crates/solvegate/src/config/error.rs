@@ -1,4 +1,4 @@
-//! What is wrong with a configuration: where, what, and how to put it right. Never a value that may be secret.
+//! An error in the configuration: where it is, what is wrong and how to fix it. It never holds a value that may be secret.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ pub struct ConfigError {
 }
 
 impl ConfigError {
-    /// `place` is a file and line, a variable or a key; `what` says what is wrong and how to put it right.
+    /// `place` is the key, variable or option as the operator typed it, with file and line where there is one.
     pub fn at(place: impl fmt::Display, what: impl fmt::Display) -> Self {
         Self { place: place.to_string(), what: what.to_string() }
     }

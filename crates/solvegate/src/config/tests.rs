@@ -11,6 +11,7 @@ use engine::Slots;
 
 use super::*;
 
+mod reference;
 mod standing;
 mod store;
 
@@ -40,7 +41,7 @@ fn refusal(text: &str) -> String {
 #[test]
 fn with_nothing_given_there_is_a_gateway_with_a_simulator() {
     let config = load("", &NOTHING).unwrap();
-    assert_eq!(config.listen, DEFAULT_LISTEN);
+    assert_eq!(config.listen.to_string(), "127.0.0.1:8402");
     assert_eq!(config.store.to_string(), "embedded:./solvegate-data");
     assert_eq!(config.upstream.service, Service::Simulator);
     let hosts: Vec<_> = config.declarations.sites.iter().map(|s| s.rule.to_string()).collect();
@@ -166,22 +167,22 @@ fn every_key_of_the_contract_is_understood() {
 #[test]
 fn an_unknown_key_is_answered_with_the_line_and_the_nearest_key() {
     let cases = [
-        ("lisen = \"x\"", "solvegate.toml:1: there is no key `lisen` here; did you mean `listen`?"),
+        ("lisen = \"x\"", "solvegate.toml:1: unknown key `lisen`; did you mean `listen`?"),
         (
             "[upstream]\nurl = \"sim\"\nslot = 3",
-            "solvegate.toml:3: there is no key `slot` here; did you mean `slots`?",
+            "solvegate.toml:3: unknown key `slot` in [upstream]; did you mean `slots`?",
         ),
         (
             "[[site]]\nhost = \"a.example\"\n\n[[site]]\nbases = \"x\"",
-            "solvegate.toml:5: there is no key `bases` here; did you mean `basis`?",
+            "solvegate.toml:5: unknown key `bases` in [[site]]; did you mean `basis`?",
         ),
         (
             "[[worker]]\nbudget = { solves_a_day = 3 }",
-            "solvegate.toml:2: there is no key `solves_a_day` here; did you mean `solves_per_day`?",
+            "solvegate.toml:2: unknown key `solves_a_day` in [[worker]] budget; did you mean `solves_per_day`?",
         ),
         (
             "[images]\nqqqq = 1",
-            "solvegate.toml:2: there is no key `qqqq` here; possible are `basis`",
+            "solvegate.toml:2: unknown key `qqqq` in [images]; its keys are `basis`",
         ),
     ];
     for (text, says) in cases {
@@ -191,13 +192,14 @@ fn an_unknown_key_is_answered_with_the_line_and_the_nearest_key() {
 
 #[test]
 fn a_wrong_type_is_answered_with_the_line_and_never_with_a_secret() {
-    assert!(
-        refusal("\n[upstream]\nsubmits_per_second = \"many\"")
-            .starts_with("solvegate.toml:3: invalid type")
+    assert_eq!(
+        refusal("\n[upstream]\nsubmits_per_second = \"many\""),
+        "solvegate.toml:3: [upstream] submits_per_second: expected a whole number from 1, found a string"
     );
     let says = refusal("[admin]\nkey = 987654321098");
     assert!(
-        says.starts_with("solvegate.toml:2: expected a string") && !says.contains("98765"),
+        says.starts_with("solvegate.toml:2: [admin] key: expected a string")
+            && !says.contains("98765"),
         "{says}"
     );
     let says = refusal("[admin]\nkey = \"canary-secret\nlisten = 3");
@@ -212,7 +214,7 @@ fn what_is_unsafe_or_not_there_yet_is_refused_with_the_way_out() {
         ("[[site]]\nhost = \"*\"\nbasis = \"x\"".into(), "would declare every site"),
         ("[[site]]\nhost = \"*.co.uk\"\nbasis = \"x\"".into(), "whole public suffix"),
         ("[[site]]\nhost = \"shop.example.com\"".into(), "basis is missing"),
-        ("[[site]]\nhost = \"shop.example.com\"\nbasis = \" \"".into(), "basis is empty"),
+        ("[[site]]\nhost = \"shop.example.com\"\nbasis = \" \"".into(), "basis: is empty"),
         (worker("key = \"short\""), "exactly 32"),
         (worker(""), "key is missing"),
         (
@@ -223,17 +225,23 @@ fn what_is_unsafe_or_not_there_yet_is_refused_with_the_way_out() {
             format!("[admin]\nkey = \"{KEY}\"\n") + &worker(&format!("key = \"{KEY}\"")),
             "the key is used twice",
         ),
-        ("[upstream]\nurl = \"http://ocr.example.com\"\nkey = \"x\"".into(), "travel in the clear"),
+        (
+            "[upstream]\nurl = \"http://ocr.example.com\"\nkey = \"x\"".into(),
+            "could be read on the way",
+        ),
         ("[upstream]\nurl = \"https://ocr.example.com\"".into(), "set CAPTCHAAI_API_KEY"),
         ("[upstream]\nslots = 0".into(), "a number from 1"),
         ("deadline = \"soon\"".into(), "is not a duration"),
         ("[tls]\ncert = \"x\"".into(), "given together"),
-        (worker(&format!("key = \"{KEY}\"\npriority = 0")), "from 1 (the usual one) to 100"),
-        (worker(&format!("key = \"{KEY}\"\npriority = 101")), "from 1 (the usual one) to 100"),
+        (worker(&format!("key = \"{KEY}\"\npriority = 0")), "from 1 (the default) to 100"),
+        (worker(&format!("key = \"{KEY}\"\npriority = 101")), "from 1 (the default) to 100"),
         ("[alerts]\ndead_letters = 3".into(), "say where alerts are to go"),
         ("[alerts]\nurl = \"ftp://x\"".into(), "expected an address"),
-        ("[alerts]\nurl = \"https://x.example/\"\ndead_letters = 0".into(), "at least 1"),
-        ("[alerts]\nurl = \"https://x.example/\"\ncooldown = \"0s\"".into(), "more than nothing"),
+        (
+            "[alerts]\nurl = \"https://x.example/\"\ndead_letters = 0".into(),
+            "a whole number from 1",
+        ),
+        ("[alerts]\nurl = \"https://x.example/\"\ncooldown = \"0s\"".into(), "longer than zero"),
         ("[callbacks]\nsecret = \"env:NOT_SET\"".into(), "NOT_SET is not set"),
         (
             "[store]\nurl = \"memory:\"\n[alerts]\nurl = \"https://x.example/\"".into(),
@@ -264,18 +272,22 @@ fn the_environment_wins_over_the_file_and_flags_over_both() {
     assert_eq!((config.listen.port(), config.upstream.slots), (2, Slots::Fixed(3)));
     assert_eq!(config.declarations.sites[0].rule.to_string(), "a.example.com");
     assert_eq!(config.workers.len(), 1);
-    sources.flags.listen = Some("127.0.0.1:3".into());
+    sources.flags.set("--listen", "listen", Some(&"127.0.0.1:3".into()));
     assert_eq!(sources.load().unwrap().listen.port(), 3);
 }
 
 #[test]
 fn a_wrong_variable_is_named() {
     let cases = [
-        ("SOLVEGATE_UPSTREAM__SLOT", "1", "did you mean `SLOTS`?"),
+        (
+            "SOLVEGATE_UPSTREAM__SLOT",
+            "1",
+            "unknown key `SLOT` in [upstream]; did you mean SOLVEGATE_UPSTREAM__SLOTS?",
+        ),
         (
             "SOLVEGATE_UPSTREAM__SUBMITS_PER_SECOND",
             "many",
-            "SOLVEGATE_UPSTREAM__SUBMITS_PER_SECOND: invalid type",
+            "SOLVEGATE_UPSTREAM__SUBMITS_PER_SECOND: expected a whole number from 1, found a string",
         ),
         ("SOLVEGATE_SITE__5__HOST", "x", "number its members from 0"),
         ("SOLVEGATE_UPSTREAM", "x", "is a table"),
@@ -283,6 +295,26 @@ fn a_wrong_variable_is_named() {
     for (name, value, says) in cases {
         let refusal = load("", &[(name, value)]).unwrap_err();
         assert!(refusal.starts_with(name) && refusal.contains(says), "{refusal}");
+    }
+}
+
+#[test]
+fn a_wrong_value_is_named_by_the_option_or_variable_it_came_from() {
+    let variables = [
+        ("SOLVEGATE_DEADLINE", "soon", "is not a duration"),
+        ("SOLVEGATE_STORE__URL", "redis://", "has no host"),
+        ("SOLVEGATE_WORKER__0__KEY", "short", "exactly 32"),
+        ("SOLVEGATE_UPSTREAM__PRICE_PER_1000__IMAGE", "cheap", "an amount of zero or more"),
+    ];
+    for (name, value, says) in variables {
+        let refusal = load("", &[(name, value), ("SOLVEGATE_WORKER__0__NAME", "w")]).unwrap_err();
+        assert!(refusal.starts_with(&format!("{name}: ")) && refusal.contains(says), "{refusal}");
+    }
+    for (option, key) in [("--store", "store.url"), ("--listen", "listen")] {
+        let (_dir, mut sources) = written("");
+        sources.flags.set(option, key, Some(&"nonsense".into()));
+        let refusal = sources.load().unwrap_err().to_string();
+        assert!(refusal.starts_with(&format!("{option}: ")), "{refusal}");
     }
 }
 
@@ -356,19 +388,19 @@ fn what_would_make_the_retry_table_unsafe_is_refused_by_its_code() {
     let cases = [
         ("profile = \"reckless\"", "expected \"default\""),
         ("jitter = \"none\"", "expected \"full\" or \"additive\""),
-        ("base = \"0s\"", "more than nothing"),
+        ("base = \"0s\"", "longer than zero"),
         ("base = \"10s\"\ncap = \"5s\"", "is less than base"),
         ("cap = \"2h\"", "an hour at most"),
         ("most = 101", "100 at most"),
         ("[retry.codes]\nAMBIGUOUS = { max = 3 }", "[retry.codes.\"AMBIGUOUS\"]: a lost reply may"),
-        ("[retry.codes]\nERROR_ZERO_BALANCE = { class = \"permanent\" }", "must not kill claims"),
+        ("[retry.codes]\nERROR_ZERO_BALANCE = { class = \"permanent\" }", "must not fail claims"),
         ("[retry.codes]\nERROR_NO_SLOT_AVAILABLE = { max = 5 }", "is not counted"),
         ("[retry.codes]\nERROR_PAGEURL = { class = \"temporary\" }", "\"task-over\""),
         ("[retry.codes]\nERROR_SERVER_EROR = { max = 1 }", "did you mean \"ERROR_SERVER_ERROR\"?"),
         ("[retry.codes]\nQ = { max = 1 }", "A new one needs its class too"),
         ("[retry.codes]\nERROR_PAGEURL = { maximum = 1 }", "did you mean `max`?"),
         ("[retry.codes.ERROR_PAGEURL]\nwaits = \"1s\"", "did you mean `wait`?"),
-        ("[retry.codes]\nERROR_PAGEURL = 3", "invalid type"),
+        ("[retry.codes]\nERROR_PAGEURL = 3", "expected a table, found a whole number"),
     ];
     for (text, says) in cases {
         let refusal = refusal(&format!("[retry]\n{text}"));

@@ -1,4 +1,4 @@
-//! Hostile inputs, as data: `fixtures/bad_inputs.json`, each case a request and what must and must not come of it.
+//! Hostile inputs as data: each case in `fixtures/bad_inputs.json` is a request and the required result.
 
 use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
 
@@ -14,7 +14,7 @@ use tokio::{
 
 use crate::support::{ADMIN, Gateway, Settings, Sim, WORKER, WORKER_TWO, eventually, pause};
 
-/// One hostile request and what is expected of the gateway.
+/// One hostile request and the expected answer.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Case {
@@ -25,14 +25,14 @@ struct Case {
     status: Option<Vec<u16>>,
     /// The `code` of the problem.
     error: Option<String>,
-    /// How many submissions it leads to.
+    /// The number of submissions it leads to.
     submits: Option<u64>,
-    /// The page in the form it is forwarded in.
+    /// The page as it is forwarded.
     canonical: Option<String>,
-    /// None of these in the answer.
+    /// Texts that the answer must not contain.
     #[serde(default)]
     must_not_body: Vec<String>,
-    /// One of these in the answer.
+    /// Texts of which the answer must contain one.
     body_any: Option<Vec<String>>,
 }
 
@@ -62,13 +62,13 @@ struct Generated {
     suffix: String,
 }
 
-/// What came back; status 0 when the connection was closed without a word.
+/// The answer; status 0 when the connection was closed without one.
 struct Answer {
     status: u16,
     text: String,
 }
 
-/// What stands for what in the cases.
+/// The placeholders in the cases.
 struct Words(Vec<(&'static str, String)>);
 
 // === impl Words ===
@@ -85,7 +85,7 @@ impl Words {
         ])
     }
 
-    /// Fills in names and `{{x*N}}`, which stands for N times x.
+    /// Replaces placeholders, and `{{x*N}}` by N times x.
     fn fill(&self, text: &str) -> String {
         let mut filled = String::new();
         let mut rest = text;
@@ -107,7 +107,7 @@ impl Words {
         self.0.iter().fold(filled, |text, (name, value)| text.replace(name, value))
     }
 
-    /// Fills in every text of a JSON value, names of members included.
+    /// Replaces placeholders in all strings of a JSON value, including member names.
     fn fill_json(&self, value: &Value) -> Value {
         match value {
             Value::String(text) => json!(self.fill(text)),
@@ -172,7 +172,7 @@ impl Sent {
     }
 }
 
-/// Bytes that cannot stand in a request line are percent-encoded; everything a caller could send is left alone.
+/// Percent-encodes the bytes that cannot be in a request line, and leaves everything else as it is.
 fn escaped(path: &str) -> String {
     let plain = |b: u8| b.is_ascii_graphic() && !b"\"^`|\\".contains(&b);
     path.bytes().fold(String::new(), |mut text, b| {
@@ -189,7 +189,7 @@ async fn talk(host: &str, request: &[u8]) -> Answer {
     let mut stream = TcpStream::connect(host).await.unwrap();
     let mut received = Vec::new();
     let exchange = async {
-        // The gateway may close before it has read everything: that is an answer too.
+        // The gateway may close the connection before it has read everything, which counts as an answer.
         let _closed = stream.write_all(request).await.is_err();
         let mut buffer = vec![0; 16 * 1024];
         while let Ok(count @ 1..) = stream.read(&mut buffer).await {
@@ -199,7 +199,7 @@ async fn talk(host: &str, request: &[u8]) -> Answer {
             }
         }
     };
-    // Some cases leave the gateway waiting for more: what came until then counts.
+    // Some cases leave the gateway waiting for more: the bytes received until then count.
     let _in_time = timeout(Duration::from_secs(6), exchange).await.is_ok();
     let text = String::from_utf8_lossy(&received).into_owned();
     let status = text.get(9..12).and_then(|status| status.parse().ok()).unwrap_or(0);
@@ -220,7 +220,7 @@ fn cases() -> Vec<Case> {
     serde_json::from_str(include_str!("../fixtures/bad_inputs.json")).unwrap()
 }
 
-/// What is wrong with an answer.
+/// Describes a wrong answer.
 fn complaint(case: &Case, answer: &Answer, words: &Words) -> Option<String> {
     if case.status.as_ref().is_some_and(|wanted| !wanted.contains(&answer.status)) {
         return Some(format!(
@@ -231,7 +231,7 @@ fn complaint(case: &Case, answer: &Answer, words: &Words) -> Option<String> {
     if case.status.is_none() && answer.status >= 500 {
         return Some(format!("status {}\n{}", answer.status, answer.text));
     }
-    // Too large is said before it is read what it is.
+    // The size limit applies before the content is parsed.
     let is_problem = answer.text.contains("application/problem+json");
     if let Some(error) = case.error.as_ref().filter(|_| is_problem && answer.status != 413)
         && !answer.text.contains(&format!("\"code\":\"{error}\""))
@@ -247,7 +247,7 @@ fn complaint(case: &Case, answer: &Answer, words: &Words) -> Option<String> {
     leaked.map(|text| format!("leaks {text}"))
 }
 
-/// Sends one case as often as it says; complaints name it.
+/// Sends one case as many times as it says; complaints include its name.
 async fn check(case: &Case, words: &Words, host: &str) -> Vec<String> {
     let mut complaints = Vec::new();
     for n in 0..case.request.repeat.unwrap_or(1) {
@@ -285,7 +285,7 @@ async fn every_hostile_input_gets_a_clear_answer_and_spends_nothing_it_should_no
     for case in &free {
         complaints.extend(check(case, &words, host).await);
     }
-    // Submissions happen behind the answer: give one the time to show.
+    // Submissions happen after the answer, so wait for them to appear.
     pause(Duration::from_millis(1_500)).await;
     let ledger = sim.ledger().await;
     let paid: Vec<_> = ledger.accepted.iter().map(|task| task.sitekey.clone()).collect();
@@ -311,7 +311,7 @@ async fn forwarded(gateway: &Gateway, case: &Case, canonical: &str) {
     let sitekey = case.request.json.as_ref().unwrap()["sitekey"].as_str().unwrap();
     let path = format!("/v1/history?sitekey={sitekey}");
     let served = eventually(&case.name, async || {
-        let body = gateway.ask(&Call::get(&path)).await.body;
+        let body = gateway.send(&Call::get(&path)).await.body;
         (body["items"][0]["state"] == "served").then_some(body)
     })
     .await;

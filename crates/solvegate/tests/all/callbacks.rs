@@ -1,4 +1,4 @@
-//! Callbacks and alerts by the real binary: signed, told to named hosts, refused at submit where they must not go.
+//! Callbacks and alerts of the real binary: signed, sent to named hosts, and refused at submit for private addresses.
 
 use std::{
     fs,
@@ -20,14 +20,14 @@ use tokio::{
 
 use crate::support::{Gateway, Process, Settings, Sim, command, eventually};
 
-/// What a receiver got.
+/// A received request.
 #[derive(Clone, Debug)]
 struct Received {
     head: String,
     body: Vec<u8>,
 }
 
-/// A receiver on loopback that takes everything.
+/// A receiver on loopback that accepts everything.
 struct Receiver {
     address: String,
     received: Arc<Mutex<Vec<Received>>>,
@@ -46,7 +46,7 @@ impl Received {
         serde_json::from_slice(&self.body).unwrap()
     }
 
-    /// Verifies as a receiver would, by the text of Standard Webhooks.
+    /// Verifies the signature as a receiver would, by the text of Standard Webhooks.
     fn is_signed_with(&self, secret: &str) -> bool {
         let key = STANDARD.decode(secret.trim().strip_prefix("whsec_").unwrap()).unwrap();
         let (id, time) = (self.header("webhook-id"), self.header("webhook-timestamp"));
@@ -114,7 +114,7 @@ impl Drop for Receiver {
     }
 }
 
-/// A request whose body is as long as it says.
+/// Parses a request once its body is complete.
 fn whole(bytes: &[u8]) -> Option<Received> {
     let end = bytes.windows(4).position(|four| four == b"\r\n\r\n")?;
     let head = String::from_utf8(bytes[..end].to_vec()).unwrap();
@@ -145,7 +145,7 @@ fn made_secret(dir: &Path) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_end_of_a_claim_is_told_once_and_signed_with_the_made_secret() {
+async fn the_end_of_a_claim_is_announced_once_and_signed_with_the_generated_secret() {
     let dir = tempfile::tempdir().unwrap();
     let sim = Sim::start(dir.path(), &["--solve-time", "200ms"]);
     let receiver = Receiver::start().await;
@@ -161,7 +161,7 @@ async fn the_end_of_a_claim_is_told_once_and_signed_with_the_made_secret() {
     assert_eq!((&notice["type"], &notice["data"]["id"]), (&json!("solve.served"), &json!(id)));
     assert_eq!(notice["data"]["token"], solved.body["token"]);
     assert!(told.header("webhook-id").contains(id));
-    // A replay is the same claim, so it ends once. The callback of a later claim arrives after it.
+    // A replay is the same claim and ends once. The callback of a later claim would arrive after a second one.
     gateway.solve(challenge(&receiver.url()), Some("order-17")).await;
     let later = gateway.solve(challenge(&receiver.url()), Some("order-18")).await;
     eventually("the later callback arrives", async || {
@@ -175,7 +175,7 @@ async fn the_end_of_a_claim_is_told_once_and_signed_with_the_made_secret() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failure_is_told_too_and_trouble_goes_to_the_operator() {
+async fn a_failure_is_announced_too_and_alerts_go_to_the_operator() {
     let dir = tempfile::tempdir().unwrap();
     let sim = Sim::start(dir.path(), &["--solve-time", "200ms"]);
     let (receiver, operator) = (Receiver::start().await, Receiver::start().await);
@@ -199,7 +199,7 @@ async fn a_failure_is_told_too_and_trouble_goes_to_the_operator() {
     sim.fault_submit(json!({ "code": "ERROR_KEY_DOES_NOT_EXIST" }), false).await;
     let call =
         Call::post("/v1/solves", challenge(&receiver.url())).header("idempotency-key", "two");
-    gateway.ask(&call).await;
+    gateway.send(&call).await;
     let alert = operator.first().await;
     assert!(alert.is_signed_with("whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD"), "{}", alert.head);
     let notice = alert.json();
@@ -225,7 +225,7 @@ async fn an_address_that_is_private_and_not_named_is_refused_at_submit() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_place_to_keep_a_secret_callbacks_are_refused_with_the_way_out() {
+async fn without_a_place_to_keep_a_secret_callbacks_are_refused_with_a_remedy() {
     let dir = tempfile::tempdir().unwrap();
     let serve = ["serve", "--listen", "127.0.0.1:0", "--store", "memory:"];
     let gateway = Process::start(command(dir.path(), &serve));

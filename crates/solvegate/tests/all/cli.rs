@@ -1,4 +1,4 @@
-//! What a person types and sees: golden transcripts of every help text and of the main flows, and the exit codes.
+//! The command line: golden transcripts of every help text and of the main flows, and the exit codes.
 //! `UPDATE_GOLDEN=1 cargo test -p solvegate` rewrites them; review reads the diff.
 
 use std::{
@@ -24,10 +24,10 @@ fn matches_golden(name: &str, shown: &str) {
     assert_eq!(shown, kept, "{} differs; UPDATE_GOLDEN=1 rewrites it", path.display());
 }
 
-/// Where nobody listens, in the transcripts.
+/// An address without a listener, in the transcripts.
 const NOWHERE: &str = "127.0.0.1:1";
 
-/// Runs commands one after the other; ids and times, which differ from run to run, are replaced by words.
+/// Runs commands one after the other; replaces ids and times, which differ from run to run.
 fn transcript(dir: &Path, commands: &[&str], environment: &[(&str, &str)]) -> String {
     let closed = ClosedPort::hold();
     let nowhere = format!("127.0.0.1:{}", closed.port());
@@ -60,7 +60,7 @@ fn worded(word: &str) -> String {
 }
 
 #[test]
-fn every_help_text_is_as_written_down() {
+fn every_help_text_matches_its_golden_file() {
     let dir = tempfile::tempdir().unwrap();
     let commands = [
         "",
@@ -89,6 +89,8 @@ fn every_help_text_is_as_written_down() {
         "doctor",
         "store",
         "store migrate",
+        "config",
+        "config schema",
         "completions",
     ];
     for command in commands {
@@ -102,7 +104,7 @@ fn every_help_text_is_as_written_down() {
 }
 
 #[test]
-fn sites_are_listed_and_checked_without_asking_anybody() {
+fn sites_are_listed_and_checked_offline() {
     let dir = tempfile::tempdir().unwrap();
     let file =
         "[[site]]\nhost = \"*.example.com\"\nbasis = \"own shops\"\nexpires = \"2099-12-31\"\n";
@@ -122,9 +124,10 @@ fn sites_are_listed_and_checked_without_asking_anybody() {
 }
 
 #[test]
-fn what_is_wrong_is_said_with_the_way_out_and_a_stable_exit_code() {
+fn errors_name_the_remedy_and_have_stable_exit_codes() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("typo.toml"), "[upstream]\nslot = 3\n").unwrap();
+    fs::write(dir.path().join("type.toml"), "[upstream]\nsubmits_per_second = \"many\"\n").unwrap();
     fs::write(dir.path().join("open.toml"), "listen = \"0.0.0.0:1\"\n").unwrap();
     fs::write(
         dir.path().join("deadly.toml"),
@@ -140,6 +143,7 @@ fn what_is_wrong_is_said_with_the_way_out_and_a_stable_exit_code() {
     .unwrap();
     let commands = [
         "serve --config typo.toml",
+        "serve --config type.toml",
         "serve --config slots.toml",
         "serve --config greedy.toml",
         "serve --config open.toml",
@@ -193,7 +197,7 @@ fn an_unsolvable_challenge_ends_with_exit_code_one_and_is_found_among_the_dead_l
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_running_gateway_is_asked_and_a_locked_directory_says_so() {
+async fn commands_use_a_running_gateway_and_report_a_locked_directory() {
     let dir = tempfile::tempdir().unwrap();
     let sim = Sim::start(dir.path(), &["--solve-time", "200ms"]);
     let gateway = Gateway::with(dir.path(), &sim, &Settings::default());
@@ -250,14 +254,23 @@ async fn a_gateway_without_tls_says_so() {
 }
 
 #[test]
-fn a_reader_that_has_read_enough_is_no_error() {
+fn a_closed_pipe_is_not_an_error() {
     let dir = tempfile::tempdir().unwrap();
-    // As `| head` leaves it: nobody reads the other end.
+    // Like `| head`: the read end is closed.
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let output = command(dir.path(), &["retry-table"]).stdout(writer).output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!((output.status.code(), said.as_str()), (Some(0), ""));
+}
+
+#[test]
+fn the_schema_of_the_configuration_is_json() {
+    let dir = tempfile::tempdir().unwrap();
+    let printed = run(dir.path(), &["config", "schema"], &[]);
+    assert_eq!(printed.code, Some(0), "{}", printed.stderr);
+    let schema: serde_json::Value = serde_json::from_str(&printed.stdout).unwrap();
+    assert_eq!(schema["properties"]["listen"]["default"], "127.0.0.1:8402");
 }
 
 #[test]

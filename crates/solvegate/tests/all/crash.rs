@@ -1,5 +1,5 @@
-//! kill -9 of the real binary, again and again, with 200 claims in flight. The judge is the simulator's own ledger,
-//! kept by another process that never dies.
+//! kill -9 of the real binary, repeatedly, with 200 claims in flight. The judge is the simulator's ledger, in a process
+//! that never dies.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,7 +11,7 @@ use domain::{
     claim::{Claim, ClaimState, Source},
     id::{ClaimId, SolveId, TaskId},
     ledger::{Entry, Event},
-    ports::{ClaimFilter, Records, Scope},
+    ports::Records,
     time::Timestamp,
 };
 use futures_util::future::join_all;
@@ -20,27 +20,29 @@ use serde_json::json;
 use simulator::Ledger;
 use solvegate::client::Call;
 
-use crate::support::{Gateway, Settings, Sim, eventually, kills_last, pause};
+use crate::support::{
+    Gateway, Settings, Sim, all_claims, all_entries, allotments, eventually, kills_last, pause,
+};
 
 const IN_FLIGHT: usize = 200;
 
-/// About a life a second.
+/// About one kill per second.
 fn rounds() -> usize {
     usize::try_from(kills_last().as_secs()).unwrap()
 }
 
 fn settings() -> Settings {
-    // Authorising is what is tested, not the budget for it.
+    // The budget must not limit the authorisations under test.
     let top = "ambiguity_budget = 100000".into();
-    // As long as a task takes: ten thousand tasks are asked for once or twice each, not five times.
+    // As long as a task takes: ten thousand tasks are polled once or twice each, not five times.
     Settings { top, log: "error", poll_ms: 900, ..Settings::default() }
 }
 
-/// The gateway resubmits one ambiguous attempt per second in total. A killed gateway leaves more of them than that,
-/// and this ends the wait of those whose turn does not come. All others are served long before.
+/// The gateway resubmits one ambiguous attempt per second in total. A killed gateway leaves more of them than that, and
+/// this deadline ends the claims whose turn does not come. All others are served long before.
 const DEADLINE_S: u64 = 60;
 
-/// One claim of its own: the name is its idempotency key and its site key, so that both ledgers can be joined.
+/// A claim whose name is its idempotency key and its site key, so that both ledgers can be joined.
 fn claim(name: &str) -> Call {
     let page = "https://shop.example.com/";
     let body =
@@ -48,13 +50,13 @@ fn claim(name: &str) -> Call {
     Call::post("/v1/solves", body).header("idempotency-key", name)
 }
 
-/// Claims all of them; returns those that got no answer. A caller that got none asks again with the same key.
+/// Sends all claims and returns those without an answer, which the caller retries with the same key.
 async fn claim_all(gateway: &Gateway, names: Vec<String>) -> Vec<String> {
-    let asked = names.into_iter().map(async |name| {
-        let answered = gateway.try_ask(&claim(&name)).await;
+    let claims = names.into_iter().map(async |name| {
+        let answered = gateway.try_send(&claim(&name)).await;
         answered.is_none_or(|reply| !reply.status.is_success()).then_some(name)
     });
-    join_all(asked).await.into_iter().flatten().collect()
+    join_all(claims).await.into_iter().flatten().collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -80,18 +82,18 @@ async fn killed_again_and_again_with_two_hundred_claims_in_flight_nothing_is_los
     judge(dir.path(), &sim.ledger().await).await;
 }
 
-/// One more life, undisturbed: every claim reaches its end.
+/// Runs the gateway once more, undisturbed, until every claim has ended.
 async fn finish(dir: &Path, sim: &Sim, unanswered: Vec<String>) {
     let mut gateway = Gateway::with(dir, sim, &settings());
     let mut unanswered = unanswered;
     eventually("every claim is answered", async || {
-        // More at once than one caller may have connections: those that are turned away ask again.
+        // There are more claims than connections per caller: refused ones are retried.
         unanswered = claim_all(&gateway, std::mem::take(&mut unanswered)).await;
         unanswered.is_empty().then_some(())
     })
     .await;
     eventually("every solve ends", async || {
-        let active = gateway.ask_as_admin(&Call::get("/v1/active?limit=1")).await.body;
+        let active = gateway.send_as_admin(&Call::get("/v1/active?limit=1")).await.body;
         active["items"].as_array().unwrap().is_empty().then_some(())
     })
     .await;
@@ -99,7 +101,7 @@ async fn finish(dir: &Path, sim: &Sim, unanswered: Vec<String>) {
     assert_eq!(gateway.process.wait().code(), Some(0));
 }
 
-/// Reads the gateway's own store, now that nobody has it, and holds it against the provider's ledger.
+/// Reads the gateway's store, which no process uses now, and compares it with the provider's ledger.
 async fn judge(dir: &Path, paid: &Ledger) {
     let store = stores::open(&format!("embedded:{}", dir.join("data").display())).unwrap();
     let entries = all_entries(&*store.records).await;
@@ -117,45 +119,24 @@ async fn judge(dir: &Path, paid: &Ledger) {
     );
 }
 
-async fn all_entries(records: &dyn Records) -> Vec<Entry> {
-    let mut all: Vec<Entry> = Vec::new();
-    loop {
-        let from = all.last().map_or(0, |entry| entry.seq + 1);
-        let page = records.entries(from, 5_000).await.unwrap();
-        if page.is_empty() {
-            return all;
-        }
-        all.extend(page);
-    }
-}
-
 async fn every_claim_has_ended(records: &dyn Records, entries: &[Entry]) {
     let hit = solves_hit_in_mid_submission(entries);
     let solved = claims_with_a_token(entries);
-    let mut filter = ClaimFilter::all(Scope::All, 1_000);
-    let mut ended = 0;
-    loop {
-        let page = records.history(filter.clone()).await.unwrap();
-        for claim in &page.items {
-            let Claim { id, state, code, .. } = claim;
-            assert!(state.is_final(), "claim {id} still waits");
-            // How many are hit in mid-submission depends on the speed of the machine; nothing else may keep a claim from its
-            // token. One that nobody fetches by its deadline lapses, because this test fetches none.
-            let was_hit = claim.solve.is_some_and(|solve| hit.contains(&solve));
-            assert!(
-                solved.contains(id) || was_hit,
-                "claim {id} ended {state:?}, {code:?}: {:#?}",
-                story(entries, claim)
-            );
-            assert!(*state == ClaimState::Served || code.is_some(), "claim {id} has no cause");
-            ended += 1;
-        }
-        filter.from = page.next;
-        if page.next.is_none() {
-            break;
-        }
+    let claims = all_claims(records).await;
+    for claim in claims.values() {
+        let Claim { id, state, code, .. } = claim;
+        assert!(state.is_final(), "claim {id} still waits");
+        // How many are hit in mid-submission depends on the machine; nothing else may keep a claim from its token. This
+        // test fetches none, so a served claim may lapse at its deadline.
+        let was_hit = claim.solve.is_some_and(|solve| hit.contains(&solve));
+        assert!(
+            solved.contains(id) || was_hit,
+            "claim {id} ended {state:?}, {code:?}: {:#?}",
+            story(entries, claim)
+        );
+        assert!(*state == ClaimState::Served || code.is_some(), "claim {id} has no cause");
     }
-    assert_eq!(ended, rounds() * IN_FLIGHT, "one claim per key, however often it was asked for");
+    assert_eq!(claims.len(), rounds() * IN_FLIGHT, "one claim per key, however often it is sent");
 }
 
 fn story<'e>(entries: &'e [Entry], claim: &Claim) -> Vec<(Timestamp, &'e Event)> {
@@ -179,7 +160,7 @@ fn count(entries: &[Entry], is: impl Fn(&Event) -> bool) -> usize {
     entries.iter().filter(|entry| is(&entry.event)).count()
 }
 
-/// The tasks the gateway ever learned the name of.
+/// The tasks that reached the gateway.
 fn learned(entries: &[Entry]) -> BTreeSet<TaskId> {
     let task = |entry: &Entry| {
         let (Event::Accepted { task, .. } | Event::Orphaned { task, .. }) = &entry.event else {
@@ -190,7 +171,7 @@ fn learned(entries: &[Entry]) -> BTreeSet<TaskId> {
     entries.iter().filter_map(task).collect()
 }
 
-/// A task whose name is on disk is polled to its end, by whichever life comes next.
+/// A task whose id is on disk is polled to its end by the next process.
 fn every_learned_task_is_used(entries: &[Entry], paid: &Ledger) {
     let answer = |entry: &Entry| {
         let Event::Ready { task, .. } = &entry.event else { return None };
@@ -198,7 +179,7 @@ fn every_learned_task_is_used(entries: &[Entry], paid: &Ledger) {
     };
     let ready: BTreeSet<_> = entries.iter().filter_map(answer).collect();
     for task in learned(entries) {
-        assert!(paid.task(&task).is_some(), "{task} is nobody's task");
+        assert!(paid.task(&task).is_some(), "the provider does not know {task}");
         assert!(paid.answered.contains_key(&task), "{task} was paid for and never fetched");
         assert!(ready.contains(&task), "the answer of {task} was fetched and lost");
     }
@@ -224,12 +205,9 @@ fn charges_are_bounded(entries: &[Entry], paid: &Ledger) {
 }
 
 fn no_token_serves_two_claims(entries: &[Entry]) {
-    let mut served: BTreeMap<(SolveId, &TaskId), u64> = BTreeMap::new();
-    for entry in entries {
-        if let Event::Allotted { paid_by, task, source, .. } = &entry.event {
-            assert_ne!(*source, Source::Join, "a turnstile token was shared");
-            *served.entry((*paid_by, task)).or_default() += 1;
-        }
+    for (token, allotted) in allotments(entries) {
+        assert_eq!(allotted.len(), 1, "the token {token:?} went to two claims");
+        let is_shared = matches!(allotted[0].event, Event::Allotted { source: Source::Join, .. });
+        assert!(!is_shared, "a turnstile token was shared");
     }
-    assert!(served.values().all(|times| *times == 1), "a token went to two claims");
 }

@@ -1,4 +1,4 @@
-//! What was given up on, by the real binary: found, understood, brought back once, deleted, and all of it in the ledger.
+//! Dead letters of the real binary: listed, shown, revived once, purged, and all of it in the ledger.
 
 use std::{
     path::Path,
@@ -12,8 +12,9 @@ use solvegate::client::Call;
 
 use crate::support::{ADMIN, Gateway, Sim, WORKER, eventually, run};
 
-/// Three equal letters of worker one (`ERROR_PAGEURL`) and one of worker two (`ERROR_CAPTCHA_UNSOLVABLE`, three times).
-struct Letters {
+/// Three equal dead letters of worker one (`ERROR_PAGEURL`) and one of worker two (`ERROR_CAPTCHA_UNSOLVABLE`, three
+/// times).
+struct DeadLetters {
     dir: tempfile::TempDir,
     sim: Sim,
     gateway: Gateway,
@@ -28,9 +29,9 @@ fn now() -> Instant {
     Instant::now()
 }
 
-// === impl Letters ===
+// === impl DeadLetters ===
 
-impl Letters {
+impl DeadLetters {
     async fn make() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let sim = Sim::start(dir.path(), &["--solve-time", "200ms"]);
@@ -47,7 +48,7 @@ impl Letters {
         let call = Call::post("/v1/solves", challenge("careful.example.com"))
             .header("prefer", "wait=30")
             .waiting(Duration::from_secs(30));
-        let reply = gateway.ask_as_two(&call).await;
+        let reply = gateway.send_as_two(&call).await;
         assert_eq!(reply.body["provider_code"], "ERROR_CAPTCHA_UNSOLVABLE", "{}", reply.body);
         Self { dir, sim, gateway }
     }
@@ -56,7 +57,7 @@ impl Letters {
         self.dir.path()
     }
 
-    /// Runs `dead-letters …` as the admin of the running gateway: exit code and what was printed.
+    /// Runs `dead-letters …` as the admin of the running gateway, and returns the exit code and the output.
     fn command(&self, command: &str) -> (i32, String) {
         let environment = [("SOLVEGATE_SERVER", &*self.gateway.base), ("SOLVEGATE_KEY", ADMIN)];
         dead_letters(self.dir(), command, &environment)
@@ -74,7 +75,7 @@ impl Letters {
         items.iter().map(|item| item["id"].as_str().unwrap().to_owned()).collect()
     }
 
-    fn shown(&self, id: &str) -> Value {
+    fn show(&self, id: &str) -> Value {
         self.json(&format!("show {id}"))
     }
 }
@@ -92,8 +93,8 @@ fn results(answer: &Value) -> Vec<&str> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn letters_are_found_by_every_filter_and_page_by_page() {
-    let letters = Letters::make().await;
+async fn dead_letters_are_found_by_every_filter_and_page_by_page() {
+    let fixture = DeadLetters::make().await;
     let cases = [
         ("", 4),
         ("--code ERROR_PAGEURL", 3),
@@ -110,23 +111,23 @@ async fn letters_are_found_by_every_filter_and_page_by_page() {
         ("--closed", 4),
     ];
     for (filters, count) in cases {
-        assert_eq!(letters.ids(filters).len(), count, "{filters}");
+        assert_eq!(fixture.ids(filters).len(), count, "{filters}");
     }
     let mut seen = Vec::new();
-    let mut page = letters.json("list --limit 3");
+    let mut page = fixture.json("list --limit 3");
     seen.extend(page["items"].as_array().unwrap().clone());
-    page = letters.json(&format!("list --limit 3 --cursor {}", page["next"].as_str().unwrap()));
+    page = fixture.json(&format!("list --limit 3 --cursor {}", page["next"].as_str().unwrap()));
     seen.extend(page["items"].as_array().unwrap().clone());
     assert_eq!((seen.len(), &page["next"]), (4, &Value::Null));
-    let (code, text) = letters.command("list --limit 1");
+    let (code, text) = fixture.command("list --limit 1");
     assert!(code == 0 && text.contains("more: --cursor "), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_letter_is_shown_with_every_attempt() {
-    let letters = Letters::make().await;
-    let id = &letters.ids("--worker two")[0];
-    let shown = letters.shown(id);
+async fn a_dead_letter_is_shown_with_every_attempt() {
+    let fixture = DeadLetters::make().await;
+    let id = &fixture.ids("--worker two")[0];
+    let shown = fixture.show(id);
     let causes = shown["causes"].as_array().unwrap();
     assert_eq!(causes.len(), 3, "{shown}");
     for (n, cause) in causes.iter().enumerate() {
@@ -135,54 +136,54 @@ async fn a_letter_is_shown_with_every_attempt() {
         assert!(cause["at"].is_string() && cause.get("cost").is_some(), "{cause}");
     }
     assert_eq!((&shown["generation"], &shown["closed"]), (&json!(1), &Value::Null));
-    let (code, text) = letters.command(&format!("show {id}"));
+    let (code, text) = fixture.command(&format!("show {id}"));
     assert_eq!((code, text.matches("ERROR_CAPTCHA_UNSOLVABLE").count()), (0, 4), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn equal_letters_are_revived_at_the_wanted_rate_and_paid_for_once() {
-    let letters = Letters::make().await;
-    let ids = letters.ids("--code ERROR_PAGEURL");
-    let charges = letters.sim.charges().await;
-    let dry = letters.json("revive --code ERROR_PAGEURL --dry-run");
+async fn equal_dead_letters_are_revived_at_the_wanted_rate_and_paid_for_once() {
+    let fixture = DeadLetters::make().await;
+    let ids = fixture.ids("--code ERROR_PAGEURL");
+    let charges = fixture.sim.charges().await;
+    let dry = fixture.json("revive --code ERROR_PAGEURL --dry-run");
     assert_eq!((results(&dry), dry["dry_run"].as_bool()), (vec!["would_revive"; 3], Some(true)));
-    assert_eq!(letters.ids("--code ERROR_PAGEURL"), ids, "a dry run changes nothing");
+    assert_eq!(fixture.ids("--code ERROR_PAGEURL"), ids, "a dry run changes nothing");
     let start = now();
-    let revived = letters.json("revive --code ERROR_PAGEURL --rate 1/s");
+    let revived = fixture.json("revive --code ERROR_PAGEURL --rate 1/s");
     let took = start.elapsed();
     assert!(took >= Duration::from_millis(1800), "three at one a second took {took:?}");
     assert_eq!(results(&revived).iter().filter(|result| **result == "opened").count(), 1);
-    assert_eq!(letters.ids("--code ERROR_PAGEURL"), Vec::<String>::new(), "{revived}");
-    let again = letters.json(&format!("revive {}", ids.join(" ")));
+    assert_eq!(fixture.ids("--code ERROR_PAGEURL"), Vec::<String>::new(), "{revived}");
+    let again = fixture.json(&format!("revive {}", ids.join(" ")));
     assert_eq!(results(&again), ["closed"; 3], "a second revival does nothing");
     let claim = revived["results"][0]["claim"].as_str().unwrap().to_owned();
     let ended = eventually("the revived claim ends", async || {
-        let reply = letters.gateway.ask(&Call::get(format!("/v1/solves/{claim}?wait=5"))).await;
+        let reply = fixture.gateway.send(&Call::get(format!("/v1/solves/{claim}?wait=5"))).await;
         (reply.status != StatusCode::ACCEPTED).then_some(reply)
     });
-    assert_eq!(ended.await.body["state"], "withdrawn", "nobody can come for it");
-    let next = letters.gateway.solve(challenge("shop.example.com"), None).await;
+    assert_eq!(ended.await.body["state"], "withdrawn", "no worker can fetch it");
+    let next = fixture.gateway.solve(challenge("shop.example.com"), None).await;
     assert_eq!(next.body["source"], "stock", "{}", next.body);
-    assert_eq!(letters.sim.charges().await, charges + 1, "equal letters make one attempt");
-    let shown = letters.shown(&ids[0]);
+    assert_eq!(fixture.sim.charges().await, charges + 1, "equal dead letters make one attempt");
+    let shown = fixture.show(&ids[0]);
     assert_eq!(shown["closed"]["how"], "revived", "{shown}");
     assert!(shown["closed"]["claim"].is_string(), "{shown}");
-    let story = letters.gateway.story(shown["claims"][0].as_str().unwrap()).await;
+    let story = fixture.gateway.story(shown["claims"][0].as_str().unwrap()).await;
     let revival = story.iter().find(|entry| entry["event"] == "revived").expect("the audit trail");
     assert_eq!(revival["facts"]["by"], "admin", "{revival}");
     assert_eq!(revival["facts"]["claim"], shown["closed"]["claim"], "{revival}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_revived_letter_that_fails_again_keeps_its_history() {
-    let letters = Letters::make().await;
-    let first = letters.ids("--worker two").remove(0);
-    letters.sim.fault(json!({ "on": "submit", "fault": { "code": "ERROR_PAGEURL" } })).await;
-    assert_eq!(results(&letters.json(&format!("revive {first}"))), ["opened"]);
+async fn a_revived_dead_letter_that_fails_again_keeps_its_history() {
+    let fixture = DeadLetters::make().await;
+    let first = fixture.ids("--worker two").remove(0);
+    fixture.sim.fault(json!({ "on": "submit", "fault": { "code": "ERROR_PAGEURL" } })).await;
+    assert_eq!(results(&fixture.json(&format!("revive {first}"))), ["opened"]);
     let second = eventually("it failed again", async || {
-        letters.ids("--worker two --code ERROR_PAGEURL").pop()
+        fixture.ids("--worker two --code ERROR_PAGEURL").pop()
     });
-    let shown = letters.shown(&second.await);
+    let shown = fixture.show(&second.await);
     assert_eq!((&shown["generation"], &shown["revives"]), (&json!(2), &json!(first)), "{shown}");
     let codes = |list: &Value| -> Vec<String> {
         let list = list.as_array().unwrap().iter();
@@ -193,46 +194,46 @@ async fn a_revived_letter_that_fails_again_keeps_its_history() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn letters_are_purged_by_name_or_filter_and_only_by_the_admin() {
-    let letters = Letters::make().await;
-    let ids = letters.ids("--code ERROR_PAGEURL");
-    let (code, text) = letters.command("purge --code ERROR_PAGEURL --dry-run");
+async fn dead_letters_are_purged_by_name_or_filter_and_only_by_the_admin() {
+    let fixture = DeadLetters::make().await;
+    let ids = fixture.ids("--code ERROR_PAGEURL");
+    let (code, text) = fixture.command("purge --code ERROR_PAGEURL --dry-run");
     assert!(code == 0 && text.contains("would be purged: 3 dead letters"), "{text}");
-    let environment = [("SOLVEGATE_SERVER", &*letters.gateway.base), ("SOLVEGATE_KEY", WORKER)];
+    let environment = [("SOLVEGATE_SERVER", &*fixture.gateway.base), ("SOLVEGATE_KEY", WORKER)];
     for command in ["purge --all", "revive --all"] {
-        let (code, text) = dead_letters(letters.dir(), command, &environment);
+        let (code, text) = dead_letters(fixture.dir(), command, &environment);
         assert_eq!(code, 4, "a worker: {text}");
     }
-    assert_eq!(letters.ids("").len(), 4);
-    let (code, text) = letters.command(&format!("purge {}", ids[0]));
+    assert_eq!(fixture.ids("").len(), 4);
+    let (code, text) = fixture.command(&format!("purge {}", ids[0]));
     assert!(code == 0 && text.contains("purged: 1 dead letter"), "{text}");
-    let (code, text) = letters.command(&format!("purge {} {}", ids[0], ids[1]));
-    assert!(code == 1 && text.contains(&format!("{} is not there", ids[0])), "{text}");
-    let (code, text) = letters.command("purge --worker one");
+    let (code, text) = fixture.command(&format!("purge {} {}", ids[0], ids[1]));
+    assert!(code == 1 && text.contains(&format!("{} not found", ids[0])), "{text}");
+    let (code, text) = fixture.command("purge --worker one");
     assert!(code == 0 && text.contains("purged: 1 dead letter"), "{text}");
-    assert_eq!(letters.json("purge --all")["purged"], 1);
-    assert_eq!(letters.ids("--closed"), Vec::<String>::new());
-    let (code, text) = letters.command(&format!("show {}", ids[0]));
+    assert_eq!(fixture.json("purge --all")["purged"], 1);
+    assert_eq!(fixture.ids("--closed"), Vec::<String>::new());
+    let (code, text) = fixture.command(&format!("show {}", ids[0]));
     assert_eq!(code, 1, "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn letters_are_revived_without_a_gateway_and_worked_on_by_the_next_one() {
-    let mut letters = Letters::make().await;
-    letters.gateway.process.signal(Signal::TERM);
-    assert_eq!(letters.gateway.process.wait().code(), Some(0));
-    let charges = letters.sim.charges().await;
-    let (code, text) = dead_letters(letters.dir(), "revive --site shop.example.com", &[]);
-    assert!(code == 0 && text.contains("they wait for a running gateway"), "{text}");
-    assert_eq!(letters.sim.charges().await, charges, "nothing is submitted without a gateway");
-    let gateway = Gateway::start(letters.dir(), &letters.sim);
+async fn dead_letters_are_revived_without_a_gateway_and_worked_on_by_the_next_one() {
+    let mut fixture = DeadLetters::make().await;
+    fixture.gateway.process.signal(Signal::TERM);
+    assert_eq!(fixture.gateway.process.wait().code(), Some(0));
+    let charges = fixture.sim.charges().await;
+    let (code, text) = dead_letters(fixture.dir(), "revive --site shop.example.com", &[]);
+    assert!(code == 0 && text.contains("a running gateway will solve them"), "{text}");
+    assert_eq!(fixture.sim.charges().await, charges, "nothing is submitted without a gateway");
+    let gateway = Gateway::start(fixture.dir(), &fixture.sim);
     eventually("what was revived is solved", async || {
         let path = "/v1/history?state=waiting&limit=10";
-        let waiting = gateway.ask_as_admin(&Call::get(path)).await;
+        let waiting = gateway.send_as_admin(&Call::get(path)).await;
         (waiting.body["items"] == json!([])).then_some(())
     })
     .await;
     let next = gateway.solve(challenge("shop.example.com"), None).await;
     assert_eq!(next.body["source"], "stock", "{}", next.body);
-    assert_eq!(letters.sim.charges().await, charges + 1);
+    assert_eq!(fixture.sim.charges().await, charges + 1);
 }

@@ -1,4 +1,4 @@
-//! `solvegate doctor`: what is well, what is risky, what is wrong, each with its mark, its remedy and its exit code.
+//! `solvegate doctor`: good, risky and wrong findings, each with its mark, its remedy and its exit code.
 
 use std::{fs, net::TcpListener, path::Path};
 
@@ -9,7 +9,7 @@ use crate::support::{ClosedPort, Gateway, Sim, run};
 
 const KEY: &str = "canary-provider-8901234567890123";
 
-/// Runs it on a free port; what it says of each thing, with its weight.
+/// Runs it on a free port and returns its findings with their weights.
 fn doctor(dir: &Path, args: &[&str]) -> (Option<i32>, Vec<(String, String, String)>) {
     let all = [&["doctor", "--json", "--listen", "127.0.0.1:0"], args].concat();
     let output = run(dir, &all, &[("PROVIDER_KEY", KEY)]);
@@ -24,7 +24,7 @@ fn doctor(dir: &Path, args: &[&str]) -> (Option<i32>, Vec<(String, String, Strin
     (output.code, checks.collect())
 }
 
-/// Whether it says this of that thing, with this weight.
+/// Asserts that there is such a finding.
 fn says(checks: &[(String, String, String)], about: &str, weight: &str, what: &str) {
     let found = checks.iter().any(|(a, w, said)| a == about && w == weight && said.contains(what));
     assert!(found, "{about} {weight} {what} is not in {checks:#?}");
@@ -42,7 +42,7 @@ fn elsewhere(url: &str, more: &str) -> String {
 }
 
 #[test]
-fn with_nothing_configured_all_is_well_and_nothing_is_left_behind() {
+fn without_configuration_doctor_passes_and_leaves_nothing_behind() {
     let dir = tempfile::tempdir().unwrap();
     let output = run(dir.path(), &["doctor", "--listen", "127.0.0.1:0"], &[]);
     assert_eq!(output.code, Some(0), "{}{}", output.stdout, output.stderr);
@@ -64,7 +64,7 @@ fn a_wrong_configuration_is_one_line_and_exit_code_two() {
 }
 
 #[test]
-fn a_service_that_is_away_and_one_that_refuses_the_key_are_told_apart() {
+fn an_unreachable_service_and_a_refused_key_are_distinguished() {
     let dir = tempfile::tempdir().unwrap();
     let nowhere = Sim::nowhere();
     write(dir.path(), &elsewhere(&nowhere.url, ""));
@@ -72,7 +72,10 @@ fn a_service_that_is_away_and_one_that_refuses_the_key_are_told_apart() {
     assert_eq!(code, Some(3));
     says(&checks, "service name", "good", "127.0.0.1");
     says(&checks, "service", "bad", "check [upstream] url");
-    assert!(checks.iter().all(|(about, ..)| about != "key"), "nobody to show it to");
+    assert!(
+        checks.iter().all(|(about, ..)| about != "key"),
+        "there is no service to check it with"
+    );
 
     let sim = Sim::start(dir.path(), &["--key", "another-key-67890123456789012345"]);
     write(dir.path(), &elsewhere(&sim.url, ""));
@@ -92,9 +95,9 @@ fn more_slots_than_threads_ended_sites_and_memory_are_risky_and_no_failure() {
     let (code, checks) = doctor(dir.path(), &["--store", "memory:"]);
     assert_eq!(code, Some(0), "{checks:#?}");
     says(&checks, "threads", "risky", "write slots = 5");
-    says(&checks, "sites", "risky", "old.example.com ended on 2020-01-01");
-    says(&checks, "sites", "good", "1 declared");
-    says(&checks, "store", "risky", "forgets everything");
+    says(&checks, "sites", "risky", "old.example.com expired on 2020-01-01");
+    says(&checks, "sites", "good", "1 site declared");
+    says(&checks, "store", "risky", "loses everything");
 }
 
 #[test]
@@ -123,12 +126,12 @@ fn a_port_in_use_is_wrong_unless_a_gateway_has_it() {
     let address = gateway.base.strip_prefix("http://").unwrap();
     let output = run(dir.path(), &["doctor", "--listen", address], &[]);
     assert_eq!(output.code, Some(0), "{}", output.stdout);
-    assert!(output.stdout.contains("has a gateway that answers"), "{}", output.stdout);
+    assert!(output.stdout.contains("a gateway answers on"), "{}", output.stdout);
     assert!(output.stdout.contains("! store"), "its directory is in use: {}", output.stdout);
 }
 
 #[test]
-fn a_redis_is_looked_at_before_it_is_trusted() {
+fn a_redis_is_examined_before_it_is_trusted() {
     let dir = tempfile::tempdir().unwrap();
     let kept = RedisServer::start(&RedisOptions {
         persistence: Persistence::EverySecond,
@@ -137,9 +140,9 @@ fn a_redis_is_looked_at_before_it_is_trusted() {
     });
     let (code, checks) = doctor(dir.path(), &["--store", &kept.url()]);
     assert_eq!(code, Some(0), "{checks:#?}");
-    says(&checks, "store", "good", "what is written is kept");
+    says(&checks, "store", "good", "writes are persisted");
     says(&checks, "keys", "risky", "[admin] key");
-    says(&checks, "store", "good", "there is nothing yet; serve begins it");
+    says(&checks, "store", "good", "it has no data yet; `serve` creates it");
     assert_eq!(kept.cli(&["DBSIZE"]).trim(), "0", "doctor makes nothing");
     kept.cli(&["CONFIG", "SET", "appendonly", "no"]);
     kept.cli(&["CONFIG", "SET", "save", ""]);

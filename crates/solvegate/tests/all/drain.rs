@@ -1,4 +1,4 @@
-//! SIGTERM under load loses nothing: callers get their answers, the rest waits on disk for the next start.
+//! SIGTERM under load loses nothing: callers get their answers, and queued claims wait on disk for the next start.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ fn body() -> Value {
 #[tokio::test(flavor = "multi_thread")]
 async fn callers_in_flight_get_their_tokens_and_new_claims_are_refused() {
     let dir = tempfile::tempdir().unwrap();
-    // Long enough to be asked something while they wait, also on a busy machine.
+    // Long enough to send further requests while they wait, also on a busy machine.
     let sim = Sim::start(dir.path(), &["--solve-time", "8s"]);
     let mut gateway = Gateway::start(dir.path(), &sim);
     let keys: Vec<_> = (0..100).map(|n| format!("key-{n}")).collect();
@@ -48,7 +48,7 @@ async fn callers_in_flight_get_their_tokens_and_new_claims_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_not_submitted_waits_for_the_next_start_and_is_paid_once() {
+async fn a_solve_not_submitted_waits_for_the_next_start_and_is_paid_once() {
     let dir = tempfile::tempdir().unwrap();
     let sim = Sim::start(dir.path(), &["--solve-time", "1s"]);
     let few = Settings { slots: "5", ..Settings::default() };
@@ -59,7 +59,7 @@ async fn what_was_not_submitted_waits_for_the_next_start_and_is_paid_once() {
             Call::post("/v1/solves", body()).header("idempotency-key", format!("{n}-{m}"))
         });
         for call in claims {
-            ids.push(gateway.ask(&call).await.body["id"].as_str().unwrap().to_owned());
+            ids.push(gateway.send(&call).await.body["id"].as_str().unwrap().to_owned());
         }
         gateway.process.signal(Signal::TERM);
         assert_eq!(gateway.process.wait().code(), Some(0));
@@ -67,7 +67,7 @@ async fn what_was_not_submitted_waits_for_the_next_start_and_is_paid_once() {
     let gateway = Gateway::start(dir.path(), &sim);
     for id in &ids {
         let call = Call::get(format!("/v1/solves/{id}?wait=30")).waiting(Duration::from_secs(30));
-        assert_eq!(gateway.ask(&call).await.status, StatusCode::OK);
+        assert_eq!(gateway.send(&call).await.status, StatusCode::OK);
     }
     assert_eq!(sim.charges().await, ids.len());
 }
@@ -85,7 +85,7 @@ async fn a_reload_swaps_sites_and_a_bad_file_changes_nothing() {
     std::fs::write(&file, format!("{text}\n[[site]]\nhost = \"new.example.com\"\n")).unwrap();
     gateway.process.signal(Signal::HUP);
     eventually("the refusal is logged", async || {
-        gateway.process.stderr().contains("not reloaded").then_some(())
+        gateway.process.stderr().contains("reload failed").then_some(())
     })
     .await;
     assert_eq!(gateway.solve(page.clone(), None).await.status, StatusCode::FORBIDDEN);
@@ -95,11 +95,11 @@ async fn a_reload_swaps_sites_and_a_bad_file_changes_nothing() {
     std::fs::write(&file, declared).unwrap();
     gateway.process.signal(Signal::HUP);
     eventually("the reload is logged", async || {
-        gateway.process.stderr().contains("\"message\":\"reloaded\"").then_some(())
+        gateway.process.stderr().contains("\"message\":\"configuration reloaded\"").then_some(())
     })
     .await;
     assert!(
-        gateway.process.stderr().contains("reuse_window or ambiguity_budget"),
+        gateway.process.stderr().contains("\"needs_restart\":\"deadline\""),
         "restart needed for deadline"
     );
     assert_eq!(gateway.solve(page, None).await.status, StatusCode::OK);

@@ -1,4 +1,4 @@
-//! A gateway on DynamoDB: how its table is made and printed, what `doctor` says, what happens when it is gone.
+//! A gateway on DynamoDB: its table is created and printed, `doctor` examines it, and the gateway survives without it.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ fn doctor(dir: &Path, store: &str) -> (Option<i32>, String) {
 }
 
 #[test]
-fn a_table_is_made_once_and_doctor_makes_none() {
+fn a_table_is_created_once_and_never_by_doctor() {
     let dir = tempfile::tempdir().unwrap();
     let server = DynamoDbServer::start();
     let url = server.url("shop");
@@ -38,7 +38,7 @@ fn a_table_is_made_once_and_doctor_makes_none() {
 }
 
 #[test]
-fn the_printed_table_is_the_one_that_is_made() {
+fn the_printed_table_is_the_one_that_is_created() {
     let dir = tempfile::tempdir().unwrap();
     let print = |form: &str| {
         let args = ["store", "migrate", "--print", form, "--store", "dynamodb:shop"];
@@ -65,10 +65,10 @@ async fn a_gateway_whose_table_is_gone_is_not_ready_and_spends_nothing() {
     let body = |sitekey: &str| json!({ "kind": "turnstile", "sitekey": sitekey, "pageurl": "https://shop.example.com/" });
     assert_eq!(gateway.solve(body("a"), Some("order-1")).await.body["state"], "served");
     let paid = sim.charges().await;
-    // Its tables were in its memory.
+    // The server kept its tables in memory.
     server.restart();
     eventually("it says that it is not ready", async || {
-        (gateway.ask(&Call::get("/readyz")).await.status == 503).then_some(())
+        (gateway.send(&Call::get("/readyz")).await.status == 503).then_some(())
     })
     .await;
     let refused = gateway.solve(body("b"), Some("order-2")).await;

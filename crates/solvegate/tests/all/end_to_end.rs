@@ -1,4 +1,4 @@
-//! A claim is paid for once: the real binary, the simulator as a process of its own, and its ledger as the judge.
+//! A claim is paid once: the real binary, the simulator as a separate process, and its ledger as the judge.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -26,7 +26,7 @@ fn token(reply: &solvegate::client::Reply) -> String {
 }
 
 async fn savings(gateway: &Gateway) -> u64 {
-    let report = gateway.ask_as_admin(&Call::get("/v1/report")).await;
+    let report = gateway.send_as_admin(&Call::get("/v1/report")).await;
     report.body["all"]["savings"].as_u64().unwrap()
 }
 
@@ -62,10 +62,10 @@ async fn a_key_used_again_is_the_same_claim_and_for_another_challenge_refused() 
     let again = gateway.solve(turnstile("0x4AAA"), Some("order-1")).await;
     assert_eq!((token(&first), &first.body["id"]), (token(&again), &again.body["id"]));
     assert_eq!(again.body["source"], "replay");
-    let before = gateway.ask_as_admin(&Call::get("/v1/history")).await.body;
+    let before = gateway.send_as_admin(&Call::get("/v1/history")).await.body;
     let other = gateway.solve(turnstile("0x4BBB"), Some("order-1")).await;
     assert_eq!(other.status, StatusCode::UNPROCESSABLE_ENTITY, "{}", other.body);
-    let after = gateway.ask_as_admin(&Call::get("/v1/history")).await.body;
+    let after = gateway.send_as_admin(&Call::get("/v1/history")).await.body;
     assert_eq!((before, sim.charges().await), (after, 1));
 }
 
@@ -92,13 +92,13 @@ async fn another_workers_claim_does_not_exist_and_keys_are_scoped_to_the_worker(
     let gateway = Gateway::start(dir.path(), &sim);
     let mine = gateway.solve(turnstile("0x4AAA"), Some("order-1")).await;
     let path = format!("/v1/solves/{}", mine.body["id"].as_str().unwrap());
-    assert_eq!(gateway.ask_as_two(&Call::get(&path)).await.status, StatusCode::NOT_FOUND);
-    assert_eq!(gateway.ask(&Call::get(&path)).await.status, StatusCode::OK);
+    assert_eq!(gateway.send_as_two(&Call::get(&path)).await.status, StatusCode::NOT_FOUND);
+    assert_eq!(gateway.send(&Call::get(&path)).await.status, StatusCode::OK);
     let call = Call::post("/v1/solves", turnstile("0x4BBB"))
         .header("idempotency-key", "order-1")
         .header("prefer", "wait=30")
         .waiting(Duration::from_secs(30));
-    token(&gateway.ask_as_two(&call).await);
+    token(&gateway.send_as_two(&call).await);
     assert_eq!(sim.charges().await, 2);
 }
 
@@ -108,13 +108,13 @@ async fn a_claim_whose_caller_went_away_is_banked_and_serves_the_next() {
     let sim = Sim::start(dir.path(), &SOLVE_TIME);
     let gateway = Gateway::start(dir.path(), &sim);
     let call = Call::post("/v1/solves", turnstile("0x4AAA")).header("idempotency-key", "first");
-    let first = gateway.ask(&call).await;
+    let first = gateway.send(&call).await;
     assert_eq!(first.status, StatusCode::ACCEPTED);
     eventually("the task is accepted", async || (sim.charges().await == 1).then_some(())).await;
     let path = format!("/v1/solves/{}", first.body["id"].as_str().unwrap());
-    gateway.ask(&Call::delete(path)).await.good().unwrap();
+    gateway.send(&Call::delete(path)).await.good().unwrap();
     eventually("the token is banked", async || {
-        let active = gateway.ask_as_admin(&Call::get("/v1/active")).await.body;
+        let active = gateway.send_as_admin(&Call::get("/v1/active")).await.body;
         active["items"].as_array().unwrap().is_empty().then_some(())
     })
     .await;
@@ -132,12 +132,12 @@ async fn an_existing_client_submits_and_fetches_over_the_compat_door() {
     let submit = format!(
         "/in.php?key={key}&method=turnstile&sitekey=0x4A&pageurl=https://shop.example.com/&json=1"
     );
-    let accepted = gateway.ask(&Call::get(submit)).await.body;
+    let accepted = gateway.send(&Call::get(submit)).await.body;
     assert_eq!(accepted["status"], 1, "{accepted}");
     let id = accepted["request"].as_str().unwrap().to_owned();
     let fetch = Call::get(format!("/res.php?key={key}&action=get&id={id}&json=1"));
     let answer = eventually("the token comes", async || {
-        let body = gateway.ask(&fetch).await.body;
+        let body = gateway.send(&fetch).await.body;
         (body["request"] != "CAPCHA_NOT_READY").then_some(body)
     })
     .await;
@@ -147,7 +147,7 @@ async fn an_existing_client_submits_and_fetches_over_the_compat_door() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn undeclared_and_expired_sites_cost_nothing_and_are_written_down() {
+async fn undeclared_and_expired_sites_cost_nothing_and_are_recorded() {
     let dir = tempfile::tempdir().unwrap();
     let sim = Sim::start(dir.path(), &SOLVE_TIME);
     let gateway = Gateway::start(dir.path(), &sim);

@@ -1,4 +1,4 @@
-//! `[store] ledger`: history is kept in another store, and found there.
+//! `[store] ledger`: the history is archived in another store, and found there.
 
 use domain::ports::{ClaimFilter, Scope};
 use serde_json::{Value, json};
@@ -19,7 +19,7 @@ fn body(sitekey: &str) -> Value {
     json!({ "kind": "turnstile", "sitekey": sitekey, "pageurl": "https://shop.example.com/" })
 }
 
-/// Waits until the archive at the URL has so many entries.
+/// Waits until the archive at this URL has this many entries.
 async fn archived(url: &str, entries: usize) -> Backend {
     let archive = stores::connect(url).await.unwrap();
     eventually("everything is archived", async || {
@@ -30,9 +30,9 @@ async fn archived(url: &str, entries: usize) -> Backend {
     archive
 }
 
-/// Serves claims on one store, then asks a gateway on another for them, which has them from the archive alone. `meanwhile` happens
-/// to the archive between the first claim and the others.
-async fn told_by_the_archive(places: [&str; 2], ledger: &str, meanwhile: impl AsyncFn(bool)) {
+/// Serves claims on one store, then queries them at a gateway on another store, which has only the archive. `meanwhile`
+/// disturbs the archive between the first claim and the others.
+async fn served_by_the_archive(places: [&str; 2], ledger: &str, meanwhile: impl AsyncFn(bool)) {
     let dir = tempfile::tempdir().unwrap();
     let sim = Sim::start(dir.path(), &["--solve-time", "200ms"]);
     let gateway = Gateway::with(dir.path(), &sim, &settings(places[0], ledger));
@@ -53,14 +53,14 @@ async fn told_by_the_archive(places: [&str; 2], ledger: &str, meanwhile: impl As
     let entries = stories.iter().map(|(_, story)| story.len()).sum();
     let archive = archived(ledger, entries).await;
     for (id, story) in &stories {
-        assert_eq!(&gateway.story(id).await, story, "told once, in the same words");
+        assert_eq!(&gateway.story(id).await, story, "each entry once, unchanged");
     }
     drop(gateway);
     let gateway = Gateway::with(dir.path(), &sim, &settings(places[1], ledger));
     for (id, story) in &stories {
         assert_eq!(&gateway.story(id).await, story);
     }
-    let history = gateway.ask_as_admin(&Call::get("/v1/history")).await.body;
+    let history = gateway.send_as_admin(&Call::get("/v1/history")).await.body;
     assert_eq!(history["items"][0]["id"], stories[3].0.as_str());
     let page = ClaimFilter::all(Scope::All, 9);
     assert_eq!(archive.archive.history(page).await.unwrap().items.len(), stories.len());
@@ -72,13 +72,13 @@ const EMBEDDED: [&str; 2] = ["embedded:data", "embedded:other"];
 async fn a_claim_is_explained_and_listed_by_a_redis_when_the_store_is_gone() {
     let redis = RedisServer::start(&RedisOptions::default());
     let url = format!("{}?prefix=history", redis.url());
-    told_by_the_archive(EMBEDDED, &url, async |_| ()).await;
+    served_by_the_archive(EMBEDDED, &url, async |_| ()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_is_explained_and_listed_by_a_postgres_when_the_store_is_gone() {
     let postgres = PostgresServer::start(&PostgresOptions::default());
-    told_by_the_archive(EMBEDDED, &postgres.url(), async |_| ()).await;
+    served_by_the_archive(EMBEDDED, &postgres.url(), async |_| ()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -87,19 +87,19 @@ async fn a_postgres_is_the_archive_of_a_redis() {
     let postgres = PostgresServer::start(&PostgresOptions::default());
     let stores = ["one", "two"].map(|prefix| format!("{}?prefix={prefix}", redis.url()));
     let ledger = format!("{}?schema=history", postgres.url());
-    told_by_the_archive([&stores[0], &stores[1]], &ledger, async |_| ()).await;
+    served_by_the_archive([&stores[0], &stores[1]], &ledger, async |_| ()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_postgres_that_is_away_for_a_while_misses_nothing() {
+async fn an_archive_on_postgres_misses_nothing_in_an_outage() {
     let postgres = PostgresServer::start(&PostgresOptions::default());
-    told_by_the_archive(EMBEDDED, &postgres.url(), async |is_away| {
+    served_by_the_archive(EMBEDDED, &postgres.url(), async |is_away| {
         if is_away { postgres.crash() } else { postgres.restart() }
     })
     .await;
 }
 
-/// The tutorial's use: Redis to coordinate, DynamoDB to keep track.
+/// The combination of the tutorial: Redis to coordinate, DynamoDB to keep track.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dynamodb_is_the_archive_of_a_redis() {
     let redis = RedisServer::start(&RedisOptions::default());
@@ -107,21 +107,17 @@ async fn a_dynamodb_is_the_archive_of_a_redis() {
     let ledger = server.url("history");
     stores::migrate(&ledger).await.unwrap();
     let stores = ["one", "two"].map(|prefix| format!("{}?prefix={prefix}", redis.url()));
-    told_by_the_archive([&stores[0], &stores[1]], &ledger, async |_| ()).await;
+    served_by_the_archive([&stores[0], &stores[1]], &ledger, async |_| ()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_dynamodb_that_is_away_for_a_while_misses_nothing() {
+async fn an_archive_on_dynamodb_misses_nothing_in_an_outage() {
     let server = DynamoDbServer::start_durable();
     let ledger = server.url("history");
     stores::migrate(&ledger).await.unwrap();
-    told_by_the_archive(
-        EMBEDDED,
-        &ledger,
-        async |is_away| {
-            if is_away { server.kill() } else { server.restart() }
-        },
-    )
+    served_by_the_archive(EMBEDDED, &ledger, async |is_away| {
+        if is_away { server.kill() } else { server.restart() }
+    })
     .await;
 }
 
@@ -131,5 +127,5 @@ fn an_archive_that_is_the_store_is_refused() {
     let args = ["serve", "--store", "embedded:here", "--ledger", "embedded:here"];
     let output = run(dir.path(), &args, &[]);
     assert_eq!(output.code, Some(2), "{}", output.stderr);
-    assert!(output.stderr.contains("[store] ledger: is the store itself"), "{}", output.stderr);
+    assert!(output.stderr.contains("--ledger: is the store itself"), "{}", output.stderr);
 }

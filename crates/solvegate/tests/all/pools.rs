@@ -1,4 +1,4 @@
-//! Pools and pingbacks, by the real binary against the simulator as a process of its own.
+//! Pools and pingbacks of the real binary, with the simulator as a separate process.
 
 use http::StatusCode;
 use rustix::process::Signal;
@@ -11,12 +11,12 @@ fn body() -> Value {
     json!({ "kind": "turnstile", "sitekey": "0x4A", "pageurl": "https://shop.example.com/login" })
 }
 
-/// `[[pool]]` for it.
+/// The `[[pool]]` section for it.
 const POOL: &str = "[[pool]]\nkind = \"turnstile\"\nsitekey = \"0x4A\"\n\
                     pageurl = \"https://shop.example.com/login\"\nlevel = 3\nproject = \"qa\"\n";
 
 async fn the_pool(gateway: &Gateway) -> Value {
-    let reply = gateway.ask_as_admin(&Call::get("/v1/pools")).await;
+    let reply = gateway.send_as_admin(&Call::get("/v1/pools")).await;
     assert_eq!(reply.status, StatusCode::OK, "{}", reply.body);
     reply.body["items"][0].clone()
 }
@@ -44,9 +44,9 @@ async fn a_declared_pool_fills_up_serves_at_once_and_ends_with_its_declaration()
     assert_eq!((&pool["why"], &pool["declared"]), (&json!("the level is fixed"), &json!(true)));
     assert_eq!(sim.charges().await, 3, "as many as were ordered");
 
-    // Nobody waits for it: it is in the answer to a claim that does not want to wait.
+    // The token is in the answer to a claim that does not wait.
     let at_once = Call::post("/v1/solves", body()).header("idempotency-key", "first");
-    let served = gateway.ask(&at_once).await;
+    let served = gateway.send(&at_once).await;
     assert_eq!((served.status, &served.body["source"]), (StatusCode::OK, &json!("stock")));
     let pool = until_stock(&gateway, 3, 4).await;
     assert_eq!((&pool["hits"], &pool["served"]), (&json!(1), &json!(1)));
@@ -68,7 +68,7 @@ async fn a_declared_pool_fills_up_serves_at_once_and_ends_with_its_declaration()
     assert_eq!(sim.charges().await, 5);
 }
 
-/// A process that is there for one claim neither buys for a pool nor forgets what it has learned.
+/// A process for a single claim neither orders for a pool nor discards what it has learned.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_solve_without_a_gateway_leaves_pools_alone() {
     let dir = tempfile::tempdir().unwrap();
@@ -89,7 +89,7 @@ async fn a_solve_without_a_gateway_leaves_pools_alone() {
     assert_eq!((&pool["hits"], &pool["served"]), (&json!(1), &json!(1)));
 }
 
-/// What a reload cannot do it says; and nothing is bought for a page that is not declared any more.
+/// A reload reports what needs a restart, and nothing is ordered for a page that is no longer declared.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reload_says_that_pools_need_a_restart_and_an_undeclared_page_is_not_bought_for() {
     let dir = tempfile::tempdir().unwrap();
@@ -131,8 +131,8 @@ async fn pools_are_opened_shown_announced_to_and_closed_from_the_command_line() 
     assert!(code == Some(0) && shown.contains("nothing is asked for"), "{shown}");
     let id = the_pool(&gateway).await["id"].as_str().unwrap().to_owned();
     let (code, shown) = pools(&format!("expect {id} --count 4 --in 1s --json"));
-    let told: Value = serde_json::from_str(&shown).unwrap_or_else(|_| panic!("{shown}"));
-    assert_eq!((code, &told["expected"][0]["count"]), (Some(0), &json!(4)));
+    let report: Value = serde_json::from_str(&shown).unwrap_or_else(|_| panic!("{shown}"));
+    assert_eq!((code, &report["expected"][0]["count"]), (Some(0), &json!(4)));
     until_stock(&gateway, 4, 4).await;
     let (_, shown) = pools("");
     assert!(shown.contains(&id) && shown.contains("4 (demand was announced)"), "{shown}");
@@ -148,17 +148,17 @@ async fn pools_are_opened_shown_announced_to_and_closed_from_the_command_line() 
     let worker = run(dir.path(), &args, &[]);
     assert_eq!(worker.code, Some(4), "{}", worker.stderr);
     let stocked = gateway.solve(body(), None).await;
-    assert_eq!(stocked.body["source"], "stock", "a closed pool's tokens serve whoever comes");
+    assert_eq!(stocked.body["source"], "stock", "the tokens of a closed pool serve any claim");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_service_calls_back_and_no_poll_is_needed() {
+async fn a_pingback_makes_polls_unnecessary() {
     let dir = tempfile::tempdir().unwrap();
     let sim = Sim::start(dir.path(), &["--solve-time", "500ms"]);
     let called = Forward::open().await;
     let settings = Settings {
         upstream: format!("pingback_url = \"{}\"", called.url()),
-        // Polls come later than the client timeout, so a reply proves that the pingback triggered it.
+        // The first poll is due after the client's timeout, so an answer proves that the pingback triggered it.
         poll_ms: 120_000,
         ..Settings::default()
     };
@@ -167,7 +167,7 @@ async fn the_service_calls_back_and_no_poll_is_needed() {
     let served = gateway.solve(body(), None).await;
     assert_eq!(served.status, StatusCode::OK, "{}", served.body);
     let ledger = sim.ledger().await;
-    assert_eq!((ledger.accepted.len(), ledger.polls), (1, 1), "one question, to confirm");
+    assert_eq!((ledger.accepted.len(), ledger.polls), (1, 1), "one poll, to confirm");
     eventually("the call was taken", async || {
         (sim.ledger().await.pingbacks.len() == 1).then_some(())
     })

@@ -1,4 +1,4 @@
-//! A gateway on PostgreSQL: what `doctor` leaves alone, what a role with few rights can do, what is said when commits are gone.
+//! A gateway on PostgreSQL: `doctor` changes nothing, a role with few rights is enough, and lost commits are reported.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ fn count(server: &PostgresServer, what: &str) -> String {
 }
 
 #[test]
-fn doctor_looks_at_a_postgres_and_makes_nothing() {
+fn doctor_examines_a_postgres_and_creates_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let server = PostgresServer::start(&PostgresOptions::default());
     let url = format!("{}?schema=looked_at", server.url());
@@ -45,7 +45,7 @@ fn doctor_looks_at_a_postgres_and_makes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_role_that_may_only_read_and_write_rows_is_enough_and_told_what_it_cannot_do() {
+async fn a_role_that_may_only_read_and_write_rows_is_enough_and_its_limits_are_reported() {
     let dir = tempfile::tempdir().unwrap();
     let server = PostgresServer::start(&PostgresOptions::default());
     server.psql(&stores::migrations_sql());
@@ -69,7 +69,7 @@ async fn a_role_that_may_only_read_and_write_rows_is_enough_and_told_what_it_can
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_has_forgotten_commits_is_noticed() {
+async fn lost_commits_of_a_server_are_detected() {
     let dir = tempfile::tempdir().unwrap();
     let server = PostgresServer::start(&PostgresOptions::default());
     let sim = Sim::start(dir.path(), &["--solve-time", "100ms"]);
@@ -78,7 +78,7 @@ async fn a_server_that_has_forgotten_commits_is_noticed() {
     let body = |sitekey: &str| json!({ "kind": "turnstile", "sitekey": sitekey, "pageurl": "https://shop.example.com/" });
     assert_eq!(gateway.solve(body("a"), None).await.body["state"], "served");
     assert!(!gateway.process.stderr().contains("has forgotten commits"));
-    // As a replica that lagged would say it.
+    // Like a promoted replica that had lagged behind.
     server.psql("UPDATE solvegate.head SET commits = commits - 3");
     assert_eq!(gateway.solve(body("b"), None).await.body["state"], "served");
     eventually("it is said", async || {

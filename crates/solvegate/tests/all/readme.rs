@@ -1,5 +1,5 @@
-//! The commands in the documents are run. Blocks marked `<!-- run -->` hold `$ ` lines; the lines below each must be in
-//! its output. `curl` and the two keys a person copies from the first start are understood here.
+//! Runs the commands in the documents. Blocks marked `<!-- run -->` have `$ ` lines; the lines below each must be in its
+//! output. `curl` and the two keys that a reader copies from the first start are emulated here.
 
 use std::{collections::BTreeMap, fs, path::Path, process::Command, time::Duration};
 
@@ -8,19 +8,20 @@ use solvegate::client::{Call, Remote};
 
 use crate::support::{Process, command, program, run, wall_clock};
 
-/// The usual port of a gateway, and that of a second one.
+/// The default port of a gateway, and that of a second one.
 const GATEWAYS: [&str; 2] = ["8402", "8403"];
 const REDIS: &str = "6379";
 const DYNAMODB: &str = "8000";
 
-/// Where a gateway listens when its command line does not say.
+/// The default listening address.
 const LISTEN: &str = "SOLVEGATE_LISTEN";
 const ANY: &str = "127.0.0.1:0";
 
-/// How often a server that cannot choose a port is started on another one: somebody may have been quicker.
+/// How many times a server that cannot choose its port is started on another one, because another process took the port
+/// first.
 const STARTS: usize = 5;
 
-/// One command and what its output must contain.
+/// A command and the expected output.
 struct Step {
     command: String,
     expected: Vec<String>,
@@ -32,16 +33,16 @@ fn blocks(document: &str) -> Vec<Vec<Step>> {
     marked.map(|rest| steps(rest.split("```").next().unwrap())).collect()
 }
 
-/// Which ports stand for those in the documents, which somebody may have on this machine.
+/// The ports used instead of those in the documents, which may be in use on this machine.
 struct Ports(BTreeMap<&'static str, u16>);
 
 impl Ports {
-    /// Gateways that are not started yet choose theirs.
+    /// Gateways choose their ports when they start.
     fn new() -> Self {
         Self(GATEWAYS.map(|port| (port, 0)).into())
     }
 
-    /// Puts them into a text, in one pass: a port that was put in may look like another one of the documents.
+    /// Replaces the ports in one pass, because a new port may equal another port of the documents.
     fn put(&self, text: &str) -> String {
         let mut done = String::new();
         let mut rest = text;
@@ -69,12 +70,12 @@ fn steps(block: &str) -> Vec<Step> {
     steps
 }
 
-/// The keys as a person copies them from what the first start says.
+/// The keys that the first start prints.
 type Keys = Vec<(&'static str, String)>;
 
 fn copied(said: &str) -> Keys {
     let key = |name, start| {
-        let mut lines = said.lines().filter(|line| line.contains("(made now, shown once)"));
+        let mut lines = said.lines().filter(|line| line.contains("(new, shown only once)"));
         let line = lines.find_map(|line| line.strip_prefix(start))?;
         Some((name, line.split_whitespace().next()?.to_owned()))
     };
@@ -84,7 +85,7 @@ fn copied(said: &str) -> Keys {
         .collect()
 }
 
-/// Words as a shell would split them; quotes group, `$NAME` is the key of that name.
+/// Splits like a shell; quotes group, and `$NAME` is the key of that name.
 fn words(keys: &Keys, command: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut quote = None;
@@ -102,7 +103,7 @@ fn words(keys: &Keys, command: &str) -> Vec<String> {
     words.into_iter().map(substituted).collect()
 }
 
-/// Sends what the `curl` line says and returns the answer's text.
+/// Sends the request of the `curl` line and returns the answer.
 async fn curl(words: &[String]) -> String {
     let mut call = None;
     let (mut headers, mut url) = (Vec::new(), String::new());
@@ -144,7 +145,7 @@ fn serve(dir: &Path, words: &[String]) -> (Process, u16) {
     (process, port)
 }
 
-/// A server that cannot choose its port, on one that is free.
+/// A server that cannot choose its port, on a free one.
 fn server(command: impl Fn(u16) -> Command, says: &str) -> (Process, u16) {
     for _ in 0..STARTS {
         let port = store_tests::servers::free_port();
@@ -164,13 +165,13 @@ fn redis(dir: &Path, words: &[String]) -> Command {
 
 fn dynoxide(dir: &Path, words: &[String]) -> Command {
     let mut command = program(dir, "sh");
-    // The same library in a program that is built with the tests. What it says goes to the other stream.
+    // The same library in a program built with the tests, whose output goes to stderr.
     command.args(["-c", "exec \"$0\" \"$@\" 2>&1"]).arg(store_tests::servers::dynamodb_server());
     command.args(words);
     command
 }
 
-/// One block, in a directory of its own.
+/// Runs one block, in its own directory.
 struct Reader {
     dir: tempfile::TempDir,
     ports: Ports,
@@ -191,7 +192,7 @@ impl Reader {
         words
     }
 
-    /// Starts what stays in the background; the result is what it says first.
+    /// Starts a background process and returns its first output.
     fn start(&mut self, command: &str) -> String {
         let dir = self.dir.path();
         let words = self.words(&self.ports, command);
@@ -229,7 +230,7 @@ impl Reader {
         output.stdout
     }
 
-    /// Does what it says, and holds its output against what is expected of it.
+    /// Runs a command and compares its output.
     async fn take(&mut self, Step { command, expected }: &Step) -> Result<(), String> {
         let output = match command.split(' ').next() {
             _ if command.ends_with(" &") => self.start(command),
@@ -243,7 +244,7 @@ impl Reader {
         missing.map_or(Ok(()), |line| Err(format!("{command}\nexpected {line}\ngot {output}")))
     }
 
-    /// What was started last ends first: a gateway lets go of its store while that is there.
+    /// Ends processes in reverse order, so that a gateway can release its store.
     fn end(self) {
         for mut process in self.running.into_iter().rev() {
             process.signal(Signal::TERM);
@@ -252,7 +253,6 @@ impl Reader {
     }
 }
 
-/// One block from its first command to its last.
 async fn read(steps: &[Step]) -> Result<(), String> {
     let mut reader = Reader::new();
     for step in steps {
@@ -262,7 +262,7 @@ async fn read(steps: &[Step]) -> Result<(), String> {
     Ok(())
 }
 
-/// Midnight may come between a command and `solvegate stats`, which shows the day: then the block is read once more.
+/// `solvegate stats` shows a day, and midnight may pass in between: then the block runs again.
 async fn read_within_a_day(steps: &[Step]) {
     let day = wall_clock().day();
     if let Err(what) = read(steps).await {
@@ -271,7 +271,7 @@ async fn read_within_a_day(steps: &[Step]) {
     }
 }
 
-/// Reads a document with so many marked blocks.
+/// Runs a document with this many marked blocks.
 async fn read_all(document: &str, count: usize) {
     let blocks = blocks(document);
     assert_eq!(blocks.len(), count, "the marks changed");

@@ -1,4 +1,4 @@
-//! Several gateways on one Redis: a claim is paid for once whichever of them is asked, and what is wrong is said.
+//! Several gateways on one Redis: a claim is paid once whichever of them gets it, and problems are reported.
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ async fn two_gateways_on_one_redis_pay_once_and_share_their_records() {
     assert_eq!((&a.body["state"], &a.body["token"]), (&json!("served"), &b.body["token"]));
     assert_eq!(a.body["id"], b.body["id"]);
     assert_eq!(sim.charges().await, 1);
-    let history = second.ask_as_admin(&Call::get("/v1/history")).await.body;
+    let history = second.send_as_admin(&Call::get("/v1/history")).await.body;
     assert_eq!(history["items"][0]["id"], a.body["id"]);
     for gateway in [&first, &second] {
         let said = gateway.process.stdout() + &gateway.process.stderr();
@@ -48,18 +48,18 @@ async fn two_gateways_on_one_redis_pay_once_and_share_their_records() {
     assert!(!one.path().join("data").exists(), "what is configured needs no directory");
 }
 
-/// A claim that is taken back while its task is solved leaves a token in stock: the `number`th task that is paid for.
+/// A claim withdrawn while its task is being solved leaves a token in stock: the `number`th paid task.
 async fn leave_in_stock(gateway: &Gateway, sim: &Sim, records: &dyn Records, number: usize) {
     let key = format!("left-{number}");
     let call = Call::post("/v1/solves", challenge()).header("idempotency-key", key);
-    let left = gateway.ask(&call).await.body;
+    let left = gateway.send(&call).await.body;
     eventually("it is paid", async || (sim.charges().await == number).then_some(())).await;
-    gateway.ask(&Call::delete(format!("/v1/solves/{}", left["id"].as_str().unwrap()))).await;
+    gateway.send(&Call::delete(format!("/v1/solves/{}", left["id"].as_str().unwrap()))).await;
     eventually("its token is in stock", async || has_stock(records).await.then_some(())).await;
 }
 
 async fn has_stock(records: &dyn Records) -> bool {
-    !records.stock_levels(wall_clock()).await.unwrap().is_empty()
+    store_tests::tokens_in_stock(records, wall_clock()).await > 0
 }
 
 async fn served_from_stock(records: &dyn Records) -> Option<Claim> {
@@ -78,10 +78,10 @@ fn claim_under(key: &str) -> Call {
         .waiting(Duration::from_secs(10))
 }
 
-/// Has a token taken from stock for a claim and keeps the answer from the gateway; returns the claim, its key and how many
-/// tokens were bought. Something else of the gateway's may be on its way just then, and hold up the claim until it is
-/// refused. Then the next attempt begins, with a key of its own, and with another token should the last one have died.
-async fn take_and_hear_nothing(
+/// Takes a token from stock for a claim and keeps the reply from the gateway; returns the claim, its key and the number
+/// of tokens bought. Another request of the gateway may be in flight just then and delay the claim until it is refused.
+/// Then the next attempt uses another key, and another token if the last one has expired.
+async fn take_and_lose_the_answer(
     gateway: &Gateway,
     sim: &Sim,
     proxy: &FaultProxy,
@@ -100,9 +100,9 @@ async fn take_and_hear_nothing(
         let taken = tokio::select! {
             biased;
             claim = served => Some(claim),
-            refused = gateway.ask(&call) => {
+            refused = gateway.send(&call) => {
                 assert_eq!(refused.status, 503, "{}", refused.body);
-                // It may have been taken in the moment of the refusal.
+                // The token may have been taken in the moment of the refusal.
                 served_from_stock(records).await
             }
         };
@@ -111,7 +111,7 @@ async fn take_and_hear_nothing(
         }
         proxy.heal();
         eventually("the store is back", async || {
-            let history = gateway.ask(&Call::get("/v1/history")).await;
+            let history = gateway.send(&Call::get("/v1/history")).await;
             history.status.is_success().then_some(())
         })
         .await;
@@ -119,9 +119,9 @@ async fn take_and_hear_nothing(
     panic!("no attempt took a token");
 }
 
-/// Killed between take and answer: the token is taken from stock for a claim, and the gateway dies before it hears so.
+/// The token is taken from stock for a claim, and the gateway is killed before the reply arrives.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_gateway_killed_between_taking_a_token_and_answering_gives_it_to_nobody_else() {
+async fn a_gateway_killed_between_taking_a_token_and_answering_delivers_it_to_no_other_claim() {
     let dir = tempfile::tempdir().unwrap();
     let redis = RedisServer::start(&RedisOptions::default());
     let proxy = FaultProxy::start(redis.port());
@@ -131,20 +131,20 @@ async fn a_gateway_killed_between_taking_a_token_and_answering_gives_it_to_nobod
     let gateway = Gateway::with(dir.path(), &sim, &settings);
     let records = stores::connect(&redis.url()).await.unwrap().records;
 
-    let (claim, key, bought) = take_and_hear_nothing(&gateway, &sim, &proxy, &*records).await;
+    let (claim, key, bought) = take_and_lose_the_answer(&gateway, &sim, &proxy, &*records).await;
     gateway.process.signal(Signal::KILL);
     proxy.heal();
 
     let settings = Settings { store: redis.url(), ..settings };
     let next = Gateway::with(dir.path(), &sim, &settings);
-    let again = next.ask(&claim_under(&key)).await.body;
+    let again = next.send(&claim_under(&key)).await.body;
     let token = claim.token.map(|token| token.answer.text.expose().to_owned());
     assert_eq!(claim.state, ClaimState::Served);
     assert_eq!(
         (again["id"].as_str(), again["token"].as_str()),
         (Some(claim.id.to_string().as_str()), token.as_deref(),)
     );
-    let other = next.ask(&claim_under("another")).await.body;
+    let other = next.send(&claim_under("another")).await.body;
     assert_eq!(other["state"], "served", "{other}");
     assert_ne!(other["token"], again["token"], "one token, one claim");
     assert_eq!(sim.charges().await, bought + 1);
@@ -176,7 +176,7 @@ async fn a_gateway_on_a_shared_store_makes_keys_and_no_secret() {
 }
 
 #[test]
-fn a_redis_that_is_away_or_unsafe_is_said_with_the_way_out_and_exit_code_three() {
+fn an_unreachable_or_unsafe_redis_is_reported_with_a_remedy_and_exit_code_three() {
     let dir = tempfile::tempdir().unwrap();
     let redis = redis();
     redis.cli(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);

@@ -1,5 +1,6 @@
-//! Three gateways on one Redis, PostgreSQL or DynamoDB, all of them real processes: paid once whichever is asked, whichever dies, and
-//! whatever becomes of the server. The judge is the simulator's own ledger, kept by another process that never dies.
+//! Three gateways on one Redis, PostgreSQL or DynamoDB, all of them real processes: a claim is paid once, whichever
+//! gateway gets it, whichever dies, and whatever happens to the server. The judge is the simulator's ledger, in a
+//! process that never dies.
 
 #![expect(
     clippy::print_stdout,
@@ -16,7 +17,6 @@ mod sharing;
 
 use std::time::Instant;
 
-/// The time of a test outside the processes under test.
 #[expect(clippy::disallowed_methods, reason = "a test outside the process under test")]
 fn now() -> Instant {
     Instant::now()

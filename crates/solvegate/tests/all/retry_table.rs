@@ -1,4 +1,4 @@
-//! What failures mean, as printed and as written down: docs/retry-table.md holds what the binary prints.
+//! The retry table: docs/retry-table.md contains exactly what the binary prints.
 
 use std::{fs, path::Path};
 

@@ -1,4 +1,4 @@
-//! Keys, tokens and proxies stay inside: canaries are sent through everything, then every sink is searched for them.
+//! Keys, tokens and proxies stay secret: canaries are sent through everything, then every sink is searched for them.
 
 use std::fmt::Write as _;
 
@@ -53,7 +53,7 @@ async fn no_key_token_proxy_or_cookie_is_in_any_log_error_page_or_record() {
     }
 }
 
-/// Everything that is answered with an error, keys in every place included.
+/// Everything that is answered with an error, with keys in every position.
 async fn refusals(gateway: &Gateway, sinks: &mut String) {
     let undeclared =
         json!({ "kind": "turnstile", "sitekey": "x", "pageurl": "https://no.example.com/" });
@@ -67,7 +67,7 @@ async fn refusals(gateway: &Gateway, sinks: &mut String) {
         Call::get(format!("/res.php?key={WORKER}&action=get&id=1&json=1")),
     ];
     for call in &calls {
-        if let Some(reply) = gateway.try_ask(call).await {
+        if let Some(reply) = gateway.try_send(call).await {
             writeln!(sinks, "{}", reply.body).unwrap();
         }
     }
@@ -76,7 +76,7 @@ async fn refusals(gateway: &Gateway, sinks: &mut String) {
     writeln!(sinks, "{}", stranger.send(&Call::get("/v1/history")).await.unwrap().body).unwrap();
 }
 
-/// Everything a person or a program can read back.
+/// Everything that can be read back.
 async fn records(gateway: &Gateway, id: &str, sinks: &mut String) {
     for path in [
         "/v1/history",
@@ -89,9 +89,9 @@ async fn records(gateway: &Gateway, id: &str, sinks: &mut String) {
         "/v1/balance",
         "/readyz",
     ] {
-        writeln!(sinks, "{}", gateway.ask_as_admin(&Call::get(path)).await.body).unwrap();
+        writeln!(sinks, "{}", gateway.send_as_admin(&Call::get(path)).await.body).unwrap();
     }
-    let explained = gateway.ask_as_admin(&Call::get(format!("/v1/solves/{id}/explain"))).await;
+    let explained = gateway.send_as_admin(&Call::get(format!("/v1/solves/{id}/explain"))).await;
     writeln!(sinks, "{}", explained.body).unwrap();
 }
 

@@ -15,7 +15,7 @@ fn body() -> Value {
     json!({ "kind": "turnstile", "sitekey": "0x4A", "pageurl": "https://shop.example.com/" })
 }
 
-/// The most tasks that were unsolved at one time.
+/// The maximum number of unsolved tasks at one time.
 fn most_at_once(ledger: &Ledger) -> usize {
     let under_way = |at| {
         let is_open = |ready_at| at < ready_at;
@@ -35,8 +35,8 @@ async fn with_auto_the_accounts_threads_are_used_and_never_exceeded() {
     assert!(answers.iter().all(|answer| answer.status == StatusCode::OK));
     let ledger = sim.ledger().await;
     assert_eq!((ledger.accepted.len(), most_at_once(&ledger)), (15, 3));
-    let letters = gateway.ask_as_admin(&Call::get("/v1/dead-letters?closed=true")).await;
-    assert_eq!(letters.body["items"], json!([]));
+    let dead_letters = gateway.send_as_admin(&Call::get("/v1/dead-letters?closed=true")).await;
+    assert_eq!(dead_letters.body["items"], json!([]));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -45,7 +45,7 @@ async fn a_workers_priority_is_shown_and_reloaded() {
     let sim = Sim::start(dir.path(), &[]);
     let gateway = Gateway::start(dir.path(), &sim);
     let priorities = async || {
-        let reply = gateway.ask_as_admin(&Call::get("/v1/workers")).await;
+        let reply = gateway.send_as_admin(&Call::get("/v1/workers")).await;
         let workers = reply.body["items"].as_array().unwrap_or_else(|| panic!("{}", reply.body));
         workers.iter().map(|worker| worker["priority"].as_u64().unwrap()).collect::<Vec<_>>()
     };

@@ -1,4 +1,4 @@
-//! Callers that send or read too slowly lose their connection in time, and nobody else notices.
+//! Callers that send or read too slowly lose their connection in time, and no other caller notices.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use tokio::{
 
 use crate::support::{Gateway, Sim, WORKER, pause};
 
-/// Heads may take 5 s and bodies 10 s; a connection that lives so long lives for ever.
+/// Heads may take 5 s and bodies 10 s; a connection that lasts this long is never closed.
 const FOR_EVER: Duration = Duration::from_secs(60);
 
 #[expect(clippy::disallowed_methods, reason = "a test outside the process under test")]
@@ -20,7 +20,7 @@ fn now() -> Instant {
     Instant::now()
 }
 
-/// Sends `start`, then one byte a second; whether the gateway ended it.
+/// Sends `start`, then one byte per second; returns whether the gateway closed the connection.
 async fn is_ended(host: &str, start: &str) -> bool {
     let began = now();
     let (mut read, mut write) = TcpStream::connect(host).await.unwrap().into_split();
@@ -34,7 +34,7 @@ async fn is_ended(host: &str, start: &str) -> bool {
     };
     let wait = async {
         let mut answer = Vec::new();
-        // A reset ends it as well as a close.
+        // A reset counts as a close.
         let _reset = read.read_to_end(&mut answer).await.is_err();
     };
     tokio::select! {
@@ -58,7 +58,7 @@ async fn slow_heads_and_slow_bodies_are_closed_in_time_while_others_are_served()
     let bodies = join_all((0..100).map(|_| is_ended(host, &body)));
     let others = async {
         pause(Duration::from_secs(2)).await;
-        gateway.ask(&Call::get("/v1/history")).await.status
+        gateway.send(&Call::get("/v1/history")).await.status
     };
     let (heads, bodies, other) = tokio::join!(heads, bodies, others);
     assert_eq!(other, StatusCode::OK);

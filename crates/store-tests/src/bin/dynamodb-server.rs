@@ -1,7 +1,7 @@
-//! A server that speaks DynamoDB's protocol, in a process of its own so that tests can kill it. It takes the options of dynoxide,
-//! whose library it is. It is built with the tests because it shares their dependencies: `cargo install dynoxide-rs` took
-//! longer than the build of everything else.
-//! Usage: `dynamodb-server serve --port PORT [--db-path FILE]`; without a file it keeps its tables in memory.
+//! A DynamoDB-compatible server in its own process, so that tests can kill it. It takes the options of dynoxide, whose
+//! library it runs. It is built with the tests because it shares their dependencies: `cargo install dynoxide-rs` took
+//! longer than the rest of the build. Usage: `dynamodb-server serve --port PORT [--db-path FILE]`; without a file it
+//! keeps its tables in memory.
 
 use std::{env, error::Error};
 

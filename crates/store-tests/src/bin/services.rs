@@ -1,4 +1,4 @@
-//! Starts private servers for a person or a test, prints their URLs, and stops them when its standard input ends.
+//! Starts private servers for manual use or a test, prints their URLs, and stops them when its standard input ends.
 //! Usage: `services [redis] [postgres] [dynamodb]`; all three without a name.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "its output is for a person")]

@@ -1,4 +1,4 @@
-//! Arriving claims: opened, named, and kept within budgets.
+//! Arriving claims: opened, and kept within budgets.
 
 use domain::{
     claim::{Admission, Allowance, ClaimState, Source},
@@ -99,7 +99,7 @@ pub(super) async fn a_refused_claim_changes_nothing(world: World) {
     assert!(matches!(world.admit(new).await, Admission::OverBudget { .. }));
     assert_eq!(world.entries().await, []);
     assert!(world.store.find_claim(again.id).await.unwrap().is_none());
-    // Neither its names nor its key were used up.
+    // The refused claim used up neither its ids nor its key.
     let mut again = again;
     again.allowance = Allowance::default();
     world.open(again).await;

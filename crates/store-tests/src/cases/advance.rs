@@ -78,7 +78,7 @@ pub(super) async fn a_policy_of_never_refuses_to_authorise(world: World) {
     assert_eq!(world.decide(&lease, Decision::WriteOff).await.unwrap().stage, Stage::Failed);
 }
 
-pub(super) async fn what_nobody_waits_for_is_written_off_not_authorised(world: World) {
+pub(super) async fn a_solve_nobody_waits_for_is_written_off_not_authorised(world: World) {
     let claim = world.open(world.turnstile("a")).await;
     let lease = world.lose_reply(&claim).await;
     world.withdraw(&claim).await;
@@ -93,9 +93,9 @@ pub(super) async fn writing_off_leaves_a_dead_letter(world: World) {
     world.decide(&lease, Decision::WriteOff).await.unwrap();
     let claim = world.find(&claim).await;
     assert_eq!((claim.state, claim.cost), (ClaimState::Failed, None));
-    let letter = world.records.dead_letter(lease.solve.id).await.unwrap().unwrap();
-    assert_eq!((letter.code.as_str(), letter.cost), (own::AMBIGUOUS, None));
-    assert_eq!((letter.claims, letter.causes.len()), (vec![claim.id], 1));
+    let dead_letter = world.records.dead_letter(lease.solve.id).await.unwrap().unwrap();
+    assert_eq!((dead_letter.code.as_str(), dead_letter.cost), (own::AMBIGUOUS, None));
+    assert_eq!((dead_letter.claims, dead_letter.causes.len()), (vec![claim.id], 1));
 }
 
 pub(super) async fn a_solve_that_ended_takes_no_decision(world: World) {

@@ -31,7 +31,7 @@ pub(super) async fn the_same_key_is_the_same_claim(world: World) {
     let first = world.open(with_key(&world, "a", "k")).await;
     assert_eq!(replayed(&world, with_key(&world, "a", "k")).await, first);
     world.submit(&first, "t1").await;
-    world.tell(first.solve.unwrap_or_else(|| panic!()), 1, world.solved("t1")).await;
+    world.settle(first.solve.unwrap_or_else(|| panic!()), 1, world.solved("t1")).await;
     let again = replayed(&world, with_key(&world, "a", "k")).await;
     assert_eq!((again.id, token_of(&again)), (first.id, Some("token-t1")));
     assert_eq!(world.count(|event| matches!(event, Event::Replayed)).await, 2);
@@ -64,7 +64,7 @@ pub(super) async fn a_named_key_replays_a_failure(world: World) {
     let claim = world.open(with_key(&world, "a", "k")).await;
     let lease = world.lease_of(&claim).await;
     assert!(world.intend(&lease).await.is_ok());
-    world.tell(lease.solve.id, 1, refused("ERROR_BAD", Verdict::GiveUp)).await;
+    world.settle(lease.solve.id, 1, refused("ERROR_BAD", Verdict::GiveUp)).await;
     let again = replayed(&world, with_key(&world, "a", "k")).await;
     assert_eq!((again.id, again.state), (claim.id, ClaimState::Failed));
 }
@@ -87,7 +87,7 @@ pub(super) async fn a_derived_key_is_the_claim_in_flight(world: World) {
     assert_eq!(replayed(&world, with_window(&world, 0)).await.id, first.id);
     world.submit(&first, "t1").await;
     assert_eq!(replayed(&world, with_window(&world, 0)).await.id, first.id);
-    world.tell(first.solve.unwrap_or_else(|| panic!()), 1, world.solved("t1")).await;
+    world.settle(first.solve.unwrap_or_else(|| panic!()), 1, world.solved("t1")).await;
     world.open(with_window(&world, 0)).await;
 }
 

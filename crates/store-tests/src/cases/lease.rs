@@ -1,4 +1,4 @@
-//! Leases: who moves a solve, and taking over from the dead.
+//! Leases: one holder per solve, and takeover from dead holders.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use domain::{
     claim::ClaimState,
     id::{HolderId, SolveId},
     ledger::Event,
-    ports::LeaseAsk,
+    ports::LeaseRequest,
     retry::{Verdict, own},
     solve::{MOST_RECOVERIES, Refused, Stage},
 };
@@ -59,7 +59,8 @@ pub(super) async fn a_named_solve_is_leased_alone(world: World) {
     assert_eq!(rest, [older]);
 }
 
-/// As everything else that is leased: not from the living, not before it is due, and an intent only as ambiguous.
+/// A named solve follows the same rules: not from a living holder, not before it is due, and an intent only as
+/// ambiguous.
 pub(super) async fn a_named_solve_is_taken_from_the_dead_only(world: World) {
     let claim = world.open(world.turnstile("a")).await;
     let named = claim.solve.unwrap();
@@ -67,26 +68,26 @@ pub(super) async fn a_named_solve_is_taken_from_the_dead_only(world: World) {
     let lease = world.lease(one).await.remove(0);
     world.intend(&lease).await.unwrap();
     let again = Verdict::Again { due: world.now().plus(Duration::from_secs(20)), counted: true };
-    world.tell(named, 1, refused("ERROR_NO_SLOT_AVAILABLE", again)).await;
+    world.settle(named, 1, refused("ERROR_NO_SLOT_AVAILABLE", again)).await;
     world.pass(16);
     let two = world.holder(2).await;
-    assert_eq!(taken(&world, two, named).await, [], "its time has not come");
+    assert_eq!(taken(&world, two, named).await, [], "it is not due yet");
     world.pass(4);
     assert_eq!(taken(&world, two, named).await, [named]);
     let three = world.holder(3).await;
     assert_eq!(taken(&world, three, named).await, [], "its holder lives");
     world.pass(16);
     let three = world.holder(3).await;
-    let lease = world.store.lease(LeaseAsk::only(three, named), world.now()).await.unwrap();
+    let lease = world.store.lease(LeaseRequest::only(three, named), world.now()).await.unwrap();
     world.intend(&lease[0]).await.unwrap();
     world.pass(16);
     let four = world.holder(4).await;
-    let lease = world.store.lease(LeaseAsk::only(four, named), world.now()).await.unwrap();
+    let lease = world.store.lease(LeaseRequest::only(four, named), world.now()).await.unwrap();
     assert_eq!(lease[0].solve.stage, Stage::Ambiguous);
 }
 
 async fn taken(world: &World, holder: HolderId, named: SolveId) -> Vec<SolveId> {
-    let leases = world.store.lease(LeaseAsk::only(holder, named), world.now()).await.unwrap();
+    let leases = world.store.lease(LeaseRequest::only(holder, named), world.now()).await.unwrap();
     leases.into_iter().map(|lease| lease.solve.id).collect()
 }
 
@@ -100,7 +101,7 @@ pub(super) async fn a_dead_holders_intent_becomes_ambiguous(world: World) {
     let taken = world.lease(two).await.remove(0);
     assert_eq!(taken.solve.stage, Stage::Ambiguous);
     assert!(taken.fence > lease.fence);
-    // The end of the lease authorised nothing: the new holder cannot submit without saying so.
+    // The end of the lease authorised nothing: the new holder must authorise before it submits.
     assert_eq!(world.intend(&taken).await, Err(Refused::Moved));
     assert_eq!(world.count(|event| matches!(event, Event::Recovered { .. })).await, 1);
     assert_eq!(world.count(|event| matches!(event, Event::Authorised { .. })).await, 0);
@@ -111,7 +112,7 @@ pub(super) async fn a_dead_holders_task_is_taken_over_at_once(world: World) {
     let one = world.holder(1).await;
     let lease = world.lease(one).await.remove(0);
     world.intend(&lease).await.unwrap();
-    world.tell(lease.solve.id, 1, accepted("t1")).await;
+    world.settle(lease.solve.id, 1, accepted("t1")).await;
     world.pass(16);
     let two = world.holder(2).await;
     let taken = world.lease(two).await.remove(0);
@@ -120,7 +121,7 @@ pub(super) async fn a_dead_holders_task_is_taken_over_at_once(world: World) {
     assert!(taken.solve.task.is_some());
 }
 
-pub(super) async fn a_task_told_by_a_clock_ahead_is_taken_over_too(world: World) {
+pub(super) async fn a_task_recorded_by_a_clock_ahead_is_taken_over_too(world: World) {
     world.open(world.turnstile("a")).await;
     let one = world.holder(1).await;
     let lease = world.lease(one).await.remove(0);
@@ -155,7 +156,7 @@ pub(super) async fn a_dead_holders_backoff_is_kept(world: World) {
     world.intend(&lease).await.unwrap();
     let due = world.now().plus(Duration::from_secs(60));
     let again = Verdict::Again { due, counted: true };
-    world.tell(lease.solve.id, 1, refused("ERROR_NO_SLOT_AVAILABLE", again)).await;
+    world.settle(lease.solve.id, 1, refused("ERROR_NO_SLOT_AVAILABLE", again)).await;
     world.pass(59);
     let two = world.holder(2).await;
     assert_eq!(world.lease(two).await.len(), 0);
@@ -168,9 +169,9 @@ pub(super) async fn a_released_solve_is_free_at_once(world: World) {
     world.open(world.turnstile("a")).await;
     let (one, two) = (world.holder(1).await, world.holder(2).await);
     let lease = world.lease(one).await.remove(0);
-    world.store.release(one, world.now()).await.unwrap();
+    world.store.release(one).await.unwrap();
     assert_eq!(world.intend(&lease).await, Err(Refused::LeaseLost));
-    // What was given up is not the holder's any more, even when it comes back.
+    // The holder has lost the solve for good, even when it comes back.
     world.holder(1).await;
     assert_eq!(world.intend(&lease).await, Err(Refused::LeaseLost));
     let taken = world.lease(two).await.remove(0);
@@ -184,7 +185,7 @@ pub(super) async fn a_released_intent_is_not_sent_again(world: World) {
     let (one, two) = (world.holder(1).await, world.holder(2).await);
     let lease = world.lease(one).await.remove(0);
     world.intend(&lease).await.unwrap();
-    world.store.release(one, world.now()).await.unwrap();
+    world.store.release(one).await.unwrap();
     let taken = world.lease(two).await.remove(0);
     assert_eq!(taken.solve.stage, Stage::Ambiguous);
 }
@@ -196,10 +197,10 @@ pub(super) async fn a_solve_that_kills_its_holders_is_given_up(world: World) {
     for life in 1..=u64::from(MOST_RECOVERIES) + 1 {
         let holder = world.holder(life).await;
         let lease = world.lease(holder).await.remove(0);
-        // Whatever was decided about the last life, the provider says it got nothing.
+        // Whatever the previous holder decided, the provider reports that it accepted nothing.
         if lease.solve.stage == Stage::Ambiguous {
             let again = Verdict::Again { due: world.now(), counted: false };
-            world.tell(lease.solve.id, lease.solve.attempt, refused("NOT_SENT", again)).await;
+            world.settle(lease.solve.id, lease.solve.attempt, refused("NOT_SENT", again)).await;
         }
         world.intend(&lease).await.unwrap();
         world.pass(16);

@@ -3,13 +3,13 @@
 mod admit;
 mod advance;
 mod archive;
-mod crowd;
-mod hurry;
+mod concurrency;
+mod dead_letters;
 mod keys;
 mod lease;
-mod letters;
 mod outbox;
 mod pools;
+mod promote;
 mod records;
 mod settle;
 mod share;
@@ -20,12 +20,12 @@ use std::{fmt, future::Future, pin::Pin};
 
 use crate::World;
 
-/// One thing that every store must do.
+/// A behaviour that every store must have.
 #[derive(Clone, Copy)]
 pub struct Case {
-    /// The group it belongs to: the name of its file.
+    /// The name of its file.
     pub group: &'static str,
-    /// What must be so.
+    /// The behaviour, as a sentence.
     pub name: &'static str,
     run: fn(World) -> Running,
 }
@@ -96,7 +96,7 @@ pub const CASES: &[Case] = cases! {
         a_named_solve_is_taken_from_the_dead_only,
         a_dead_holders_intent_becomes_ambiguous,
         a_dead_holders_task_is_taken_over_at_once,
-        a_task_told_by_a_clock_ahead_is_taken_over_too,
+        a_task_recorded_by_a_clock_ahead_is_taken_over_too,
         a_dead_holders_solves_come_in_their_turn,
         a_dead_holders_backoff_is_kept,
         a_released_solve_is_free_at_once,
@@ -110,20 +110,20 @@ pub const CASES: &[Case] = cases! {
         an_ambiguous_attempt_is_authorised_once,
         the_ambiguity_budget_is_the_whole_days,
         a_policy_of_never_refuses_to_authorise,
-        what_nobody_waits_for_is_written_off_not_authorised,
+        a_solve_nobody_waits_for_is_written_off_not_authorised,
         writing_off_leaves_a_dead_letter,
         a_solve_that_ended_takes_no_decision,
     ],
     settle: [
         an_answer_serves_the_claim_it_was_solved_for,
-        facts_told_twice_change_nothing,
+        facts_settled_twice_change_nothing,
         a_refused_attempt_is_queued_again,
         an_intent_is_disowned_by_its_own_nonce_only,
         a_refusal_for_good_leaves_a_dead_letter,
         a_task_that_ends_is_tried_again_and_costs_add_up,
         an_unknown_cost_stays_unknown,
         a_late_task_id_after_authorise_is_harvested_apart,
-        an_orphans_answer_serves_who_still_waits,
+        an_orphans_answer_serves_the_claim_that_still_waits,
         a_late_task_id_resolves_an_ambiguous_attempt,
         two_solves_never_share_a_task,
         a_late_answer_closes_the_dead_letter,
@@ -136,7 +136,7 @@ pub const CASES: &[Case] = cases! {
         the_first_to_die_is_handed_out_first,
         nothing_is_handed_out_with_less_than_ten_seconds_left,
         a_fetch_hands_out_the_same_token_again,
-        a_fetch_after_death_gives_nothing_and_is_told_once,
+        a_fetch_after_expiry_returns_nothing_and_is_recorded_once,
         an_unsent_solve_ends_with_its_claim,
         a_sent_attempt_without_claims_is_not_tried_again,
         an_unfetched_token_goes_to_the_oldest_waiting_claim,
@@ -144,61 +144,61 @@ pub const CASES: &[Case] = cases! {
     ],
     sweep: [
         an_unsent_solve_dies_at_the_deadline,
-        account_trouble_is_named_and_buries_nothing,
-        a_sent_solve_goes_on_after_the_deadline_and_closes_its_letter,
+        account_trouble_is_named_and_makes_no_dead_letter,
+        a_sent_solve_goes_on_after_the_deadline_and_closes_its_dead_letter,
         an_ambiguous_solve_keeps_its_stage_at_the_deadline,
         a_token_not_fetched_by_the_deadline_serves_the_next,
         a_token_that_died_unfetched_is_wasted_once,
         a_token_that_died_in_stock_is_wasted,
         a_shared_answer_that_aged_out_is_not_wasted,
-        a_key_used_anew_outlives_its_first_claim,
+        a_reused_key_outlives_its_first_claim,
         a_sweep_is_limited,
         old_records_are_dropped_and_numbers_go_on,
     ],
-    letters: [
-        a_revived_letter_comes_in_again_under_its_own_key,
-        ten_equal_letters_make_one_attempt,
-        a_letter_is_revived_once_however_often_it_is_asked_for,
-        letters_of_different_keys_come_back_each,
+    dead_letters: [
+        a_revived_dead_letter_keeps_its_key,
+        ten_equal_dead_letters_make_one_attempt,
+        a_dead_letter_is_revived_once_however_many_revive_it,
+        dead_letters_of_different_keys_are_revived_separately,
         a_paid_task_is_waited_for_rather_than_paid_again,
-        a_revived_letter_is_served_from_stock,
-        a_revived_letter_that_fails_again_keeps_its_history,
-        a_waited_for_task_that_fails_opens_its_letter_again,
-        all_claims_of_a_shared_letter_come_back,
+        a_revived_dead_letter_is_served_from_stock,
+        a_revived_dead_letter_that_fails_again_keeps_its_history,
+        an_awaited_task_that_fails_reopens_its_dead_letter,
+        all_claims_of_a_shared_dead_letter_are_revived,
         a_revival_keeps_to_the_budget,
-        a_letter_comes_back_with_whoever_may_open,
+        a_dead_letter_is_revived_for_the_workers_that_may_open_a_solve,
         claims_of_workers_that_are_gone_stay_dead,
-        a_letter_whose_revival_meets_account_trouble_is_open_again,
-        a_key_that_went_on_is_not_taken_back,
-        a_purged_letter_is_gone_and_told,
-        letters_are_filtered,
-        a_queued_solve_without_a_chance_is_let_go,
-        a_solve_somebody_waits_longer_for_is_kept,
-        account_trouble_lets_go_without_a_letter,
+        a_revival_that_meets_account_trouble_reopens_its_dead_letter,
+        a_key_reused_since_is_not_taken_back,
+        a_purged_dead_letter_is_gone_and_recorded,
+        dead_letters_are_filtered,
+        a_queued_solve_that_is_too_late_is_dropped,
+        a_solve_with_a_later_deadline_is_kept,
+        account_trouble_drops_a_solve_without_a_dead_letter,
         a_claim_that_no_solve_can_serve_in_time_is_refused,
     ],
-    hurry: [
-        a_live_claim_takes_the_place_of_one_that_waits_for_nobody,
+    promote: [
+        a_live_claim_replaces_a_revived_claim_nobody_waits_for,
         a_live_claim_waits_for_a_revived_task_that_is_paid,
-        a_token_that_came_for_nobody_serves_the_next,
-        a_token_that_came_for_nobody_serves_who_waits,
-        a_token_given_back_goes_to_who_waits_for_it,
-        a_live_claim_without_a_chance_leaves_the_revived_one_alone,
-        a_revived_claim_asked_for_by_its_key_is_wanted_now,
+        a_token_nobody_waited_for_serves_the_next_claim,
+        a_token_nobody_waited_for_serves_a_waiting_claim,
+        a_returned_token_goes_to_the_waiting_claim,
+        a_live_claim_that_is_too_late_leaves_the_revived_one_alone,
+        a_claim_with_the_key_of_a_revived_claim_promotes_it,
         a_revived_claim_with_a_callback_keeps_its_own_solve,
-        a_revived_picture_is_hurried_by_who_joins_it,
+        a_claim_that_joins_a_revived_image_promotes_it,
     ],
     pools: [
         a_standing_order_is_kept_and_changed,
         a_pool_orders_what_it_is_short_of_and_no_more,
         orders_are_bounded_by_the_waste_allowed,
-        what_is_served_earns_new_orders,
+        served_tokens_earn_new_orders,
         dead_tokens_count_as_wasted_before_they_are_swept,
-        a_refill_serves_who_waits_or_the_next,
+        a_refill_serves_the_waiting_claim_or_the_next,
         one_living_holder_controls_a_pool,
         a_dead_controller_is_replaced,
         four_holders_order_as_one,
-        what_withdrawn_claims_leave_counts_as_stock,
+        tokens_of_withdrawn_claims_count_as_stock,
         an_order_that_was_not_sent_in_time_leaves_nothing,
         a_lost_reply_of_a_refill_is_written_off,
         announced_demand_may_be_bought,
@@ -206,25 +206,26 @@ pub const CASES: &[Case] = cases! {
         a_token_refused_late_raises_the_margin,
         a_report_counts_once,
         memos_are_found_by_their_beginning,
+        a_pool_shows_its_usable_tokens,
     ],
     outbox: [
         the_end_of_a_claim_is_announced_once,
         a_callback_is_tried_again_until_it_is_taken,
         a_callback_is_dropped_after_a_day,
-        a_later_end_takes_the_place_of_one_not_told,
+        a_later_end_replaces_one_not_yet_announced,
         a_stocked_claim_is_announced_too,
         the_outbox_is_limited_and_in_order,
     ],
     archive: [
-        an_archive_tells_the_same_as_its_store,
-        a_lot_told_twice_changes_nothing,
-        one_of_two_who_tell_the_same_is_heard,
-        a_store_that_lost_writes_is_told_from_the_beginning,
-        a_claim_told_as_it_was_does_not_go_back,
-        a_purged_letter_leaves_the_archive,
+        an_archive_has_the_same_history_as_its_store,
+        an_archive_batch_written_twice_changes_nothing,
+        one_of_two_concurrent_archive_writes_succeeds,
+        a_store_that_lost_writes_is_archived_from_the_beginning,
+        an_older_copy_of_a_claim_does_not_replace_a_newer_one,
+        a_purged_dead_letter_leaves_the_archive,
         an_archive_keeps_its_history_for_ninety_days,
-        what_is_archived_is_dropped_a_day_after_its_end,
-        what_is_not_archived_stays,
+        archived_records_are_dropped_a_day_after_their_end,
+        records_that_are_not_archived_stay,
         an_archive_of_another_ledger_lets_nothing_go,
         a_dead_letter_keeps_its_claims,
         a_store_without_its_archive_keeps_its_own_history_again,
@@ -236,14 +237,13 @@ pub const CASES: &[Case] = cases! {
         active_lists_what_is_under_way,
         totals_are_by_day_and_worker,
         dead_letters_are_listed_and_found,
-        the_story_of_a_claim_is_told_in_order,
-        a_story_does_not_tell_of_others_who_joined,
+        a_claim_is_explained_in_order,
+        an_explanation_does_not_mention_other_joined_claims,
         the_ledger_is_read_in_pieces,
-        stock_levels_count_what_is_usable,
         spending_is_by_day_and_worker,
         notes_are_entries,
     ],
-    crowd: [
+    concurrency: [
         fifty_callers_with_one_key_open_one_solve,
         twenty_callers_with_a_budget_of_one_open_one_solve,
         two_keys_never_share_an_exclusive_token,

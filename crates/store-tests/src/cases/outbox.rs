@@ -1,4 +1,4 @@
-//! Ends that are told to the workers' own addresses.
+//! Callbacks: the end of a claim is announced to its worker's URL.
 
 use domain::{
     callback::Callback,
@@ -18,11 +18,11 @@ async fn due(world: &World) -> Vec<Callback> {
     world.store.callbacks(100, world.now()).await.unwrap()
 }
 
-async fn told(world: &World, callback: &Callback) {
+async fn mark_delivered(world: &World, callback: &Callback) {
     world.store.called_back(callback, world.now()).await.unwrap();
 }
 
-fn of(callbacks: &[Callback], claim: &Claim, state: ClaimState) -> bool {
+fn contains_end(callbacks: &[Callback], claim: &Claim, state: ClaimState) -> bool {
     callbacks.iter().any(|callback| callback.claim == claim.id && callback.state == state)
 }
 
@@ -34,14 +34,14 @@ pub(super) async fn the_end_of_a_claim_is_announced_once(world: World) {
     world.fail_solve(&silent, "ERROR_PAGEURL").await;
     let callbacks = due(&world).await;
     assert_eq!(callbacks.len(), 1);
-    assert!(of(&callbacks, &claim, ClaimState::Failed));
+    assert!(contains_end(&callbacks, &claim, ClaimState::Failed));
     assert_eq!(
         (callbacks[0].tries, callbacks[0].url.expose()),
         (1, "https://hooks.example.com/solved")
     );
     assert!(due(&world).await.is_empty(), "it is being tried");
-    told(&world, &callbacks[0]).await;
-    told(&world, &callbacks[0]).await;
+    mark_delivered(&world, &callbacks[0]).await;
+    mark_delivered(&world, &callbacks[0]).await;
     world.pass_days(1);
     assert!(due(&world).await.is_empty());
     assert_eq!(world.count(|event| matches!(event, Event::CalledBack { tries: 1 })).await, 1);
@@ -53,13 +53,13 @@ pub(super) async fn a_callback_is_tried_again_until_it_is_taken(world: World) {
     for tries in 1..=5 {
         let callbacks = due(&world).await;
         assert_eq!((callbacks.len(), callbacks[0].tries), (1, tries));
-        assert!(of(&callbacks, &claim, ClaimState::Served));
+        assert!(contains_end(&callbacks, &claim, ClaimState::Served));
         let first = id.get_or_insert_with(|| callbacks[0].message_id());
         assert_eq!(*first, callbacks[0].message_id());
         world.pass(30 * 60);
     }
     let callbacks = due(&world).await;
-    told(&world, &callbacks[0]).await;
+    mark_delivered(&world, &callbacks[0]).await;
     world.pass(3600);
     assert!(due(&world).await.is_empty());
 }
@@ -74,13 +74,13 @@ pub(super) async fn a_callback_is_dropped_after_a_day(world: World) {
     assert!(due(&world).await.is_empty());
 }
 
-pub(super) async fn a_later_end_takes_the_place_of_one_not_told(world: World) {
+pub(super) async fn a_later_end_replaces_one_not_yet_announced(world: World) {
     let claim = world.serve(with_callback(world.turnstile("a")), "t1").await;
     let served = due(&world).await.remove(0);
     world.withdraw(&claim).await;
-    told(&world, &served).await;
+    mark_delivered(&world, &served).await;
     let callbacks = due(&world).await;
-    assert!(of(&callbacks, &claim, ClaimState::Withdrawn));
+    assert!(contains_end(&callbacks, &claim, ClaimState::Withdrawn));
     assert_eq!(callbacks.len(), 1);
     assert_ne!(callbacks[0].message_id(), served.message_id());
 }

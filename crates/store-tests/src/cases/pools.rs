@@ -1,4 +1,4 @@
-//! Standing orders, what reports teach, and what the engine keeps for itself.
+//! Standing orders, feedback on margins, and memos.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -8,12 +8,11 @@ use domain::{
     id::{HolderId, Project, SolveId, WorkerName},
     ledger::Event,
     pool::{Expectation, Level, Pool, StandingOrder, Target, Why},
-    ports::{Note, PoolState, Refill, Refilled},
+    ports::{Note, PoolState, RefillRequest, Refilled},
     solve::{Decision, Fact, Stage},
-    time::Timestamp,
 };
 
-use super::crowd::all_at_once;
+use super::concurrency::all_at_once;
 use crate::world::{PRICE, World, token_of};
 
 async fn pool(world: &World, level: Level) -> Fingerprint {
@@ -48,7 +47,7 @@ async fn refill_as(
     level: u32,
     solves: Vec<SolveId>,
 ) -> Refilled {
-    let ask = Refill {
+    let ask = RefillRequest {
         pool,
         holder,
         target: Target { level, why: Why::HitTarget },
@@ -59,12 +58,12 @@ async fn refill_as(
     world.store.refill(ask, world.now()).await.unwrap()
 }
 
-/// Submits an order and brings its answer.
+/// Submits an order and settles it as solved.
 async fn bring(world: &World, id: SolveId, name: &str) {
     let lease = world.lease_of_solve(id).await;
     let solve = world.intend(&lease).await.unwrap();
-    world.tell(id, solve.attempt, crate::accepted(name)).await;
-    world.tell(id, solve.attempt, world.solved(name)).await;
+    world.settle(id, solve.attempt, crate::accepted(name)).await;
+    world.settle(id, solve.attempt, world.solved(name)).await;
 }
 
 pub(super) async fn a_standing_order_is_kept_and_changed(world: World) {
@@ -106,7 +105,7 @@ pub(super) async fn orders_are_bounded_by_the_waste_allowed(world: World) {
     assert_eq!(refill(&world, 1, fixed, 15).await.opened.len(), 5, "a fixed level is kept");
 }
 
-pub(super) async fn what_is_served_earns_new_orders(world: World) {
+pub(super) async fn served_tokens_earn_new_orders(world: World) {
     let fingerprint = pool(&world, Level::Auto).await;
     let mut tokens = 0;
     for _ in 0..20 {
@@ -131,7 +130,7 @@ pub(super) async fn what_is_served_earns_new_orders(world: World) {
     assert!(refill(&world, 1, fingerprint, 40).await.opened.is_empty(), "the allowance is used up");
 }
 
-/// Between its death and the sweep that counts it a token is in nobody's way, and bought again only once.
+/// Between its expiry and the sweep that counts it, a token does not block orders, and is replaced only once.
 pub(super) async fn dead_tokens_count_as_wasted_before_they_are_swept(world: World) {
     let fingerprint = pool(&world, Level::Auto).await;
     world.holder(1).await;
@@ -147,7 +146,7 @@ pub(super) async fn dead_tokens_count_as_wasted_before_they_are_swept(world: Wor
     assert!(refill(&world, 1, fingerprint, 8).await.opened.is_empty());
 }
 
-pub(super) async fn a_refill_serves_who_waits_or_the_next(world: World) {
+pub(super) async fn a_refill_serves_the_waiting_claim_or_the_next(world: World) {
     let fingerprint = pool(&world, Level::Auto).await;
     world.holder(1).await;
     let order = refill(&world, 1, fingerprint, 1).await.opened[0];
@@ -166,7 +165,7 @@ pub(super) async fn one_living_holder_controls_a_pool(world: World) {
     let fingerprint = pool(&world, Level::Auto).await;
     world.holder(1).await;
     world.holder(2).await;
-    assert!(!refill(&world, 9, fingerprint, 1).await.is_controller, "nobody knows that one");
+    assert!(!refill(&world, 9, fingerprint, 1).await.is_controller, "this holder is unknown");
     assert!(refill(&world, 1, fingerprint, 1).await.is_controller);
     assert!(!refill(&world, 2, fingerprint, 5).await.is_controller);
     assert_eq!(state(&world).await.coming, 1);
@@ -202,16 +201,16 @@ pub(super) async fn four_holders_order_as_one(world: World) {
     assert_eq!(state(&world).await.coming, 6);
 }
 
-pub(super) async fn what_withdrawn_claims_leave_counts_as_stock(world: World) {
+pub(super) async fn tokens_of_withdrawn_claims_count_as_stock(world: World) {
     let fingerprint = pool(&world, Level::Auto).await;
     let claim = world.open(world.turnstile("a")).await;
     world.submit(&claim, "t1").await;
     world.holder(1).await;
-    assert_eq!(state(&world).await.coming, 0, "somebody waits for it");
+    assert_eq!(state(&world).await.coming, 0, "a claim waits for it");
     world.withdraw(&claim).await;
     assert_eq!(state(&world).await.coming, 1);
     assert!(refill(&world, 1, fingerprint, 1).await.opened.is_empty());
-    world.tell(claim.solve.unwrap(), 1, world.solved("t1")).await;
+    world.settle(claim.solve.unwrap(), 1, world.solved("t1")).await;
     let now = state(&world).await;
     assert_eq!((now.coming, now.stock.len()), (0, 1));
 }
@@ -235,7 +234,7 @@ pub(super) async fn a_lost_reply_of_a_refill_is_written_off(world: World) {
     let lease = world.lease_of_solve(order).await;
     let solve = world.intend(&lease).await.unwrap();
     let lost = Fact::ReplyLost { why: "reset".into(), due: world.now() };
-    world.tell(order, solve.attempt, lost).await;
+    world.settle(order, solve.attempt, lost).await;
     assert!(world.authorise(&lease).await.is_err() || state(&world).await.coming == 0);
     assert!(world.records.dead_letter(order).await.unwrap().is_none());
 }
@@ -255,7 +254,7 @@ pub(super) async fn a_thousand_takers_of_five_hundred_tokens(world: World) {
     for n in 0..500 {
         world.stock(world.turnstile(&format!("other-{n}")), &format!("x{n}")).await;
     }
-    // Tokens of one challenge: withdrawn claims leave them.
+    // Withdrawn claims leave tokens of the same challenge.
     let mut claims: Vec<Claim> = Vec::new();
     for n in 0..500 {
         claims.push(world.serve(world.turnstile("a"), &format!("t{n}")).await);
@@ -273,7 +272,10 @@ pub(super) async fn a_thousand_takers_of_five_hundred_tokens(world: World) {
     for admission in admissions {
         match admission {
             Admission::Stocked(claim) => {
-                assert!(tokens.insert(token_of(&claim).unwrap().to_owned()), "a token twice");
+                assert!(
+                    tokens.insert(token_of(&claim).unwrap().to_owned()),
+                    "a token was given twice"
+                );
             }
             Admission::Opened(_) => opened += 1,
             other => panic!("{other:?}"),
@@ -309,7 +311,7 @@ fn life(claim: &Claim) -> Duration {
 pub(super) async fn a_token_refused_late_raises_the_margin(world: World) {
     let early = used_after(&world, 10, "t1").await;
     world.store.note(report(&early, false), world.now()).await.unwrap();
-    assert!(world.records.margins().await.unwrap().is_empty(), "an early one tells nothing");
+    assert!(world.records.margins().await.unwrap().is_empty(), "an early report changes nothing");
     let mut lives = Vec::new();
     for n in 0..20 {
         let late = used_after(&world, 140, &format!("late-{n}")).await;
@@ -331,7 +333,7 @@ pub(super) async fn a_token_refused_late_raises_the_margin(world: World) {
     let after = world.records.margins().await.unwrap().remove(0);
     assert!(after.extra < learned.extra && after.good > 0, "{after:?}");
     let elsewhere = world.serve(world.image(b"picture"), "pic").await;
-    assert!(life(&elsewhere) >= Duration::from_secs(240), "other kinds are not concerned");
+    assert!(life(&elsewhere) >= Duration::from_secs(240), "other kinds are not affected");
 }
 
 pub(super) async fn a_report_counts_once(world: World) {
@@ -355,5 +357,24 @@ pub(super) async fn memos_are_found_by_their_beginning(world: World) {
     let found = world.store.memos("polling/").await.unwrap();
     assert_eq!(found, [("polling/a".to_owned(), vec![9]), ("polling/b".to_owned(), vec![2])]);
     assert_eq!(world.store.memos("").await.unwrap().len(), 4);
-    assert!(world.records.stock_levels(Timestamp::default()).await.unwrap().is_empty());
+}
+
+pub(super) async fn a_pool_shows_its_usable_tokens(world: World) {
+    let claim = world.open(world.turnstile("a")).await;
+    let other = world.open(world.turnstile("a")).await;
+    pool(&world, Level::Fixed(2)).await;
+    world.submit(&claim, "t1").await;
+    world.submit(&other, "t2").await;
+    world.withdraw(&claim).await;
+    world.withdraw(&other).await;
+    world.settle(claim.solve.unwrap(), 1, world.solved("t1")).await;
+    world.pass(100);
+    world.settle(other.solve.unwrap(), 1, world.solved("t2")).await;
+    let first_expiry = world.now().plus(Duration::from_secs(150));
+    let stock = state(&world).await.stock;
+    assert_eq!((stock.len(), stock.first()), (2, Some(&first_expiry)));
+    assert_eq!(crate::tokens_in_stock(world.records.as_ref(), world.now()).await, 2);
+    world.pass(141);
+    assert_eq!(state(&world).await.stock.len(), 1);
+    assert_eq!(crate::tokens_in_stock(world.records.as_ref(), world.now()).await, 1);
 }

@@ -1,11 +1,11 @@
-//! Readings.
+//! Queries.
 
 use domain::{
     challenge::Kind,
     claim::{Claim, ClaimState},
     id::{Project, WorkerName},
     ledger::Event,
-    ports::{ClaimFilter, DeadLetterFilter, Note, Scope, TotalsAsk},
+    ports::{ClaimFilter, DeadLetterFilter, Note, Scope, TotalsFilter},
     solve::Stage,
 };
 
@@ -30,7 +30,7 @@ pub(super) async fn history_is_paged_newest_first(world: World) {
     let mut expected = Vec::new();
     for n in 0..7 {
         expected.push(world.open(world.turnstile("a")).await);
-        // Several may come in the same millisecond.
+        // Several claims may arrive in the same millisecond.
         if n % 2 == 0 {
             world.pass(1);
         }
@@ -80,10 +80,10 @@ pub(super) async fn a_worker_sees_its_own(world: World) {
     let active = world.records.active(of("ann"), 9).await.unwrap();
     assert_eq!((active.len(), active[0].claims.clone()), (1, vec![own.id]));
     let day = world.now().day();
-    let ask = TotalsAsk { scope: of("ann"), from: day, to: day };
+    let ask = TotalsFilter { scope: of("ann"), from: day, to: day };
     assert_eq!(world.records.totals(ask).await.unwrap().len(), 1);
-    let nobody = ClaimFilter { scope: of("an"), ..everything() };
-    assert!(world.records.history(nobody).await.unwrap().items.is_empty());
+    let prefix_of_a_name = ClaimFilter { scope: of("an"), ..everything() };
+    assert!(world.records.history(prefix_of_a_name).await.unwrap().items.is_empty());
 }
 
 pub(super) async fn active_lists_what_is_under_way(world: World) {
@@ -105,14 +105,14 @@ pub(super) async fn totals_are_by_day_and_worker(world: World) {
     let claim = world.open(world.turnstile("b")).await;
     world.submit(&claim, "t1").await;
     world.pass(17);
-    world.tell(claim.solve.unwrap(), 1, world.solved("t1")).await;
+    world.settle(claim.solve.unwrap(), 1, world.solved("t1")).await;
     world.withdraw(&claim).await;
     let mut collected = world.turnstile("b");
     collected.collect = true;
     world.admit(collected).await;
     world.pass_days(1);
     open_as(&world, "bob", "a").await;
-    let ask = |from, to| TotalsAsk { scope: Scope::All, from, to };
+    let ask = |from, to| TotalsFilter { scope: Scope::All, from, to };
     let days = world.records.totals(ask(today, today)).await.unwrap();
     assert_eq!(days.len(), 2);
     let counts = days.iter().find(|total| total.project.as_str() == "shop").unwrap().counts;
@@ -136,7 +136,8 @@ pub(super) async fn dead_letters_are_listed_and_found(world: World) {
     let first = world.records.dead_letters(filter.clone()).await.unwrap();
     filter.from = first.next;
     let second = world.records.dead_letters(filter.clone()).await.unwrap();
-    let seen: Vec<_> = first.items.iter().chain(&second.items).map(|letter| letter.id).collect();
+    let seen: Vec<_> =
+        first.items.iter().chain(&second.items).map(|dead_letter| dead_letter.id).collect();
     assert_eq!((seen, second.next), (ids, None));
     filter = DeadLetterFilter { from: None, code: Some("OTHER".into()), ..filter };
     assert!(world.records.dead_letters(filter.clone()).await.unwrap().items.is_empty());
@@ -144,7 +145,7 @@ pub(super) async fn dead_letters_are_listed_and_found(world: World) {
     assert!(world.records.dead_letters(filter).await.unwrap().items.is_empty());
 }
 
-pub(super) async fn the_story_of_a_claim_is_told_in_order(world: World) {
+pub(super) async fn a_claim_is_explained_in_order(world: World) {
     world.open(world.turnstile("x")).await;
     let claim = world.serve(world.turnstile("a"), "t1").await;
     world.fetch(&claim).await;
@@ -163,7 +164,7 @@ pub(super) async fn the_story_of_a_claim_is_told_in_order(world: World) {
         .collect();
     assert_eq!(names, ["opened", "intent", "accepted", "ready", "allotted", "delivered"]);
     assert!(story.is_sorted_by_key(|entry| entry.seq));
-    // One that was served from stock tells of the solve that paid.
+    // A claim served from stock is explained by the solve that paid.
     world.stock(world.turnstile("b"), "t2").await;
     world.admit(world.turnstile("b")).await;
     let newest = world.records.history(ClaimFilter { limit: 1, ..everything() }).await.unwrap();
@@ -171,13 +172,13 @@ pub(super) async fn the_story_of_a_claim_is_told_in_order(world: World) {
     assert!(story.iter().any(|entry| matches!(entry.event, Event::Ready { .. })));
 }
 
-pub(super) async fn a_story_does_not_tell_of_others_who_joined(world: World) {
+pub(super) async fn an_explanation_does_not_mention_other_joined_claims(world: World) {
     let first = world.open(world.image(b"a picture")).await;
     let mut new = world.image(b"a picture");
     new.worker = WorkerName::new("bob").unwrap();
     world.admit(new.clone()).await;
     world.submit(&first, "t1").await;
-    world.tell(first.solve.unwrap(), 1, world.solved("t1")).await;
+    world.settle(first.solve.unwrap(), 1, world.solved("t1")).await;
     let story = world.records.explain(new.id).await.unwrap();
     assert!(story.iter().any(|entry| matches!(entry.event, Event::Ready { .. })));
     assert!(story.iter().all(|entry| entry.claim.is_none_or(|claim| claim == new.id)));
@@ -205,24 +206,6 @@ pub(super) async fn the_ledger_is_read_in_pieces(world: World) {
     }
 }
 
-pub(super) async fn stock_levels_count_what_is_usable(world: World) {
-    let claim = world.open(world.turnstile("a")).await;
-    let other = world.open(world.turnstile("a")).await;
-    world.submit(&claim, "t1").await;
-    world.submit(&other, "t2").await;
-    world.withdraw(&claim).await;
-    world.withdraw(&other).await;
-    world.tell(claim.solve.unwrap(), 1, world.solved("t1")).await;
-    world.pass(100);
-    world.tell(other.solve.unwrap(), 1, world.solved("t2")).await;
-    let levels = world.records.stock_levels(world.now()).await.unwrap();
-    let expiry = world.now().plus(std::time::Duration::from_secs(150));
-    assert_eq!((levels.len(), levels[0].usable), (1, 2));
-    assert_eq!((levels[0].next_expiry, &levels[0].kind), (Some(expiry), &Kind::Turnstile));
-    world.pass(141);
-    assert_eq!(world.records.stock_levels(world.now()).await.unwrap()[0].usable, 1);
-}
-
 pub(super) async fn notes_are_entries(world: World) {
     let claim = world.serve(world.turnstile("a"), "t1").await;
     let note = Note {
@@ -239,7 +222,7 @@ pub(super) async fn notes_are_entries(world: World) {
     let event = Event::Refused { code: "ERROR_SITE_NOT_DECLARED".into(), pageurl: None };
     world.store.note(Note { claim: None, event, ..note }, world.now()).await.unwrap();
     let day = world.now().day();
-    let ask = TotalsAsk { scope: Scope::All, from: day, to: day };
+    let ask = TotalsFilter { scope: Scope::All, from: day, to: day };
     assert_eq!(world.records.totals(ask).await.unwrap()[0].counts.refused, 1);
 }
 

@@ -1,4 +1,4 @@
-//! Shared kinds: one picture is one solve, whoever asks.
+//! Shared kinds: equal images share one solve.
 
 use domain::{
     claim::{Admission, Claim, ClaimState, NewClaim, Source},
@@ -32,8 +32,8 @@ pub(super) async fn a_shared_answer_serves_all_who_wait_and_all_who_come(world: 
     let first = world.open(world.image(PICTURE)).await;
     let second = joined(&world, world.image(PICTURE)).await;
     world.submit(&first, "t1").await;
-    let told = world.tell(first.solve.unwrap(), 1, world.solved("t1")).await;
-    assert_eq!(told.ended, [first.id, second.id]);
+    let settled = world.settle(first.solve.unwrap(), 1, world.solved("t1")).await;
+    assert_eq!(settled.ended, [first.id, second.id]);
     for _ in 0..3 {
         let Admission::Stocked(claim) = world.admit(world.image(PICTURE)).await else {
             panic!("not stocked")
@@ -52,8 +52,8 @@ pub(super) async fn a_join_wakes_an_overdue_solve(world: World) {
     let second = joined(&world, world.image(PICTURE)).await;
     let stage = world.records.active(domain::ports::Scope::All, 9).await.unwrap()[0].stage;
     assert_eq!((stage, second.solve), (Stage::Submitted, first.solve));
-    let told = world.tell(first.solve.unwrap(), 1, world.solved("t1")).await;
-    assert_eq!(told.ended, [second.id]);
+    let settled = world.settle(first.solve.unwrap(), 1, world.solved("t1")).await;
+    assert_eq!(settled.ended, [second.id]);
 }
 
 pub(super) async fn one_of_two_joined_claims_may_leave(world: World) {
@@ -63,16 +63,16 @@ pub(super) async fn one_of_two_joined_claims_may_leave(world: World) {
     let lease = world.lease_of(&second).await;
     assert_eq!((lease.solve.stage, &lease.solve.claims), (Stage::Queued, &vec![second.id]));
     world.intend(&lease).await.unwrap();
-    world.tell(lease.solve.id, 1, accepted("t1")).await;
-    let told = world.tell(lease.solve.id, 1, world.solved("t1")).await;
-    assert_eq!(told.ended, [second.id]);
+    world.settle(lease.solve.id, 1, accepted("t1")).await;
+    let settled = world.settle(lease.solve.id, 1, world.solved("t1")).await;
+    assert_eq!(settled.ended, [second.id]);
 }
 
 pub(super) async fn a_joined_claim_costs_nothing(world: World) {
     let first = world.open(world.image(PICTURE)).await;
     let second = joined(&world, world.image(PICTURE)).await;
     world.submit(&first, "t1").await;
-    world.tell(first.solve.unwrap(), 1, world.solved("t1")).await;
+    world.settle(first.solve.unwrap(), 1, world.solved("t1")).await;
     assert_eq!(world.find(&first).await.cost, Some(PRICE));
     assert_eq!(world.find(&second).await.cost, Some(Money::ZERO));
 }
@@ -81,11 +81,11 @@ pub(super) async fn all_joined_claims_fail_with_one_dead_letter(world: World) {
     let first = world.open(world.image(PICTURE)).await;
     let second = joined(&world, world.image(PICTURE)).await;
     world.submit(&first, "t1").await;
-    let told = world.tell(first.solve.unwrap(), 1, over("ERROR_BAD", Verdict::GiveUp)).await;
-    assert_eq!(told.ended, [first.id, second.id]);
+    let settled = world.settle(first.solve.unwrap(), 1, over("ERROR_BAD", Verdict::GiveUp)).await;
+    assert_eq!(settled.ended, [first.id, second.id]);
     assert_eq!(world.find(&second).await.state, ClaimState::Failed);
-    let letter = world.records.dead_letter(first.solve.unwrap()).await.unwrap().unwrap();
-    assert_eq!((letter.claims, letter.cost), (vec![first.id, second.id], Some(PRICE)));
+    let dead_letter = world.records.dead_letter(first.solve.unwrap()).await.unwrap().unwrap();
+    assert_eq!((dead_letter.claims, dead_letter.cost), (vec![first.id, second.id], Some(PRICE)));
     assert_eq!(world.count(|event| matches!(event, Event::DeadLettered { .. })).await, 1);
 }
 

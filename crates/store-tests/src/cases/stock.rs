@@ -1,4 +1,4 @@
-//! Tokens: one owner each, fresh or not at all, and not wasted when somebody can use them.
+//! Tokens: one owner each, never delivered expired, and not wasted while a claim can use them.
 
 use domain::{
     claim::{Admission, Claim, ClaimState, Delivery, Source},
@@ -32,8 +32,8 @@ pub(super) async fn an_answer_nobody_waits_for_is_stocked_once(world: World) {
     let claim = world.open(world.turnstile("a")).await;
     let lease = world.submit(&claim, "t1").await;
     world.withdraw(&claim).await;
-    let told = world.tell(lease.solve.id, 1, world.solved("t1")).await;
-    assert!(told.fresh && told.ended.is_empty());
+    let settled = world.settle(lease.solve.id, 1, world.solved("t1")).await;
+    assert!(settled.fresh && settled.ended.is_empty());
     assert_eq!(token_of(&stocked(&world, "a").await), Some("token-t1"));
     world.open(world.turnstile("a")).await;
 }
@@ -49,7 +49,7 @@ pub(super) async fn the_first_to_die_is_handed_out_first(world: World) {
     world.pass(60);
     for ((claim, name), age) in claims.iter().zip([20, 50, 0]) {
         let ready = noon.plus(std::time::Duration::from_secs(age));
-        world.tell(claim.solve.unwrap(), 1, world.solved_at(name, ready)).await;
+        world.settle(claim.solve.unwrap(), 1, world.solved_at(name, ready)).await;
         world.withdraw(claim).await;
     }
     for expected in ["token-t3", "token-t1", "token-t2"] {
@@ -81,7 +81,7 @@ pub(super) async fn a_fetch_hands_out_the_same_token_again(world: World) {
     assert!(world.store.deliver(unknown, world.now()).await.unwrap().is_none());
 }
 
-pub(super) async fn a_fetch_after_death_gives_nothing_and_is_told_once(world: World) {
+pub(super) async fn a_fetch_after_expiry_returns_nothing_and_is_recorded_once(world: World) {
     let claim = world.serve(world.turnstile("a"), "t1").await;
     world.pass(241);
     for _ in 0..3 {
@@ -115,15 +115,15 @@ pub(super) async fn a_sent_attempt_without_claims_is_not_tried_again(world: Worl
     world.intend(&lease).await.unwrap();
     world.withdraw(&claim).await;
     let again = Verdict::Again { due: world.now(), counted: true };
-    let told = world.tell(lease.solve.id, 1, refused("ERROR_NO_SLOT_AVAILABLE", again)).await;
-    assert_eq!(told.solve.stage, Stage::Failed);
+    let settled = world.settle(lease.solve.id, 1, refused("ERROR_NO_SLOT_AVAILABLE", again)).await;
+    assert_eq!(settled.solve.stage, Stage::Failed);
     assert_eq!(world.count(|event| matches!(event, Event::DeadLettered { .. })).await, 0);
     let other = world.open(world.turnstile("b")).await;
     let lease = world.lease_of(&other).await;
     world.intend(&lease).await.unwrap();
     world.withdraw(&other).await;
-    let told = world.tell(lease.solve.id, 1, accepted("t1")).await;
-    assert_eq!(told.solve.stage, Stage::Overdue);
+    let settled = world.settle(lease.solve.id, 1, accepted("t1")).await;
+    assert_eq!(settled.solve.stage, Stage::Overdue);
 }
 
 pub(super) async fn an_unfetched_token_goes_to_the_oldest_waiting_claim(world: World) {
@@ -136,7 +136,7 @@ pub(super) async fn an_unfetched_token_goes_to_the_oldest_waiting_claim(world: W
     let oldest = world.find(&oldest).await;
     assert_eq!((oldest.state, oldest.source), (ClaimState::Served, Some(Source::Join)));
     assert_eq!(token_of(&oldest), Some("token-t1"));
-    // Its own solve was leased but not sent: it ends at no cost. The paid one goes on for its own claim.
+    // Its own solve was leased but not sent, so it ends at no cost. The paid one goes on for its own claim.
     let active = world.records.active(domain::ports::Scope::All, 9).await.unwrap();
     assert_eq!(active.iter().map(|solve| Some(solve.id)).collect::<Vec<_>>(), [younger.solve]);
     assert_eq!(world.find(&younger).await.state, ClaimState::Waiting);

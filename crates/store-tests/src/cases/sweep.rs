@@ -1,11 +1,11 @@
-//! What time does.
+//! The sweeper: deadlines, expiry of tokens, retention.
 
 use domain::{
     claim::{Admission, Claim, ClaimState, Delivery},
     dead_letter::Closing,
     ledger::Event,
     money::Money,
-    ports::{Scope, SweepAsk},
+    ports::{Scope, SweepRequest},
     retry::own,
     solve::{Decision, Stage},
 };
@@ -20,30 +20,36 @@ pub(super) async fn an_unsent_solve_dies_at_the_deadline(world: World) {
     assert_eq!(world.sweep().await.lapsed, [claim.id]);
     let claim = world.find(&claim).await;
     assert_eq!((claim.state, claim.code.unwrap().as_str()), (ClaimState::Lapsed, own::DEADLINE));
-    let letter = world.records.dead_letter(claim.solve.unwrap()).await.unwrap().unwrap();
-    assert_eq!((letter.code.as_str(), letter.claims), (own::DEADLINE, vec![claim.id]));
+    let dead_letter = world.records.dead_letter(claim.solve.unwrap()).await.unwrap().unwrap();
+    assert_eq!((dead_letter.code.as_str(), dead_letter.claims), (own::DEADLINE, vec![claim.id]));
     let holder = world.holder(1).await;
     assert_eq!(world.lease(holder).await.len(), 0);
     assert!(world.sweep().await.lapsed.is_empty());
 }
 
-pub(super) async fn account_trouble_is_named_and_buries_nothing(world: World) {
+pub(super) async fn account_trouble_is_named_and_makes_no_dead_letter(world: World) {
     let unsent = world.open(world.turnstile("a")).await;
     let sent = world.open(world.turnstile("b")).await;
     world.submit(&sent, "t1").await;
     world.pass(120);
     let trouble = Some("ERROR_ZERO_BALANCE".into());
-    world.store.sweep(SweepAsk { trouble, ..SweepAsk::plain(9) }, world.now()).await.unwrap();
+    world
+        .store
+        .sweep(SweepRequest { trouble, ..SweepRequest::plain(9) }, world.now())
+        .await
+        .unwrap();
     let (unsent, sent) = (world.find(&unsent).await, world.find(&sent).await);
     let code = |claim: &Claim| claim.code.as_ref().unwrap().to_string();
     assert_eq!((code(&unsent), code(&sent)), ("ERROR_ZERO_BALANCE".into(), own::DEADLINE.into()));
     assert!(world.records.dead_letter(unsent.solve.unwrap()).await.unwrap().is_none());
-    // What was sent lapsed by itself: it may be paid, and nobody knows yet what it costs.
-    let letter = world.records.dead_letter(sent.solve.unwrap()).await.unwrap().unwrap();
-    assert_eq!((letter.cost, sent.cost, unsent.cost), (None, None, Some(Money::ZERO)));
+    // The sent solve lapsed at its deadline: it may be paid, and its cost is not known yet.
+    let dead_letter = world.records.dead_letter(sent.solve.unwrap()).await.unwrap().unwrap();
+    assert_eq!((dead_letter.cost, sent.cost, unsent.cost), (None, None, Some(Money::ZERO)));
 }
 
-pub(super) async fn a_sent_solve_goes_on_after_the_deadline_and_closes_its_letter(world: World) {
+pub(super) async fn a_sent_solve_goes_on_after_the_deadline_and_closes_its_dead_letter(
+    world: World,
+) {
     let claim = world.open(world.turnstile("a")).await;
     let lease = world.submit(&claim, "t1").await;
     world.pass(120);
@@ -51,9 +57,12 @@ pub(super) async fn a_sent_solve_goes_on_after_the_deadline_and_closes_its_lette
     let active = world.records.active(Scope::All, 9).await.unwrap();
     assert_eq!(active[0].stage, Stage::Overdue);
     assert!(world.records.dead_letter(lease.solve.id).await.unwrap().unwrap().closed.is_none());
-    world.tell(lease.solve.id, 1, world.solved("t1")).await;
-    let letter = world.records.dead_letter(lease.solve.id).await.unwrap().unwrap();
-    assert_eq!((letter.closed.unwrap().how, letter.cost), (Closing::LateAnswer, Some(PRICE)));
+    world.settle(lease.solve.id, 1, world.solved("t1")).await;
+    let dead_letter = world.records.dead_letter(lease.solve.id).await.unwrap().unwrap();
+    assert_eq!(
+        (dead_letter.closed.unwrap().how, dead_letter.cost),
+        (Closing::LateAnswer, Some(PRICE))
+    );
     assert_eq!(world.find(&claim).await.state, ClaimState::Lapsed);
     assert!(matches!(world.admit(world.turnstile("a")).await, Admission::Stocked(_)));
 }
@@ -67,9 +76,9 @@ pub(super) async fn an_ambiguous_solve_keeps_its_stage_at_the_deadline(world: Wo
     assert_eq!(world.records.active(Scope::All, 9).await.unwrap()[0].stage, Stage::Ambiguous);
     world.decide(&lease, Decision::WriteOff).await.unwrap();
     assert_eq!(world.count(|event| matches!(event, Event::DeadLettered { .. })).await, 1);
-    let letter = world.records.dead_letter(lease.solve.id).await.unwrap().unwrap();
-    // What happened after the deadline is in the letter too.
-    assert_eq!((letter.causes.len(), letter.cost), (1, None));
+    let dead_letter = world.records.dead_letter(lease.solve.id).await.unwrap().unwrap();
+    // The dead letter includes the failures after the deadline.
+    assert_eq!((dead_letter.causes.len(), dead_letter.cost), (1, None));
 }
 
 pub(super) async fn a_token_not_fetched_by_the_deadline_serves_the_next(world: World) {
@@ -105,7 +114,7 @@ pub(super) async fn a_token_that_died_in_stock_is_wasted(world: World) {
     world.tick();
     assert_eq!(world.sweep().await.wasted, 1);
     assert_eq!(world.sweep().await.wasted, 0);
-    assert!(world.records.stock_levels(world.now()).await.unwrap().is_empty());
+    assert_eq!(crate::tokens_in_stock(world.records.as_ref(), world.now()).await, 0);
 }
 
 pub(super) async fn a_shared_answer_that_aged_out_is_not_wasted(world: World) {
@@ -115,7 +124,7 @@ pub(super) async fn a_shared_answer_that_aged_out_is_not_wasted(world: World) {
     assert!(matches!(world.admit(world.image(b"a picture")).await, Admission::Opened(_)));
 }
 
-pub(super) async fn a_key_used_anew_outlives_its_first_claim(world: World) {
+pub(super) async fn a_reused_key_outlives_its_first_claim(world: World) {
     let keyed = |world: &World| {
         let mut new = world.turnstile("a");
         new.key = named(&new, "k");
@@ -141,7 +150,7 @@ pub(super) async fn a_sweep_is_limited(world: World) {
     }
     world.pass(120);
     for expected in [2, 2, 1, 0] {
-        let swept = world.store.sweep(SweepAsk::plain(2), world.now()).await.unwrap();
+        let swept = world.store.sweep(SweepRequest::plain(2), world.now()).await.unwrap();
         assert_eq!(swept.lapsed.len(), expected);
     }
 }
@@ -161,7 +170,7 @@ pub(super) async fn old_records_are_dropped_and_numbers_go_on(world: World) {
     assert!(world.records.dead_letter(failed.solve.unwrap()).await.unwrap().is_none());
     assert!(world.store.find_claim(served.id).await.unwrap().is_some());
     world.pass_days(60);
-    // Challenges go first, what they belonged to after them.
+    // The first sweep drops challenges, the second the records that refer to them.
     world.sweep().await;
     world.sweep().await;
     assert!(world.store.find_claim(served.id).await.unwrap().is_none());

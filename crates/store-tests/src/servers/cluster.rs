@@ -1,4 +1,4 @@
-//! A Redis cluster of three masters, with or without a replica each.
+//! A Redis cluster of three masters, with or without replicas.
 
 use super::{
     process::wait_for,
@@ -7,19 +7,18 @@ use super::{
 
 const MASTERS: usize = 3;
 
-/// How long a node is silent before the others call it dead. Small, so that tests of a failover are quick.
+/// A silent node counts as failed after this time. It is short, so that failover tests are quick.
 const NODE_TIMEOUT_MS: &str = "1000";
 
-/// Whether a master that dies is replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Replicas {
-    /// No: its slots are gone until it is back.
+    /// The slots of a failed master are unavailable until it is back.
     None,
-    /// Yes: by its replica, within a few seconds.
+    /// A failed master is replaced by its replica within a few seconds.
     OneEach,
 }
 
-/// A cluster of the test's own, without persistence.
+/// A private cluster without persistence.
 #[derive(Debug)]
 pub struct RedisCluster {
     nodes: Vec<RedisServer>,
@@ -28,7 +27,7 @@ pub struct RedisCluster {
 // === impl RedisCluster ===
 
 impl RedisCluster {
-    /// Starts the nodes, joins them and waits until all of them find the cluster well.
+    /// Starts the nodes, joins them and waits until all of them report a healthy cluster.
     pub fn start(replicas: Replicas) -> Self {
         let each = match replicas {
             Replicas::None => 0,
@@ -48,9 +47,9 @@ impl RedisCluster {
         let mut args = vec!["--cluster", "create"];
         args.extend(addresses.iter().map(String::as_str));
         args.extend(["--cluster-replicas", &replicas, "--cluster-yes"]);
-        redis_cli(None, &args).unwrap_or_else(|said| panic!("the cluster was not made: {said}"));
+        redis_cli(None, &args).unwrap_or_else(|said| panic!("the cluster was not created: {said}"));
         let known = format!("cluster_known_nodes:{}", self.nodes.len());
-        wait_for("all nodes find the cluster well", || {
+        wait_for("all nodes report a healthy cluster", || {
             self.nodes.iter().all(|node| {
                 let info = node.cli(&["cluster", "info"]);
                 info.contains("cluster_state:ok") && info.contains(&known)
@@ -61,17 +60,17 @@ impl RedisCluster {
         }
     }
 
-    /// Where it is: `redis+cluster://127.0.0.1:PORT,127.0.0.1:PORT,…`, all nodes.
+    /// `redis+cluster://127.0.0.1:PORT,127.0.0.1:PORT,…` with all nodes.
     pub fn url(&self) -> String {
         format!("redis+cluster://{}", self.addresses().join(","))
     }
 
-    /// All its servers, whatever their roles.
+    /// All servers, masters and replicas.
     pub fn nodes(&self) -> &[RedisServer] {
         &self.nodes
     }
 
-    /// What `redis-cli` prints for a command, which finds its node by its key.
+    /// Runs `redis-cli -c`, which finds the node by the key, and returns its output.
     #[track_caller]
     pub fn cli(&self, args: &[&str]) -> String {
         let mut all = vec!["-c"];
@@ -79,24 +78,24 @@ impl RedisCluster {
         self.any_running().cli(&all)
     }
 
-    /// The server that has a key's slot just now, as far as the running ones know.
+    /// The server that owns a key's slot, according to a running node.
     pub fn master_of(&self, key: &str) -> &RedisServer {
-        let asked = self.any_running();
-        let slot = asked.cli(&["cluster", "keyslot", key]).parse().unwrap();
-        let nodes = asked.cli(&["cluster", "nodes"]);
+        let node = self.any_running();
+        let slot = node.cli(&["cluster", "keyslot", key]).parse().unwrap();
+        let nodes = node.cli(&["cluster", "nodes"]);
         let port = nodes.lines().find_map(|line| master_with(slot, line));
-        let port = port.unwrap_or_else(|| panic!("nobody has the slot {slot}:\n{nodes}"));
+        let port = port.unwrap_or_else(|| panic!("no node owns the slot {slot}:\n{nodes}"));
         self.nodes.iter().find(|node| node.port() == port).expect("all nodes are ours")
     }
 
-    /// Kills the server that has a key's slot, and gives it.
+    /// Kills and returns the server that owns a key's slot.
     pub fn kill_master_of(&self, key: &str) -> &RedisServer {
         let master = self.master_of(key);
         master.kill();
         master
     }
 
-    /// Waits until a running server has a key's slot and all running ones find the cluster well.
+    /// Waits until a running server owns a key's slot and all running ones report a healthy cluster.
     pub fn wait_for_failover(&self, key: &str) {
         wait_for("a replica takes its dead master's place", || {
             let mut running = self.nodes.iter().filter(|node| node.is_running());
@@ -114,7 +113,7 @@ impl RedisCluster {
     }
 }
 
-/// The port in a line of `CLUSTER NODES`, when it is a master's that has the slot:
+/// The port in a line of `CLUSTER NODES`, if that node is a master that owns the slot:
 /// `ID 127.0.0.1:PORT@BUS FLAGS MASTER PING PONG EPOCH LINK SLOTS…`.
 fn master_with(slot: u16, line: &str) -> Option<u16> {
     let fields: Vec<&str> = line.split(' ').collect();

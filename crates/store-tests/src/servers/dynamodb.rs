@@ -1,4 +1,4 @@
-//! One real server that speaks DynamoDB's protocol, with nothing on the disk unless a test wants it.
+//! A private DynamoDB-compatible server, in memory unless a test wants durability.
 
 use std::{
     env, fs,
@@ -10,11 +10,11 @@ use std::{
 
 use super::process::{Directory, free_port, spawn, wait_for};
 
-/// How often another port is tried when a server ends at once: somebody else may have taken its port.
+/// Starts are repeated on another port when a server ends at once, because another process may have taken its port.
 const STARTS: u32 = 5;
 const LOG: &str = "server.log";
 
-/// A server of the test's own, on loopback. Dropping it ends the process and removes its directory.
+/// A private server on loopback. Dropping it kills the process and removes its directory.
 #[derive(Debug)]
 pub struct DynamoDbServer {
     port: u16,
@@ -24,12 +24,12 @@ pub struct DynamoDbServer {
 }
 
 impl DynamoDbServer {
-    /// Starts a server that keeps everything in memory, and waits until it answers.
+    /// Starts an in-memory server and waits until it answers.
     pub fn start() -> Self {
         Self::start_as(false)
     }
 
-    /// One that has its tables again when it was killed.
+    /// Starts a server whose tables survive a kill.
     pub fn start_durable() -> Self {
         Self::start_as(true)
     }
@@ -40,32 +40,28 @@ impl DynamoDbServer {
             let (port, directory) = (free_port(), Directory::new());
             let child = Mutex::new(run(port, directory.path(), keeps));
             let server = Self { port, directory, child, keeps };
-            if server.comes_up() {
+            if server.wait_until_up() {
                 return server;
             }
             log = fs::read_to_string(server.directory.path().join(LOG)).unwrap_or_default();
         }
-        panic!(
-            "the DynamoDB server ended {STARTS} times at its start; the last time it said:\n{log}"
-        );
+        panic!("the DynamoDB server ended {STARTS} times at its start; its last log:\n{log}");
     }
 
-    /// Where it is.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// The URL of a table there.
+    /// The URL of a table.
     pub fn url(&self, table: &str) -> String {
         url(self.port, table)
     }
 
-    /// The server for [`crate::connect_to_corner`], which puts a table of its own in.
+    /// The URL for [`crate::connect_to_corner`], which fills in its own table.
     pub fn any_table(&self) -> String {
         url(self.port, crate::corner::ANY_TABLE)
     }
 
-    /// Ends it by SIGKILL.
     pub fn kill(&self) {
         let mut child = self.child.lock().unwrap();
         child.kill().unwrap();
@@ -76,10 +72,10 @@ impl DynamoDbServer {
     pub fn restart(&self) {
         self.kill();
         *self.child.lock().unwrap() = run(self.port, self.directory.path(), self.keeps);
-        assert!(self.comes_up(), "the DynamoDB server did not come up again");
+        assert!(self.wait_until_up(), "the DynamoDB server did not restart");
     }
 
-    fn comes_up(&self) -> bool {
+    fn wait_until_up(&self) -> bool {
         let mut up = false;
         wait_for("the DynamoDB server listens or ends", || {
             up = TcpStream::connect(("127.0.0.1", self.port)).is_ok();
@@ -95,7 +91,7 @@ impl Drop for DynamoDbServer {
     }
 }
 
-/// The URL of a table on a port of this machine.
+/// The URL of a table on a local port.
 pub fn url(port: u16, table: &str) -> String {
     format!("dynamodb:{table}?region=local&endpoint=http%3A%2F%2F127.0.0.1%3A{port}")
 }
@@ -109,8 +105,8 @@ fn run(port: u16, directory: &Path, keeps: bool) -> Child {
     spawn(&dynamodb_server().display().to_string(), &args, &directory.join(LOG))
 }
 
-/// The program that `scripts/test --dynamodb-official` names, or the one that was built with the tests: it lies beside
-/// them, or one directory up.
+/// The program that `scripts/test --dynamodb-official` names, or the one built with the tests, which is in the same
+/// directory as the test program or in its parent.
 pub fn dynamodb_server() -> PathBuf {
     let named = env::var_os("SOLVEGATE_DYNAMODB_SERVER").map(PathBuf::from);
     let this = env::current_exe().expect("a program knows where it is");

@@ -1,5 +1,5 @@
-//! A way to a server that speaks DynamoDB, request by request: some are refused before they arrive, of some the answer is
-//! lost, and all are counted. It has threads of its own, so that it goes on whatever the test's runtime does.
+//! A proxy before a DynamoDB-compatible server that injects faults per request: it refuses some requests, drops the
+//! replies to others, and counts all. It has its own threads, so that it does not depend on the test's runtime.
 
 use std::{
     collections::BTreeMap,
@@ -9,7 +9,7 @@ use std::{
     thread,
 };
 
-/// A proxy that a test can make break its promises. It lives as long as the process.
+/// A proxy with faults. It lives as long as the process.
 #[derive(Clone, Debug)]
 pub struct HttpProxy {
     port: u16,
@@ -20,28 +20,27 @@ pub struct HttpProxy {
 struct Shared {
     faults: Faults,
     chance: fastrand::Rng,
-    asked: BTreeMap<String, u64>,
-    written: BTreeMap<String, u64>,
+    request_counts: BTreeMap<String, u64>,
+    items_written: BTreeMap<String, u64>,
 }
 
-/// How many of a hundred requests meet each fault.
+/// The percentage of requests that meet each fault.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
-    /// `ProvisionedThroughputExceededException`, and nothing is carried out.
+    /// `ProvisionedThroughputExceededException`, before the request is carried out.
     pub throttled: u8,
-    /// `TransactionConflictException` or its like in a transaction, and nothing is carried out.
+    /// `TransactionConflictException` or `TransactionInProgressException`, before the request is carried out.
     pub conflicts: u8,
-    /// `InternalServerError` after it was carried out.
+    /// `InternalServerError`, after the request was carried out.
     pub failed_after: u8,
-    /// It is carried out, and the connection is closed without an answer.
+    /// The request is carried out, and the connection is closed without a reply.
     pub lost: u8,
     /// `AccessDeniedException`.
     pub denied: u8,
-    /// Only requests of this operation meet them.
+    /// Restricts the faults to this operation.
     pub only: Option<&'static str>,
 }
 
-/// A request, and what it is for.
 struct Request {
     head: String,
     body: Vec<u8>,
@@ -55,15 +54,15 @@ enum Fault {
 }
 
 impl HttpProxy {
-    /// Starts one before the server on a port.
+    /// Starts a proxy before the server on port `target`.
     pub fn start(target: u16, seed: u64) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
         let shared = Arc::new(Mutex::new(Shared {
             faults: Faults::default(),
             chance: fastrand::Rng::with_seed(seed),
-            asked: BTreeMap::new(),
-            written: BTreeMap::new(),
+            request_counts: BTreeMap::new(),
+            items_written: BTreeMap::new(),
         }));
         let proxy = Self { port, shared };
         let serving = proxy.clone();
@@ -76,24 +75,22 @@ impl HttpProxy {
         proxy
     }
 
-    /// Where it is.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// From now on this goes wrong.
     pub fn set(&self, faults: Faults) {
         self.shared.lock().unwrap().faults = faults;
     }
 
-    /// Requests by their operation.
-    pub fn asked(&self) -> BTreeMap<String, u64> {
-        self.shared.lock().unwrap().asked.clone()
+    /// Requests by operation.
+    pub fn request_counts(&self) -> BTreeMap<String, u64> {
+        self.shared.lock().unwrap().request_counts.clone()
     }
 
-    /// Items written, by their partition key.
-    pub fn written(&self) -> BTreeMap<String, u64> {
-        self.shared.lock().unwrap().written.clone()
+    /// Items written, by partition key.
+    pub fn items_written(&self) -> BTreeMap<String, u64> {
+        self.shared.lock().unwrap().items_written.clone()
     }
 
     fn serve(&self, client: &TcpStream, target: u16) -> io::Result<()> {
@@ -129,10 +126,10 @@ impl HttpProxy {
 
 impl Shared {
     fn draw(&mut self, request: &Request) -> Option<Fault> {
-        *self.asked.entry(request.operation.clone()).or_default() += 1;
+        *self.request_counts.entry(request.operation.clone()).or_default() += 1;
         if ["PutItem", "UpdateItem", "TransactWriteItems"].contains(&request.operation.as_str()) {
             for partition in partitions(&request.body) {
-                *self.written.entry(partition).or_default() += 1;
+                *self.items_written.entry(partition).or_default() += 1;
             }
         }
         let Faults { throttled, conflicts, failed_after, lost, denied, only } = self.faults;
@@ -152,9 +149,17 @@ impl Shared {
         }
         if falls(conflicts) {
             return Some(if is_transaction {
-                Fault::Say(400, "TransactionInProgressException", "somebody is at it")
+                Fault::Say(
+                    400,
+                    "TransactionInProgressException",
+                    "another transaction is in progress",
+                )
             } else {
-                Fault::Say(400, "TransactionConflictException", "somebody is at it")
+                Fault::Say(
+                    400,
+                    "TransactionConflictException",
+                    "another transaction is in progress",
+                )
             });
         }
         if falls(failed_after) {
@@ -176,7 +181,7 @@ impl Request {
     }
 }
 
-/// A request or an answer: its head with the empty line, and its body.
+/// Reads a request or a reply: its head, with the empty line, and its body.
 fn read_message(from: &mut impl BufRead) -> io::Result<Option<(String, Vec<u8>)>> {
     let mut head = String::new();
     while !head.ends_with("\r\n\r\n") {
@@ -207,7 +212,7 @@ fn answer(status: u16, code: &str, said: &str) -> Vec<u8> {
     .into_bytes()
 }
 
-/// The partition keys a request names.
+/// The partition keys in a request.
 fn partitions(body: &[u8]) -> Vec<String> {
     let text = String::from_utf8_lossy(body);
     let named = text.split("\"PK\":{\"S\":\"").skip(1);

@@ -1,4 +1,4 @@
-//! One real PostgreSQL server, which a test may crash, restart and take connections from; and a pooler before it.
+//! A private PostgreSQL server, which a test may crash, restart and disconnect, and a pooler before it.
 
 use std::{
     fs,
@@ -10,18 +10,17 @@ use std::{
 
 use super::process::{Directory, clean_command, free_port, spawn_as, wait_for};
 
-/// How a server is to be.
 #[derive(Clone, Debug, Default)]
 pub struct PostgresOptions {
-    /// Whether what it confirms is on the disk. Without it a server is faster, and forgets when the machine dies.
+    /// Whether commits are synced to disk. Without it a server is faster, and loses data when the machine crashes.
     pub durable: bool,
-    /// A certificate and its key, PEM: then it takes TLS, and over TCP nothing else.
+    /// A certificate and its key as PEM. With them the server accepts TLS connections only.
     pub tls: Option<(String, String)>,
-    /// More settings: `["max_connections=20"]`.
+    /// Further settings: `["max_connections=20"]`.
     pub extra: Vec<String>,
 }
 
-/// A PostgreSQL server of the test's own, on loopback. Dropping it ends the process and removes its directory.
+/// A private PostgreSQL on loopback. Dropping it ends the process and removes its directory.
 #[derive(Debug)]
 pub struct PostgresServer {
     options: PostgresOptions,
@@ -30,7 +29,7 @@ pub struct PostgresServer {
     child: Mutex<Child>,
 }
 
-/// A pooler in transaction mode before a server.
+/// A `PgBouncer` in transaction mode before a server.
 #[derive(Debug)]
 pub struct PgBouncer {
     port: u16,
@@ -38,10 +37,10 @@ pub struct PgBouncer {
     _directory: Directory,
 }
 
-/// How often another port is tried when a server ends at once: somebody else may have taken its port.
+/// Starts are repeated on another port when a server ends at once, because another process may have taken its port.
 const STARTS: u32 = 5;
 const LOG: &str = "server.log";
-/// Root may not run either program.
+/// Neither program runs as root.
 const USER: &str = "postgres";
 
 // === impl PostgresServer ===
@@ -52,68 +51,69 @@ impl PostgresServer {
         let mut log = String::new();
         for _ in 0..STARTS {
             let (port, directory) = (free_port(), Directory::new());
-            own(directory.path());
-            make_cluster(&directory.path().join("data"));
+            give_to_user(directory.path());
+            create_data_directory(&directory.path().join("data"));
             if let Some(tls) = &options.tls {
                 use_tls(&directory, tls);
             }
             let child = Mutex::new(run(options, port, &directory));
             let server = Self { options: options.clone(), port, directory, child };
-            if server.comes_up() {
+            if server.wait_until_up() {
                 return server;
             }
             log = server.log();
         }
-        panic!("postgres ended {STARTS} times when it was started; the last time it said:\n{log}");
+        panic!("postgres ended {STARTS} times at its start; its last log:\n{log}");
     }
 
-    /// Starts a server that follows this one and takes no writes. This one needs `wal_level=replica` and `max_wal_senders`.
+    /// Starts a read-only replica of this server, which needs `wal_level=replica` and `max_wal_senders`.
     #[must_use]
     pub fn standby(&self) -> Self {
         let (port, directory) = (free_port(), Directory::new());
-        own(directory.path());
+        give_to_user(directory.path());
         let data = directory.path().join("data").display().to_string();
         let from = self.port.to_string();
         let server = ["-h", "127.0.0.1", "-p", &from, "-U", USER, "-D", &data];
-        make("pg_basebackup", &[&server[..], &["-X", "stream", "-R", "-N", "-c", "fast"]].concat());
+        run_initializer(
+            "pg_basebackup",
+            &[&server[..], &["-X", "stream", "-R", "-N", "-c", "fast"]].concat(),
+        );
         let child = Mutex::new(run(&self.options, port, &directory));
         let server = Self { options: self.options.clone(), port, directory, child };
-        assert!(server.comes_up(), "the standby did not come up; it said:\n{}", server.log());
+        assert!(server.wait_until_up(), "the standby did not start; its log:\n{}", server.log());
         server
     }
 
-    /// Where it is: `postgres://postgres@127.0.0.1:PORT/postgres`.
+    /// `postgres://postgres@127.0.0.1:PORT/postgres`.
     pub fn url(&self) -> String {
         format!("postgres://{USER}@127.0.0.1:{}/postgres", self.port)
     }
 
-    /// Where it is.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Whether its process is there.
     pub fn is_running(&self) -> bool {
         self.child.lock().unwrap().try_wait().unwrap().is_none()
     }
 
-    /// Ends it as a crash would: nothing is finished, nothing is flushed.
+    /// Ends it like a crash, without flushing anything.
     pub fn crash(&self) {
         let mut child = self.child.lock().unwrap();
         signal(child.id(), "QUIT");
         child.wait().unwrap();
     }
 
-    /// Crashes it, if it runs, and starts it again on the same port with the same directory.
+    /// Crashes it, if it runs, and starts it again on the same port and directory.
     pub fn restart(&self) {
         if self.is_running() {
             self.crash();
         }
         *self.child.lock().unwrap() = run(&self.options, self.port, &self.directory);
-        assert!(self.comes_up(), "postgres did not come up again; it said:\n{}", self.log());
+        assert!(self.wait_until_up(), "postgres did not restart; its log:\n{}", self.log());
     }
 
-    /// Ends every connection of the stores, or those that match a condition on `pg_stat_activity`.
+    /// Terminates the connections of stores that match a condition on `pg_stat_activity`, and returns their number.
     pub fn terminate(&self, condition: &str) -> usize {
         let ended = self.psql(&format!(
             "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
@@ -122,16 +122,16 @@ impl PostgresServer {
         ended.parse().unwrap()
     }
 
-    /// What a statement gives, one row a line, columns separated by `|`. Panics when it fails.
+    /// Runs a statement: one line per row, columns separated by `|`. Panics when it fails.
     #[track_caller]
     pub fn psql(&self, statement: &str) -> String {
-        self.ask(statement).unwrap_or_else(|said| panic!("{statement} failed: {said}"))
+        self.try_psql(statement).unwrap_or_else(|said| panic!("{statement} failed: {said}"))
     }
 
-    fn ask(&self, statement: &str) -> Result<String, String> {
+    fn try_psql(&self, statement: &str) -> Result<String, String> {
         let mut psql = clean_command("timeout");
         let port = self.port.to_string();
-        // Names of the server's certificate are none of its business.
+        // `psql` does not verify the server's certificate.
         psql.env("PGSSLMODE", "prefer");
         psql.args(["60", "psql", "-h", "127.0.0.1", "-p", &port, "-U", USER, "-XAtq"]);
         psql.args(["-v", "ON_ERROR_STOP=1", "-c", statement, "postgres"]).stdin(Stdio::null());
@@ -143,18 +143,18 @@ impl PostgresServer {
         Err(format!("{} {said} {}", output.status, String::from_utf8_lossy(&output.stderr)))
     }
 
-    /// Whether it answers; not so when its process ended. Another server may answer on this port, so it is asked who it is.
-    fn comes_up(&self) -> bool {
+    /// Waits until the server answers or its process ends. Another server may have the port, so the data directory is
+    /// compared.
+    fn wait_until_up(&self) -> bool {
         let data = self.directory.path().join("data").display().to_string();
         let mut up = false;
         wait_for("postgres answers or ends", || {
-            up = self.ask("SHOW data_directory").is_ok_and(|said| said == data);
+            up = self.try_psql("SHOW data_directory").is_ok_and(|said| said == data);
             up || !self.is_running()
         });
         up
     }
 
-    /// What it has said.
     pub fn log(&self) -> String {
         fs::read_to_string(self.directory.path().join(LOG)).unwrap_or_default()
     }
@@ -162,7 +162,7 @@ impl PostgresServer {
 
 impl Drop for PostgresServer {
     fn drop(&mut self) {
-        // Its children end with it only when it is asked to end.
+        // Its child processes end only when it shuts down itself.
         if self.is_running() {
             self.crash();
         }
@@ -174,14 +174,17 @@ fn signal(pid: u32, name: &str) {
     assert!(sent.unwrap().success(), "the server {pid} is not there to get SIG{name}");
 }
 
-/// The data directory of a new server.
-fn make_cluster(data: &Path) {
+/// Creates the data directory.
+fn create_data_directory(data: &Path) {
     let data = data.display().to_string();
-    make("initdb", &["-A", "trust", "-N", "-U", USER, "-E", "UTF8", "--locale=C", "-D", &data]);
+    run_initializer(
+        "initdb",
+        &["-A", "trust", "-N", "-U", USER, "-E", "UTF8", "--locale=C", "-D", &data],
+    );
 }
 
-/// Runs a program that makes a directory.
-fn make(name: &str, args: &[&str]) {
+/// Runs a program that creates a data directory.
+fn run_initializer(name: &str, args: &[&str]) {
     let mut words = as_user();
     words.push(program(name).display().to_string());
     let mut command = clean_command(&words[0]);
@@ -189,17 +192,17 @@ fn make(name: &str, args: &[&str]) {
     assert!(made.status.success(), "{name} failed: {}", String::from_utf8_lossy(&made.stderr));
 }
 
-/// Puts a certificate and its key where the server finds them, and closes the door to whoever comes without TLS.
+/// Installs a certificate and its key, and refuses connections without TLS.
 fn use_tls(directory: &Directory, (certificate, key): &(String, String)) {
     let data = directory.path().join("data");
     fs::write(data.join("server.crt"), certificate).unwrap();
     fs::write(data.join("server.key"), key).unwrap();
     fs::set_permissions(data.join("server.key"), fs::Permissions::from_mode(0o600)).unwrap();
     fs::write(data.join("pg_hba.conf"), "hostssl all all 127.0.0.1/32 trust\n").unwrap();
-    own(directory.path());
+    give_to_user(directory.path());
 }
 
-/// A server that keeps nothing cleans up nothing either: a schema for each case is ten thousand tables to look at.
+/// Without durability autovacuum is off too: with a schema for each case it would scan ten thousand tables.
 fn run(options: &PostgresOptions, port: u16, directory: &Directory) -> Child {
     let mut args: Vec<String> =
         vec!["-D".into(), directory.path().join("data").display().to_string()];
@@ -221,7 +224,7 @@ fn run(options: &PostgresOptions, port: u16, directory: &Directory) -> Child {
 // === impl PgBouncer ===
 
 impl PgBouncer {
-    /// Starts one before a server, in transaction mode and with few connections to it, used in turn.
+    /// Starts a pooler in transaction mode with few server connections, used round robin.
     pub fn start(server: &PostgresServer) -> Self {
         for _ in 0..STARTS {
             let (port, directory) = (free_port(), Directory::new());
@@ -233,24 +236,23 @@ impl PgBouncer {
                 server.port()
             );
             fs::write(&ini, text).unwrap();
-            own(directory.path());
+            give_to_user(directory.path());
             let program = program("pgbouncer").display().to_string();
             let args = [ini.display().to_string()];
             let child = spawn_as(user(), &program, &args, &directory.path().join(LOG));
             let bouncer = Self { port, child: Mutex::new(child), _directory: directory };
-            if bouncer.comes_up() {
+            if bouncer.wait_until_up() {
                 return bouncer;
             }
         }
-        panic!("pgbouncer ended {STARTS} times when it was started");
+        panic!("pgbouncer ended {STARTS} times at its start");
     }
 
-    /// Where it is.
     pub fn url(&self) -> String {
         format!("postgres://{USER}@127.0.0.1:{}/postgres", self.port)
     }
 
-    fn comes_up(&self) -> bool {
+    fn wait_until_up(&self) -> bool {
         let mut up = false;
         wait_for("pgbouncer listens or ends", || {
             up = std::net::TcpStream::connect(("127.0.0.1", self.port)).is_ok();
@@ -268,7 +270,7 @@ impl Drop for PgBouncer {
     }
 }
 
-/// The URL of a store behind a pooler or proxy. Notifications need a session of their own, so they go to the server itself.
+/// The URL of a store behind a pooler or proxy. Notifications need a session, so they go to the server directly.
 pub fn through_pooler(url: &str, server: &PostgresServer) -> String {
     let direct = server.url().replace(':', "%3A").replace('/', "%2F").replace('@', "%40");
     format!("{url}?listen={direct}")
@@ -276,27 +278,31 @@ pub fn through_pooler(url: &str, server: &PostgresServer) -> String {
 
 // === programs and users ===
 
-/// Whom to become: root may not run a server.
+/// The user to switch to, because PostgreSQL does not run as root.
 fn user() -> Option<&'static str> {
     let output = Command::new("id").arg("-u").output().unwrap();
     (output.stdout == b"0\n").then_some(USER)
 }
 
-/// What a command begins with to be run by whom it has to.
+/// The prefix of a command that must run as that user.
 fn as_user() -> Vec<String> {
     let words: &[&str] = if user().is_some() { &["runuser", "-u", USER, "--"] } else { &["env"] };
     words.iter().map(ToString::to_string).collect()
 }
 
-/// Gives a directory to who runs the server.
-fn own(directory: &Path) {
+/// Gives a directory to that user.
+fn give_to_user(directory: &Path) {
     if let Some(user) = user() {
         let given = Command::new("chown").args(["-R", user]).arg(directory).status();
-        assert!(given.unwrap().success(), "{} cannot be given to {user}", directory.display());
+        assert!(
+            given.unwrap().success(),
+            "cannot change the owner of {} to {user}",
+            directory.display()
+        );
     }
 }
 
-/// Where a program is: on the path, where PostgreSQL says its programs are, or where Debian puts them.
+/// Finds a program on the path, where `pg_config` points, or where Debian puts it.
 fn program(name: &str) -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut places: Vec<PathBuf> = std::env::split_paths(&path).collect();

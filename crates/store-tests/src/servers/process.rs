@@ -1,4 +1,4 @@
-//! What every private server needs: a process that ends with the test, a free port, a directory, patience.
+//! Shared by all private servers: a process that ends with the test, a free port, a directory, and waiting with a limit.
 
 use std::{
     env,
@@ -18,24 +18,24 @@ use std::{
     time::Duration,
 };
 
-/// Below the ports the system gives to outgoing connections, and so is the cluster bus, 10000 above.
+/// Below the ephemeral port range, also for the cluster bus, which is 10000 above.
 const PORTS: Range<u16> = 11_000..21_000;
 const BUS: u16 = 10_000;
 
 const STEP: Duration = Duration::from_millis(20);
-/// Generous, because the machine may be busy; what is well is there in a fraction of it.
+/// Generous, because the machine may be busy. A healthy server needs a fraction of it.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 const PREFIX: &str = "solvegate-test-";
 
-/// A directory of one server, removed with it.
+/// The directory of one server, removed with it.
 #[derive(Debug)]
 pub(super) struct Directory(PathBuf);
 
-/// A command to run, and where its process is awaited.
-type Order = (Command, Sender<io::Result<Child>>);
+/// A command to run, and the channel for its process.
+type SpawnRequest = (Command, Sender<io::Result<Child>>);
 
-/// Waits until something is so. Panics when it does not become so.
+/// Waits until the condition holds, and panics after `PATIENCE`.
 #[track_caller]
 pub fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
     for _ in 0..PATIENCE.as_millis() / STEP.as_millis() {
@@ -44,15 +44,15 @@ pub fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
         }
         thread::sleep(STEP);
     }
-    panic!("waited at least {PATIENCE:?} in vain for this: {what}");
+    panic!("this did not happen within {PATIENCE:?}: {what}");
 }
 
-/// Runs a program that the kernel kills when this process ends, even by SIGKILL. What it prints is added to a file.
+/// Runs a program that the kernel kills when this process ends, even by SIGKILL. Its output is appended to a file.
 pub(super) fn spawn(program: &str, args: &[String], log: &Path) -> Child {
     spawn_as(None, program, args, log)
 }
 
-/// The same as another user.
+/// Like [`spawn`], as another user.
 pub(super) fn spawn_as(user: Option<&str>, program: &str, args: &[String], log: &Path) -> Child {
     let log = File::options().create(true).append(true).open(log).unwrap();
     let mut command = clean_command("setpriv");
@@ -62,14 +62,14 @@ pub(super) fn spawn_as(user: Option<&str>, program: &str, args: &[String], log: 
     command.args(["--pdeathsig", "KILL", program]).args(args);
     command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
     let (reply, child) = channel();
-    nursery().send((command, reply)).expect("the nursery lives as long as the process");
+    spawner().send((command, reply)).expect("the spawner lives as long as the process");
     child
         .recv()
-        .expect("the nursery answers every order")
+        .expect("the spawner answers every request")
         .unwrap_or_else(|why| panic!("setpriv (of util-linux) cannot be run: {why}; install it"))
 }
 
-/// A command without the variables of whoever runs the tests: `PG*`, `AWS_*` and `REDISCLI_AUTH` would change what it does.
+/// A command without the environment of the test run: `PG*`, `AWS_*` and `REDISCLI_AUTH` would change its behaviour.
 pub(super) fn clean_command(program: &str) -> Command {
     let mut command = Command::new(program);
     command.env_clear();
@@ -80,20 +80,20 @@ pub(super) fn clean_command(program: &str) -> Command {
 
 /// The thread that starts all children. The kernel kills a child when the *thread* that started it ends, and the threads
 /// of tests and runtimes end long before the process.
-fn nursery() -> &'static Sender<Order> {
-    static NURSERY: OnceLock<Sender<Order>> = OnceLock::new();
-    NURSERY.get_or_init(|| {
-        let (orders, inbox): (_, Receiver<Order>) = channel();
+fn spawner() -> &'static Sender<SpawnRequest> {
+    static SPAWNER: OnceLock<Sender<SpawnRequest>> = OnceLock::new();
+    SPAWNER.get_or_init(|| {
+        let (requests, inbox): (_, Receiver<SpawnRequest>) = channel();
         thread::spawn(move || {
             for (mut command, reply) in inbox {
                 reply.send(command.spawn()).ok();
             }
         });
-        orders
+        requests
     })
 }
 
-/// A port that nobody listens on, nor on the one of its cluster bus. Another process may still be quicker.
+/// A port that is free, together with that of its cluster bus. Another process may still take it first.
 pub fn free_port() -> u16 {
     let free = |port: u16| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
     let width = u64::from(PORTS.end - PORTS.start);
@@ -109,13 +109,13 @@ pub fn free_port() -> u16 {
 // === impl Directory ===
 
 impl Directory {
-    /// A new and empty one. Its name says whose it is.
+    /// A new directory. Its name contains our process id.
     pub(super) fn new() -> Self {
         static MADE: AtomicU64 = AtomicU64::new(0);
         remove_leftovers(&env::temp_dir());
         let number = MADE.fetch_add(1, Ordering::Relaxed);
         let path = env::temp_dir().join(format!("{PREFIX}{}-{number}", process::id()));
-        // An earlier process may have had our number.
+        // An earlier process may have had our process id.
         fs::remove_dir_all(&path).ok();
         fs::create_dir(&path).unwrap();
         Self(path)
@@ -132,7 +132,7 @@ impl Drop for Directory {
     }
 }
 
-/// Shared servers and killed tests drop nothing: whoever comes next removes the directories of processes that are gone.
+/// Statics and killed tests run no destructors, so the next test removes the directories of processes that are gone.
 fn remove_leftovers(temp: &Path) {
     for entry in fs::read_dir(temp).unwrap().filter_map(Result::ok) {
         let name = entry.file_name();

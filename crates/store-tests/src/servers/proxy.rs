@@ -1,5 +1,5 @@
-//! A loopback proxy that breaks connections on purpose. It has a thread and a runtime of its own, so that it goes on
-//! whatever the test's runtime does, and its faults are in force when the method that asks for them returns.
+//! A loopback proxy that breaks connections. It has its own thread and runtime, so that it does not depend on the test's
+//! runtime. A fault is in force when the method that requests it returns.
 
 use std::{
     io,
@@ -28,20 +28,20 @@ use tokio::{
 
 use super::process::free_port;
 
-/// How long a server may take over requests whose answers nobody will get.
+/// The time a server gets to finish requests whose replies are dropped.
 const DRAIN: Duration = Duration::from_secs(5);
 
-/// A way to a server that a test can break. Dropping it closes everything.
+/// A proxy before a server. Dropping it closes everything.
 #[derive(Debug)]
 pub struct FaultProxy {
     port: u16,
-    faults: Arc<Faults>,
-    orders: UnboundedSender<Order>,
+    faults: Arc<FaultState>,
+    commands: UnboundedSender<Command>,
 }
 
-/// What goes wrong at the moment; shared with all connections.
+/// The current faults, shared with all connections.
 #[derive(Debug, Default)]
-struct Faults {
+struct FaultState {
     accepted: AtomicU64,
     target: AtomicU16,
     now: Mutex<Now>,
@@ -54,45 +54,45 @@ struct Now {
     loss: Option<Loss>,
 }
 
-/// An answer that will be lost.
+/// A reply that will be dropped.
 #[derive(Clone, Copy, Debug)]
 struct Loss {
-    /// Requests until then, with the one whose answer it is.
+    /// The number of requests up to and including the one that loses its reply.
     left: u32,
     then: Then,
 }
 
-/// What becomes of the others when one connection is over.
+/// The fate of the other connections when one ends.
 #[derive(Clone, Copy, Debug)]
 enum Then {
     GoOn,
     Cut,
 }
 
-/// Answered when it is done.
+/// A command to the proxy's thread, which confirms it on the channel.
 #[derive(Debug)]
-enum Order {
+enum Command {
     Cut(mpsc::Sender<()>),
     Heal(mpsc::Sender<()>),
 }
 
-/// The thread's side.
+/// The part that runs in the proxy's thread.
 struct Proxy {
     port: u16,
-    faults: Arc<Faults>,
-    /// None while cut, so that the system refuses connections.
+    faults: Arc<FaultState>,
+    /// `None` while cut, so that the kernel refuses connections.
     listener: Option<TcpListener>,
-    /// Each ends with its client's side still open: the client notices when everything else is done.
+    /// A task returns its client socket still open, so that the client notices only when everything else is done.
     connections: JoinSet<(Then, TcpStream)>,
 }
 
 // === impl FaultProxy ===
 
 impl FaultProxy {
-    /// A proxy before a port of this machine, healthy at first.
+    /// A proxy before a local port, without faults at first.
     pub fn start(target: u16) -> Self {
-        let faults = Arc::new(Faults { target: target.into(), ..Faults::default() });
-        let (orders, inbox) = unbounded_channel();
+        let faults = Arc::new(FaultState { target: target.into(), ..FaultState::default() });
+        let (commands, inbox) = unbounded_channel();
         let (ready, port) = mpsc::channel();
         let shared = faults.clone();
         thread::spawn(move || {
@@ -103,53 +103,52 @@ impl FaultProxy {
                 proxy.run(inbox).await;
             });
         });
-        Self { port: port.recv().expect("the proxy starts"), faults, orders }
+        Self { port: port.recv().expect("the proxy starts"), faults, commands }
     }
 
-    /// New connections lead to another port from now on.
+    /// Directs new connections to another port.
     pub fn lead_to(&self, target: u16) {
         self.faults.target.store(target, Ordering::SeqCst);
     }
 
-    /// Where it listens.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// How many connections it has taken so far.
+    /// The number of connections accepted so far.
     pub fn accepted(&self) -> u64 {
         self.faults.accepted.load(Ordering::Relaxed)
     }
 
-    /// Closes all connections and refuses new ones, until it is healed.
+    /// Closes all connections and refuses new ones until [`heal`](Self::heal).
     pub fn cut(&self) {
-        self.order(Order::Cut);
+        self.command(Command::Cut);
     }
 
-    /// Ends all faults: new connections are taken, and everything passes at once.
+    /// Ends all faults.
     pub fn heal(&self) {
         *self.faults.now.lock().unwrap() = Now::default();
-        self.order(Order::Heal);
+        self.command(Command::Heal);
     }
 
-    /// From now on everything takes this much longer, each way.
+    /// Delays all traffic by this much, in each direction.
     pub fn delay(&self, delay: Duration) {
         self.faults.now.lock().unwrap().delay = delay;
     }
 
-    /// From now on requests arrive and answers do not; connections stay.
+    /// Delivers requests and drops replies; connections stay open.
     pub fn drop_answers(&self) {
         self.faults.now.lock().unwrap().answers_dropped = true;
     }
 
-    /// The `n`-th chunk from now that a client sends (1 is the next one) still reaches the server, which acts on it; its
-    /// answer is lost, because everything is cut, as by [`cut`](Self::cut).
+    /// Delivers the `n`-th chunk that a client sends from now on (1 is the next one) to the server, and then cuts
+    /// everything, as [`cut`](Self::cut) does. The server acts on the request and its reply is lost.
     pub fn cut_after_request(&self, n: u32) {
         self.lose(n, Then::Cut);
     }
 
-    /// As [`cut_after_request`](Self::cut_after_request), but only the connection that loses its answer is closed, and the
-    /// client can come again at once.
+    /// Like [`cut_after_request`](Self::cut_after_request), but closes only the connection that loses its reply, so
+    /// that the client can reconnect at once.
     pub fn lose_answer(&self, n: u32) {
         self.lose(n, Then::GoOn);
     }
@@ -159,17 +158,17 @@ impl FaultProxy {
         self.faults.now.lock().unwrap().loss = Some(Loss { left: n, then });
     }
 
-    fn order(&self, order: fn(mpsc::Sender<()>) -> Order) {
-        let (done, told) = mpsc::channel();
-        self.orders.send(order(done)).expect("the proxy runs");
-        told.recv().expect("the proxy does what it is told");
+    fn command(&self, command: fn(mpsc::Sender<()>) -> Command) {
+        let (done, finished) = mpsc::channel();
+        self.commands.send(command(done)).expect("the proxy runs");
+        finished.recv().expect("the proxy confirms the command");
     }
 }
 
-// === impl Faults ===
+// === impl FaultState ===
 
-impl Faults {
-    /// One request more. Says whether its answer is to be lost.
+impl FaultState {
+    /// Counts a request. Returns what happens next if its reply is to be lost.
     fn count_request(&self) -> Option<Then> {
         let mut now = self.now.lock().unwrap();
         let loss = now.loss.as_mut()?;
@@ -180,7 +179,10 @@ impl Faults {
         now.loss.take().map(|loss| loss.then)
     }
 
-    #[expect(clippy::disallowed_methods, reason = "a network's delay, in a runtime of its own")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a network delay, outside the runtime under test"
+    )]
     async fn delay(&self) {
         let delay = self.now.lock().unwrap().delay;
         if !delay.is_zero() {
@@ -196,10 +198,10 @@ impl Faults {
 // === impl Proxy ===
 
 impl Proxy {
-    async fn open(faults: Arc<Faults>) -> Self {
+    async fn open(faults: Arc<FaultState>) -> Self {
         loop {
             let port = free_port();
-            // Somebody else may have been quicker.
+            // Another process may have taken the port.
             if let Ok(listener) = listen(port).await {
                 let connections = JoinSet::new();
                 return Self { port, faults, listener: Some(listener), connections };
@@ -207,12 +209,12 @@ impl Proxy {
         }
     }
 
-    /// Until the test drops its side.
-    async fn run(mut self, mut inbox: UnboundedReceiver<Order>) {
+    /// Runs until the test drops its side.
+    async fn run(mut self, mut inbox: UnboundedReceiver<Command>) {
         loop {
             tokio::select! {
-                order = inbox.recv() => match order {
-                    Some(order) => self.obey(order).await,
+                command = inbox.recv() => match command {
+                    Some(command) => self.carry_out(command).await,
                     None => return,
                 },
                 Some(client) = accept(self.listener.as_ref()) => self.take(client),
@@ -221,13 +223,13 @@ impl Proxy {
         }
     }
 
-    async fn obey(&mut self, order: Order) {
-        let done = match order {
-            Order::Cut(done) => {
+    async fn carry_out(&mut self, command: Command) {
+        let done = match command {
+            Command::Cut(done) => {
                 self.cut().await;
                 done
             }
-            Order::Heal(done) => {
+            Command::Heal(done) => {
                 if self.listener.is_none() {
                     let again = listen(self.port).await;
                     self.listener = Some(again.expect("the proxy's port is still free"));
@@ -264,13 +266,14 @@ async fn listen(port: u16) -> io::Result<TcpListener> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await
 }
 
-/// Dropping it is not enough: a process that another test is just starting has a copy until it runs its program.
+/// Dropping the socket is not enough: a process that another test is starting inherits a copy until it executes its
+/// program.
 fn close(listener: TcpListener) {
     let socket = OwnedFd::from(listener.into_std().expect("the runtime gives its listener back"));
     net::TcpStream::from(socket).shutdown(Shutdown::Both).expect("a listener can be shut down");
 }
 
-/// The next client that is still there; none while cut.
+/// Accepts the next client; returns `None` while cut.
 async fn accept(listener: Option<&TcpListener>) -> Option<TcpStream> {
     loop {
         if let Ok((client, _)) = listener?.accept().await {
@@ -279,13 +282,13 @@ async fn accept(listener: Option<&TcpListener>) -> Option<TcpStream> {
     }
 }
 
-/// One connection, until a side closes it or its answer is to be lost.
-async fn relay(mut client: TcpStream, faults: Arc<Faults>) -> (Then, TcpStream) {
+/// Relays one connection until a side closes it or its reply is to be lost.
+async fn relay(mut client: TcpStream, faults: Arc<FaultState>) -> (Then, TcpStream) {
     let target = faults.target.load(Ordering::SeqCst);
     let Ok(mut server) = TcpStream::connect((Ipv4Addr::LOCALHOST, target)).await else {
         return (Then::GoOn, client);
     };
-    // Small requests would wait for one another.
+    // Nagle's algorithm would delay small requests.
     client.set_nodelay(true).and_then(|()| server.set_nodelay(true)).ok();
     let (mut from_client, mut to_client) = client.split();
     let (mut from_server, mut to_server) = server.split();
@@ -293,16 +296,20 @@ async fn relay(mut client: TcpStream, faults: Arc<Faults>) -> (Then, TcpStream) 
         then = pass_requests(&mut from_client, &mut to_server, &faults) => then,
         () = pass_answers(&mut from_server, &mut to_client, &faults) => Then::GoOn,
     };
-    // A connection closed with answers unread is reset, and the server may never read what was sent. So it is told that
-    // there is no more, and heard to the end: by then all requests were acted on.
+    // A connection closed with unread replies is reset, and the server may never read the request. So the proxy sends
+    // an end of stream and reads to the end: by then the server has acted on all requests.
     to_server.shutdown().await.ok();
     let mut unheard = tokio::io::sink();
     timeout(DRAIN, tokio::io::copy(&mut from_server, &mut unheard)).await.ok();
     (then, client)
 }
 
-/// Ends after the request whose answer is to be lost.
-async fn pass_requests(from: &mut ReadHalf<'_>, to: &mut WriteHalf<'_>, faults: &Faults) -> Then {
+/// Returns after the request whose reply is to be lost.
+async fn pass_requests(
+    from: &mut ReadHalf<'_>,
+    to: &mut WriteHalf<'_>,
+    faults: &FaultState,
+) -> Then {
     let mut chunk = vec![0; 64 * 1024];
     while let Ok(length @ 1..) = from.read(&mut chunk).await {
         faults.delay().await;
@@ -317,7 +324,7 @@ async fn pass_requests(from: &mut ReadHalf<'_>, to: &mut WriteHalf<'_>, faults: 
     Then::GoOn
 }
 
-async fn pass_answers(from: &mut ReadHalf<'_>, to: &mut WriteHalf<'_>, faults: &Faults) {
+async fn pass_answers(from: &mut ReadHalf<'_>, to: &mut WriteHalf<'_>, faults: &FaultState) {
     let mut chunk = vec![0; 64 * 1024];
     while let Ok(length @ 1..) = from.read(&mut chunk).await {
         faults.delay().await;

@@ -1,11 +1,11 @@
-//! The same schedule gives the same answers and the same history on every store: memory is the model, the embedded store
-//! is closed and opened in between. `redis/differential.rs` does the same with servers.
+//! The same schedule gives the same answers and the same history on every store. Memory is the model; the embedded
+//! store is closed and reopened in between. `redis/differential.rs` does the same with servers.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{collections::BTreeSet, path::Path};
 
-use crate::schedule::{EVENTS, Race, race_all};
+use crate::schedule::{Comparison, EVENTS, compare_all};
 use domain::{id::HolderId, lease::Holder, time::Timestamp};
 use stores::Backend;
 
@@ -18,28 +18,28 @@ fn embedded(dir: &Path) -> Backend {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_same_schedule_gives_the_same_history() {
-    let happened = race_all(SEEDS, reopened_now_and_then).await;
+    let happened = compare_all(SEEDS, reopened_now_and_then).await;
     assert_eq!(happened.len(), EVENTS, "the schedules reach everything: {happened:?}");
 }
 
-async fn reopened_now_and_then(mut race: Race) -> BTreeSet<String> {
+async fn reopened_now_and_then(mut comparison: Comparison) -> BTreeSet<String> {
     let dir = tempfile::tempdir().unwrap();
     let mut other = embedded(dir.path());
     for _ in 0..STEPS {
-        if race.chance().u8(..) < 8 {
+        if comparison.chance().u8(..) < 8 {
             drop(other);
             other = embedded(dir.path());
-            forget_holders(&race).await;
+            forget_holders(&comparison).await;
         }
-        race.step(&other, 0).await;
+        comparison.step(&other, 0).await;
     }
-    race.finish(&other).await
+    comparison.finish(&other).await
 }
 
-/// The embedded store knows at once that the holders of its last life are dead. The model learns it by a hold that ends.
-async fn forget_holders(race: &Race) {
+/// A reopened embedded store knows that its former holders are dead. The model learns it from a lease that has ended.
+async fn forget_holders(comparison: &Comparison) {
     for number in 1..=3 {
         let holder = Holder { id: HolderId::from_number(number), until: Timestamp::default() };
-        race.model.store.hold(holder, race.world.now()).await.unwrap();
+        comparison.model.store.hold(holder).await.unwrap();
     }
 }

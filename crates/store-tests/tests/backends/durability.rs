@@ -1,4 +1,4 @@
-//! The embedded store against the world outside: kill -9, a second process, other formats, open doors.
+//! The embedded store on disk: kill -9, a second process, unknown formats, file permissions.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -16,7 +16,7 @@ use std::{
 
 use domain::{claim::ClaimState, id::ClaimId};
 use store_tests::{World, check};
-use stores::{Backend, LocalDoorbell, OpenError, StoreAdapter};
+use stores::{Backend, LocalNotifier, OpenError, StoreAdapter};
 use tokio::task::JoinSet;
 
 fn open(dir: &Path) -> (Arc<StoreAdapter>, World) {
@@ -25,43 +25,45 @@ fn open(dir: &Path) -> (Arc<StoreAdapter>, World) {
         store: store.clone(),
         records: store.clone(),
         archive: store.clone(),
-        doorbell: Arc::new(LocalDoorbell::new()),
+        notifier: Arc::new(LocalNotifier::new()),
         name: "embedded",
         findings: Vec::new(),
     };
     (store, World::new(&backend))
 }
 
-// === the child that is killed ===
+// === the child process ===
 
 const CHILD_DIR: &str = "STORES_TEST_CHILD_DIR";
-/// So many answers a child gives at least before it is killed.
+/// The number of acknowledged writes a child reports before it is killed.
 const ANSWERS: usize = 10;
 const CHILD_ROUND: &str = "STORES_TEST_CHILD_ROUND";
 
-/// As a child it writes until it is killed, and says what was answered; by itself it writes a little.
+/// As a child process this test writes until it is killed and prints every acknowledged write; on its own it writes a
+/// little.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_writer_says_only_what_is_kept() {
-    let told = std::env::var_os(CHILD_DIR);
-    // Not as a child: who is killed cannot clean up.
-    let own = told.is_none().then(|| tempfile::tempdir().unwrap());
-    let dir = own.as_ref().map(tempfile::TempDir::path).or(told.as_deref().map(Path::new)).unwrap();
+async fn a_writer_reports_only_what_is_durable() {
+    let inherited = std::env::var_os(CHILD_DIR);
+    // Not as a child, because a killed process cannot remove its directory.
+    let own = inherited.is_none().then(|| tempfile::tempdir().unwrap());
+    let dir =
+        own.as_ref().map(tempfile::TempDir::path).or(inherited.as_deref().map(Path::new)).unwrap();
     let (_store, world) = open(dir);
     let round = std::env::var_os(CHILD_ROUND)
         .and_then(|round| round.to_str().and_then(|round| round.parse().ok()))
         .unwrap_or(0);
-    let (most, heard) = if told.is_some() { (100_000, true) } else { (20, false) };
+    let (most, reports) = if inherited.is_some() { (100_000, true) } else { (20, false) };
     let mut callers = JoinSet::new();
     for caller in 0..4 {
-        callers.spawn(write(world.clone(), round * 10 + caller, most, heard));
+        callers.spawn(write(world.clone(), round * 10 + caller, most, reports));
     }
     callers.join_all().await;
     check(world.records.as_ref()).await;
 }
 
-async fn write(world: World, caller: u64, most: u64, heard: bool) {
+async fn write(world: World, caller: u64, most: u64, reports: bool) {
     let say = |claim, what| {
-        if heard {
+        if reports {
             say(claim, what);
         }
     };
@@ -87,7 +89,7 @@ fn say(claim: ClaimId, what: &str) {
 
 fn child(dir: &Path, round: u64) -> Child {
     Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "durability::a_writer_says_only_what_is_kept", "--nocapture"])
+        .args(["--exact", "durability::a_writer_reports_only_what_is_durable", "--nocapture"])
         .env(CHILD_DIR, dir)
         .env(CHILD_ROUND, OsStr::new(&round.to_string()))
         .stdout(Stdio::piped())
@@ -96,7 +98,7 @@ fn child(dir: &Path, round: u64) -> Child {
         .unwrap()
 }
 
-/// Lets a child write, kills it, and gives what it said was kept.
+/// Lets a child write, kills it, and returns the writes it reported.
 fn killed_after(dir: &Path, round: u64, wait: Duration) -> Vec<(ClaimId, String)> {
     let mut child = child(dir, round);
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -105,7 +107,7 @@ fn killed_after(dir: &Path, round: u64, wait: Duration) -> Vec<(ClaimId, String)
         let mut words = line.strip_prefix("kept ")?.split(' ');
         Some((words.next()?.parse().ok()?, words.next()?.to_owned()))
     };
-    // From the first answers on, so that every round has something to lose, also on a busy machine.
+    // Waits for the first acknowledged writes, so that every round has something to lose, also on a busy machine.
     while said.len() < ANSWERS {
         said.extend(hear(lines.next().expect("the child writes").unwrap()));
     }
@@ -154,7 +156,7 @@ async fn after_kill_9_every_open_solve_is_there_to_be_taken() {
 // === the directory ===
 
 #[test]
-fn a_second_process_is_refused_and_told_why() {
+fn a_second_process_is_refused_with_the_reason() {
     let dir = tempfile::tempdir().unwrap();
     let _first = StoreAdapter::embedded(dir.path()).unwrap();
     let second = StoreAdapter::embedded(dir.path()).unwrap_err();
@@ -178,7 +180,7 @@ fn only_the_owner_can_read_the_store() {
     for file in fs::read_dir(&data).unwrap() {
         assert_eq!(mode(&file.unwrap().path()), 0o600);
     }
-    // A file that somebody opened to all is closed again.
+    // A file that was made readable to all is restricted again.
     let file = data.join("store.redb");
     fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
     drop(StoreAdapter::embedded(&data).unwrap());
@@ -229,7 +231,7 @@ fn urls_name_stores_and_odd_ones_are_refused_without_their_secrets() {
 // === group commit ===
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_crowd_shares_its_fsyncs() {
+async fn concurrent_callers_share_fsyncs() {
     let dir = tempfile::tempdir().unwrap();
     let (store, world) = open(dir.path());
     let before = (store.counters().decisions, store.counters().commits, store.counters().fsyncs);
@@ -252,7 +254,7 @@ async fn a_crowd_shares_its_fsyncs() {
 }
 
 #[tokio::test]
-async fn what_changes_nothing_is_not_written() {
+async fn a_decision_that_changes_nothing_is_not_written() {
     let dir = tempfile::tempdir().unwrap();
     let (store, world) = open(dir.path());
     let holder = world.holder(1).await;

@@ -1,5 +1,5 @@
-//! What the backends promise beyond the conformance suite: the same history as the memory store, durability, several
-//! gateways on one server, and what happens when the server, the network or the process fails.
+//! Guarantees of the backends beyond the conformance suite: the same history as the memory store, durability, several
+//! gateways on one server, and recovery when the server, the network or the process fails.
 
 mod differential;
 mod durability;

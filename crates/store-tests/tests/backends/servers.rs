@@ -1,4 +1,4 @@
-//! Each private server does what the tests of the stores rely on.
+//! The private servers and proxies behave as the tests of the stores expect.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -17,12 +17,11 @@ use store_tests::servers::{
     shared_redis, wait_for,
 };
 
-/// No answer takes so long unless something is broken.
+/// Only a broken server takes longer than this.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long somebody is listened to who is not expected to say anything.
+/// How long to wait when no reply is expected.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// A plain connection.
 struct Client(BufReader<TcpStream>);
 
 impl Client {
@@ -30,22 +29,22 @@ impl Client {
         Ok(Self(BufReader::new(TcpStream::connect((Ipv4Addr::LOCALHOST, port))?)))
     }
 
-    /// The first line of the answer.
-    fn ask(&mut self, request: &str) -> io::Result<String> {
-        self.ask_within(PATIENCE, request)
+    /// Returns the first line of the reply.
+    fn request(&mut self, request: &str) -> io::Result<String> {
+        self.request_within(PATIENCE, request)
     }
 
-    /// Whether a request has no answer, although the connection stays.
+    /// Whether a request gets no reply although the connection stays open.
     fn hears_nothing_of(&mut self, request: &str) -> bool {
-        self.ask_within(SILENCE, request).is_err_and(|why| why.kind() == ErrorKind::WouldBlock)
+        self.request_within(SILENCE, request).is_err_and(|why| why.kind() == ErrorKind::WouldBlock)
     }
 
-    /// Whether the connection is over, before or after the request.
+    /// Whether the connection is closed, before or after the request.
     fn is_cut_by(&mut self, request: &str) -> bool {
-        self.ask(request).is_err_and(|why| why.kind() != ErrorKind::WouldBlock)
+        self.request(request).is_err_and(|why| why.kind() != ErrorKind::WouldBlock)
     }
 
-    fn ask_within(&mut self, patience: Duration, request: &str) -> io::Result<String> {
+    fn request_within(&mut self, patience: Duration, request: &str) -> io::Result<String> {
         self.0.get_ref().set_read_timeout(Some(patience))?;
         self.0.get_mut().write_all(format!("{request}\r\n").as_bytes())?;
         let mut line = String::new();
@@ -56,12 +55,11 @@ impl Client {
     }
 }
 
-/// The first line of the answer over a new connection.
-fn ask(port: u16, request: &str) -> String {
-    Client::open(port).unwrap().ask(request).unwrap()
+/// Returns the first line of the reply on a new connection.
+fn request(port: u16, request: &str) -> String {
+    Client::open(port).unwrap().request(request).unwrap()
 }
 
-/// Whether nobody listens.
 fn is_refused(port: u16) -> bool {
     Client::open(port).is_err_and(|why| why.kind() == ErrorKind::ConnectionRefused)
 }
@@ -83,7 +81,7 @@ fn a_server_answers_forgets_and_says_what_is_wrong() {
 }
 
 #[test]
-fn a_command_line_that_redis_refuses_is_told() {
+fn a_command_line_that_redis_refuses_is_reported() {
     let options = RedisOptions { extra: vec!["--no-such-thing".into()], ..Default::default() };
     let said = catch_unwind(|| RedisServer::start(&options)).unwrap_err();
     assert!(said.downcast_ref::<String>().unwrap().contains("FATAL CONFIG FILE ERROR"));
@@ -97,11 +95,11 @@ fn a_paused_server_is_silent_until_it_is_resumed() {
     assert!(client.hears_nothing_of("PING"));
     assert!(server.is_running());
     server.resume();
-    assert_eq!(ask(server.port(), "PING"), "+PONG");
+    assert_eq!(request(server.port(), "PING"), "+PONG");
 }
 
 #[test]
-fn what_a_killed_server_kept_is_there_again() {
+fn a_killed_server_has_its_persisted_data_again() {
     for (persistence, kept) in
         [(Persistence::None, "0"), (Persistence::EverySecond, "1"), (Persistence::Always, "1")]
     {
@@ -123,7 +121,7 @@ fn a_password_is_asked_for() {
     let server = RedisServer::start(&options);
     assert_eq!(server.url(), format!("redis://:canary@127.0.0.1:{}", server.port()));
     assert_eq!(server.cli(&["ping"]), "PONG");
-    assert!(ask(server.port(), "PING").starts_with("-NOAUTH"));
+    assert!(request(server.port(), "PING").starts_with("-NOAUTH"));
 }
 
 #[test]
@@ -150,7 +148,7 @@ fn a_dropped_server_leaves_nothing() {
 
 #[test]
 fn the_directory_of_a_dead_process_is_removed() {
-    // No process has a number as high as this.
+    // No process id is as high as this.
     let left = env::temp_dir().join(format!("solvegate-test-99999999-{}", std::process::id()));
     fs::create_dir(&left).unwrap();
     drop(redis(Persistence::None));
@@ -161,7 +159,7 @@ fn the_directory_of_a_dead_process_is_removed() {
 fn a_server_outlives_the_thread_that_started_it() {
     let server = thread::spawn(|| redis(Persistence::None)).join().unwrap();
     thread::sleep(Duration::from_millis(100));
-    assert_eq!(ask(server.port(), "PING"), "+PONG");
+    assert_eq!(request(server.port(), "PING"), "+PONG");
 }
 
 #[test]
@@ -180,24 +178,24 @@ fn a_server_dies_with_the_process_that_started_it() {
         .unwrap();
     let mut lines = BufReader::new(victim.stdout.take().unwrap()).lines().map(Result::unwrap);
     let port = lines.find_map(|line| line.rsplit(':').next()?.parse().ok()).unwrap();
-    assert_eq!(ask(port, "PING"), "+PONG");
+    assert_eq!(request(port, "PING"), "+PONG");
     victim.kill().unwrap();
     victim.wait().unwrap();
     wait_for("the server of a dead process ends", || is_refused(port));
 }
 
 #[test]
-fn a_cut_way_refuses_everybody_until_it_is_healed() {
+fn a_cut_proxy_refuses_connections_until_it_is_healed() {
     let server = redis(Persistence::None);
     let proxy = FaultProxy::start(server.port());
     let mut client = Client::open(proxy.port()).unwrap();
-    assert_eq!(client.ask("PING").unwrap(), "+PONG");
+    assert_eq!(client.request("PING").unwrap(), "+PONG");
     proxy.cut();
     assert!(client.is_cut_by("PING"));
     assert!(is_refused(proxy.port()));
     assert_eq!(proxy.accepted(), 1);
     proxy.heal();
-    assert_eq!(ask(proxy.port(), "PING"), "+PONG");
+    assert_eq!(request(proxy.port(), "PING"), "+PONG");
     assert_eq!(proxy.accepted(), 2);
 }
 
@@ -223,10 +221,10 @@ fn a_lost_answers_request_was_acted_on() {
     let proxy = FaultProxy::start(server.port());
     let mut client = Client::open(proxy.port()).unwrap();
     proxy.lose_answer(2);
-    assert_eq!(client.ask("INCR k").unwrap(), ":1");
+    assert_eq!(client.request("INCR k").unwrap(), ":1");
     assert!(client.is_cut_by("INCR k"));
     assert_eq!(server.cli(&["get", "k"]), "2");
-    assert_eq!(ask(proxy.port(), "INCR k"), ":3", "only one answer is lost");
+    assert_eq!(request(proxy.port(), "INCR k"), ":3", "only one answer is lost");
 }
 
 #[test]
@@ -234,7 +232,7 @@ fn a_lost_answer_is_noticed_when_its_request_was_acted_on() {
     let server = redis(Persistence::None);
     let proxy = FaultProxy::start(server.port());
     let mut client = Client::open(proxy.port()).unwrap();
-    assert_eq!(client.ask("PING").unwrap(), "+PONG");
+    assert_eq!(client.request("PING").unwrap(), "+PONG");
     proxy.lose_answer(1);
     server.pause();
     assert!(client.hears_nothing_of("INCR k"));
@@ -248,15 +246,15 @@ fn a_cut_after_a_request_lets_it_through_and_nothing_else() {
     let server = redis(Persistence::None);
     let proxy = FaultProxy::start(server.port());
     let [mut client, mut other] = [(); 2].map(|()| Client::open(proxy.port()).unwrap());
-    assert_eq!(other.ask("PING").unwrap(), "+PONG");
+    assert_eq!(other.request("PING").unwrap(), "+PONG");
     proxy.cut_after_request(1);
     assert!(client.is_cut_by("INCR k"));
     assert_eq!(server.cli(&["get", "k"]), "1");
-    assert!(is_refused(proxy.port()), "whoever comes again at once finds it cut");
+    assert!(is_refused(proxy.port()), "an immediate reconnect is refused");
     assert!(other.is_cut_by("INCR k"));
     assert_eq!(server.cli(&["get", "k"]), "1");
     proxy.heal();
-    assert_eq!(ask(proxy.port(), "INCR k"), ":2");
+    assert_eq!(request(proxy.port(), "INCR k"), ":2");
 }
 
 #[test]
@@ -268,7 +266,7 @@ fn dropped_answers_leave_requests_and_connections_alone() {
     assert!(client.hears_nothing_of("INCR k"));
     assert_eq!(server.cli(&["get", "k"]), "1");
     proxy.heal();
-    assert_eq!(client.ask("INCR k").unwrap(), ":2", "the same connection goes on");
+    assert_eq!(client.request("INCR k").unwrap(), ":2", "the same connection goes on");
 }
 
 #[test]
@@ -278,7 +276,7 @@ fn a_delay_is_felt_each_way() {
     let proxy = FaultProxy::start(server.port());
     proxy.delay(Duration::from_millis(100));
     let began = Instant::now();
-    assert_eq!(ask(proxy.port(), "PING"), "+PONG");
+    assert_eq!(request(proxy.port(), "PING"), "+PONG");
     assert!(began.elapsed() >= Duration::from_millis(200));
 }
 
@@ -289,7 +287,7 @@ fn the_shared_cluster_has_three_masters() {
     assert!(ports[0] != ports[1] && ports[1] != ports[2] && ports[2] != ports[0], "{ports:?}");
     for (key, port) in ["a", "b", "c"].into_iter().zip(ports) {
         assert_eq!(cluster.cli(&["set", key, "v"]), "OK");
-        assert_eq!(ask(port, &format!("EXISTS {key}")), ":1");
+        assert_eq!(request(port, &format!("EXISTS {key}")), ":1");
         assert!(cluster.url().contains(&format!("127.0.0.1:{port}")));
     }
 }
@@ -298,8 +296,8 @@ fn the_shared_cluster_has_three_masters() {
 fn a_dead_masters_replica_takes_its_place() {
     let cluster = RedisCluster::start(Replicas::OneEach);
     let mut client = Client::open(cluster.master_of("k").port()).unwrap();
-    assert_eq!(client.ask("SET k v").unwrap(), "+OK");
-    assert_eq!(client.ask("WAIT 1 20000").unwrap(), ":1", "the replica has it");
+    assert_eq!(client.request("SET k v").unwrap(), "+OK");
+    assert_eq!(client.request("WAIT 1 20000").unwrap(), ":1", "the replica has it");
     let dead = cluster.kill_master_of("k");
     cluster.wait_for_failover("k");
     assert_ne!(cluster.master_of("k").port(), dead.port());

@@ -1,16 +1,16 @@
-//! Which addresses may be told anything: one table row or more for every way into somebody's own network.
+//! Which addresses may receive webhooks: at least one table row for every way into a private network.
 
 use std::sync::Arc;
 
-use domain::ports::Courier as _;
-use upstream::{BadHooks, Hooks, HooksConfig};
+use domain::ports::WebhookSender as _;
+use upstream::{BadWebhookConfig, WebhookClient, WebhookConfig};
 
 use crate::{
-    callbacks::{hooks, parcel, secret},
+    callbacks::{hooks, secret, webhook},
     support::{HandClock, Server, ok},
 };
 
-/// What an address is refused for. Each has a canary where a secret might be.
+/// The refused addresses by reason. Each has a canary where a secret might be.
 #[rustfmt::skip]
 const REFUSED: &[(&str, &[&str])] = &[
     ("is a loopback address", &[
@@ -42,12 +42,12 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("resolves to a loopback address", &["https://localhost/canary", "https://LOCALHOST./canary"]),
     ("is not encrypted", &["http://127.0.0.1:6379/canary", "http://hooks.example.com/?canary"]),
     ("neither 443 nor 8443", &["https://hooks.example.com:25/canary", "https://hooks.example.com:80/canary"]),
-    ("does not begin with https://", &[
+    ("does not start with https://", &[
         "file:///etc/canary", "gopher://127.0.0.1/canary", "ftp://hooks.example.com/canary", "data:,canary",
     ]),
     ("not an absolute URL", &["", "/canary", "hooks.example.com/canary", "https://", "https://1.2.3.4.5/canary", "https://[::1/canary"]),
     ("user name or a password", &["https://canary@hooks.example.com/", "https://a:canary@hooks.example.com/"]),
-    ("holds a fragment", &["https://hooks.example.com/#canary", "https://hooks.example.com/#"]),
+    ("contains a fragment", &["https://hooks.example.com/#canary", "https://hooks.example.com/#"]),
     ("spaces or control characters", &[
         " https://hooks.example.com/canary", "https://hooks.example.com/ca nary\r\nx: y",
         "https://hooks\t.example.com/canary", "https://hooks.example.com/canary\0", "https://hooks.example.com/\u{85}canary",
@@ -64,8 +64,8 @@ async fn an_address_that_is_not_public_is_refused_with_a_reason() {
             assert!(refused.0.contains(reason), "{address}: {refused}");
             assert!(refused.0.starts_with("the address is refused: "), "{refused}");
             assert!(refused.0.len() <= 250 && !refused.0.contains("canary"), "{refused}");
-            let not_told = hooks.tell(&parcel(address)).await.expect_err(address);
-            assert_eq!(not_told.0, refused.0, "{address}");
+            let not_delivered = hooks.send(&webhook(address)).await.expect_err(address);
+            assert_eq!(not_delivered.0, refused.0, "{address}");
         }
     }
 }
@@ -93,19 +93,19 @@ async fn a_public_address_is_taken_in_any_notation() {
     }
 }
 
-/// The listener is on this machine: whatever reaches it got past the rules.
+/// The listener is on this machine, so any connection to it has passed the rules.
 #[tokio::test]
-async fn a_listener_on_this_machine_hears_nothing_unless_its_host_was_named() {
+async fn a_listener_on_this_machine_receives_nothing_unless_its_host_is_listed() {
     let server = Server::answering(ok("")).await;
     let port = server.url.rsplit(':').next().unwrap();
     let hosts = ["127.0.0.1", "2130706433", "0x7f.1", "0177.1", "[::ffff:127.0.0.1]", "localhost"];
-    for named in [vec![], vec!["127.0.0.1:1"], vec!["127.0.0.2"], vec!["localhost.example.com"]] {
-        let hooks = hooks(&named);
+    for listed in [vec![], vec!["127.0.0.1:1"], vec!["127.0.0.2"], vec!["localhost.example.com"]] {
+        let hooks = hooks(&listed);
         for host in hosts {
             for scheme in ["http", "https"] {
                 let url = format!("{scheme}://{host}:{port}/");
-                assert!(hooks.check(&url).await.is_err(), "{named:?} {url}");
-                assert!(hooks.tell(&parcel(&url)).await.is_err(), "{named:?} {url}");
+                assert!(hooks.check(&url).await.is_err(), "{listed:?} {url}");
+                assert!(hooks.send(&webhook(&url)).await.is_err(), "{listed:?} {url}");
             }
         }
     }
@@ -113,7 +113,7 @@ async fn a_listener_on_this_machine_hears_nothing_unless_its_host_was_named() {
 }
 
 #[tokio::test]
-async fn a_named_host_may_be_private_and_plain_on_its_port_or_on_any() {
+async fn a_listed_host_may_be_private_and_unencrypted_on_its_port_or_on_any() {
     let hooks = hooks(&[
         "Hooks.Internal.:8080",
         "10.0.0.1",
@@ -148,7 +148,7 @@ async fn a_named_host_may_be_private_and_plain_on_its_port_or_on_any() {
 }
 
 #[test]
-fn a_named_host_that_is_none_is_refused_at_start() {
+fn a_listed_host_that_is_not_a_host_is_refused_at_start() {
     for bad in [
         "",
         ":80",
@@ -161,8 +161,8 @@ fn a_named_host_that_is_none_is_refused_at_start() {
         "a..b",
         "*.internal",
     ] {
-        let config = HooksConfig { trusted: vec![bad.into()], ..HooksConfig::new(secret()) };
-        let refused = Hooks::new(config, Arc::new(HandClock::default())).unwrap_err();
-        assert!(matches!(refused, BadHooks::Host(_)), "{bad}: {refused}");
+        let config = WebhookConfig { trusted: vec![bad.into()], ..WebhookConfig::new(secret()) };
+        let refused = WebhookClient::new(config, Arc::new(HandClock::default())).unwrap_err();
+        assert!(matches!(refused, BadWebhookConfig::Host(_)), "{bad}: {refused}");
     }
 }

@@ -1,4 +1,4 @@
-//! Several tasks in one question: what a reply means for each of them, and when they have to be asked for one by one.
+//! Batch polls: the reply for each task, and when tasks have to be polled one by one.
 
 use std::{
     sync::{
@@ -9,7 +9,7 @@ use std::{
 };
 
 use domain::{
-    challenge::{Challenge, Draft, Kind},
+    challenge::{Challenge, ChallengeParts, Kind},
     id::TaskId,
     ports::{BatchRefused, Poll, Polled, Provider as _, Submission},
     secret::Secret,
@@ -19,7 +19,7 @@ use simulator::{BehaviourConfig, Call, Fault, Planned, Sim, SimConfig, SimHandle
 use upstream::{Upstream, UpstreamConfig};
 
 use crate::support::{
-    HandClock, KEY, Server, attempt, challenge, config, impatient, ok, task, upstream,
+    HandClock, KEY, Server, attempt, challenge, config, ok, short_timeouts, task, upstream,
 };
 
 const PAGE: &str = "<html><body>be right back</body></html>";
@@ -37,7 +37,7 @@ impl World {
         let behaviour = behaviour.solving_in(Duration::from_secs(10));
         let sim = SimConfig { clock: clock.clone(), ..SimConfig::new(behaviour) };
         let sim = Sim::start(sim).await.unwrap();
-        let upstream = Upstream::new(impatient(&sim.url()), clock.clone()).unwrap();
+        let upstream = Upstream::new(short_timeouts(&sim.url()), clock.clone()).unwrap();
         Self { sim, clock, upstream }
     }
 
@@ -47,19 +47,19 @@ impl World {
         task
     }
 
-    /// How many questions were asked, and about how many tasks.
-    fn asked(&self) -> (u64, u64) {
+    /// The number of poll requests and of polled tasks.
+    fn poll_counts(&self) -> (u64, u64) {
         let ledger = self.sim.account().ledger();
         (ledger.poll_calls, ledger.polls)
     }
 }
 
 fn geetest() -> Challenge {
-    let draft = Draft {
+    let draft = ChallengeParts {
         sitekey: Some("g1".into()),
         pageurl: Some(PageUrl::parse("https://shop.example.com/login").unwrap()),
         params: [("challenge".to_owned(), "c1".to_owned())].into(),
-        ..Draft::default()
+        ..ChallengeParts::default()
     };
     Challenge::new(Kind::Geetest, draft).unwrap()
 }
@@ -68,7 +68,7 @@ fn tasks() -> [TaskId; 2] {
     [task("71"), task("72")]
 }
 
-async fn asked(body: &str) -> Result<Vec<Polled>, BatchRefused> {
+async fn polled_with(body: &str) -> Result<Vec<Polled>, BatchRefused> {
     let server = Server::answering(ok(body)).await;
     let polled = upstream(config(&server.url)).poll_many(&tasks()).await;
     assert_eq!(server.requests().len(), 1, "asked once");
@@ -82,7 +82,7 @@ fn is_solved(polled: &Polled) -> bool {
 }
 
 #[tokio::test]
-async fn several_tasks_are_asked_for_in_one_call_and_answered_in_their_order() {
+async fn several_tasks_are_polled_in_one_call_and_answered_in_order() {
     let world = World::new(BehaviourConfig::new(1)).await;
     let first = world.submit(&challenge()).await;
     world.clock.turn(Duration::from_secs(5));
@@ -96,7 +96,7 @@ async fn several_tasks_are_asked_for_in_one_call_and_answered_in_their_order() {
         (Poll::Solved(many), Poll::Solved(one)) if many.text == one.text));
     assert!(matches!(&polled[2].poll, Poll::Code(code) if code.as_str().starts_with("ERROR_")));
     assert!(polled.iter().all(|polled| polled.price.is_none()), "nobody tells prices here");
-    assert_eq!(world.asked(), (2, 4));
+    assert_eq!(world.poll_counts(), (2, 4));
 }
 
 #[tokio::test]
@@ -109,15 +109,15 @@ async fn a_hundred_answers_fit_into_one_reply() {
     world.clock.turn(Duration::from_secs(11));
     let polled = world.upstream.poll_many(&tasks).await.unwrap();
     assert_eq!(polled.iter().filter(|polled| is_solved(polled)).count(), 100);
-    assert_eq!(world.asked(), (1, 100));
+    assert_eq!(world.poll_counts(), (1, 100));
 
     let long = format!("{}|{}", "a".repeat(130 * 1024), "b".repeat(130 * 1024));
-    let polled = asked(&format!(r#"{{"status":1,"request":"{long}"}}"#)).await.unwrap();
+    let polled = polled_with(&format!(r#"{{"status":1,"request":"{long}"}}"#)).await.unwrap();
     assert!(polled.iter().all(is_solved), "longer than any reply about one task may be");
 }
 
 #[tokio::test]
-async fn one_task_is_asked_for_in_the_usual_way_and_none_not_at_all() {
+async fn one_task_is_polled_in_the_usual_way_and_none_not_at_all() {
     let server = Server::answering(ok(r#"{"status":1,"request":"a|b"}"#)).await;
     let upstream = upstream(UpstreamConfig { priced: true, ..config(&server.url) });
     let polled = upstream.poll_many(&[task("7")]).await.unwrap();
@@ -128,7 +128,7 @@ async fn one_task_is_asked_for_in_the_usual_way_and_none_not_at_all() {
 }
 
 #[tokio::test]
-async fn an_answer_with_a_bar_makes_each_be_asked_for_by_itself() {
+async fn an_answer_with_a_bar_makes_the_batch_garbled() {
     let world = World::new(BehaviourConfig::new(1)).await;
     let tasks = [world.submit(&challenge()).await, world.submit(&geetest()).await];
     let polled = world.upstream.poll_many(&tasks).await.unwrap();
@@ -141,7 +141,7 @@ async fn an_answer_with_a_bar_makes_each_be_asked_for_by_itself() {
 }
 
 #[tokio::test]
-async fn a_provider_that_does_not_know_ids_says_so() {
+async fn a_provider_without_batch_polls_is_recognised() {
     for captchaai in [false, true] {
         let config = BehaviourConfig { batch: false, captchaai, ..BehaviourConfig::new(1) };
         let world = World::new(config).await;
@@ -150,13 +150,13 @@ async fn a_provider_that_does_not_know_ids_says_so() {
         assert_eq!(world.upstream.poll(&tasks[0]).await.poll, Poll::NotReady);
     }
     for body in [PAGE, "ERROR_EMPTY_ACTION", "ERROR_WRONG_CAPTCHA_ID"] {
-        assert_eq!(asked(body).await, Err(BatchRefused::Unsupported), "{body}");
+        assert_eq!(polled_with(body).await, Err(BatchRefused::Unsupported), "{body}");
     }
 }
 
-/// Somebody who asks for a task that was forgotten must not make us think that nobody answers such questions.
+/// The code for a forgotten task must not be mistaken for a provider without batch polls.
 #[tokio::test]
-async fn a_provider_that_has_answered_once_is_not_given_up() {
+async fn a_provider_that_has_answered_a_batch_keeps_its_support() {
     let number = Arc::new(AtomicUsize::new(0));
     let server = Server::start(move |mut visit| {
         let number = Arc::clone(&number);
@@ -181,7 +181,7 @@ async fn a_provider_that_has_answered_once_is_not_given_up() {
 }
 
 #[tokio::test]
-async fn trouble_on_the_way_is_a_fault_as_for_any_other_question() {
+async fn a_transport_failure_is_a_fault_as_for_any_other_call() {
     let world = World::new(BehaviourConfig::new(1)).await;
     let tasks = [world.submit(&challenge()).await, world.submit(&challenge()).await];
     for fault in [
@@ -204,8 +204,8 @@ async fn trouble_on_the_way_is_a_fault_as_for_any_other_question() {
 }
 
 #[tokio::test]
-async fn a_reply_that_is_nothing_is_garbled() {
+async fn an_unreadable_reply_is_garbled() {
     for body in ["", "???", "a|b|c", "CAPCHA_NOT_READY", "OK|token", r#"{"status":1}"#, "{"] {
-        assert_eq!(asked(body).await, Err(BatchRefused::Garbled), "{body}");
+        assert_eq!(polled_with(body).await, Err(BatchRefused::Garbled), "{body}");
     }
 }

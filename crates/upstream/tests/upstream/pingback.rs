@@ -1,4 +1,4 @@
-//! The provider's call to us: the address it gets, and the simulated provider really calling it.
+//! Pingbacks: the address given to the provider, and real pingbacks of the simulated provider.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,22 +11,22 @@ use domain::{
 use simulator::{BehaviourConfig, Call, Fault, Planned, Sim, SimConfig, SimHandle};
 use tokio::time::timeout;
 use upstream::{BadUpstream, Pingback, Upstream, UpstreamConfig};
-use wire::fetch::Reply;
+use wire::fetch::FetchReply;
 
 use crate::support::{HandClock, PATIENCE, Server, attempt, challenge, config, ok, upstream};
 
 const SECRET: &str = "a-secret-for-pingbacks";
 
-/// A gateway's ear: what was told to it, by path.
-struct Ear {
+/// A receiver of pingbacks.
+struct Subscription {
     server: Server,
     clock: Arc<HandClock>,
     sim: SimHandle,
     upstream: Upstream,
 }
 
-impl Ear {
-    /// Hangs up on the first `deaf` calls.
+impl Subscription {
+    /// Closes the first `deaf` connections without a reply.
     async fn new(deaf: usize) -> Self {
         let server = Server::start(move |mut visit| async move {
             if visit.request().await.is_some() && visit.number > deaf {
@@ -48,8 +48,8 @@ impl Ear {
         self.upstream.submit(challenge, attempt()).await
     }
 
-    /// Waits until that many calls were made.
-    async fn heard(&self, calls: usize) -> Vec<String> {
+    /// Waits for this many pingbacks.
+    async fn received(&self, calls: usize) -> Vec<String> {
         let heard = async {
             while self.server.requests().len() < calls {
                 timeout(Duration::from_millis(5), std::future::pending::<()>()).await.unwrap_err();
@@ -70,8 +70,8 @@ fn pingback(base: &str) -> Pingback {
     Pingback { base: base.into(), secret: Secret::new(SECRET) }
 }
 
-/// What a call says, and about what.
-fn told(request: &str) -> (TaskId, Option<Reply>) {
+/// The task and the reply in a pingback.
+fn parse_call(request: &str) -> (TaskId, Option<FetchReply>) {
     let path = request.strip_prefix("POST /-/pingback/").unwrap().split(' ').next().unwrap();
     assert_eq!(wire::pingback::read(path, &Secret::new(SECRET)), Some(attempt()));
     let (_, body) = request.split_once("\r\n\r\n").unwrap();
@@ -79,7 +79,7 @@ fn told(request: &str) -> (TaskId, Option<Reply>) {
 }
 
 #[tokio::test]
-async fn the_address_names_the_attempt_and_is_proved() {
+async fn the_address_names_the_attempt_and_is_signed() {
     let server = Server::answering(ok("OK|7")).await;
     let pingback = Some(pingback("https://gateway.example.com/-/pingback/"));
     let config = UpstreamConfig { pingback, ..config(&server.url) };
@@ -94,7 +94,7 @@ async fn the_address_names_the_attempt_and_is_proved() {
 }
 
 #[tokio::test]
-async fn an_address_nobody_can_call_is_refused() {
+async fn an_unusable_pingback_address_is_refused() {
     let clock = Arc::new(HandClock::default());
     let refused = |pingback| {
         let config = UpstreamConfig { pingback: Some(pingback), ..config("http://127.0.0.1:1") };
@@ -118,38 +118,38 @@ async fn an_address_nobody_can_call_is_refused() {
 
 #[tokio::test]
 async fn the_provider_calls_when_a_task_is_solved_and_not_before() {
-    let ear = Ear::new(0).await;
+    let ear = Subscription::new(0).await;
     let Submission::Accepted(task) = ear.submit(&challenge()).await else { panic!("refused") };
     ear.clock.turn(Duration::from_secs(9));
     assert_eq!(ear.upstream.poll(&task).await.poll, Poll::NotReady);
     assert!(ear.server.requests().is_empty());
     ear.clock.turn(Duration::from_secs(1));
-    let (named, said) = told(&ear.heard(1).await[0]);
+    let (named, said) = parse_call(&ear.received(1).await[0]);
     assert_eq!(named, task);
     let polled = ear.upstream.poll(&task).await.poll;
     assert!(matches!((said, polled),
-        (Some(Reply::Answer { answer: told, .. }), Poll::Solved(polled)) if told.text == polled.text));
+        (Some(FetchReply::Answer { answer: told, .. }), Poll::Solved(polled)) if told.text == polled.text));
 }
 
 #[tokio::test]
-async fn a_lost_reply_is_made_up_for_by_the_call() {
-    let ear = Ear::new(0).await;
+async fn a_pingback_makes_up_for_a_lost_reply() {
+    let ear = Subscription::new(0).await;
     ear.sim.account().plan(Planned::next(Call::Submit, Fault::Drop).accepted());
     let submission = ear.submit(&challenge()).await;
     assert!(matches!(submission, Submission::Ambiguous { .. }), "{submission:?}");
     ear.clock.turn(Duration::from_secs(10));
-    let (named, _) = told(&ear.heard(1).await[0]);
+    let (named, _) = parse_call(&ear.received(1).await[0]);
     assert_eq!(named, ear.only_task());
 }
 
 #[tokio::test]
-async fn a_call_that_is_not_taken_is_made_once_more() {
+async fn a_failed_pingback_is_retried_once() {
     for (deaf, taken) in [(1, 1), (2, 0)] {
-        let ear = Ear::new(deaf).await;
+        let ear = Subscription::new(deaf).await;
         ear.submit(&challenge()).await;
         ear.clock.turn(Duration::from_secs(10));
-        let calls = ear.heard(2).await;
-        assert_eq!(told(&calls[0]), told(&calls[1]));
+        let calls = ear.received(2).await;
+        assert_eq!(parse_call(&calls[0]), parse_call(&calls[1]));
         timeout(Duration::from_secs(1), std::future::pending::<()>()).await.unwrap_err();
         assert_eq!(ear.server.requests().len(), 2, "and then no more");
         assert_eq!(ear.sim.account().ledger().pingbacks.len(), taken);
@@ -157,12 +157,12 @@ async fn a_call_that_is_not_taken_is_made_once_more() {
 }
 
 #[tokio::test]
-async fn a_task_that_was_given_up_is_told_with_its_code() {
-    let ear = Ear::new(0).await;
+async fn the_pingback_of_an_unsolvable_task_has_its_code() {
+    let ear = Subscription::new(0).await;
     ear.sim.account().plan(Planned::next(Call::Submit, Fault::Unsolvable));
     ear.submit(&challenge()).await;
     ear.clock.turn(Duration::from_secs(10));
-    let (named, said) = told(&ear.heard(1).await[0]);
+    let (named, said) = parse_call(&ear.received(1).await[0]);
     assert_eq!(named, ear.only_task());
-    assert_eq!(said, Some(Reply::Refused("ERROR_CAPTCHA_UNSOLVABLE".into())));
+    assert_eq!(said, Some(FetchReply::Refused("ERROR_CAPTCHA_UNSOLVABLE".into())));
 }

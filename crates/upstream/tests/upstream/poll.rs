@@ -1,4 +1,4 @@
-//! Questions that cost nothing: what the answers mean, connections used again, the balance asked for rarely.
+//! Calls that cost nothing: the meaning of replies, reuse of connections, caching of the balance.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,7 +10,7 @@ use domain::{
 use tokio::time::timeout;
 use upstream::{Upstream, UpstreamConfig};
 
-use crate::support::{HandClock, KEY, Server, config, impatient, ok, task, upstream};
+use crate::support::{HandClock, KEY, Server, config, ok, short_timeouts, task, upstream};
 
 const NOT_READY: &str = r#"{"status":0,"request":"CAPCHA_NOT_READY"}"#;
 
@@ -37,13 +37,13 @@ fn fault(poll: Poll) -> Fault {
     }
 }
 
-/// Lets everything that has happened on the loopback be noticed.
+/// Lets pending events on the loopback be processed.
 async fn settle() {
     timeout(Duration::from_millis(100), std::future::pending::<()>()).await.unwrap_err();
 }
 
 #[tokio::test]
-async fn a_poll_says_what_the_provider_said() {
+async fn a_poll_returns_the_reply_of_the_provider() {
     assert_eq!(answered(ok(NOT_READY)).await, Poll::NotReady);
     assert_eq!(answered(ok("CAPCHA_NOT_READY")).await, Poll::NotReady);
     let body = r#"{"status":0,"request":"ERROR_CAPTCHA_UNSOLVABLE"}"#;
@@ -67,7 +67,7 @@ async fn the_key_and_the_id_travel_in_the_body() {
 }
 
 #[tokio::test]
-async fn where_the_provider_tells_prices_they_are_kept() {
+async fn prices_of_the_provider_are_kept() {
     let body = r#"{"status":1,"request":"token","price":"0.00085"}"#;
     let server = Server::answering(ok(body)).await;
     let polled = poll(UpstreamConfig { priced: true, ..config(&server.url) }).await;
@@ -77,7 +77,7 @@ async fn where_the_provider_tells_prices_they_are_kept() {
 }
 
 #[tokio::test]
-async fn whatever_is_not_intelligible_is_a_fault_and_never_quoted() {
+async fn an_unreadable_reply_is_a_fault_and_never_quoted() {
     for status in [302, 404, 500, 502, 503] {
         let bytes = ok(NOT_READY).replace("200 OK", &format!("{status} Odd"));
         assert_eq!(fault(answered(bytes).await).why, format!("HTTP {status}"));
@@ -91,7 +91,7 @@ async fn whatever_is_not_intelligible_is_a_fault_and_never_quoted() {
 }
 
 #[tokio::test]
-async fn too_many_requests_is_a_fault_that_says_how_long_to_wait() {
+async fn http_429_is_a_fault_with_its_retry_after() {
     let bytes = "HTTP/1.1 429 Slow Down\r\nretry-after: 9\r\ncontent-length: 0\r\n\r\n";
     let fault = fault(answered(bytes).await);
     assert_eq!(fault.code, Some(Code::new("HTTP_429")));
@@ -109,7 +109,7 @@ async fn polls_share_a_connection() {
 }
 
 #[tokio::test]
-async fn a_connection_the_provider_closed_is_not_used_again() {
+async fn a_closed_connection_is_not_reused() {
     let server = Server::answering(ok(NOT_READY)).await;
     let upstream = upstream(config(&server.url));
     for polls in 1..=3 {
@@ -120,7 +120,7 @@ async fn a_connection_the_provider_closed_is_not_used_again() {
 }
 
 #[tokio::test]
-async fn a_connection_idle_for_long_is_not_used_again() {
+async fn an_idle_connection_is_not_reused_after_its_timeout() {
     let server = Server::keeping_alive(NOT_READY).await;
     let clock = Arc::new(HandClock::default());
     let upstream = Upstream::new(config(&server.url), clock.clone()).unwrap();
@@ -131,9 +131,9 @@ async fn a_connection_idle_for_long_is_not_used_again() {
     }
 }
 
-/// Otherwise the late answer to the first question would be taken for the answer to the second.
+/// Otherwise the late reply to the first request would be taken for the reply to the second.
 #[tokio::test]
-async fn a_connection_that_owes_an_answer_is_not_used_again() {
+async fn a_connection_with_a_pending_reply_is_not_reused() {
     let server = Server::start(|mut visit| async move {
         visit.request().await;
         if visit.number == 1 {
@@ -143,7 +143,7 @@ async fn a_connection_that_owes_an_answer_is_not_used_again() {
         visit.write(ok(NOT_READY).as_bytes()).await;
     })
     .await;
-    let upstream = upstream(impatient(&server.url));
+    let upstream = upstream(short_timeouts(&server.url));
     assert!(fault(upstream.poll(&task("7")).await.poll).why.contains("timeout"));
     assert_eq!(upstream.poll(&task("8")).await.poll, Poll::NotReady);
     assert_eq!(server.connections(), 2);
@@ -165,7 +165,7 @@ async fn a_report_is_recorded_or_refused() {
 }
 
 #[tokio::test]
-async fn the_threads_of_the_account_are_told() {
+async fn the_threads_of_the_account_are_returned() {
     let server = Server::keeping_alive(r#"{"threads":"15","working_threads":"4"}"#).await;
     let threads = upstream(config(&server.url)).threads().await;
     assert_eq!(threads, Ok(Threads { total: 15, working: 4 }));
@@ -173,7 +173,7 @@ async fn the_threads_of_the_account_are_told() {
 }
 
 #[tokio::test]
-async fn the_balance_is_asked_for_at_most_every_thirty_seconds() {
+async fn the_balance_is_fetched_at_most_every_thirty_seconds() {
     let server = Server::keeping_alive(r#"{"status":1,"request":"12.345"}"#).await;
     let clock = Arc::new(HandClock::default());
     let upstream = Upstream::new(config(&server.url), clock.clone()).unwrap();
@@ -189,7 +189,7 @@ async fn the_balance_is_asked_for_at_most_every_thirty_seconds() {
 }
 
 #[tokio::test]
-async fn a_refused_key_is_not_asked_about_again_and_again() {
+async fn a_refused_key_is_cached_too() {
     let server =
         Server::keeping_alive(r#"{"status":0,"request":"ERROR_KEY_DOES_NOT_EXIST"}"#).await;
     let upstream = upstream(config(&server.url));

@@ -1,4 +1,4 @@
-//! Against the simulated provider: the life of a task, and its ledger as the judge of what we say about a submission.
+//! Against the simulated provider: the life of a task, and submissions compared with its ledger.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,7 +10,7 @@ use domain::{
 use simulator::{BehaviourConfig, Call, Fault, Planned, Sim, SimConfig, SimHandle};
 use upstream::{Upstream, UpstreamConfig};
 
-use crate::support::{HandClock, KEY, attempt, challenge, config, impatient, task, upstream};
+use crate::support::{HandClock, KEY, attempt, challenge, config, short_timeouts, task, upstream};
 
 async fn simulated(captchaai: bool, clock: Arc<HandClock>) -> SimHandle {
     let behaviour = BehaviourConfig {
@@ -22,7 +22,7 @@ async fn simulated(captchaai: bool, clock: Arc<HandClock>) -> SimHandle {
     Sim::start(SimConfig { clock, ..SimConfig::new(behaviour) }).await.unwrap()
 }
 
-/// Both flavours, and with prices where there are any.
+/// Both dialects, with prices where there are any.
 #[tokio::test]
 async fn a_task_is_submitted_polled_and_reported() {
     for captchaai in [false, true] {
@@ -35,7 +35,7 @@ async fn a_task_is_submitted_polled_and_reported() {
         let Submission::Accepted(task) = submission else { panic!("{submission:?}") };
         assert_eq!(sim.account().ledger().tasks_for(&challenge()).len(), 1, "the same challenge");
         assert_eq!(upstream.poll(&task).await.poll, Poll::NotReady);
-        // Only one of the two flavours knows about threads.
+        // Only one of the two dialects has threads.
         let threads = upstream.threads().await.ok();
         assert_eq!(threads.map(|t| (t.total, t.working)), captchaai.then_some((4, 1)));
 
@@ -51,14 +51,14 @@ async fn a_task_is_submitted_polled_and_reported() {
 }
 
 #[tokio::test]
-async fn a_task_nobody_knows_is_a_code() {
+async fn an_unknown_task_is_a_code() {
     let sim = simulated(false, Arc::default()).await;
     let polled = upstream(config(&sim.url())).poll(&task("404")).await;
     assert!(matches!(&polled.poll, Poll::Code(code) if code.as_str().starts_with("ERROR_")));
 }
 
-/// "Accepted" means one task, "rejected" and "not sent" mean none: whatever goes wrong, and whether or not the
-/// provider had accepted before it went wrong.
+/// "Accepted" means one task, "rejected" and "not sent" mean none, whatever the fault and whether or not the provider had
+/// processed the submission before it.
 #[tokio::test]
 async fn what_is_said_about_a_submission_agrees_with_the_providers_ledger() {
     for fault in [
@@ -84,13 +84,19 @@ async fn what_is_said_about_a_submission_agrees_with_the_providers_ledger() {
         ] {
             let sim = simulated(false, Arc::default()).await;
             sim.account().plan(planned.clone());
-            let submission = upstream(impatient(&sim.url())).submit(&challenge(), attempt()).await;
-            judge(&submission, &sim, &challenge(), &planned);
+            let submission =
+                upstream(short_timeouts(&sim.url())).submit(&challenge(), attempt()).await;
+            check_against_ledger(&submission, &sim, &challenge(), &planned);
         }
     }
 }
 
-fn judge(submission: &Submission, sim: &SimHandle, challenge: &Challenge, planned: &Planned) {
+fn check_against_ledger(
+    submission: &Submission,
+    sim: &SimHandle,
+    challenge: &Challenge,
+    planned: &Planned,
+) {
     let ledger = sim.account().ledger();
     let tasks = ledger.tasks_for(challenge).len();
     assert!(ledger.received_submits <= 1, "sent once: {planned:?}");

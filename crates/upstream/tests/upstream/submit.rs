@@ -1,4 +1,4 @@
-//! Every row of "transport-level outcomes of a submit": what was seen, and whether a task may exist.
+//! Every row of "transport-level outcomes of a submit": the event, and whether a task may exist.
 
 use std::{
     sync::{
@@ -20,7 +20,7 @@ use tokio::{
 use upstream::{BadUpstream, Upstream, UpstreamConfig};
 
 use crate::support::{
-    HandClock, KEY, Server, attempt, challenge, config, impatient, ok, task, upstream,
+    HandClock, KEY, Server, attempt, challenge, config, ok, short_timeouts, task, upstream,
 };
 
 const ACCEPTED: &str = r#"{"status":1,"request":"2122988149"}"#;
@@ -31,7 +31,7 @@ async fn submit(config: UpstreamConfig) -> Submission {
     submission
 }
 
-/// Submits to a server that answers with these bytes, and sees to it that this happens once.
+/// Submits to a server that answers with these bytes, and checks that there was one request.
 async fn answered(bytes: impl Into<Vec<u8>>) -> Submission {
     let server = Server::answering(bytes).await;
     let submission = submit(config(&server.url)).await;
@@ -58,7 +58,7 @@ async fn a_valid_id_is_an_accepted_task() {
 }
 
 #[tokio::test]
-async fn the_key_travels_in_the_body_and_nowhere_else() {
+async fn the_key_is_sent_in_the_body_only() {
     let server = Server::answering(ok(ACCEPTED)).await;
     let config = UpstreamConfig { user_agent: "tester/1".into(), ..config(&server.url) };
     submit(config).await;
@@ -86,19 +86,19 @@ async fn a_code_in_a_well_formed_body_is_a_refusal() {
 }
 
 #[tokio::test]
-async fn a_code_that_quotes_the_key_is_kept_without_it() {
+async fn a_code_that_quotes_the_key_is_redacted() {
     let body = format!(r#"{{"status":0,"request":"https://example.com/why?key={KEY}"}}"#);
     let code = Code::new("https://example.com/why?key=…");
     assert_eq!(answered(ok(&body)).await, Submission::Rejected { code, retry_after: None });
 }
 
 #[tokio::test]
-async fn too_many_requests_is_a_refusal_that_says_how_long_to_wait() {
+async fn http_429_is_a_refusal_with_its_retry_after() {
     for (headers, wait) in [
         ("retry-after: 7\r\ncontent-length: 0\r\n", Some(7)),
         ("retry-after: soon\r\ncontent-length: 0\r\n", None),
         ("content-length: 0\r\n", None),
-        // The status says it all: a body that is cut off changes nothing.
+        // Only the status matters, so a truncated body changes nothing.
         ("retry-after: 7\r\ncontent-length: 500\r\n", Some(7)),
     ] {
         let bytes = format!("HTTP/1.1 429 Too Many Requests\r\n{headers}\r\n");
@@ -115,9 +115,9 @@ async fn a_refused_connection_sends_nothing() {
     assert!(matches!(&submission, Submission::NotSent(why) if why.contains("cannot connect")));
 }
 
-/// Which of the two it is depends on who is quicker; that "not sent" is never a lie does not.
+/// The outcome is a race, but "not sent" must always be true.
 #[tokio::test]
-async fn when_the_provider_hangs_up_first_not_sent_means_that_no_byte_came() {
+async fn not_sent_means_that_no_byte_arrived() {
     for _ in 0..50 {
         let received = Arc::new(AtomicUsize::new(0));
         let server = Server::start({
@@ -167,7 +167,7 @@ async fn any_status_but_200_is_ambiguous_even_with_a_valid_body() {
 }
 
 #[tokio::test]
-async fn an_answer_that_settles_nothing_keeps_its_retry_after() {
+async fn an_ambiguous_reply_keeps_its_retry_after() {
     let bytes = "HTTP/1.1 503 Odd\r\nretry-after: 7\r\ncontent-length: 0\r\n\r\n";
     let submission = answered(bytes).await;
     let wait = std::time::Duration::from_secs(7);
@@ -197,7 +197,7 @@ async fn a_truncated_answer_is_ambiguous() {
         format!("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n19\r\n{half}\r\n"),
         format!("HTTP/1.1 200 OK\r\n\r\n{half}"),
         "HTTP/1.1 200 OK\r\ncontent-le".to_owned(),
-        // A plain id that lost its end still looks like an id: only the length gives it away.
+        // A truncated plain-text id still looks like an id; only the length reveals it.
         "HTTP/1.1 200 OK\r\ncontent-length: 13\r\n\r\nOK|21229".to_owned(),
     ] {
         why_ambiguous(answered(bytes).await);
@@ -226,7 +226,7 @@ async fn garbage_with_status_200_is_ambiguous_and_never_quoted() {
 }
 
 #[tokio::test]
-async fn a_compressed_answer_is_not_unpacked() {
+async fn a_compressed_reply_is_not_decompressed() {
     let bytes = ok(ACCEPTED).replace("200 OK\r\n", "200 OK\r\ncontent-encoding: gzip\r\n");
     assert!(why_ambiguous(answered(bytes).await).contains("compressed"));
     let bytes = ok(ACCEPTED).replace("200 OK\r\n", "200 OK\r\ncontent-encoding: identity\r\n");
@@ -234,7 +234,7 @@ async fn a_compressed_answer_is_not_unpacked() {
 }
 
 #[tokio::test]
-async fn an_endless_answer_is_left_at_the_limit() {
+async fn an_endless_reply_is_cut_off_at_the_limit() {
     let written = Arc::new(AtomicUsize::new(0));
     let server = Server::start({
         let written = Arc::clone(&written);
@@ -254,14 +254,14 @@ async fn an_endless_answer_is_left_at_the_limit() {
     })
     .await;
     assert!(why_ambiguous(submit(config(&server.url)).await).contains("too long"));
-    // What is more than the limit sits in the sockets' buffers.
+    // Bytes beyond the limit are in the sockets' buffers.
     assert!(written.load(Ordering::SeqCst) < 32 * 1024 * 1024);
     let megabyte = "x".repeat(1024 * 1024);
     assert!(why_ambiguous(answered(ok(&megabyte)).await).contains("too long"));
 }
 
 #[tokio::test]
-async fn an_endless_head_is_left_too() {
+async fn an_endless_head_is_cut_off_too() {
     let head = format!("HTTP/1.1 200 OK\r\nx: {}\r\n\r\n", "y".repeat(1024 * 1024));
     why_ambiguous(answered(head).await);
 }
@@ -273,7 +273,7 @@ async fn silence_after_the_request_is_ambiguous() {
         std::future::pending::<()>().await;
     })
     .await;
-    assert!(why_ambiguous(submit(impatient(&server.url)).await).contains("timeout"));
+    assert!(why_ambiguous(submit(short_timeouts(&server.url)).await).contains("timeout"));
     let first_byte_timeout = Duration::from_millis(200);
     let config = UpstreamConfig { first_byte_timeout, ..config(&server.url) };
     assert!(why_ambiguous(submit(config).await).contains("no answer within"));
@@ -281,7 +281,7 @@ async fn silence_after_the_request_is_ambiguous() {
 }
 
 #[tokio::test]
-async fn an_answer_that_trickles_is_left_when_its_time_is_over() {
+async fn a_slow_reply_times_out() {
     let server = Server::start(|mut visit| async move {
         visit.request().await;
         visit.write(b"HTTP/1.1 200 OK\r\ncontent-length: 5000\r\n\r\n").await;
@@ -292,21 +292,21 @@ async fn an_answer_that_trickles_is_left_when_its_time_is_over() {
         }
     })
     .await;
-    assert!(why_ambiguous(submit(impatient(&server.url)).await).contains("no whole answer"));
+    assert!(why_ambiguous(submit(short_timeouts(&server.url)).await).contains("no whole answer"));
 }
 
 #[tokio::test]
-async fn a_request_nobody_reads_is_ambiguous() {
+async fn an_unread_request_is_ambiguous() {
     let server = Server::start(|visit| async move {
         let _held = visit;
         std::future::pending::<()>().await;
     })
     .await;
-    why_ambiguous(submit(impatient(&server.url)).await);
+    why_ambiguous(submit(short_timeouts(&server.url)).await);
 }
 
 #[tokio::test]
-async fn every_submission_has_a_connection_of_its_own() {
+async fn every_submission_uses_a_new_connection() {
     let server = Server::keeping_alive(ACCEPTED).await;
     let upstream = upstream(config(&server.url));
     for _ in 0..3 {

@@ -1,4 +1,4 @@
-//! A provider made of scripted bytes, a clock to turn by hand, and something to solve.
+//! A scripted provider, a manual clock and a challenge.
 
 use std::{
     sync::{
@@ -10,7 +10,7 @@ use std::{
 
 use async_trait::async_trait;
 use domain::{
-    challenge::{Challenge, Draft, Kind},
+    challenge::{Challenge, ChallengeParts, Kind},
     id::{AttemptName, Nonce, SolveId, TaskId},
     ports::Clock,
     secret::Secret,
@@ -24,27 +24,26 @@ use tokio::{
 };
 use upstream::{Upstream, UpstreamConfig};
 
-/// The account's key in all tests: must turn up in bodies of requests and nowhere else.
+/// The account's key in all tests; it must appear in request bodies only.
 pub(crate) const KEY: &str = "c4n4ryc4n4ryc4n4ryc4n4ryc4n4ry32";
 
-/// How long anything is waited for. Only what never comes takes so long, also on a busy machine.
+/// The test timeout, generous for a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A stand-in provider: one script, run for each connection.
+/// A provider that runs one script for each connection.
 pub(crate) struct Server {
     pub(crate) url: String,
     seen: Arc<Seen>,
     _tasks: JoinSet<()>,
 }
 
-/// What reached the server.
 #[derive(Default)]
 pub(crate) struct Seen {
     connections: AtomicUsize,
     requests: Mutex<Vec<String>>,
 }
 
-/// One connection, as the script sees it.
+/// One connection, for the script.
 pub(crate) struct Visit<S = TcpStream> {
     pub(crate) stream: S,
     pub(crate) number: usize,
@@ -119,7 +118,7 @@ impl Server {
 // === impl Visit ===
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Visit<S> {
-    /// Reads one whole request and remembers it; `None` when the caller hangs up first.
+    /// Reads and records one request; `None` if the client disconnects first.
     pub(crate) async fn request(&mut self) -> Option<()> {
         let mut text = String::new();
         loop {
@@ -133,7 +132,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Visit<S> {
         }
     }
 
-    /// Writes as much as the other side takes.
+    /// Writes as much as the client reads.
     pub(crate) async fn write(&mut self, bytes: &[u8]) {
         if self.stream.write_all(bytes).await.is_ok() {
             self.stream.flush().await.ok();
@@ -175,13 +174,13 @@ pub(crate) fn ok(body: &str) -> String {
     format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len())
 }
 
-/// Patient enough for a busy machine: for tests in which no timeout is meant to end anything.
+/// Long timeouts, for tests that must not time out on a busy machine.
 pub(crate) fn config(url: &str) -> UpstreamConfig {
     UpstreamConfig::new(url, Secret::new(KEY))
 }
 
-/// Impatient: for tests in which a timeout ends the matter.
-pub(crate) fn impatient(url: &str) -> UpstreamConfig {
+/// Short timeouts, for tests of timeouts.
+pub(crate) fn short_timeouts(url: &str) -> UpstreamConfig {
     let short = Duration::from_millis(300);
     UpstreamConfig { submit_timeout: short, poll_timeout: short, ..config(url) }
 }
@@ -192,8 +191,11 @@ pub(crate) fn upstream(config: UpstreamConfig) -> Upstream {
 
 pub(crate) fn challenge() -> Challenge {
     let pageurl = PageUrl::parse("https://shop.example.com/login").unwrap();
-    let draft =
-        Draft { sitekey: Some("0x4AAA&b=c".into()), pageurl: Some(pageurl), ..Draft::default() };
+    let draft = ChallengeParts {
+        sitekey: Some("0x4AAA&b=c".into()),
+        pageurl: Some(pageurl),
+        ..ChallengeParts::default()
+    };
     Challenge::new(Kind::Turnstile, draft).unwrap()
 }
 

@@ -1,4 +1,4 @@
-//! Certificates: a provider that cannot prove who it is gets no byte.
+//! Certificates: a provider without a valid certificate gets no byte.
 
 use std::{sync::Arc, time::Duration};
 
@@ -69,7 +69,7 @@ async fn submit(config: UpstreamConfig) -> Submission {
 }
 
 #[tokio::test]
-async fn a_provider_with_a_trusted_certificate_is_spoken_to() {
+async fn a_provider_with_a_trusted_certificate_gets_the_request() {
     for version in [&TLS12, &TLS13] {
         let certificate = certificate("localhost");
         let server = secured(acceptor(&certificate, &[version]), ok(ACCEPTED), true).await;
@@ -92,7 +92,7 @@ async fn the_certificate_of_another_host_gets_no_byte() {
 }
 
 #[tokio::test]
-async fn a_certificate_nobody_vouches_for_gets_no_byte() {
+async fn an_untrusted_certificate_gets_no_byte() {
     let certificate = certificate("localhost");
     let server = secured(acceptor(&certificate, &[&TLS12, &TLS13]), ok(ACCEPTED), true).await;
     let config = UpstreamConfig { extra_root_pem: None, ..trusting(&server, &certificate) };
@@ -115,7 +115,7 @@ async fn a_handshake_that_never_ends_sends_nothing() {
 }
 
 #[tokio::test]
-async fn a_server_that_speaks_no_tls_gets_no_byte() {
+async fn a_server_without_tls_gets_no_byte() {
     let server = Server::start(|mut visit| async move {
         visit.write(ok(ACCEPTED).as_bytes()).await;
     })
@@ -124,7 +124,7 @@ async fn a_server_that_speaks_no_tls_gets_no_byte() {
     assert!(matches!(submission, Submission::NotSent(_)), "{submission:?}");
 }
 
-/// Without a length only the end of TLS tells that the answer is whole; a cut id must not pass for an id.
+/// Without a length only the `close_notify` of TLS proves that the reply is complete; a truncated id must not pass for an id.
 #[tokio::test]
 async fn an_answer_cut_off_inside_tls_is_ambiguous() {
     let certificate = certificate("localhost");
@@ -141,7 +141,7 @@ async fn an_answer_cut_off_inside_tls_is_ambiguous() {
 }
 
 #[test]
-fn roots_that_cannot_be_read_are_refused_at_start() {
+fn unreadable_root_certificates_are_refused_at_start() {
     for pem in
         ["", "no certificate", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"]
     {

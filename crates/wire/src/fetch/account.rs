@@ -1,26 +1,27 @@
-//! What res.php tells about the account, and its word about a report.
+//! Replies of res.php about the account and to reports.
 
 use domain::{money::Money, ports::Threads};
 
-use super::Told;
+use super::AccountReply;
 use crate::{
     Garbled, code,
     json::{self, Members, Shape},
     reply::{self, Status},
 };
 
-/// A reply that is one text: `request` in JSON, all of it in plain.
-fn read_text(body: &[u8]) -> Result<Told<String>, Garbled> {
+/// A reply with a single value: `request` in JSON, the whole text otherwise.
+fn read_text(body: &[u8]) -> Result<AccountReply<String>, Garbled> {
     let text = reply::text(body)?;
     if !text.starts_with('{') {
-        return Ok(code::in_text(text).map_or_else(|| Told::Is(text.to_owned()), Told::Refused));
+        return Ok(code::in_text(text)
+            .map_or_else(|| AccountReply::Value(text.to_owned()), AccountReply::Refused));
     }
     let members = Members::read(text).map_err(|_| Garbled::because("not a JSON object"))?;
     match (reply::status(&members)?, members.shape("request")) {
-        (Status::Ok, Some(Shape::Text(told))) => Ok(Told::Is(told)),
-        (Status::Ok, Some(Shape::Number(told))) => Ok(Told::Is(told.to_owned())),
-        (Status::Failed, Some(Shape::Text(told))) => code::in_json(&told)
-            .map(Told::Refused)
+        (Status::Ok, Some(Shape::Text(text))) => Ok(AccountReply::Value(text)),
+        (Status::Ok, Some(Shape::Number(text))) => Ok(AccountReply::Value(text.to_owned())),
+        (Status::Failed, Some(Shape::Text(text))) => code::in_json(&text)
+            .map(AccountReply::Refused)
             .ok_or(Garbled::because("status 0 without a code")),
         (
             Status::Ok | Status::Failed,
@@ -38,12 +39,12 @@ fn write_text(text: &str, json: bool) -> String {
 }
 
 /// Reads the reply to `getbalance`.
-pub fn read_balance(body: &[u8]) -> Result<Told<Money>, Garbled> {
+pub fn read_balance(body: &[u8]) -> Result<AccountReply<Money>, Garbled> {
     match read_text(body)? {
-        Told::Is(text) => {
-            Money::parse(&text).map(Told::Is).ok_or(Garbled::because("the balance is no number"))
-        }
-        Told::Refused(refusal) => Ok(Told::Refused(refusal)),
+        AccountReply::Value(text) => Money::parse(&text)
+            .map(AccountReply::Value)
+            .ok_or(Garbled::because("the balance is no number")),
+        AccountReply::Refused(refusal) => Ok(AccountReply::Refused(refusal)),
     }
 }
 
@@ -52,8 +53,8 @@ pub fn write_balance(balance: Money, json: bool) -> String {
     write_text(&balance.to_string(), json)
 }
 
-/// Reads the reply to `threadsinfo`: an object of its own, numbers as numbers or as strings.
-pub fn read_threads(body: &[u8]) -> Result<Told<Threads>, Garbled> {
+/// Reads the reply to `threadsinfo`: an object with numbers, or with numbers in strings.
+pub fn read_threads(body: &[u8]) -> Result<AccountReply<Threads>, Garbled> {
     let text = reply::text(body)?;
     let members = Members::read(text).ok();
     let count = |name| match members.as_ref()?.shape(name)? {
@@ -62,11 +63,11 @@ pub fn read_threads(body: &[u8]) -> Result<Told<Threads>, Garbled> {
         Shape::Null | Shape::Bool(_) | Shape::Nested(_) => None,
     };
     if let (Some(total), Some(working)) = (count("threads"), count("working_threads")) {
-        return Ok(Told::Is(Threads { total, working }));
+        return Ok(AccountReply::Value(Threads { total, working }));
     }
     match read_text(body)? {
-        Told::Refused(refusal) => Ok(Told::Refused(refusal)),
-        Told::Is(_) => Err(Garbled::because("neither threads nor a code")),
+        AccountReply::Refused(refusal) => Ok(AccountReply::Refused(refusal)),
+        AccountReply::Value(_) => Err(Garbled::because("neither threads nor a code")),
     }
 }
 
@@ -76,15 +77,17 @@ pub fn write_threads(threads: Threads) -> String {
 }
 
 /// Reads the reply to a report.
-pub fn read_report(body: &[u8]) -> Result<Told<()>, Garbled> {
+pub fn read_report(body: &[u8]) -> Result<AccountReply<()>, Garbled> {
     match read_text(body)? {
-        Told::Is(text) if text == code::OK_REPORT_RECORDED => Ok(Told::Is(())),
-        Told::Is(_) => Err(Garbled::because("neither taken nor refused")),
-        Told::Refused(refusal) => Ok(Told::Refused(refusal)),
+        AccountReply::Value(text) if text == code::OK_REPORT_RECORDED => {
+            Ok(AccountReply::Value(()))
+        }
+        AccountReply::Value(_) => Err(Garbled::because("neither taken nor refused")),
+        AccountReply::Refused(refusal) => Ok(AccountReply::Refused(refusal)),
     }
 }
 
-/// Writes the reply to a report that was taken.
+/// Writes the reply to an accepted report.
 pub fn write_report(json: bool) -> String {
     write_text(code::OK_REPORT_RECORDED, json)
 }

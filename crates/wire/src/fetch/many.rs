@@ -1,20 +1,19 @@
 //! The reply to `get` with several ids: parts joined by `|` in the order of the ids, each an answer or a code.
 //!
-//! The form has no way to say where an answer that contains `|` ends; the count of the parts tells that something is
-//! wrong, and then the reply is garbled and each id has to be asked for by itself. Plain text has no `OK|` in front.
-//! One code in place of the list is about the question: see [`Many`].
+//! An answer that contains `|` cannot be delimited. Then the number of parts is wrong, the reply counts as garbled, and each
+//! id has to be polled separately. Plain text has no `OK|` in front. A single code instead of the list is about the request:
+//! see [`Many`].
 
 use domain::{retry::Code, secret::Secret, token::Answer};
 
-use super::{Many, Reply};
+use super::{FetchReply, Many};
 use crate::{
     Garbled, code,
     json::{self, Members, Shape},
     reply::{self, Status},
 };
 
-/// Codes that answer the question as such when they come for all ids together: whoever gives them looked for an `id`,
-/// or took the whole list for one.
+/// Codes that, as the only reply to several ids, mean that the provider looked for one `id` or took the list for one.
 const UNSUPPORTED: [&str; 7] = [
     code::ERROR_EMPTY_ACTION,
     code::ERROR_WRONG_ID_FORMAT,
@@ -25,7 +24,7 @@ const UNSUPPORTED: [&str; 7] = [
     code::ERROR_UPLOAD,
 ];
 
-/// Codes that are about the account or the service, whatever was asked.
+/// Codes about the account or the service, whatever the request.
 const ABOUT_US: [&str; 9] = [
     code::ERROR_WRONG_USER_KEY,
     code::ERROR_KEY_DOES_NOT_EXIST,
@@ -56,7 +55,7 @@ pub fn read_many(body: &[u8], n: usize) -> Result<Many, Garbled> {
     match text.strip_prefix("OK|") {
         Some(one) if n == 1 => Ok(Many::Each(vec![part(one)])),
         None if n == 1 => Err(Garbled::because("neither OK| nor a code")),
-        // Never with the `OK` as a part: whoever takes only the first id replies in the same way.
+        // `OK` never counts as a part: a provider that only reads the first id replies in the same way.
         Some(rest) => read_parts(rest, n),
         None => read_parts(text, n),
     }
@@ -80,7 +79,7 @@ fn read_json(text: &str, n: usize) -> Result<Many, Garbled> {
     }
 }
 
-/// One code in place of the list.
+/// A single code instead of the list.
 fn whole(found: Code, n: usize) -> Result<Many, Garbled> {
     let is_ban = found.as_str().starts_with("ERROR: ");
     if is_ban || ABOUT_US.contains(&found.as_str()) {
@@ -95,10 +94,10 @@ fn whole(found: Code, n: usize) -> Result<Many, Garbled> {
     Err(Garbled::because("one code for several ids"))
 }
 
-/// A list under `"status":0`: nothing in it can be an answer.
+/// A list with `"status":0` cannot contain answers.
 fn read_codes(text: &str, n: usize) -> Result<Many, Garbled> {
     match read_parts(text, n)? {
-        Many::Each(replies) if replies.iter().all(|r| !matches!(r, Reply::Answer { .. })) => {
+        Many::Each(replies) if replies.iter().all(|r| !matches!(r, FetchReply::Answer { .. })) => {
             Ok(Many::Each(replies))
         }
         Many::Each(_) | Many::Refused(_) | Many::Unsupported => {
@@ -116,34 +115,38 @@ fn read_parts(text: &str, n: usize) -> Result<Many, Garbled> {
     replies.map(Many::Each).ok_or(Garbled::because("a part may be a code that was cut off"))
 }
 
-fn part(text: &str) -> Reply {
+fn part(text: &str) -> FetchReply {
     if let Some(found) = code::in_text(text) {
         return coded(found);
     }
     let answer = Answer { text: Secret::new(text), is_json: json::is_nested(text), extras: None };
-    Reply::Answer { answer, price: None }
+    FetchReply::Answer { answer, price: None }
 }
 
-/// An answer or a code that stands by itself, without a status that tells which it is. `None` for what is no code and
-/// too much like one to be handed out as an answer.
-pub(crate) fn one_of_many(text: &str) -> Option<Reply> {
+/// An answer or a code without a status that says which. `None` for text that is not a code but too similar to one to be
+/// delivered as an answer.
+pub(crate) fn one_of_many(text: &str) -> Option<FetchReply> {
     let begins = ["ERROR", "CAPCHA_", "CAPTCHA_"].iter().any(|begin| text.starts_with(begin));
     let is_doubtful = text.is_empty() || (begins && code::in_text(text).is_none());
     (!is_doubtful).then(|| part(text))
 }
 
-fn coded(found: Code) -> Reply {
-    if code::is_not_ready(found.as_str()) { Reply::NotReady } else { Reply::Refused(found) }
+fn coded(found: Code) -> FetchReply {
+    if code::is_not_ready(found.as_str()) {
+        FetchReply::NotReady
+    } else {
+        FetchReply::Refused(found)
+    }
 }
 
-/// Writes the reply to `get` with several ids. Extras and prices have no place in it.
-pub fn write_many(replies: &[Reply], json: bool) -> String {
+/// Writes the reply to `get` with several ids. It cannot carry extras and prices.
+pub fn write_many(replies: &[FetchReply], json: bool) -> String {
     let parts: Vec<&str> = replies
         .iter()
         .map(|reply| match reply {
-            Reply::NotReady => code::CAPCHA_NOT_READY,
-            Reply::Answer { answer, .. } => answer.text.expose(),
-            Reply::Refused(refusal) => refusal.as_str(),
+            FetchReply::NotReady => code::CAPCHA_NOT_READY,
+            FetchReply::Answer { answer, .. } => answer.text.expose(),
+            FetchReply::Refused(refusal) => refusal.as_str(),
         })
         .collect();
     let joined = parts.join("|");

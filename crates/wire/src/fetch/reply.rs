@@ -1,23 +1,23 @@
-//! The reply to `get` and `get2`. Whatever is not understood is garbled, and then the question is asked again: the task
-//! is known, nothing is lost.
+//! The reply to `get` and `get2`. An unreadable reply is an error, and the caller polls again: the task is known, so nothing is
+//! lost.
 //!
-//! An answer is what follows the first `|`, also when it contains `|` itself or the letters `ERROR`. With `get2` the
-//! price follows the last `|`; so an answer that contains `|` needs its price written (see [`write_reply`]).
+//! The answer follows the first `|`, even if it contains `|` itself or the letters `ERROR`. With `get2` the price follows the
+//! last `|`, so an answer that contains `|` must be written with its price (see [`write_reply`]).
 
 use domain::{money::Money, secret::Secret, token::Answer};
 
-use super::Reply;
+use super::FetchReply;
 use crate::{
     Garbled, code,
     json::{self, Members, Shape},
     reply::{self, Status},
 };
 
-/// Members that are not extras: they have a place of their own.
+/// Members that are not extras.
 const OWN: [&str; 3] = ["status", "request", "price"];
 
-/// Reads the reply to `get`, or to `get2` when `priced`, in either style.
-pub fn read_reply(body: &[u8], priced: bool) -> Result<Reply, Garbled> {
+/// Parses the reply to `get`, or to `get2` if `priced`, in either style.
+pub fn read_reply(body: &[u8], priced: bool) -> Result<FetchReply, Garbled> {
     let text = reply::text_of_answer(body)?;
     if text.trim_start().starts_with('{') {
         return read_json(text.trim());
@@ -28,7 +28,7 @@ pub fn read_reply(body: &[u8], priced: bool) -> Result<Reply, Garbled> {
     code::in_text(text.trim()).map(said).ok_or(Garbled::because("neither OK| nor a code"))
 }
 
-fn read_plain(rest: &str, priced: bool) -> Result<Reply, Garbled> {
+fn read_plain(rest: &str, priced: bool) -> Result<FetchReply, Garbled> {
     let priced_at = if priced { rest.rsplit_once('|') } else { None };
     let found = priced_at.and_then(|(text, price)| Some((text, read_price(price)?)));
     let (text, price) = match found {
@@ -39,14 +39,17 @@ fn read_plain(rest: &str, priced: bool) -> Result<Reply, Garbled> {
         return Err(Garbled::because("OK| without an answer"));
     }
     let is_json = json::is_nested(text);
-    Ok(Reply::Answer { answer: Answer { text: Secret::new(text), is_json, extras: None }, price })
+    Ok(FetchReply::Answer {
+        answer: Answer { text: Secret::new(text), is_json, extras: None },
+        price,
+    })
 }
 
-fn read_json(text: &str) -> Result<Reply, Garbled> {
+fn read_json(text: &str) -> Result<FetchReply, Garbled> {
     let members = Members::read(text).map_err(|_| Garbled::because("not a JSON object"))?;
     if members.get("status").is_none() && is_bare_geetest(&members) {
         let answer = Answer { text: Secret::new(text), is_json: true, extras: None };
-        return Ok(Reply::Answer { answer, price: None });
+        return Ok(FetchReply::Answer { answer, price: None });
     }
     match reply::status(&members)? {
         Status::Ok => read_answer(&members),
@@ -61,7 +64,7 @@ fn read_json(text: &str) -> Result<Reply, Garbled> {
     }
 }
 
-/// GeeTest's answer comes as its own object when JSON was not asked for.
+/// Without `json=1`, GeeTest's answer is a bare object.
 fn is_bare_geetest(members: &Members<'_>) -> bool {
     let has = |name| members.get(name).is_some();
     (has("challenge") && has("validate"))
@@ -69,8 +72,8 @@ fn is_bare_geetest(members: &Members<'_>) -> bool {
         || (has("captcha_id") && has("lot_number"))
 }
 
-/// The answer is `request`, or CaptchaAI's `result`. The latter stays among the extras too, where its clients look.
-fn read_answer(members: &Members<'_>) -> Result<Reply, Garbled> {
+/// The answer is `request`, or CaptchaAI's `result`, which also stays among the extras for its clients.
+fn read_answer(members: &Members<'_>) -> Result<FetchReply, Garbled> {
     let (text, is_json) = match members.shape("request").or_else(|| members.shape("result")) {
         Some(Shape::Text(text)) => (text, false),
         Some(Shape::Number(number)) => (number.to_owned(), false),
@@ -87,24 +90,28 @@ fn read_answer(members: &Members<'_>) -> Result<Reply, Garbled> {
     };
     let extras = members_but(&OWN, members);
     let extras = (!extras.is_empty()).then(|| Secret::new(format!("{{{}}}", extras.join(","))));
-    Ok(Reply::Answer { answer: Answer { text: Secret::new(text), is_json, extras }, price })
+    Ok(FetchReply::Answer { answer: Answer { text: Secret::new(text), is_json, extras }, price })
 }
 
 fn read_price(text: &str) -> Option<Money> {
     Money::parse(text).filter(|price| *price >= Money::ZERO)
 }
 
-fn said(found: domain::retry::Code) -> Reply {
-    if code::is_not_ready(found.as_str()) { Reply::NotReady } else { Reply::Refused(found) }
+fn said(found: domain::retry::Code) -> FetchReply {
+    if code::is_not_ready(found.as_str()) {
+        FetchReply::NotReady
+    } else {
+        FetchReply::Refused(found)
+    }
 }
 
-/// Writes the reply to `get`, or to `get2` when `priced`. An unknown price is left out; in plain text an answer that
-/// contains `|` then reads as if its end were the price.
-pub fn write_reply(reply: &Reply, json: bool, priced: bool) -> String {
+/// Writes the reply to `get`, or to `get2` if `priced`. An unknown price is left out; then the end of a plain-text answer that
+/// contains `|` looks like the price.
+pub fn write_reply(reply: &FetchReply, json: bool, priced: bool) -> String {
     let (answer, price) = match reply {
-        Reply::NotReady => return code::write(&code::CAPCHA_NOT_READY.into(), json),
-        Reply::Refused(refusal) => return code::write(refusal, json),
-        Reply::Answer { answer, price } => (answer, price.filter(|_| priced)),
+        FetchReply::NotReady => return code::write(&code::CAPCHA_NOT_READY.into(), json),
+        FetchReply::Refused(refusal) => return code::write(refusal, json),
+        FetchReply::Answer { answer, price } => (answer, price.filter(|_| priced)),
     };
     if json {
         let price = price.map(|price| format!(r#","price":"{price}""#)).unwrap_or_default();
@@ -118,19 +125,19 @@ pub fn write_reply(reply: &Reply, json: bool, priced: bool) -> String {
     format!("OK|{}{price}", answer.text.expose())
 }
 
-/// Writes an answer as CaptchaAI does for challenge pages and enterprise: `result` instead of `request`, in JSON.
+/// Writes an answer like CaptchaAI for challenge pages and enterprise: `result` instead of `request`, in JSON.
 pub fn write_result(answer: &Answer) -> String {
     let extras = extras(answer, &["status", "request", "price", "result"]);
     format!(r#"{{"status":1,"result":{}{extras}}}"#, value(answer))
 }
 
-/// The answer as a JSON value: a string stays one, also when it looks like something else.
+/// The answer as a JSON value; a string stays a string, whatever it looks like.
 fn value(answer: &Answer) -> String {
     let text = answer.text.expose();
     if answer.is_json && json::is_nested(text) { text.to_owned() } else { json::quote(text) }
 }
 
-/// The extras as further members, with the comma before them.
+/// The extras as further members, with a leading comma.
 fn extras(answer: &Answer, own: &[&str]) -> String {
     let Some(extras) = &answer.extras else { return String::new() };
     let Ok(members) = Members::read(extras.expose()) else { return String::new() };

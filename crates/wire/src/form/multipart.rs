@@ -1,4 +1,4 @@
-//! The parts of a multipart body that is already in memory, bounded.
+//! Parses a multipart body that is already in memory.
 
 use bytes::Bytes;
 use futures_util::{FutureExt, stream};
@@ -6,23 +6,22 @@ use multer::{Constraints, Field, Multipart, SizeLimit};
 
 use super::{BYTES_MAX, BadForm, NAME_MAX};
 
-/// One part.
 pub(super) struct Part {
     pub(super) name: String,
     pub(super) content: Content,
 }
 
-/// What a part holds. A part with a file name, or whose bytes are no text, is a file; the name itself is never used.
+/// A part with a file name, or with bytes that are not UTF-8, is a file. The file name itself is ignored.
 pub(super) enum Content {
     Text(String),
     File(Vec<u8>),
 }
 
 const PARTS_MAX: usize = 70;
-/// RFC 2046 allows 70; some clients are less careful.
+/// RFC 2046 allows 70, but some clients send more.
 const BOUNDARY_MAX: usize = 200;
 
-/// All parts, in order. The body is one piece, so that nothing in here ever waits.
+/// All parts, in order. The body is in memory, so the stream never blocks.
 pub(super) fn parts(content_type: &str, body: &[u8]) -> Result<Vec<Part>, BadForm> {
     let boundary = multer::parse_boundary(content_type)
         .ok()

@@ -1,16 +1,20 @@
-//! Which kind a method means, and which method a kind is sent as.
+//! Maps the provider's methods to kinds, and kinds to methods.
 
 use domain::challenge::Kind;
 
 use super::{BadPart, Dialect, Fields, Files, is_set, picture};
 
-/// Tells a kind from its elder with the same method; part of the kind, so never a parameter of its challenge.
+/// Distinguishes kinds that share a method. It is part of the kind, so it is never a parameter of a challenge.
 pub(super) const VERSION: &str = "version";
 const V3: &str = "v3";
 const V4: &str = "4";
 
 /// The kind the fields describe.
-pub(super) fn of(method: Option<&str>, fields: &Fields, files: &Files) -> Result<Kind, BadPart> {
+pub(super) fn from_fields(
+    method: Option<&str>,
+    fields: &Fields,
+    files: &Files,
+) -> Result<Kind, BadPart> {
     let version = fields.get(VERSION).map(String::as_str);
     match method {
         None | Some("post" | "base64") => pictured(method, fields, files),
@@ -23,7 +27,7 @@ pub(super) fn of(method: Option<&str>, fields: &Fields, files: &Files) -> Result
     }
 }
 
-/// A picture, or a question in words: both come without a method of their own.
+/// An image or a text question; neither has its own method.
 fn pictured(method: Option<&str>, fields: &Fields, files: &Files) -> Result<Kind, BadPart> {
     let get = |name| fields.get(name).map(String::as_str);
     if picture::has_main(fields, files) {
@@ -42,7 +46,7 @@ fn pictured(method: Option<&str>, fields: &Fields, files: &Files) -> Result<Kind
     }
 }
 
-/// Methods whose name is the kind's, and those that have no kind of their own.
+/// Methods with the same name as their kind, and unknown methods.
 fn same_name(method: &str) -> Result<Kind, BadPart> {
     let kind: Kind = method.parse()?;
     match kind {
@@ -64,7 +68,7 @@ fn same_name(method: &str) -> Result<Kind, BadPart> {
     }
 }
 
-/// The method a kind is sent as, and its version where the method has several.
+/// The method of a kind, and its version where several kinds share the method.
 pub(super) fn method(kind: &Kind, dialect: Dialect) -> (&str, Option<&'static str>) {
     match (kind, dialect) {
         (Kind::RecaptchaV2, _) => ("userrecaptcha", None),
@@ -87,7 +91,7 @@ pub(super) fn method(kind: &Kind, dialect: Dialect) -> (&str, Option<&'static st
     }
 }
 
-/// What the provider calls the site's key.
+/// The provider's name for the site's key.
 pub(super) fn sitekey_name(kind: &Kind) -> &'static str {
     match kind {
         Kind::RecaptchaV2 | Kind::RecaptchaV3 => "googlekey",
@@ -107,7 +111,7 @@ pub(super) fn sitekey_name(kind: &Kind) -> &'static str {
     }
 }
 
-/// Adds what makes the fields describe this kind. What is there already stays, so that a contradiction is seen.
+/// Adds the fields that identify this kind. Existing fields stay, so that a contradiction is detected.
 pub(super) fn mark(kind: &Kind, fields: &mut Fields) {
     let (method, version) = method(kind, Dialect::default());
     fields.insert("method".to_owned(), method.to_owned());
@@ -135,7 +139,7 @@ pub(super) fn mark(kind: &Kind, fields: &mut Fields) {
     }
 }
 
-/// Removes the version that the kind's name says already.
+/// Removes a version that the kind already implies.
 pub(super) fn unmark(kind: &Kind, fields: &mut Fields) {
     let said = method(kind, Dialect::CaptchaAi).1;
     if said.is_some() && fields.get(VERSION).map(String::as_str) == said {

@@ -1,7 +1,7 @@
-//! Pictures on the wire: uploaded as files or written in base64, both become the same bytes.
+//! Images on the wire: uploaded files and base64 become the same bytes.
 //!
-//! Where a kind needs the picture, base64 is read as generously as the provider reads it. Elsewhere a text is taken for
-//! a picture only if it would be written back as it was: a parameter nobody here knows goes through unchanged.
+//! Where a kind requires an image, base64 is decoded as leniently as the provider does. Elsewhere text counts as an image only
+//! if it encodes back to the same text, so that unknown parameters pass unchanged.
 
 use base64::{
     Engine, alphabet,
@@ -11,7 +11,7 @@ use domain::challenge::{FILE_BYTES_MAX, Kind};
 
 use super::{BadPart, Fields, Files};
 
-/// The picture itself. Uploads call it `file`, base64 calls it `body`.
+/// The main image: `file` in uploads, `body` in base64.
 pub(super) const MAIN: &str = "body";
 const UPLOAD: &str = "file";
 
@@ -22,12 +22,12 @@ const GENEROUS: GeneralPurpose = GeneralPurpose::new(
         .with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// Whether the fields bring the picture itself, in either form.
+/// Whether the request has the main image, in either form.
 pub(super) fn has_main(fields: &Fields, files: &Files) -> bool {
     [MAIN, UPLOAD].iter().any(|name| fields.contains_key(*name) || files.contains_key(*name))
 }
 
-/// Takes the pictures out of the fields and puts them with the uploaded ones. Empty ones count as absent.
+/// Moves images from the fields to the uploaded files. Empty ones count as absent.
 pub(super) fn take(kind: &Kind, fields: &mut Fields, files: Files) -> Result<Files, BadPart> {
     let mut pictures = Files::new();
     for (name, bytes) in files {
@@ -47,7 +47,7 @@ pub(super) fn take(kind: &Kind, fields: &mut Fields, files: Files) -> Result<Fil
     if bytes <= FILE_BYTES_MAX { Ok(pictures) } else { Err(BadPart::PictureSize) }
 }
 
-/// Writes a picture as this kind's provider wants it.
+/// Encodes an image as the provider expects it for this kind.
 pub(super) fn encode(kind: &Kind, name: &str, bytes: &[u8]) -> String {
     let text = STANDARD.encode(bytes);
     if *kind == Kind::Bls && name.starts_with(NUMBERED[1]) {
@@ -76,7 +76,7 @@ fn is_picture(name: &str) -> bool {
         || NUMBERED.iter().any(|start| name.strip_prefix(start).is_some_and(is_number))
 }
 
-/// Whether this kind cannot do with anything but a picture here.
+/// Whether this field of this kind must be an image.
 fn is_needed(kind: &Kind, name: &str) -> bool {
     match kind {
         Kind::Image | Kind::Grid | Kind::Coordinates => matches!(name, MAIN | UPLOAD),
@@ -95,7 +95,7 @@ fn is_needed(kind: &Kind, name: &str) -> bool {
     }
 }
 
-/// The bytes of a picture; `None` leaves the text a parameter.
+/// The bytes of an image; `None` if the text is an ordinary parameter.
 fn decode(kind: &Kind, name: &str, text: &str) -> Result<Option<Vec<u8>>, BadPart> {
     if is_needed(kind, name) {
         return generously(text).map(Some).ok_or_else(|| BadPart::Picture(name.to_owned()));
@@ -110,8 +110,8 @@ fn decode(kind: &Kind, name: &str, text: &str) -> Result<Option<Vec<u8>>, BadPar
     Ok(STANDARD.decode(text).ok())
 }
 
-/// Both alphabets, with or without padding, line breaks and data-URI prefix. A space inside was a plus sign that the
-/// client did not encode.
+/// Accepts both alphabets, with or without padding, line breaks and data-URI prefix. A space was a plus sign that the client
+/// did not encode.
 fn generously(text: &str) -> Option<Vec<u8>> {
     let text = after_data_prefix(text).unwrap_or(text).trim();
     let plain: String = text
@@ -132,7 +132,7 @@ fn after_data_prefix(text: &str) -> Option<&str> {
     (is_data && prefix.to_ascii_lowercase().ends_with(";base64")).then_some(rest)
 }
 
-/// By the first bytes; PNG when they say nothing.
+/// The format by its magic bytes; PNG by default.
 fn format_of(bytes: &[u8]) -> &'static str {
     match bytes {
         [0xff, 0xd8, ..] => "jpeg",

@@ -1,5 +1,5 @@
-//! The reference policy: how many tokens to have ready at the rate of the last arrivals, and the escrow that bounds what
-//! may die. For `models`.
+//! The reference policy: the number of tokens to hold at the rate of the latest arrivals, and the escrow that bounds
+//! waste. For `models`.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -7,13 +7,12 @@ use crate::load::as_f64;
 
 use super::super::{LIFE, SOLVES, WASTE};
 
-/// What it knows.
 #[derive(Debug)]
 pub(super) struct Reference {
     arrivals: VecDeque<f64>,
-    /// Tokens that may still die.
+    /// Tokens that may still expire unused.
     budget: f64,
-    /// Levels by the rate's logarithm, in twentieths.
+    /// Levels by the logarithm of the rate, in twentieths.
     levels: BTreeMap<i64, usize>,
 }
 
@@ -49,7 +48,7 @@ impl Reference {
         self.budget -= 1.0;
     }
 
-    /// Whether one more is ordered beside so many that nobody waits for.
+    /// Whether to order one more, with this many spare tokens.
     pub(super) fn wants(&mut self, now: f64, spare: usize) -> bool {
         spare < self.level(now) && self.budget - as_f64(spare as u64) >= 1.0
     }
@@ -66,7 +65,7 @@ impl Reference {
     }
 }
 
-/// The level for this logarithm of a rate: enough hits, unless that lets too many die.
+/// The level for this logarithm of a rate: enough hits, unless that wastes too many tokens.
 fn best_level(ln_rate: f64) -> usize {
     let rate = ln_rate.exp();
     let solving = rate * SOLVES.mean();
@@ -77,7 +76,7 @@ fn best_level(ln_rate: f64) -> usize {
     enough.min(endurable)
 }
 
-/// The chance that a token dies, averaged over its place in line.
+/// The probability that a token expires unused, averaged over its position in the stock.
 fn died(level: usize, solving: f64, living: f64) -> f64 {
     let (mut sum, mut all, mut chance) = (0.0, 0.0, (-solving).exp());
     for under_way in 0..level as u64 {
@@ -90,7 +89,7 @@ fn died(level: usize, solving: f64, living: f64) -> f64 {
     if all > 0.0 { sum / all } else { 0.0 }
 }
 
-/// The chance of at most so many, where `mean` are expected.
+/// The probability of at most `count` arrivals when `mean` are expected.
 fn at_most(count: u64, mean: f64) -> f64 {
     let mut term = (-mean).exp();
     let mut sum = term;

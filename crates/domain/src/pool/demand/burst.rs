@@ -1,4 +1,4 @@
-//! Bursts of demand: the one that is on, and what the past ones were like.
+//! Statistics of bursts: the current one, and the past ones.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::level::Ahead;
 use crate::time::Timestamp;
 
-/// The burst that is on, or the last one. The rate is a gamma posterior: `weight` arrivals in `exposure` seconds.
+/// The current burst, or the last one. The rate is a gamma posterior: `weight` arrivals in `exposure` seconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Run {
     onset: Timestamp,
@@ -17,7 +17,7 @@ pub(super) struct Run {
     exposure: f64,
 }
 
-/// What the past bursts were like; recent ones count more.
+/// Statistics of past bursts; recent ones count more.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Past {
     /// Silences that ended, and the share of them that a burst followed rather than a lone claim or two.
@@ -48,22 +48,22 @@ pub(super) struct Next {
     pub(super) ahead: Ahead,
 }
 
-/// Arrivals the rate is taken from: older ones fade.
+/// The rate is estimated from about this many arrivals; older ones fade.
 const WINDOW: f64 = 48.0;
-/// A rate is not judged by less than this many seconds: claims may come all at once.
+/// The shortest time (seconds) a rate is estimated from, because claims may come all at once.
 const SHORTEST_EXPOSURE: f64 = 2.0;
-/// A silence ends a burst when it is this unlikely within it, not if shorter than the one, always if longer than the
-/// other: tokens live about as long.
+/// A silence ends a burst when it is less likely than this within it, but never before the shortest and always after the
+/// longest silence (seconds). Tokens live about as long as the longest.
 const OVER: f64 = 1e-6;
 const SHORTEST_SILENCE: f64 = 60.0;
 const LONGEST_SILENCE: f64 = 300.0;
-/// Fewer arrivals than this are no burst.
+/// The fewest arrivals that count as a burst.
 const BURST: u32 = 3;
-/// How much the newest burst counts.
+/// The weight of the newest burst in the means.
 const NEWEST: f64 = 0.2;
-/// Past bursts are worth at most this many arrivals of the present one.
+/// The prior from past bursts weighs at most as much as this many arrivals of the current one.
 const PRIOR: f64 = 8.0;
-/// Sizes are never trusted to be more alike than this (deviation of the logarithm).
+/// The smallest deviation (of the logarithm) that sizes and lengths are trusted to have.
 const LEAST_DEVIATION: f64 = 0.01;
 /// Regular bursts begin within this of their time, and are worth waiting for from this size.
 const PUNCTUAL: Duration = Duration::from_secs(20);
@@ -72,7 +72,7 @@ const WORTH_WAITING: f64 = 10.0;
 // === impl Run ===
 
 impl Run {
-    /// A burst that begins now, judged by the `prior` weight and exposure until it is known better.
+    /// A burst that begins now, with `prior` weight and exposure.
     pub(super) fn begin(at: Timestamp, prior: (f64, f64)) -> Self {
         Self { onset: at, last: at, count: 1, weight: prior.0, exposure: prior.1 }
     }
@@ -94,7 +94,7 @@ impl Run {
         now.since(self.last).as_secs_f64()
     }
 
-    /// How likely a silence at least so long is while the burst lasts.
+    /// The probability of a silence at least this long while the burst lasts.
     pub(super) fn odds_of(&self, silence: f64) -> f64 {
         let exposure = self.exposure.max(SHORTEST_EXPOSURE);
         (exposure / (exposure + silence)).powf(self.weight)
@@ -120,7 +120,7 @@ impl Run {
 // === impl Past ===
 
 impl Past {
-    /// Takes a finished burst into account.
+    /// Adds a finished burst.
     pub(super) fn remember(&mut self, run: &Run) {
         if run.count == 0 {
             return;
@@ -144,7 +144,7 @@ impl Past {
         (self.onset, self.period) = (run.onset, period);
     }
 
-    /// Weight and exposure a new burst starts with; the more alike the past ones were, the heavier.
+    /// The weight and exposure a new burst starts with. The more alike the past ones were, the larger the weight.
     pub(super) fn prior(&self) -> (f64, f64) {
         let pace = self.pace.mean;
         if !self.has_bursts() || pace <= 0.0 {
@@ -159,12 +159,12 @@ impl Past {
         self.bursts > 0
     }
 
-    /// Arrivals of the usual burst.
+    /// The typical number of arrivals in a burst.
     pub(super) fn usual_size(&self) -> f64 {
         self.size.mean.exp()
     }
 
-    /// How many more arrivals are as likely as not, judged by size or by length, whichever varies less.
+    /// The median number of further arrivals, estimated from size or length, whichever varies less.
     pub(super) fn left_of(&self, run: &Run, now: Timestamp) -> f64 {
         let count = f64::from(run.count);
         if !self.has_bursts() {
@@ -176,12 +176,12 @@ impl Past {
         } else {
             self.size.likely_rest(count, self.bursts)
         };
-        // One claim may stay alone: the tokens lost to lone ones are not to outnumber the claims that wait once more.
+        // The first claims may stay alone. Tokens wasted on lone claims should not outnumber claims that wait.
         let lone = if run.count < BURST { self.real / (1.0 - self.real).max(1e-3) } else { left };
         left.min(lone)
     }
 
-    /// The next burst, if they come at regular times.
+    /// The next burst, if bursts come at regular times.
     pub(super) fn next_burst(&self, run: &Run) -> Option<Next> {
         let (weight, exposure) = self.prior();
         if self.regular == 0 || self.usual_size() < WORTH_WAITING {
@@ -204,8 +204,8 @@ impl Spread {
         self.variance = (1.0 - share) * (self.variance + share * off * off);
     }
 
-    /// What is as likely as not to follow when `so_far` is reached already, for a log-logistic value. Its long tail is
-    /// the right one twice: what outlasts the usual by far will last as long again, and little is known from few.
+    /// The median rest when `so_far` is reached already, for a log-logistic value. Its long tail fits for two reasons: a
+    /// burst that far outlasts the usual ones will last about as long again, and few bursts are little evidence.
     fn likely_rest(&self, so_far: f64, seen: u32) -> f64 {
         let doubt = f64::from(seen).powi(-3);
         let deviation = self.variance.sqrt().max(LEAST_DEVIATION).max(doubt);

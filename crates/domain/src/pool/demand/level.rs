@@ -1,18 +1,19 @@
-//! The sums behind a target: how often a level answers at once, how often its last token dies, and which level is best.
+//! The level with the least cost: how often claims find a token at a level, and how often its last token expires unused.
 //!
-//! Orders under way are Poisson with the mean of rate · solve time, whatever the solve times' shape (Palm), and the last
-//! of S tokens is used when S claims arrive within solve time + life. The rate itself is only estimated, which makes both
-//! counts negative binomial. A burst leaves its whole level unused at its end: one of `size` claims pays for that. What
-//! may die is bounded by an allowance: the more of it a level puts at stake, the dearer its tokens, and only the claims
-//! still to come can pay. So an allowance that is short goes to bursts that last, rather than in part to every one.
+//! Open orders are Poisson with the mean of rate · solve time, whatever the distribution of solve times (Palm), and the
+//! last of S tokens is used when S claims arrive within solve time + life. The rate itself is only estimated, which makes
+//! both counts negative binomial. A burst leaves its whole level unused at its end, and that cost is shared by its `size`
+//! claims. An allowance bounds the waste. The larger the part of it that a level puts at risk, the more its tokens cost,
+//! and only the claims still to come can pay for them. A scarce allowance therefore goes to bursts that last, instead of
+//! in part to every burst.
 
-use super::{DemandAsk, Target, Why};
+use super::{Target, TargetInputs, Why};
 
-/// What is expected of the demand from now on.
+/// The expected demand from now on.
 pub(super) struct Ahead {
     /// Arrivals per second.
     pub(super) rate: f64,
-    /// How many arrivals the rate is known from.
+    /// The number of arrivals the rate was estimated from.
     pub(super) weight: f64,
     /// Arrivals from one end of demand to the next.
     pub(super) size: f64,
@@ -29,29 +30,29 @@ struct Arrivals {
     sum: f64,
 }
 
-/// A token that dies is as bad as half a claim that has to wait.
+/// A token that expires unused costs as much as half a claim that has to wait.
 const PRICE: f64 = 0.5;
-/// So many times dearer is a token when the level takes up the whole allowance.
+/// How much more a token costs when the level uses the whole allowance.
 const SCARCE: f64 = 4.0;
-/// No level is above this: it bounds the work.
+/// The highest level that is considered, which bounds the computation.
 const HIGHEST: u32 = 250;
-/// More tokens cannot make a difference once so few claims have to wait.
+/// When fewer claims than this have to wait, more tokens make no difference.
 const NO_WAIT: f64 = 1e-5;
 
-/// The level with the least cost: claims that wait, and tokens that die of age or at the end of the demand. `room`: so
-/// many spare tokens the allowance covers.
-pub(super) fn best_level(ahead: &Ahead, ask: &DemandAsk, room: u32) -> Target {
-    let solving = ask.timing.mean.as_secs_f64();
+/// The level with the least cost of waiting claims and of tokens that expire, from age or at the end of the demand. `room`
+/// is the number of spare tokens that the allowance covers.
+pub(super) fn best_level(ahead: &Ahead, inputs: &TargetInputs, room: u32) -> Target {
+    let solving = inputs.timing.mean.as_secs_f64();
     let mut under_way = Arrivals::within(solving, ahead);
-    let mut in_time = Arrivals::within(solving + ask.life.as_secs_f64(), ahead);
-    let most = ask.most.min(HIGHEST).min(room);
-    // Of all claims those that wait, and how long they do as a share of a solve; both are 1 without any stock.
+    let mut in_time = Arrivals::within(solving + inputs.life.as_secs_f64(), ahead);
+    let most = inputs.most.min(HIGHEST).min(room);
+    // The share of claims that wait, and their wait as a share of the solve time. Both are 1 without stock.
     let mut wait = 1.0;
     let (mut best, mut least, mut why) = (0, 2.0, Why::HitTarget);
     for level in 1..=most {
         let (waits, dies) = (1.0 - under_way.sum, in_time.sum);
         wait -= waits / under_way.mean;
-        if dies > ask.waste {
+        if dies > inputs.waste {
             why = if best + 1 == level { Why::WasteLimit } else { why };
             break;
         }

@@ -5,7 +5,7 @@ mod trial;
 use std::time::Duration;
 
 use super::*;
-use trial::{Dice, Fixed, Policy, Reference, Setup, Trial, Workload};
+use trial::{Dice, FixedLevel, LevelPolicy, Reference, Setup, Trial, Workload};
 
 const DAY: f64 = 86_400.0;
 const HOUR: f64 = 3_600.0;
@@ -106,7 +106,7 @@ fn smooth_demand_is_answered_at_once_and_hardly_anything_dies() {
     let is_possible = |one: &Setup| one.median < 35.0 || one.life > 70.0;
     check("0.2/s", &smooth(0.2, DAY), setups(100).filter(is_possible), (99.25, 0.8));
     check("0.2/s, slow and short", &smooth(0.2, DAY), setups(100), (97.5, 2.5));
-    // So many claims use up every token: its life makes no difference.
+    // At this rate claims use every token, so the lifetime makes no difference.
     let short = |one: &Setup| one.life < 100.0;
     check("1/s", &smooth(1.0, DAY / 2.0), setups(100).filter(short), (99.25, 0.05));
     check("2/s", &smooth(2.0, DAY / 2.0), setups(100).filter(short), (99.1, 0.05));
@@ -135,7 +135,7 @@ fn regular_bursts_are_met_before_they_begin_and_let_go_before_they_end() {
     let quick = |one: &Setup| one.median < 35.0;
     check("regular bursts", &periodic(), setups(200), (96.5, 3.0));
     check("regular bursts, waste 0.1", &periodic(), setups(100).filter(quick), (98.7, 2.0));
-    // The first bursts have yet to earn what slow solves put at stake.
+    // The first bursts have not yet earned the waste that slow solves put at risk.
     check("regular bursts, slow, waste 0.1", &periodic(), setups(100), (91.0, 3.0));
 }
 
@@ -190,13 +190,16 @@ fn claims_that_come_alone_order_next_to_nothing() {
 #[test]
 fn without_arrivals_nothing_is_wanted_and_after_silence_nothing_again() {
     let mut demand = Demand::default();
-    assert_eq!(demand.target(&usual().ask(at(0.0)), ROOM), Target { level: 0, why: Why::NoDemand });
+    assert_eq!(
+        demand.target(&usual().inputs(at(0.0)), ROOM),
+        Target { level: 0, why: Why::NoDemand }
+    );
     demand.arrive(at(1.0));
-    assert_eq!(demand.target(&usual().ask(at(1.0)), ROOM).level, 0, "one claim is no demand");
+    assert_eq!(demand.target(&usual().inputs(at(1.0)), ROOM).level, 0, "one claim is no demand");
     for second in 2..100 {
         demand.arrive(at(f64::from(second)));
     }
-    let level = |second| demand.target(&usual().ask(at(second)), ROOM).level;
+    let level = |second| demand.target(&usual().inputs(at(second)), ROOM).level;
     let during = level(99.0);
     assert!((20..60).contains(&during), "{during}");
     let mut before = during;
@@ -214,15 +217,15 @@ fn without_arrivals_nothing_is_wanted_and_after_silence_nothing_again() {
 fn the_pool_s_maximum_and_its_waste_are_kept_and_named() {
     let mut demand = Demand::default();
     (0..400).for_each(|second| demand.arrive(at(f64::from(second))));
-    let ask = DemandAsk { most: 7, ..usual().ask(at(399.0)) };
-    assert_eq!(demand.target(&ask, ROOM), Target { level: 7, why: Why::Most });
-    assert_eq!(demand.target(&DemandAsk { most: 0, ..ask }, ROOM).level, 0);
-    let short = demand.target(&usual().ask(at(399.0)), 9);
+    let inputs = TargetInputs { most: 7, ..usual().inputs(at(399.0)) };
+    assert_eq!(demand.target(&inputs, ROOM), Target { level: 7, why: Why::Most });
+    assert_eq!(demand.target(&TargetInputs { most: 0, ..inputs }, ROOM).level, 0);
+    let short = demand.target(&usual().inputs(at(399.0)), 9);
     assert_eq!(short, Target { level: 9, why: Why::Allowance });
-    assert_eq!(demand.target(&usual().ask(at(399.0)), 0).level, 0);
+    assert_eq!(demand.target(&usual().inputs(at(399.0)), 0).level, 0);
     let mut rare = Demand::default();
     (0..400).for_each(|turn| rare.arrive(at(f64::from(turn) * 40.0)));
-    let target = rare.target(&usual().ask(at(399.0 * 40.0)), ROOM);
+    let target = rare.target(&usual().inputs(at(399.0 * 40.0)), ROOM);
     assert_eq!(target, Target { level: 1, why: Why::WasteLimit });
 }
 
@@ -233,14 +236,14 @@ fn claims_that_come_all_at_once_do_not_run_away() {
         for _ in 0..10 {
             demand.arrive(at(f64::from(batch) * 20.0));
         }
-        let level = demand.target(&usual().ask(at(f64::from(batch) * 20.0)), ROOM).level;
+        let level = demand.target(&usual().inputs(at(f64::from(batch) * 20.0)), ROOM).level;
         assert!(level <= 40, "{level} after batch {batch}");
     }
     let backwards = demand.clone();
     demand.arrive(at(1.0));
     assert_eq!(
-        demand.target(&usual().ask(at(0.0)), ROOM).why,
-        backwards.target(&usual().ask(at(0.0)), ROOM).why
+        demand.target(&usual().inputs(at(0.0)), ROOM).why,
+        backwards.target(&usual().inputs(at(0.0)), ROOM).why
     );
 }
 
@@ -267,9 +270,9 @@ fn auto_is_printed_beside_what_else_could_be_done() {
         ("random bursts", random(20.0, 3.0, 17)),
     ];
     for (name, work) in &works {
-        let policies: [(&str, Box<dyn Policy>); 4] = [
-            ("on demand", Box::new(Fixed(0))),
-            ("fixed 5", Box::new(Fixed(5))),
+        let policies: [(&str, Box<dyn LevelPolicy>); 4] = [
+            ("on demand", Box::new(FixedLevel(0))),
+            ("fixed 5", Box::new(FixedLevel(5))),
             ("reference", Box::new(Reference::default())),
             ("auto", Box::new(Demand::default())),
         ];

@@ -1,5 +1,5 @@
-//! `solvegate doctor`: looks at everything `serve` would stand on, and says what to do about what is wrong. Submits
-//! nothing and buys nothing.
+//! `solvegate doctor`: checks everything `serve` depends on and gives a remedy for each problem. It submits nothing and
+//! buys nothing.
 
 mod port;
 mod service;
@@ -18,46 +18,46 @@ use crate::{
     output,
 };
 
-/// One thing that was looked at.
-struct Line {
+/// The result of one check.
+struct Check {
     about: &'static str,
     finding: Finding,
-    /// How the command ends when this is wrong.
+    /// The exit code if this is the first check that fails.
     exit: Exit,
 }
 
-/// Looks, tells, and ends as the first thing that is wrong would have ended `serve`.
+/// Prints all checks. The exit code is the one `serve` would end with.
 pub(super) async fn run(context: &Context, as_json: bool) -> Result<(), Failure> {
-    let lines = examine(&context.sources).await?;
+    let checks = examine(&context.sources).await?;
     if as_json {
-        show_json(&lines)?;
+        show_json(&checks)?;
     } else {
-        show(&lines)?;
+        show(&checks)?;
     }
-    let mut bad = lines.iter().filter(|line| line.finding.weight == Weight::Bad);
+    let mut bad = checks.iter().filter(|check| check.finding.weight == Weight::Bad);
     let Some(first) = bad.next() else { return Ok(()) };
     let what = match bad.count() {
-        0 => format!("{} is wrong; what to do is said below the ✗", first.about),
-        more => format!("{} things are wrong; what to do is said below each ✗", more + 1),
+        0 => format!("the check of the {} failed; see the remedy below the ✗", first.about),
+        more => format!("{} checks failed; see the remedy below each ✗", more + 1),
     };
     Err(Failure::new(first.exit, what))
 }
 
-async fn examine(sources: &Sources) -> Result<Vec<Line>, Failure> {
+async fn examine(sources: &Sources) -> Result<Vec<Check>, Failure> {
     let config = match sources.load() {
         Ok(config) => config,
         Err(error) => return Ok(vec![misconfigured(&error.to_string())]),
     };
-    let mut lines = vec![configured(sources)];
-    lines.extend(service::examine(&config).await?);
-    lines.extend(store::examine(&config).await);
-    lines.extend(together(&config));
-    lines.push(port::examine(&config).await);
-    lines.extend(sites::examine(&config));
-    Ok(lines)
+    let mut checks = vec![configured(sources)];
+    checks.extend(service::examine(&config).await?);
+    checks.extend(store::examine(&config).await);
+    checks.extend(shared_settings(&config));
+    checks.push(port::examine(&config).await);
+    checks.extend(sites::examine(&config));
+    Ok(checks)
 }
 
-fn configured(sources: &Sources) -> Line {
+fn configured(sources: &Sources) -> Check {
     let usual = Path::new(DEFAULT_FILE);
     let file = sources.file.as_deref().or_else(|| usual.exists().then_some(usual));
     let what = file.map_or_else(
@@ -66,41 +66,41 @@ fn configured(sources: &Sources) -> Line {
                 "no {DEFAULT_FILE} found; using defaults for everything not set in the environment"
             )
         },
-        |file| format!("{} can be used", file.display()),
+        |file| format!("{} is valid", file.display()),
     );
-    Line::new("configuration", Finding::good(what))
+    Check::new("configuration", Finding::good(what))
 }
 
-fn misconfigured(error: &str) -> Line {
+fn misconfigured(error: &str) -> Check {
     let remedy = "fix this and run doctor again; the other checks need a valid configuration";
-    Line { exit: Exit::Usage, ..Line::new("configuration", Finding::bad(error, remedy)) }
+    Check { exit: Exit::Usage, ..Check::new("configuration", Finding::bad(error, remedy)) }
 }
 
-/// What several gateways on one store need in common.
-fn together(config: &Config) -> Vec<Line> {
-    let mut lines = Vec::new();
+/// Settings that all gateways on a shared store need in common.
+fn shared_settings(config: &Config) -> Vec<Check> {
+    let mut checks = Vec::new();
     if !config.store.is_shared() {
-        return lines;
+        return checks;
     }
     if config.admin.is_none() || config.workers.is_empty() {
         let finding = Finding::risky(
-            "made at the first start and kept in the data directory: gateways elsewhere make their own",
-            "write [admin] key and [[worker]] name and key into the configuration of all of them",
+            "each gateway makes its own keys at its first start",
+            "write [admin] key and [[worker]] name and key into the configuration of every gateway",
         );
-        lines.push(Line::new("keys", finding));
+        checks.push(Check::new("keys", finding));
     }
     if config.upstream.service == Service::Simulator {
         let finding = Finding::risky(
-            "each gateway has a simulator of its own, which knows nothing of the others' tasks",
-            "for more than a first try start `solvegate sim`, and give all of them --upstream URL",
+            "each gateway runs its own simulator, which does not know the tasks of the others",
+            "start `solvegate sim` once, and pass --upstream URL to every gateway",
         );
-        lines.push(Line::new("simulator", finding));
+        checks.push(Check::new("simulator", finding));
     }
-    lines
+    checks
 }
 
-fn show(lines: &[Line]) -> Result<(), Failure> {
-    for Line { about, finding, .. } in lines {
+fn show(checks: &[Check]) -> Result<(), Failure> {
+    for Check { about, finding, .. } in checks {
         let mark = match finding.weight {
             Weight::Good => '✓',
             Weight::Risky => '!',
@@ -114,20 +114,20 @@ fn show(lines: &[Line]) -> Result<(), Failure> {
     Ok(())
 }
 
-fn show_json(lines: &[Line]) -> Result<(), Failure> {
-    let checks: Vec<_> = lines.iter().map(Line::as_json).collect();
-    let is_well = lines.iter().all(|line| line.finding.weight != Weight::Bad);
+fn show_json(checks: &[Check]) -> Result<(), Failure> {
+    let is_well = checks.iter().all(|check| check.finding.weight != Weight::Bad);
+    let checks: Vec<_> = checks.iter().map(Check::as_json).collect();
     output::json(&json!({ "well": is_well, "checks": checks }))
 }
 
-// === impl Line ===
+// === impl Check ===
 
-impl Line {
+impl Check {
     fn new(about: &'static str, finding: Finding) -> Self {
         Self { about, finding, exit: Exit::Failed }
     }
 
-    /// About something outside of this process.
+    /// A check of something outside of this process.
     fn outside(about: &'static str, finding: Finding) -> Self {
         Self { exit: Exit::Unreachable, ..Self::new(about, finding) }
     }

@@ -1,4 +1,4 @@
-//! The port: is it free, or is it a gateway that has it?
+//! Checks that the port is free, or that a gateway answers there.
 
 use std::{io, net::SocketAddr};
 
@@ -6,33 +6,33 @@ use domain::secret::Secret;
 use stores::Finding;
 use tokio::net::TcpListener;
 
-use super::Line;
+use super::Check;
 use crate::{
     client::{Call, Remote},
     commands::serve::CERTIFICATE,
     config::{Config, Tls},
 };
 
-pub(super) async fn examine(config: &Config) -> Line {
+pub(super) async fn examine(config: &Config) -> Check {
     let listen = config.listen;
     let finding = match TcpListener::bind(listen).await {
         Ok(_) => Finding::good(format!("{listen} is free")),
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => in_use(config, listen).await,
         Err(error) => Finding::bad(
-            format!("{listen} cannot be listened on: {error}"),
-            "choose an address of this machine and a port from 1024 up, with --listen or listen =",
+            format!("cannot listen on {listen}: {error}"),
+            "choose an address of this machine and a port from 1024 up, with --listen or `listen`",
         ),
     };
-    Line::outside("port", finding)
+    Check::outside("port", finding)
 }
 
 async fn in_use(config: &Config, listen: SocketAddr) -> Finding {
     if is_gateway(config, listen).await {
-        return Finding::good(format!("{listen} has a gateway that answers"));
+        return Finding::good(format!("a gateway answers on {listen}"));
     }
     Finding::bad(
         format!("{listen} is in use by another program"),
-        "stop that one, or choose another port with --listen or listen =",
+        "stop that program, or choose another port with --listen or `listen`",
     )
 }
 
@@ -43,9 +43,9 @@ async fn is_gateway(config: &Config, listen: SocketAddr) -> bool {
         (Some(Tls::SelfSigned), Some(data)) => Some(data.join(CERTIFICATE)),
         (Some(Tls::SelfSigned) | None, _) => None,
     };
-    // No key is shown: it need not be one of ours.
-    let nobody = Secret::new("doctor");
-    let Ok(remote) = Remote::new(&format!("{scheme}://{listen}"), nobody, cacert.as_deref()) else {
+    // The program on this port may be anything, so it gets no real key.
+    let no_key = Secret::new("doctor");
+    let Ok(remote) = Remote::new(&format!("{scheme}://{listen}"), no_key, cacert.as_deref()) else {
         return false;
     };
     let reply = remote.send(&Call::get("/readyz")).await;

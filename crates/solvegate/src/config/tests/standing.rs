@@ -39,8 +39,8 @@ fn a_pool_that_cannot_be_kept_is_refused_with_the_reason() {
     let cases = [
         (format!("{SHOP}{}", pool("level = 21")), "level is not"),
         (format!("{SHOP}{}", pool("level = 0")), "level is not"),
-        (format!("{SHOP}{}", pool("level = \"many\"")), "expected \"auto\" or a number"),
-        (format!("{SHOP}{}", pool("level = 1.5")), "expected a whole number, or \"auto\""),
+        (format!("{SHOP}{}", pool("level = \"many\"")), "expected \"auto\" or a whole number"),
+        (format!("{SHOP}{}", pool("level = 1.5")), "expected \"auto\" or a whole number"),
         (format!("{SHOP}{}", pool("max = 0")), "max is not from 1"),
         (format!("{SHOP}{}", pool("waste = 1.1")), "waste is not from 0"),
         (format!("{SHOP}{}", pool("waste = -0.1")), "waste is not from 0"),
@@ -98,7 +98,7 @@ fn the_service_calls_back_only_where_tokens_are_safe() {
         assert_eq!(pingback(url).unwrap().upstream.pingback.unwrap().base(), base);
     }
     for (url, says) in [
-        ("http://gate.example.com", "in the clear"),
+        ("http://gate.example.com", "read on the way"),
         ("ftp://gate.example.com", "expected https://"),
         ("gate.example.com", "this gateway's own address"),
         ("https://u:p@gate.example.com", "must not hold"),
@@ -108,7 +108,7 @@ fn the_service_calls_back_only_where_tokens_are_safe() {
         let refusal = pingback(url).unwrap_err();
         assert!(refusal.contains(says) && !refusal.contains("u:p@"), "{url}: {refusal}");
     }
-    assert!(refusal("[upstream]\npingback_secret = \"x\"").contains("of no use without it"));
+    assert!(refusal("[upstream]\npingback_secret = \"x\"").contains("has no effect without it"));
     let short = "[upstream]\npingback_url = \"https://g.example\"\npingback_secret = \"short\"";
     assert!(refusal(short).contains("shorter than 16"));
 }

@@ -1,22 +1,24 @@
-//! When tasks are asked for.
+//! When the gateway polls the service.
 
 use std::{sync::Arc, time::Duration};
 
 use engine::{FixedPolling, LearnedConfig, LearnedPolling};
 
-use super::plain;
-use crate::config::{ConfigError, raw::RawPolling};
+use crate::config::{
+    ConfigError,
+    written::{Mode, PollingKeys},
+};
 
-/// When tasks are asked for.
+/// When the gateway polls the service.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Polling {
-    /// Each for itself.
+    /// For a single task.
     pub schedule: Schedule,
-    /// Whether several may be asked for in one call.
+    /// Whether one call may ask about several tasks.
     pub batches: bool,
 }
 
-/// When a task is asked for.
+/// When a task is polled.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Schedule {
     /// When tasks of its kind are likely to be ready.
@@ -37,29 +39,28 @@ impl Schedule {
     }
 }
 
-pub(super) fn check(raw: RawPolling, most: u32, simulated: bool) -> Result<Polling, ConfigError> {
-    // The simulator solves in a second or two: a first try should be pleasant.
-    let (usual, usual_gap) = if simulated { (1000, 250) } else { (5000, 1000) };
-    let (usual, usual_gap) = (Duration::from_millis(usual), Duration::from_millis(usual_gap));
-    let min_gap = plain::some_duration_or("[polling] min_gap", raw.min_gap, usual_gap)?;
-    let is_timed = raw.first.is_some() || raw.interval.is_some();
-    // Whoever says when is taken at their word.
-    let usual_mode = if is_timed { "fixed" } else { "learned" };
-    let schedule = match raw.mode.as_deref().unwrap_or(usual_mode) {
-        "learned" if is_timed => {
+pub(super) fn check(keys: PollingKeys, most: u32, simulated: bool) -> Result<Polling, ConfigError> {
+    // The simulator solves within a second or two, so polls come sooner.
+    let (default, default_gap) = if simulated { (1000, 250) } else { (5000, 1000) };
+    let (default, default_gap) =
+        (Duration::from_millis(default), Duration::from_millis(default_gap));
+    let min_gap = keys.min_gap.map_or(default_gap, |given| given.value.0);
+    let is_timed = keys.first.is_some() || keys.interval.is_some();
+    let default_mode = if is_timed { Mode::Fixed } else { Mode::Learned };
+    let schedule = match keys.mode.map_or(default_mode, |mode| mode.value) {
+        Mode::Learned if is_timed => {
             let what = "first and interval belong to mode = \"fixed\"; write that, or remove them";
             return Err(ConfigError::at("[polling]", what));
         }
-        "learned" => Schedule::Learned(LearnedConfig { min_gap, most, ..LearnedConfig::default() }),
-        "fixed" => Schedule::Fixed(FixedPolling {
-            first: plain::duration_or("[polling] first", raw.first, usual)?,
-            interval: plain::some_duration_or("[polling] interval", raw.interval, usual)?,
+        Mode::Learned => {
+            Schedule::Learned(LearnedConfig { min_gap, most, ..LearnedConfig::default() })
+        }
+        Mode::Fixed => Schedule::Fixed(FixedPolling {
+            first: keys.first.map_or(default, |given| given.value),
+            interval: keys.interval.map_or(default, |given| given.value.0),
             min_gap,
             most,
         }),
-        _ => {
-            return Err(ConfigError::at("[polling] mode", "expected \"learned\" or \"fixed\""));
-        }
     };
-    Ok(Polling { schedule, batches: raw.batch.unwrap_or(true) })
+    Ok(Polling { schedule, batches: keys.batch.value })
 }

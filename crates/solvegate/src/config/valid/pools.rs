@@ -1,39 +1,34 @@
-//! Standing orders: what is to be kept ready, checked against the declared sites.
+//! Standing orders for tokens, checked against the declared sites.
 
 use std::collections::BTreeSet;
 
 use domain::{
     challenge::{Challenge, Sharing},
     fingerprint::{Fingerprint, Identity},
-    id::Project,
-    pool::Level,
+    pool::{Level, PoolSize},
     time::Timestamp,
 };
-use doors::PoolSize;
 use engine::PoolWish;
 use wire::submit::V1Parts;
 
-use super::{plain, sites::Declarations};
+use super::sites::Declarations;
 use crate::config::{
     ConfigError,
-    raw::{RawAutoOr, RawParam, RawPool},
+    written::{AutoOr, Given, PoolKeys},
 };
 
-/// What the cost is charged to when nothing is said.
-const PROJECT: &str = "pool";
-
 pub(super) fn check(
-    raw: Vec<RawPool>,
+    keys: Vec<PoolKeys>,
     declared: &Declarations,
 ) -> Result<Vec<PoolWish>, ConfigError> {
     let mut known = BTreeSet::new();
     let mut wishes = Vec::new();
-    for (at, raw) in raw.into_iter().enumerate() {
+    for (at, keys) in keys.into_iter().enumerate() {
         let place = format!("[[pool]] number {}", at + 1);
-        let wish = check_pool(&place, raw)?;
+        let wish = check_pool(&place, keys)?;
         let identity = check_page(&place, &wish.challenge, declared)?;
         if !known.insert(Fingerprint::of(&wish.challenge, identity)) {
-            let what = "is for the same challenge as one above; keep one of them";
+            let what = "is for the same challenge as an earlier one; keep one of them";
             return Err(ConfigError::at(place, what));
         }
         wishes.push(wish);
@@ -41,40 +36,36 @@ pub(super) fn check(
     Ok(wishes)
 }
 
-fn check_pool(place: &str, raw: RawPool) -> Result<PoolWish, ConfigError> {
+fn check_pool(place: &str, keys: PoolKeys) -> Result<PoolWish, ConfigError> {
     let refused = |what: String| ConfigError::at(place, what);
-    let kind = raw.kind.ok_or_else(|| refused("kind is missing".into()))?;
-    let kind = plain::kind(place, &kind)?;
+    let kind = keys.kind.ok_or_else(|| refused("kind is missing".into()))?.value;
     if kind.sharing() != Sharing::Exclusive {
         return Err(refused(engine::PoolRefusal::Kind(kind.name().to_owned()).to_string()));
     }
-    let params = raw.params.into_iter().map(|(name, RawParam(value))| (name, value)).collect();
-    let parts = V1Parts { sitekey: raw.sitekey, pageurl: raw.pageurl, params, image: None };
+    let text = |given: Option<Given<String>>| given.map(|given| given.value);
+    let parts = V1Parts {
+        sitekey: text(keys.sitekey),
+        pageurl: text(keys.pageurl),
+        params: keys.params.value.0.into_iter().collect(),
+        image: None,
+    };
     let challenge = wire::submit::challenge(kind, parts).map_err(|bad| refused(bad.to_string()))?;
-    let size = PoolSize::new(check_level(place, raw.level)?, raw.max, raw.waste)
+    let level = match keys.level.value {
+        AutoOr::Auto => Level::Auto,
+        AutoOr::Number(level) => Level::Fixed(level),
+    };
+    let size = PoolSize::new(level, Some(keys.max.value), Some(keys.waste.value))
         .map_err(|bad| refused(bad.to_string()))?;
-    let project = raw.project.as_deref().unwrap_or(PROJECT);
     Ok(PoolWish {
         challenge,
-        project: Project::new(project).map_err(|bad| refused(bad.to_string()))?,
+        project: keys.project.value,
         level: size.level,
         most: size.most,
         waste: size.waste,
     })
 }
 
-fn check_level(place: &str, raw: Option<RawAutoOr>) -> Result<Level, ConfigError> {
-    match raw {
-        None => Ok(Level::Auto),
-        Some(RawAutoOr::Word(word)) if word == "auto" => Ok(Level::Auto),
-        Some(RawAutoOr::Word(_)) => {
-            Err(ConfigError::at(place, "level: expected \"auto\" or a number"))
-        }
-        Some(RawAutoOr::Number(level)) => Ok(Level::Fixed(level)),
-    }
-}
-
-/// Whether a declaration has run out by now is seen at the start, and at every order.
+/// An expired declaration is accepted here: the engine checks it at start and before every order.
 fn check_page(
     place: &str,
     challenge: &Challenge,

@@ -2,29 +2,24 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use domain::retry::{Backoff, Class, Code, IN_PHP, Jitter, Override, Profile, RetryTable};
+use domain::retry::{Backoff, Code, IN_PHP, Override, RetryTable};
 
-use super::plain;
 use crate::config::{
     ConfigError,
-    raw::{RawOverride, RawRetry},
+    written::{CodeKeys, Given, NonZeroDuration, RetryKeys, nearest},
 };
 
-/// A wait is never longer, whatever is written.
-const LONGEST: Duration = Duration::from_secs(3600);
-/// A solve is never tried more often, whatever is written.
-const MOST_RETRIES: u32 = 100;
+/// The longest backoff that can be configured.
+const MAX_CAP: Duration = Duration::from_secs(3600);
+/// The most retries that can be configured.
+const MAX_RETRIES: u32 = 100;
 
-pub(super) fn check(raw: RawRetry) -> Result<RetryTable, ConfigError> {
-    let profile = check_profile(raw.profile.as_deref())?;
-    let jitter = check_jitter(raw.jitter.as_deref())?;
-    let overrides = raw
-        .codes
-        .into_iter()
-        .map(|(code, raw)| check_override(&code, raw))
-        .collect::<Result<BTreeMap<_, _>, _>>()?;
-    let backoff = check_backoff(profile.backoff(), raw.base, raw.cap, raw.most)?;
-    RetryTable::new(IN_PHP, backoff, jitter, &overrides)
+pub(super) fn check(keys: RetryKeys) -> Result<RetryTable, ConfigError> {
+    let each = keys.codes.into_iter().map(|(code, keys)| check_code(code, keys));
+    let overrides = each.collect::<Result<BTreeMap<_, _>, _>>()?;
+    let usual = keys.profile.value.backoff();
+    let backoff = check_backoff(usual, keys.base, keys.cap, keys.most)?;
+    RetryTable::new(IN_PHP, backoff, keys.jitter.value, &overrides)
         .map_err(|refused| ConfigError::at(place(refused.code.as_str()), refused.why))
 }
 
@@ -32,76 +27,47 @@ fn place(code: &str) -> String {
     format!("[retry.codes.{code:?}]")
 }
 
-fn check_profile(written: Option<&str>) -> Result<Profile, ConfigError> {
-    match written {
-        None | Some("default") => Ok(Profile::Default),
-        Some("conservative") => Ok(Profile::Conservative),
-        Some("aggressive") => Ok(Profile::Aggressive),
-        Some(_) => Err(ConfigError::at(
-            "[retry] profile",
-            "expected \"default\", \"conservative\" or \"aggressive\"",
-        )),
-    }
-}
-
-fn check_jitter(written: Option<&str>) -> Result<Jitter, ConfigError> {
-    match written {
-        None | Some("full") => Ok(Jitter::Full),
-        Some("additive") => Ok(Jitter::Additive),
-        Some(_) => Err(ConfigError::at("[retry] jitter", "expected \"full\" or \"additive\"")),
-    }
-}
-
 fn check_backoff(
     usual: Backoff,
-    base: Option<String>,
-    cap: Option<String>,
-    most: Option<u32>,
+    base: Option<Given<NonZeroDuration>>,
+    cap: Option<Given<NonZeroDuration>>,
+    most: Option<Given<u32>>,
 ) -> Result<Backoff, ConfigError> {
-    let base = plain::some_duration_or("[retry] base", base, usual.base)?;
-    let cap = plain::some_duration_or("[retry] cap", cap, usual.cap.max(base))?;
-    let most = most.unwrap_or(usual.most);
-    if cap < base {
-        return Err(ConfigError::at("[retry] cap", "is less than base; no wait could grow"));
+    let base = base.map_or(usual.base, |base| base.value.0);
+    let check_cap = |NonZeroDuration(cap)| match cap {
+        cap if cap < base => Err("is less than base; no backoff could grow"),
+        cap if cap > MAX_CAP => Err("is an hour at most"),
+        cap => Ok(cap),
+    };
+    let check_most = |most| if most > MAX_RETRIES { Err("is 100 at most") } else { Ok(most) };
+    let cap = match cap {
+        Some(cap) => cap.check(check_cap)?,
+        None => usual.cap.max(base),
+    };
+    if cap > MAX_CAP {
+        return Err(ConfigError::at("[retry] base", "is an hour at most"));
     }
-    if cap > LONGEST {
-        return Err(ConfigError::at("[retry] cap", "is an hour at most"));
-    }
-    if most > MOST_RETRIES {
-        return Err(ConfigError::at("[retry] most", "is 100 at most"));
-    }
+    let most = most.map(|most| most.check(check_most)).transpose()?.unwrap_or(usual.most);
     Ok(Backoff { base, cap, most })
 }
 
-fn check_override(written: &str, raw: RawOverride) -> Result<(Code, Override), ConfigError> {
-    let place = place(written);
-    let code = Code::new(written);
-    let is_known = IN_PHP.iter().any(|rule| rule.code == written);
-    if !is_known && raw.class.is_none() {
-        return Err(ConfigError::at(place, unknown(written)));
+fn check_code(code: Code, keys: CodeKeys) -> Result<(Code, Override), ConfigError> {
+    let is_known = IN_PHP.iter().any(|rule| rule.code == code.as_str());
+    if !is_known && keys.class.is_none() {
+        return Err(ConfigError::at(place(code.as_str()), unknown(code.as_str())));
     }
-    let class = raw.class.map(|name| {
-        let names = Class::ALL.map(|class| format!("{:?}", class.name())).join(", ");
-        Class::named(&name)
-            .ok_or_else(|| ConfigError::at(&place, format!("class is one of {names}")))
-    });
-    let wait = raw.wait.map(|text| plain::duration_or(&place, Some(text), Duration::ZERO));
     let change = Override {
-        class: class.transpose()?,
-        max: raw.max,
-        backoff: raw.backoff,
-        wait: wait.transpose()?,
+        class: keys.class.map(|class| class.value),
+        max: keys.max.map(|max| max.value),
+        backoff: keys.backoff.map(|backoff| backoff.value),
+        wait: keys.wait.map(|wait| wait.value),
     };
     Ok((code, change))
 }
 
 fn unknown(written: &str) -> String {
-    let likeness = |code: &str| strsim::jaro_winkler(code, written);
-    let nearest = IN_PHP
-        .iter()
-        .map(|rule| &*rule.code)
-        .max_by(|a, b| likeness(a).total_cmp(&likeness(b)))
-        .filter(|code| likeness(code) >= 0.9);
-    let hint = nearest.map_or(".".into(), |code| format!("; did you mean {code:?}?"));
+    // Most codes begin alike, so only a very similar one is worth a hint.
+    let near = nearest(IN_PHP.iter().map(|rule| &*rule.code), written, 0.9);
+    let hint = near.map_or(".".into(), |code| format!("; did you mean {code:?}?"));
     format!("the table does not know this code{hint} A new one needs its class too.")
 }

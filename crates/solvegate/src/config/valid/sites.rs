@@ -1,16 +1,15 @@
-//! Which pages may be solved for: deny by default, every declaration with its written basis.
+//! The pages that may be solved for: deny by default, every declaration with its written basis.
 
 use std::sync::Arc;
 
 use domain::{
-    site::{HostRule, Reuse, Site, Sites},
+    site::{Site, Sites},
     solve::AmbiguousPolicy,
-    time::Day,
 };
 
 use crate::config::{
     ConfigError,
-    raw::{RawImages, RawSite},
+    written::{Given, SiteKeys},
 };
 
 /// All declarations, as the operator wrote them.
@@ -18,7 +17,7 @@ use crate::config::{
 pub struct Declarations {
     /// Pages.
     pub sites: Vec<Site>,
-    /// The basis on which pictures are read.
+    /// The basis on which pictures are solved.
     pub images: Option<Arc<str>>,
 }
 
@@ -36,29 +35,26 @@ const EXAMPLES: [&str; 7] = [
 // === impl Declarations ===
 
 impl Declarations {
-    /// As the engine wants them.
+    /// In the form of the engine.
     pub fn sites(&self) -> Arc<Sites> {
         Arc::new(Sites::new(self.sites.clone(), self.images.clone()))
     }
 }
 
 pub(super) fn check(
-    raw: Vec<RawSite>,
-    images: RawImages,
+    keys: Vec<SiteKeys>,
+    images: Option<Given<String>>,
     simulated: bool,
 ) -> Result<Declarations, ConfigError> {
-    let mut sites: Vec<Site> = raw
-        .into_iter()
-        .enumerate()
-        .map(|(at, raw)| check_site(at, raw))
-        .collect::<Result<_, _>>()?;
+    let each = keys.into_iter().enumerate().map(|(at, keys)| check_site(at, keys));
+    let mut sites: Vec<Site> = each.collect::<Result<_, _>>()?;
     for (at, site) in sites.iter().enumerate() {
         if sites[..at].iter().any(|earlier| earlier.rule == site.rule) {
             let place = format!("[[site]] {}", site.rule);
             return Err(ConfigError::at(place, "is declared twice; keep one of them"));
         }
     }
-    let mut images = check_basis("[images]", images.basis)?;
+    let mut images = images.map(check_basis).transpose()?;
     if simulated {
         sites.extend(EXAMPLES.iter().map(|host| example(host)));
         images = images.or(Some(SIMULATED.into()));
@@ -77,58 +73,28 @@ fn example(host: &str) -> Site {
     }
 }
 
-fn check_site(at: usize, raw: RawSite) -> Result<Site, ConfigError> {
-    let host = raw.host.unwrap_or_default();
-    let place = match host.as_str() {
-        "" => format!("[[site]] number {}", at + 1),
-        host => format!("[[site]] {host}"),
+fn check_site(at: usize, keys: SiteKeys) -> Result<Site, ConfigError> {
+    let Some(host) = keys.host else {
+        let place = format!("[[site]] number {}", at + 1);
+        return Err(ConfigError::at(place, "host is missing; write host = \"shop.example.com\""));
     };
-    let refused = |what: &str| ConfigError::at(&place, what);
-    let missing = "basis is missing; write down on what ground this site may be automated";
+    let Some(basis) = keys.basis else {
+        let what = "basis is missing; write down on what ground this site may be automated";
+        return Err(ConfigError::at(format!("[[site]] {}", host.value), what));
+    };
     Ok(Site {
-        rule: check_rule(&place, &host)?,
-        basis: check_basis(&place, raw.basis)?.ok_or_else(|| refused(missing))?,
-        expires: raw.expires.map(|day| check_day(&place, &day.0)).transpose()?,
-        reuse: raw.reuse.map(|word| check_reuse(&place, &word)).transpose()?,
-        ambiguous: match raw.ambiguous.as_deref() {
-            None | Some("resubmit-once") => AmbiguousPolicy::ResubmitOnce,
-            Some("never") => AmbiguousPolicy::Never,
-            Some(_) => {
-                return Err(refused("expected ambiguous = \"resubmit-once\" or \"never\""));
-            }
-        },
-        key_ignores_proxy: raw.key_ignores_proxy.unwrap_or(false),
+        rule: host.value,
+        basis: check_basis(basis)?,
+        expires: keys.expires.map(|day| day.value),
+        reuse: keys.reuse.map(|reuse| reuse.value),
+        ambiguous: keys.ambiguous.value,
+        key_ignores_proxy: keys.key_ignores_proxy.value,
     })
 }
 
-/// Reads a host rule; `*` alone gets an answer of its own.
-pub(super) fn check_rule(place: &str, host: &str) -> Result<HostRule, ConfigError> {
-    if host.starts_with('*') && !host.starts_with("*.") {
-        return Err(ConfigError::at(
-            place,
-            "would declare every site; name the hosts you may automate, such as \"shop.example.com\" or \"*.example.com\"",
-        ));
-    }
-    host.parse().map_err(|error| ConfigError::at(place, error))
-}
-
-fn check_basis(place: &str, basis: Option<String>) -> Result<Option<Arc<str>>, ConfigError> {
-    let Some(basis) = basis else { return Ok(None) };
-    match basis.trim() {
-        "" => Err(ConfigError::at(place, "basis is empty; write down the ground in words")),
-        basis => Ok(Some(basis.into())),
-    }
-}
-
-fn check_day(place: &str, text: &str) -> Result<Day, ConfigError> {
-    text.parse().map_err(|error| ConfigError::at(place, format!("expires: {error}")))
-}
-
-fn check_reuse(place: &str, word: &str) -> Result<Reuse, ConfigError> {
-    match word {
-        "window" => Ok(Reuse::Window),
-        "in-flight" => Ok(Reuse::InFlight),
-        "never" => Ok(Reuse::Never),
-        _ => Err(ConfigError::at(place, "expected reuse = \"window\", \"in-flight\" or \"never\"")),
-    }
+fn check_basis(basis: Given<String>) -> Result<Arc<str>, ConfigError> {
+    basis.check(|basis| match basis.trim() {
+        "" => Err("is empty; write down the ground in words"),
+        basis => Ok(basis.into()),
+    })
 }

@@ -1,4 +1,4 @@
-//! Where decisions are made: the store's URL, which may hold a password and is shown without it.
+//! The URL of the store. It may hold a password and prints without it.
 
 use std::{
     fmt,
@@ -8,25 +8,16 @@ use std::{
 use domain::secret::Secret;
 use url::Url;
 
-use crate::config::{
-    ConfigError,
-    environment::Environment,
-    raw::{RawSecret, RawStore},
-    secret::Reader,
-};
+use crate::config::{ConfigError, Environment, written::Given};
 
-/// Where the embedded store and what the program keeps for itself are, when nothing is said.
+/// The directory of the embedded store and of made keys.
 const DEFAULT_DATA: &str = "./solvegate-data";
 
-const LEDGER: &str = "[store] ledger";
+const REDIS: &str = "redis://host:6379, rediss://user:password@host:6379/0 or redis+cluster://host:7000,host:7001, \
+                     with ?prefix=name to share the server and, over TLS, ?ca=FILE";
+const POSTGRES: &str = "postgres://user:password@host:5432/database, with ?schema=name to share it";
 
-/// What the URLs of servers look like.
-const SERVERS: &str = "redis://host:6379, rediss://user:password@host:6379/0 or \
-                       redis+cluster://host:7000,host:7001, each with ?prefix=name where wanted and over \
-                       TLS with ?ca=FILE, or postgres://user:password@host:5432/database with ?schema=name, or \
-                       dynamodb:TABLE?region=NAME";
-
-/// What may stand after the `?` of a PostgreSQL URL.
+/// The options after the `?` of a PostgreSQL URL.
 const POSTGRES_OPTIONS: &str = "schema listen sslmode sslrootcert user password host port dbname options \
                                 connect_timeout tcp_user_timeout keepalives target_session_attrs";
 
@@ -47,62 +38,63 @@ struct Server<'u> {
     query: Option<&'u str>,
 }
 
-/// The store, and the directory for what the program itself keeps.
+/// The store, and the directory for keys and certificates the program makes.
 pub(super) fn check(
-    raw: &RawStore,
-    secrets: &Reader<'_>,
+    url: Option<StoreUrl>,
+    environment: &Environment,
     data: Option<&Path>,
 ) -> Result<(StoreUrl, Option<PathBuf>), ConfigError> {
     let own = || data.unwrap_or(Path::new(DEFAULT_DATA)).to_owned();
-    let store = match (&raw.url, data) {
-        (Some(written), _) => StoreUrl::read("[store] url", written, secrets)?,
-        // A directory was named: that chooses the embedded store.
+    let store = match (url, data) {
+        (Some(url), _) => url,
+        // --data chooses the embedded store.
         (None, Some(_)) => StoreUrl::embedded(&own()),
         (None, None) => {
-            named_by_tutorials(secrets.environment)?.unwrap_or_else(|| StoreUrl::embedded(&own()))
+            named_by_tutorials(environment)?.unwrap_or_else(|| StoreUrl::embedded(&own()))
         }
     };
     let data = match store.directory() {
         Some(dir) => Some(data.unwrap_or(dir).to_owned()),
-        // What is made at the first start (keys, a certificate) has to be found at the next, whatever the store.
+        // Keys and certificates made at the first start are needed at the next one, with any store.
         None if store.is_shared => Some(own()),
         None => data.map(Path::to_owned),
     };
     Ok((store, data))
 }
 
-/// Where the history of the store is kept, if not in itself.
+/// The store of the history, if it is another one.
 pub(super) fn check_ledger(
-    raw: &RawStore,
+    ledger: Option<Given<StoreUrl>>,
     store: &StoreUrl,
-    secrets: &Reader<'_>,
 ) -> Result<Option<StoreUrl>, ConfigError> {
-    let Some(written) = &raw.ledger else { return Ok(None) };
-    let ledger = StoreUrl::read(LEDGER, written, secrets)?;
-    if ledger.is_where(store) {
-        let what = "is the store itself; name another one, or remove the key: then the store keeps its history";
-        return Err(ConfigError::at(LEDGER, what));
-    }
-    Ok(Some(ledger))
+    let check = |ledger: StoreUrl| {
+        let what =
+            "is the store itself; name another one, or remove the key to keep history in the store";
+        if ledger.is_where(store) { Err(what) } else { Ok(ledger) }
+    };
+    ledger.map(|ledger| ledger.check(check)).transpose()
 }
 
-/// The store the tutorials' variables name.
+/// The store named by the variables of CaptchaAI's tutorials.
 fn named_by_tutorials(environment: &Environment) -> Result<Option<StoreUrl>, ConfigError> {
+    let named = |variable, store: Result<StoreUrl, String>| {
+        store.map(Some).map_err(|what| ConfigError::at(variable, what))
+    };
     if let Some(url) = environment.get("REDIS_URL") {
-        return StoreUrl::parse("REDIS_URL", url).map(Some);
+        return named("REDIS_URL", StoreUrl::parse(url));
     }
     if let Some(host) = environment.get("REDIS_HOST") {
         let port = environment.get("REDIS_PORT").unwrap_or("6379");
         if port.parse::<u16>().is_err() {
-            return Err(ConfigError::at("REDIS_PORT", "expected a port's number such as 6379"));
+            return named("REDIS_PORT", Err("expected a port number such as 6379".into()));
         }
-        return StoreUrl::parse("REDIS_HOST", &format!("redis://{host}:{port}")).map(Some);
+        return named("REDIS_HOST", StoreUrl::parse(&format!("redis://{host}:{port}")));
     }
     if let Some(url) = environment.get("DATABASE_URL") {
-        return StoreUrl::parse_database("DATABASE_URL", url).map(Some);
+        return named("DATABASE_URL", StoreUrl::parse_database(url));
     }
     match environment.get("DYNAMODB_TABLE") {
-        Some(table) => StoreUrl::parse("DYNAMODB_TABLE", &format!("dynamodb:{table}")).map(Some),
+        Some(table) => named("DYNAMODB_TABLE", StoreUrl::parse(&format!("dynamodb:{table}"))),
         None => Ok(None),
     }
 }
@@ -110,18 +102,18 @@ fn named_by_tutorials(environment: &Environment) -> Result<Option<StoreUrl>, Con
 // === impl StoreUrl ===
 
 impl StoreUrl {
-    /// The URL itself: for whoever connects, never for people.
+    /// The URL with its password: for connecting, never for people.
     pub fn expose(&self) -> &str {
         self.url.expose()
     }
 
-    /// Whether other gateways may decide there too.
+    /// Whether other gateways may use it too.
     pub fn is_shared(&self) -> bool {
         self.is_shared
     }
 
-    /// Whether it is the same place as another. Two tables of one name are, unless both say that they are elsewhere: a region may
-    /// be left to the environment.
+    /// Whether both name the same store. Tables with the same name count as the same unless both name different regions or
+    /// endpoints, because the environment may name the region.
     fn is_where(&self, other: &Self) -> bool {
         if !self.is_table() || !other.is_table() {
             return self.place() == other.place();
@@ -131,7 +123,7 @@ impl StoreUrl {
         self.shown == other.shown && (is_open || here == there)
     }
 
-    /// Where a table is said to be.
+    /// The region and endpoint of a table.
     fn table_place(&self) -> Vec<&str> {
         let query = self.expose().split_once('?').map_or("", |(_, query)| query);
         let says_where = |wish: &&str| wish.starts_with("region=") || wish.starts_with("endpoint=");
@@ -140,24 +132,28 @@ impl StoreUrl {
         wishes
     }
 
-    /// What tells two apart, whoever is asked for by whichever name and password.
+    /// The URL without user and password, with the default database filled in.
     fn place(&self) -> (&str, &str, Option<&str>) {
         match Server::split(self.expose()).filter(|_| self.is_shared) {
             Some(server) => {
                 let database = server.database.trim_start_matches('/');
                 let usual = if server.is_postgres() { "" } else { "0" };
-                (server.hosts, if database.is_empty() { usual } else { database }, server.corner())
+                (
+                    server.hosts,
+                    if database.is_empty() { usual } else { database },
+                    server.namespace(),
+                )
             }
             None => (self.expose(), "", None),
         }
     }
 
-    /// Whether it is a table of DynamoDB.
+    /// Whether it is a DynamoDB table.
     pub fn is_table(&self) -> bool {
         self.expose().starts_with("dynamodb:")
     }
 
-    /// Whether it lives and dies with the process.
+    /// Whether it ends with the process.
     pub fn is_memory(&self) -> bool {
         self.expose() == "memory:"
     }
@@ -174,9 +170,9 @@ impl StoreUrl {
         server.into_iter().flat_map(|server| server.hosts.split(','))
     }
 
-    /// Whether what travels to the server can be read on the way.
+    /// Whether the connection is not encrypted.
     pub fn is_in_the_clear(&self) -> bool {
-        // Of PostgreSQL the store itself says so: it depends on the server, too.
+        // For PostgreSQL the store itself reports it, because it depends on the server too.
         self.is_shared && ["redis:", "redis+"].iter().any(|plain| self.expose().starts_with(plain))
     }
 
@@ -188,60 +184,55 @@ impl StoreUrl {
         Self { shown: url.clone(), url: Secret::new(url), is_shared: false }
     }
 
-    /// Reads what was written: `env:NAME`, `file:PATH`, or the URL itself. With a password in it, it is a secret.
-    fn read(place: &str, written: &RawSecret, secrets: &Reader<'_>) -> Result<Self, ConfigError> {
-        let text = &written.0;
-        let elsewhere = text.starts_with("env:") || text.starts_with("file:");
-        let is_secret = Server::split(text).is_some_and(|server| server.has_secret());
-        if elsewhere || is_secret {
-            return Self::parse(place, secrets.read(place, written)?.expose());
-        }
-        Self::parse(place, text)
+    /// Whether a URL holds a password, so that the file it is written in must be private.
+    pub(crate) fn has_secret(url: &str) -> bool {
+        Server::split(url).is_some_and(|server| server.has_secret())
     }
 
-    fn parse(place: &str, text: &str) -> Result<Self, ConfigError> {
-        let refused = |what: String| Err(ConfigError::at(place, what));
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
         match text.split_once(':') {
             Some(("memory", "")) => Ok(Self::local(text.into())),
             Some(("embedded", dir)) if !dir.is_empty() => Ok(Self::local(text.into())),
-            Some(("redis" | "rediss" | "redis+cluster" | "rediss+cluster", _)) => {
-                Self::server(place, text)
-            }
-            Some(("postgres" | "postgresql", _)) => Self::server(place, text),
-            Some(("dynamodb", _)) => Self::table(place, text),
-            Some(_) | None => refused(format!("expected memory:, embedded:DIR, {SERVERS}")),
+            Some((
+                "redis" | "rediss" | "redis+cluster" | "rediss+cluster" | "postgres" | "postgresql",
+                _,
+            )) => Self::server(text),
+            Some(("dynamodb", _)) => Self::table(text),
+            Some(_) | None => Err(
+                "expected memory:, embedded:DIR, redis://host:6379, rediss://host:6379, redis+cluster://host:7000,host:7001, \
+                 postgres://host:5432/database or dynamodb:TABLE"
+                    .into(),
+            ),
         }
     }
 
     #[cfg(feature = "dynamodb")]
-    fn table(place: &str, text: &str) -> Result<Self, ConfigError> {
-        let (table, _) = stores::table_of(text).map_err(|why| ConfigError::at(place, why))?;
+    fn table(text: &str) -> Result<Self, String> {
+        let (table, _) = stores::table_of(text)?;
         Ok(Self { url: Secret::new(text), shown: format!("dynamodb:{table}"), is_shared: true })
     }
 
     #[cfg(not(feature = "dynamodb"))]
-    fn table(place: &str, _text: &str) -> Result<Self, ConfigError> {
-        let what = "this program was built without DynamoDB; build it with the feature dynamodb, or name another store";
-        Err(ConfigError::at(place, what))
+    fn table(_text: &str) -> Result<Self, String> {
+        Err("this program was built without DynamoDB; build it with the feature dynamodb, or name another store".into())
     }
 
-    /// A variable that other programs use for any database.
-    fn parse_database(place: &str, text: &str) -> Result<Self, ConfigError> {
+    /// Other programs use `DATABASE_URL` for any database.
+    fn parse_database(text: &str) -> Result<Self, String> {
         match text.split_once(':') {
-            Some(("postgres" | "postgresql", _)) => Self::server(place, text),
-            Some(_) | None => Err(ConfigError::at(
-                place,
-                format!(
-                    "is no PostgreSQL; write postgres://user:password@host:5432/database, or, to go on with the \
-                     embedded store, [store] url = \"embedded:{DEFAULT_DATA}\" or --data DIR"
-                ),
+            Some(("postgres" | "postgresql", _)) => Self::server(text),
+            Some(_) | None => Err(format!(
+                "is not PostgreSQL; write postgres://user:password@host:5432/database, or, to use the embedded store, \
+                 [store] url = \"embedded:{DEFAULT_DATA}\" or --data DIR"
             )),
         }
     }
 
-    fn server(place: &str, text: &str) -> Result<Self, ConfigError> {
-        let refused = |what: &str| ConfigError::at(place, format!("{what}; write {SERVERS}"));
-        let server = Server::split(text).ok_or_else(|| refused("is no address of a server"))?;
+    fn server(text: &str) -> Result<Self, String> {
+        let form = if text.starts_with("postgres") { POSTGRES } else { REDIS };
+        let refused = |what: &str| format!("{what}; write {form}");
+        let server =
+            Server::split(text).ok_or_else(|| refused("is not the address of a server"))?;
         server.check().map_err(refused)?;
         let user = if server.user.is_some() { "…@" } else { "" };
         let Server { scheme, hosts, database, .. } = server;
@@ -265,10 +256,10 @@ impl fmt::Debug for StoreUrl {
 // === impl Server ===
 
 impl<'u> Server<'u> {
-    /// By hand: a list of hosts is no URL to others.
+    /// Split by hand, because `url::Url` refuses a list of hosts.
     fn split(text: &'u str) -> Option<Self> {
         let (scheme, rest) = text.split_once("://")?;
-        // A password may hold anything but must not be cut in half, or its second half would be shown.
+        // Split at the last `@`: a password may hold one, and its second half must not be printed.
         let (user, rest) = rest.rsplit_once('@').map_or((None, rest), |(u, r)| (Some(u), r));
         let (rest, query) = rest.split_once('?').map_or((rest, None), |(r, q)| (r, Some(q)));
         let (hosts, database) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
@@ -287,11 +278,11 @@ impl<'u> Server<'u> {
             return Err("names several hosts, which only a cluster has");
         }
         if !self.hosts.split(',').all(is_host) {
-            return Err("has no host, or one that is none");
+            return Err("has no host, or one that is not a host name");
         }
         match self.database {
             "" | "/" => {}
-            _ if is_cluster => return Err("names a database, which a cluster has none of"),
+            _ if is_cluster => return Err("names a database, but a cluster has none"),
             number if number[1..].parse::<u16>().is_ok() => {}
             _ => return Err("names a database that is not a number"),
         }
@@ -300,23 +291,23 @@ impl<'u> Server<'u> {
 
     fn check_postgres(&self) -> Result<(), &'static str> {
         if self.hosts.contains(',') {
-            return Err("names several hosts; name the primary, or what leads to it");
+            return Err("names several hosts; name the primary or a proxy in front of it");
         }
         if !is_host(self.hosts) {
-            return Err("has no host, or one that is none");
+            return Err("has no host, or one that is not a host name");
         }
         let known = |name: &str| POSTGRES_OPTIONS.split_whitespace().any(|known| known == name);
         if !self.options().all(|(name, _)| known(name)) {
-            return Err("has an option at its end that is not known");
+            return Err("has an unknown option after the `?`");
         }
-        self.corner().map_or(Ok(()), check_schema)
+        self.namespace().map_or(Ok(()), check_schema)
     }
 
     fn is_postgres(&self) -> bool {
         self.scheme.starts_with("postgres")
     }
 
-    /// Whether there is a password in it. A Redis may have one that looks like a name.
+    /// Whether it holds a password. In a Redis URL the user part may be one.
     fn has_secret(&self) -> bool {
         let in_user = self.user.is_some_and(|user| !self.is_postgres() || user.contains(':'));
         in_user || self.options().any(|(name, value)| name == "password" || value.contains("%40"))
@@ -327,8 +318,8 @@ impl<'u> Server<'u> {
         pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")))
     }
 
-    /// The part of the server that is its own: a prefix or a schema.
-    fn corner(&self) -> Option<&'u str> {
+    /// The prefix or the schema, which divide one server among several stores.
+    fn namespace(&self) -> Option<&'u str> {
         if !self.is_postgres() {
             return self.query;
         }
@@ -359,7 +350,11 @@ fn check_query(query: &str) -> Result<(), &'static str> {
                 return Err("has a prefix that is not 1 to 40 of a-z, 0-9, - and _");
             }
             Some(("ca", file)) if !file.is_empty() => {}
-            _ => return Err("has something else than ?prefix=name and ca=FILE at its end"),
+            _ => {
+                return Err(
+                    "has an unknown option after the `?`; known are prefix=name and ca=FILE",
+                );
+            }
         }
     }
     Ok(())

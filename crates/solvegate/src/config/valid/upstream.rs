@@ -1,4 +1,4 @@
-//! The paid service: where it is, with which key, how hard it may be pressed.
+//! The paid service: its address, its key and its limits.
 
 use std::collections::BTreeMap;
 
@@ -6,110 +6,91 @@ use domain::{challenge::Kind, money::Money, secret::Secret};
 use engine::Slots;
 use url::{Host, Url};
 
-use super::plain;
 use crate::config::{
-    ConfigError,
-    raw::{RawAutoOr, RawSecret, RawUpstream},
-    secret::Reader,
+    ConfigError, Environment,
+    written::{AutoOr, Given, UpstreamKeys},
 };
 
-/// The paid service, and how hard it may be pressed.
+/// The paid service and the limits it is used with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Upstream {
-    /// Which.
     pub service: Service,
-    /// Tasks under way at once.
     pub slots: Slots,
-    /// Central throttle.
     pub submits_per_second: u32,
-    /// A task is asked for at most so often.
     pub polls_per_task: u32,
-    /// Listed price of one solve.
+    /// Price of one solve.
     pub prices: BTreeMap<Kind, Money>,
-    /// Where it may call us back.
     pub pingback: Option<Pingback>,
 }
 
-/// Where the service may call us back when a task is over.
+/// How the service reports finished tasks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pingback {
-    /// Our own address, as the service sees it: `https://host[:port][/path]`, without a slash at the end.
+    /// The gateway's own address as the service sees it: `https://host[:port][/path]`.
     pub url: Url,
-    /// What the addresses are proved with; `None`: one is made.
+    /// Pingback addresses are derived from it; `None`: the gateway makes one.
     pub secret: Option<Secret>,
 }
 
-/// Which service.
+/// The service that solves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Service {
-    /// Our own simulator, started in this process on loopback.
+    /// The simulator, started in this process on loopback.
     Simulator,
     /// A service somewhere else.
-    Elsewhere {
-        /// Its address.
-        url: String,
-        /// The account's key.
-        key: Secret,
-    },
+    Elsewhere { url: String, key: Secret },
 }
 
 const CAPTCHAAI: &str = "https://ocr.captchaai.com";
 const KEY_VARIABLE: &str = "CAPTCHAAI_API_KEY";
 
-pub(super) fn check(raw: RawUpstream, secrets: &Reader<'_>) -> Result<Upstream, ConfigError> {
-    let prices = raw.price_per_1000.iter().map(|(name, amount)| {
-        let place = "[upstream] price_per_1000";
-        Ok((plain::kind(place, name)?, plain::money(place, amount)?.per_thousand()))
-    });
+pub(super) fn check(
+    keys: UpstreamKeys,
+    environment: &Environment,
+) -> Result<Upstream, ConfigError> {
+    let price = |(kind, amount): (Kind, Given<Money>)| (kind, amount.value.per_thousand());
     Ok(Upstream {
-        prices: prices.collect::<Result<_, _>>()?,
-        slots: check_slots(raw.slots)?,
-        submits_per_second: at_least_one("[upstream] submits_per_second", raw.submits_per_second)?,
-        polls_per_task: at_least_one("[upstream] polls_per_task", raw.polls_per_task)?,
-        pingback: check_pingback(raw.pingback_url, raw.pingback_secret, secrets)?,
-        service: check_service(raw.url, raw.key, secrets)?,
+        prices: keys.price_per_1000.into_iter().map(price).collect(),
+        slots: keys.slots.check(check_slots)?,
+        submits_per_second: keys.submits_per_second.value.get(),
+        polls_per_task: keys.polls_per_task.value.get(),
+        pingback: check_pingback(keys.pingback_url, keys.pingback_secret)?,
+        service: check_service(keys.url, keys.key, environment)?,
     })
 }
 
 fn check_service(
-    url: Option<String>,
-    key: Option<RawSecret>,
-    secrets: &Reader<'_>,
+    url: Option<Given<String>>,
+    key: Option<Given<Secret>>,
+    environment: &Environment,
 ) -> Result<Service, ConfigError> {
-    let tutorial_key = secrets.environment.get(KEY_VARIABLE);
+    let key = key.map(|key| key.value).or_else(|| environment.get(KEY_VARIABLE).map(Secret::new));
     let url = match url {
-        Some(url) if url == "sim" => return Ok(Service::Simulator),
-        Some(url) => url,
-        None if key.is_some() || tutorial_key.is_some() => CAPTCHAAI.into(),
+        Some(url) if url.value == "sim" => return Ok(Service::Simulator),
+        Some(url) => url.check(check_url)?,
+        None if key.is_some() => CAPTCHAAI.into(),
         None => return Ok(Service::Simulator),
     };
-    let key = match (key, tutorial_key) {
-        (Some(key), _) => secrets.read("[upstream] key", &key)?,
-        (None, Some(key)) => Secret::new(key),
-        (None, None) => {
-            return Err(ConfigError::at(
-                "[upstream] key",
-                format!("is missing; set {KEY_VARIABLE}, or write key = \"file:PATH\""),
-            ));
-        }
-    };
-    Ok(Service::Elsewhere { url: check_url(url)?, key })
+    let key = key.ok_or_else(|| {
+        let what = format!("is missing; set {KEY_VARIABLE}, or write key = \"file:PATH\"");
+        ConfigError::at("[upstream] key", what)
+    })?;
+    Ok(Service::Elsewhere { url, key })
 }
 
-/// The key travels to this address: only over TLS, or to this very machine.
-fn check_url(written: String) -> Result<String, ConfigError> {
-    let refused = |what| Err(ConfigError::at("[upstream] url", what));
+/// The key is sent to this address, so it must be encrypted or on this machine.
+fn check_url(written: String) -> Result<String, &'static str> {
     let Ok(url) = Url::parse(&written) else {
-        return refused("expected an address such as https://ocr.captchaai.com, or \"sim\"");
+        return Err("expected an address such as https://ocr.captchaai.com, or \"sim\"");
     };
     if !url.username().is_empty() || url.password().is_some() {
-        return refused("must not hold a user name or password; the key goes into `key`");
+        return Err("must not hold a user name or password; the key goes into `key`");
     }
     match url.scheme() {
         "https" => Ok(written),
         "http" if is_loopback(&url) => Ok(written),
-        "http" => refused("is not encrypted and the key would travel in the clear; use https://"),
-        _ => refused("expected https://"),
+        "http" => Err("is not encrypted, so the key could be read on the way; use https://"),
+        _ => Err("expected https://"),
     }
 }
 
@@ -122,50 +103,53 @@ fn is_loopback(url: &Url) -> bool {
     }
 }
 
-/// Shorter ones can be guessed.
-const PINGBACK_SECRET_LEAST: usize = 16;
+/// A shorter secret could be guessed.
+const MIN_PINGBACK_SECRET: usize = 16;
 
-/// Tokens come in by it: only over TLS, or from this very machine.
 fn check_pingback(
-    url: Option<String>,
-    secret: Option<RawSecret>,
-    secrets: &Reader<'_>,
+    url: Option<Given<String>>,
+    secret: Option<Given<Secret>>,
 ) -> Result<Option<Pingback>, ConfigError> {
-    let place = "[upstream] pingback_url";
-    let refused = |what| Err(ConfigError::at(place, what));
     let Some(url) = url else {
-        let what = "is missing; pingback_secret is of no use without it";
-        return if secret.is_some() { refused(what) } else { Ok(None) };
+        let what = "is missing; pingback_secret has no effect without it";
+        let refused = |_| Err(ConfigError::at("[upstream] pingback_url", what));
+        return secret.map_or(Ok(None), refused);
     };
-    let Ok(url) = Url::parse(&url) else {
-        return refused("expected this gateway's own address, such as https://gateway.example.com");
+    let check_length = |secret: Secret| match secret.expose().len() {
+        length if length < MIN_PINGBACK_SECRET => Err("is shorter than 16 characters"),
+        _ => Ok(secret),
+    };
+    let url = url.check(|url| check_pingback_url(&url))?;
+    let secret = secret.map(|secret| secret.check(check_length)).transpose()?;
+    Ok(Some(Pingback { url, secret }))
+}
+
+/// Tokens arrive at this address, so it must be encrypted or on this machine.
+fn check_pingback_url(written: &str) -> Result<Url, &'static str> {
+    let Ok(url) = Url::parse(written) else {
+        return Err("expected this gateway's own address, such as https://gateway.example.com");
     };
     match url.scheme() {
         "https" => {}
         "http" if is_loopback(&url) => {}
         "http" => {
-            return refused("is not encrypted and tokens would travel in the clear; use https://");
+            return Err("is not encrypted, so tokens could be read on the way; use https://");
         }
-        _ => return refused("expected https://"),
+        _ => return Err("expected https://"),
     }
     let is_plain = url.username().is_empty() && url.password().is_none();
     if !is_plain || url.query().is_some() || url.fragment().is_some() {
-        return refused("must not hold a user, a query or a fragment; leave that out");
+        return Err("must not hold a user, a query or a fragment; leave that out");
     }
-    let place = "[upstream] pingback_secret";
-    let secret = secret.map(|raw| secrets.read(place, &raw)).transpose()?;
-    if secret.as_ref().is_some_and(|secret| secret.expose().len() < PINGBACK_SECRET_LEAST) {
-        return Err(ConfigError::at(place, "is shorter than 16 characters; draw a longer one"));
-    }
-    Ok(Some(Pingback { url, secret }))
+    Ok(url)
 }
 
-/// A pingback may reach any of the gateways on a shared store: all must know the secret.
+/// A pingback may reach any of the gateways on a shared store, so all of them must know the secret.
 pub(super) fn check_shared(pingback: Option<&Pingback>) -> Result<(), ConfigError> {
     match pingback {
         Some(Pingback { secret: None, .. }) => Err(ConfigError::at(
             "[upstream] pingback_secret",
-            "is missing: all gateways on this store must have the same; write pingback_secret = \"env:NAME\"",
+            "is missing: all gateways on this store need the same one; write pingback_secret = \"env:NAME\"",
         )),
         Some(Pingback { secret: Some(_), .. }) | None => Ok(()),
     }
@@ -174,27 +158,16 @@ pub(super) fn check_shared(pingback: Option<&Pingback>) -> Result<(), ConfigErro
 // === impl Pingback ===
 
 impl Pingback {
-    /// What the last part of an address is added to.
+    /// The start of every pingback address.
     pub fn base(&self) -> String {
         format!("{}/-/pingback/", self.url.as_str().trim_end_matches('/'))
     }
 }
 
-fn check_slots(raw: Option<RawAutoOr>) -> Result<Slots, ConfigError> {
-    let refused = Err(ConfigError::at("[upstream] slots", "expected \"auto\" or a number from 1"));
-    match raw {
-        None => Ok(Slots::Auto),
-        Some(RawAutoOr::Word(word)) if word == "auto" => Ok(Slots::Auto),
-        Some(RawAutoOr::Number(number)) if number > 0 => {
-            usize::try_from(number).map_or(refused, |number| Ok(Slots::Fixed(number)))
-        }
-        Some(RawAutoOr::Word(_) | RawAutoOr::Number(_)) => refused,
-    }
-}
-
-fn at_least_one(place: &str, number: Option<u32>) -> Result<u32, ConfigError> {
-    match number.unwrap_or(20) {
-        0 => Err(ConfigError::at(place, "must be at least 1")),
-        number => Ok(number),
+fn check_slots(slots: AutoOr) -> Result<Slots, &'static str> {
+    match slots {
+        AutoOr::Auto => Ok(Slots::Auto),
+        AutoOr::Number(0) => Err("expected \"auto\" or a number from 1"),
+        AutoOr::Number(number) => Ok(Slots::Fixed(number as usize)),
     }
 }

@@ -1,5 +1,5 @@
-//! The gateways, each in a directory of its own, on one store and one provider. One that is killed comes back, as behind a
-//! balancer: its way in stays, its port is another one.
+//! Several gateways on one store and one provider, each in its own directory. A killed gateway comes back on another
+//! port behind the same [`Door`], as behind a load balancer.
 
 use std::sync::{Arc, Mutex};
 
@@ -12,36 +12,35 @@ use crate::support::{Gateway, Settings, Sim, WORKER};
 
 pub(super) const GATEWAYS: usize = 3;
 
-/// The gateways and their provider.
 pub(super) struct Fleet {
     pub(super) sim: Sim,
     pub(super) doors: Doors,
     gateways: Vec<Gateway>,
     settings: Settings,
     dirs: Vec<TempDir>,
-    /// What the dead ones said.
+    /// The logs of killed gateways.
     said: Vec<String>,
 }
 
-/// The ways in, by gateway; they stay when a gateway is restarted.
+/// The entrances by gateway; they stay the same when a gateway restarts.
 #[derive(Clone)]
 pub(super) struct Doors(Arc<[Door]>);
 
-/// The way in to one of them.
+/// The entrance to one gateway.
 pub(super) struct Door(Mutex<Arc<Remote>>);
 
 // === impl Fleet ===
 
 impl Fleet {
-    /// Starts them all on a store, with a provider that takes this long.
+    /// Starts all gateways on a store, with a provider that takes this long.
     pub(super) fn start(store: &str, solve_time: &str) -> Self {
         let dirs: Vec<TempDir> = (0..GATEWAYS).map(|_| tempfile::tempdir().unwrap()).collect();
         let sim = Sim::start(dirs[0].path(), &["--solve-time", solve_time]);
         let settings = Settings {
             store: store.to_owned(),
-            // Authorising is what is tested, not the budget for it.
+            // The budget must not limit the authorisations under test.
             top: "ambiguity_budget = 100000".into(),
-            // As the simulator charges.
+            // The price that the simulator charges.
             upstream: "price_per_1000 = { turnstile = 1.45, image = 0.7 }".into(),
             poll_ms: 100,
             log: "warn",
@@ -65,19 +64,19 @@ impl Fleet {
         self.said.push(process.stderr());
     }
 
-    /// Starts a killed one again. Not on the port it had, which may be somebody else's by now.
+    /// Starts a killed gateway again, on a new port, because another process may have taken the old one.
     pub(super) fn restart(&mut self, number: usize) {
         let gateway = Gateway::with(self.dirs[number].path(), &self.sim, &self.settings);
         self.doors.all()[number].lead_to(&gateway);
         self.gateways[number] = gateway;
     }
 
-    /// How often a gateway found that the Redis had forgotten something.
+    /// How many times a gateway detected lost writes.
     pub(super) fn losses_noticed(&self) -> usize {
         self.logs().lines().filter(|line| line.contains("Redis lost writes it had")).count()
     }
 
-    /// What all of them said, in all their lives.
+    /// The logs of all processes, including killed ones.
     pub(super) fn logs(&self) -> String {
         let living = self.gateways.iter().map(|gateway| gateway.process.stderr());
         self.said.iter().cloned().chain(living).collect()
@@ -91,7 +90,7 @@ impl Doors {
         &self.0
     }
 
-    /// Any of them.
+    /// A random entrance.
     pub(super) fn any(&self) -> &Door {
         &self.0[fastrand::usize(..self.0.len())]
     }

@@ -1,5 +1,4 @@
-//! Holds three accounts against one another: what the workers got, what the store's ledger says, and what the provider
-//! was asked to do.
+//! Compares three records: the tokens that workers received, the store's ledger, and the provider's ledger.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,24 +7,23 @@ use std::{
 
 use domain::{
     claim::Claim,
-    id::{SolveId, TaskId},
+    id::{ClaimId, SolveId, TaskId},
     ledger::{Entry, Event},
     money::Money,
-    ports::{ClaimFilter, Records, Scope},
+    ports::{Records, Scope},
 };
 use simulator::Ledger;
 use stores::Backend;
 
 use super::load::Outcome;
-use crate::support::eventually;
+use crate::support::{all_claims, all_entries, allotments, eventually};
 
-/// Attempts by task: the solve and the number.
+/// Attempts by task: the solve and the attempt number.
 type Attempts<'e> = BTreeMap<&'e TaskId, BTreeSet<(Option<SolveId>, u32)>>;
 
-/// What was counted.
 #[derive(Debug, Default)]
 pub(super) struct Figures {
-    /// Names that workers asked for.
+    /// Names that workers claimed with.
     names: usize,
     /// Claims in the store.
     claims: usize,
@@ -37,15 +35,15 @@ pub(super) struct Figures {
     authorised: usize,
     recovered: usize,
     orphaned: usize,
-    /// Charges whose task nobody ever learned the name of.
+    /// Charges whose task never reached a gateway.
     unknown: usize,
-    /// Claims that were answered and are not there any more.
+    /// Claims that were acknowledged and are gone.
     lost_claims: usize,
-    /// How often somebody was told that the store is away.
+    /// Answers that the store is unavailable.
     away: usize,
 }
 
-/// Judges a run of so many names asked for: those of the load, and the probes beside it.
+/// Judges a run with this many names: those of the load, and the probes beside it.
 pub(super) async fn judge(
     store: &Backend,
     paid: &Ledger,
@@ -63,11 +61,11 @@ pub(super) async fn judge(
     figures.lost_claims = lost(&claims, outcomes);
     figures.unknown = reconcile(&entries, paid);
     println!("{figures}");
-    tell_slowest(&*store.records, outcomes).await;
+    print_slowest(&*store.records, outcomes).await;
     figures
 }
 
-/// Waits until nothing is under way: paid tasks that nobody waits for are harvested too.
+/// Waits until no solve is active; paid tasks that nobody waits for are harvested too.
 pub(super) async fn every_solve_ends(store: &Backend) {
     eventually("every solve ends", async || {
         let active = store.records.active(Scope::All, 1).await.unwrap();
@@ -76,8 +74,8 @@ pub(super) async fn every_solve_ends(store: &Backend) {
     .await;
 }
 
-/// Waits until the price of every task is known. After a loss, gateways tell what they know of paid tasks a while later
-/// than the last claim ends.
+/// Waits until the price of every task is known. After a loss, gateways restore their facts about paid tasks some time
+/// after the last claim ends.
 pub(super) async fn every_task_is_priced(store: &Backend) {
     eventually("every task has its price", async || {
         let entries = all_entries(&*store.records).await;
@@ -87,8 +85,8 @@ pub(super) async fn every_task_is_priced(store: &Backend) {
     .await;
 }
 
-/// The story of the claim that took longest: where the time went.
-async fn tell_slowest(records: &dyn Records, outcomes: &[Outcome]) {
+/// Prints where the slowest claim spent its time.
+async fn print_slowest(records: &dyn Records, outcomes: &[Outcome]) {
     let slowest = outcomes.iter().max_by_key(|outcome| outcome.took).unwrap();
     println!("the slowest claim took {:?}:", slowest.took);
     let Some(id) = slowest.id.as_ref().and_then(|id| id.parse().ok()) else { return };
@@ -120,7 +118,7 @@ impl Figures {
         self.away = outcomes.iter().map(|outcome| outcome.away).sum();
     }
 
-    /// What must hold whatever happened. Where the Redis forgot something, nothing more may have been paid.
+    /// The invariants of every run. A loss of writes must not have caused further charges.
     pub(super) fn hold(&self, outcomes: &[Outcome]) {
         let ended = self.served + self.failed + self.lapsed;
         let odd: Vec<_> = outcomes
@@ -129,12 +127,12 @@ impl Figures {
                 !["served", "solve_failed", "deadline_passed"].contains(&&*outcome.end)
             })
             .collect();
-        assert_eq!(ended, outcomes.len(), "every claim ends in a way of its own: {odd:?}");
+        assert_eq!(ended, outcomes.len(), "every claim has a known end: {odd:?}");
         assert!(self.claims <= self.names, "one claim per name: {self}");
         assert!(self.charges <= self.claims + self.authorised, "paid too often: {self}");
-        assert!(self.unknown <= self.ambiguous, "a charge that nobody is told of: {self}");
+        assert!(self.unknown <= self.ambiguous, "a charge without an ambiguous attempt: {self}");
         assert_eq!(self.lost_claims, 0, "{self}");
-        // Only claims that were hit in mid-submission may stay unserved. How many those are depends on the machine.
+        // Only claims that were hit in mid-submission may stay unserved. Their number depends on the machine.
         assert!(self.failed + self.lapsed <= self.ambiguous, "{self}");
         assert!(self.served > 0, "{self}");
     }
@@ -154,19 +152,7 @@ impl fmt::Display for Figures {
     }
 }
 
-pub(super) async fn all_entries(records: &dyn Records) -> Vec<Entry> {
-    let mut all: Vec<Entry> = Vec::new();
-    loop {
-        let from = all.last().map_or(0, |entry| entry.seq + 1);
-        let page = records.entries(from, 1_000).await.unwrap();
-        if page.is_empty() {
-            return all;
-        }
-        all.extend(page);
-    }
-}
-
-/// What the workers saw: no token twice.
+/// The workers' view: no token was delivered to two claims.
 fn no_token_was_given_to_two(outcomes: &[Outcome]) {
     let mut owners = BTreeMap::new();
     for outcome in outcomes {
@@ -177,41 +163,25 @@ fn no_token_was_given_to_two(outcomes: &[Outcome]) {
     }
 }
 
-/// What the ledger says: no task's token was allotted to two claims.
+/// The ledger's view: no token was allotted to two claims. After a loss, gateways may record an allotment again.
 fn no_token_serves_two_claims(entries: &[Entry]) {
-    let mut owners: BTreeMap<(SolveId, &TaskId), BTreeSet<_>> = BTreeMap::new();
-    for entry in entries {
-        if let Event::Allotted { paid_by, task, .. } = &entry.event {
-            owners.entry((*paid_by, task)).or_default().insert(entry.claim);
-        }
-    }
-    assert!(owners.values().all(|claims| claims.len() == 1), "a token went to two claims");
-}
-
-async fn all_claims(records: &dyn Records) -> BTreeMap<String, Claim> {
-    let mut filter = ClaimFilter::all(Scope::All, 1_000);
-    let mut all = BTreeMap::new();
-    loop {
-        let page = records.history(filter.clone()).await.unwrap();
-        all.extend(page.items.into_iter().map(|claim| (claim.id.to_string(), claim)));
-        filter.from = page.next;
-        if filter.from.is_none() {
-            return all;
-        }
+    for (token, allotted) in allotments(entries) {
+        let claims: BTreeSet<_> = allotted.iter().map(|entry| entry.claim).collect();
+        assert_eq!(claims.len(), 1, "the token {token:?} went to two claims");
     }
 }
 
-/// How many of the claims that workers were told of are gone; the others must have ended.
-fn lost(claims: &BTreeMap<String, Claim>, outcomes: &[Outcome]) -> usize {
-    let told = outcomes.iter().filter_map(|outcome| outcome.id.as_ref());
-    let found: Vec<_> = told.map(|id| claims.get(id)).collect();
+/// The number of acknowledged claims that are gone; the others must have ended.
+fn lost(claims: &BTreeMap<ClaimId, Claim>, outcomes: &[Outcome]) -> usize {
+    let acknowledged = outcomes.iter().filter_map(|outcome| outcome.id.as_ref());
+    let found: Vec<_> = acknowledged.map(|id| claims.get(&id.parse().ok()?)).collect();
     for claim in found.iter().flatten() {
         assert!(claim.state.is_final(), "claim {} still waits", claim.id);
     }
     found.iter().filter(|claim| claim.is_none()).count()
 }
 
-/// The tasks in our ledger with the attempts they were taken for, and their prices.
+/// The tasks in our ledger with their attempts, and their prices.
 fn tasks(entries: &[Entry]) -> (Attempts<'_>, BTreeMap<&TaskId, Money>) {
     let mut learned: Attempts<'_> = BTreeMap::new();
     let mut priced: BTreeMap<&TaskId, Money> = BTreeMap::new();
@@ -227,8 +197,8 @@ fn tasks(entries: &[Entry]) -> (Attempts<'_>, BTreeMap<&TaskId, Money>) {
     (learned, priced)
 }
 
-/// Every task in our ledger is the provider's, once, at the provider's price. The result is how many of the provider's
-/// are not in it.
+/// Every task in our ledger is in the provider's, once and at the same price. Returns the number of the provider's
+/// tasks that are not in ours.
 fn reconcile(entries: &[Entry], paid: &Ledger) -> usize {
     let (learned, priced) = tasks(entries);
     for (task, attempts) in &learned {

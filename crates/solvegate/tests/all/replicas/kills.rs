@@ -9,16 +9,16 @@ use store_tests::servers::{
 
 use super::{
     fleet::{Fleet, GATEWAYS},
-    judge::{all_entries, every_solve_ends, judge},
+    judge::{every_solve_ends, judge},
     load::{Load, claim, id_of, work},
 };
-use crate::support::{eventually, kills_last, pause, wall_clock};
+use crate::support::{all_entries, eventually, kills_last, pause, wall_clock};
 
-/// How many claims come in meanwhile, each second.
+/// Claims per second during the kills.
 const CLAIMS: u64 = 45;
-/// On a table every decision is a request of its own.
+/// Fewer on DynamoDB, where every decision is a request.
 const FEWER_CLAIMS: u64 = 11;
-/// The lease is 15 s, and the sweep comes once a second: the bound that is held in virtual time
+/// The lease is 15 s and the sweep runs every second: a test in virtual time holds that bound
 /// (`a_dead_gateways_solve_is_taken_over_within_lease_and_sweep`). Here the machine may be busy.
 const TAKEN_OVER: Duration = Duration::from_secs(75);
 
@@ -46,7 +46,7 @@ async fn gateways_on_postgres_killed_under_load_lose_nothing_and_pay_nothing_twi
 #[tokio::test(flavor = "multi_thread")]
 async fn gateways_on_dynamodb_killed_under_load_lose_nothing_and_pay_nothing_twice() {
     let server = DynamoDbServer::start();
-    // Filed often enough that some die while they file.
+    // Frequent compaction, so that some gateways die during it.
     let url = format!("{}&file_every=40", server.url("shop"));
     stores::migrate(&url).await.unwrap();
     killed_under_load(&url, FEWER_CLAIMS).await;
@@ -103,7 +103,7 @@ async fn taken_over_in_time(url: &str) {
     let mut names = Vec::new();
     for n in 0..SOLVES {
         let name = format!("claim-{n}");
-        id_of(&fleet.gateway(0).ask(&claim(&name)).await);
+        id_of(&fleet.gateway(0).send(&claim(&name)).await);
         names.push(name);
     }
     eventually("all are submitted", async || (fleet.sim.charges().await == SOLVES).then_some(()))
@@ -118,7 +118,7 @@ async fn taken_over_in_time(url: &str) {
     let entries = all_entries(&*store.records).await;
     let recovered = entries.iter().filter(|entry| matches!(entry.event, Event::Recovered { .. }));
     let times: Vec<_> = recovered.map(|entry| entry.at.since(killed)).collect();
-    let last = times.iter().max().copied().expect("somebody takes over");
+    let last = times.iter().max().copied().expect("another gateway takes over");
     println!(
         "{} of {SOLVES} solves were the dead one's, the last was taken over after {last:?}",
         times.len()

@@ -1,4 +1,4 @@
-//! Whichever gateway is asked: paid once, fetched anywhere, told at once.
+//! Claims at several gateways are paid once, can be fetched at any of them, and are announced at once.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::{
     now,
 };
 
-const CROWD: usize = 500;
+const CALLERS: usize = 500;
 const SAMPLES: usize = 60;
 
 fn fleet(solve_time: &str) -> (RedisServer, Fleet) {
@@ -23,25 +23,25 @@ fn fleet(solve_time: &str) -> (RedisServer, Fleet) {
     (redis, fleet)
 }
 
-/// All at once, in turn at each gateway; the result is their tokens and ids.
-async fn ask_everywhere(fleet: &Fleet, call: impl Fn(usize) -> Call) -> Vec<(Value, Value)> {
-    let asked = (0..CROWD).map(async |n| {
+/// Sends calls to all gateways in turn, all at once, and returns tokens and ids.
+async fn send_everywhere(fleet: &Fleet, call: impl Fn(usize) -> Call) -> Vec<(Value, Value)> {
+    let answers = (0..CALLERS).map(async |n| {
         let call = call(n).header("prefer", "wait=60").waiting(Duration::from_secs(60));
         let reply = fleet.doors.all()[n % GATEWAYS].send(&call).await;
         assert_eq!(reply.status, StatusCode::OK, "{}", reply.body);
         (reply.body["token"].clone(), reply.body["id"].clone())
     });
-    join_all(asked).await
+    join_all(answers).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn five_hundred_equal_asks_at_three_gateways_are_one_charge() {
+async fn five_hundred_equal_claims_at_three_gateways_are_one_charge() {
     let (_redis, fleet) = fleet("1s");
     let start = now();
-    let got = ask_everywhere(&fleet, |_| Call::post("/v1/solves", challenge("the-same"))).await;
+    let got = send_everywhere(&fleet, |_| Call::post("/v1/solves", challenge("the-same"))).await;
     assert!(got.iter().all(|one| *one == got[0]), "one claim, one token");
     println!(
-        "{CROWD} asks without a key: {} charge, {:?}",
+        "{CALLERS} claims without a key: {} charge, {:?}",
         fleet.sim.charges().await,
         start.elapsed()
     );
@@ -51,22 +51,22 @@ async fn five_hundred_equal_asks_at_three_gateways_are_one_charge() {
 #[tokio::test(flavor = "multi_thread")]
 async fn one_image_under_five_hundred_keys_at_three_gateways_is_one_charge() {
     let (_redis, fleet) = fleet("1s");
-    // The smallest picture there is.
+    // The smallest valid image.
     let image = "R0lGODlhAQABAAAAACwAAAAAAQABAAA=";
     let ask = |n: usize| {
         Call::post("/v1/solves", json!({ "kind": "image", "image": image }))
             .header("idempotency-key", format!("image-{n}"))
     };
-    let got = ask_everywhere(&fleet, ask).await;
+    let got = send_everywhere(&fleet, ask).await;
     assert!(got.iter().all(|(answer, _)| *answer == got[0].0), "one answer");
     let claims: std::collections::BTreeSet<_> = got.iter().map(|(_, id)| id.to_string()).collect();
-    assert_eq!((claims.len(), fleet.sim.charges().await), (CROWD, 1));
-    println!("{CROWD} keys with one image: 1 charge");
+    assert_eq!((claims.len(), fleet.sim.charges().await), (CALLERS, 1));
+    println!("{CALLERS} keys with one image: 1 charge");
 }
 
-/// Opens at the first, waits at all; the result is how much later than the first the last had the answer.
+/// Opens a claim at the first gateway and waits at all; returns how much later than the first the last had the answer.
 async fn lag(fleet: &Fleet, name: &str) -> Duration {
-    let id = id_of(&fleet.gateway(0).ask(&claim(name)).await);
+    let id = id_of(&fleet.gateway(0).send(&claim(name)).await);
     let waiting = fleet.doors.all().iter().map(async |door| {
         let reply = door.send(&fetch(&id, 30)).await;
         assert_eq!((reply.status, &reply.body["id"]), (StatusCode::OK, &json!(id)));
@@ -91,6 +91,7 @@ async fn an_answer_reaches_those_who_wait_at_other_gateways_at_once() {
         "answer at the last of three gateways after the first: median {median:?}, p90 {p90:?}, most {most:?}"
     );
     assert_eq!(fleet.sim.charges().await, SAMPLES);
-    // Without the bell each would look once a second, and the last of three be told most of a second after the first.
+    // Without notifications each gateway would read once a second, and the last of three would answer most of a second
+    // later.
     assert!(median < Duration::from_millis(300), "{median:?}");
 }

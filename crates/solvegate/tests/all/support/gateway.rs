@@ -1,4 +1,4 @@
-//! The gateway as a process of its own, with a configuration file in a fresh directory.
+//! The gateway as a separate process, with a configuration file in a new directory.
 
 use std::{fs, os::unix::fs::PermissionsExt as _, path::Path, time::Duration};
 
@@ -20,10 +20,9 @@ pub(crate) const ADMIN: &str = "canary-admin-key-678901234567890";
 /// The account's key at the provider.
 const PROVIDER: &str = "canary-provider-8901234567890123";
 
-/// How a gateway is set up.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
-    /// Where it listens.
+    /// `listen`.
     pub(crate) listen: String,
     /// `[store] url`.
     pub(crate) store: String,
@@ -31,7 +30,7 @@ pub(crate) struct Settings {
     pub(crate) upstream: String,
     /// At the top of the file.
     pub(crate) top: String,
-    /// At the end of the file: sections of their own.
+    /// At the end of the file: further sections.
     pub(crate) more: String,
     /// `[upstream] slots`, as it is written.
     pub(crate) slots: &'static str,
@@ -41,7 +40,6 @@ pub(crate) struct Settings {
     pub(crate) log: &'static str,
 }
 
-/// A running gateway.
 pub(crate) struct Gateway {
     pub(crate) process: Process,
     pub(crate) base: String,
@@ -50,7 +48,7 @@ pub(crate) struct Gateway {
     admin: Remote,
 }
 
-/// The sums of a gateway's days since this was made: a test that runs at midnight has two.
+/// Sums over the days since this was created, because a test that runs at midnight has two.
 pub(crate) struct Days<'g> {
     gateway: &'g Gateway,
     first: String,
@@ -134,12 +132,12 @@ impl Settings {
 // === impl Gateway ===
 
 impl Gateway {
-    /// With the usual settings.
+    /// With default settings.
     pub(crate) fn start(dir: &Path, sim: &Sim) -> Self {
         Self::with(dir, sim, &Settings::default())
     }
 
-    /// Starts it in `dir`, on the data an earlier one may have left there.
+    /// Starts it in `dir`, with the data of an earlier gateway there.
     pub(crate) fn with(dir: &Path, sim: &Sim, settings: &Settings) -> Self {
         let file = dir.join("solvegate.toml");
         fs::write(&file, settings.file(sim)).unwrap();
@@ -151,23 +149,21 @@ impl Gateway {
         Self { worker, worker_two, admin: remote(ADMIN), process, base }
     }
 
-    /// Asks as worker one.
-    pub(crate) async fn ask(&self, call: &Call) -> Reply {
+    /// As worker one.
+    pub(crate) async fn send(&self, call: &Call) -> Reply {
         self.worker.send(call).await.unwrap()
     }
 
-    /// Asks as worker one; `None` when the gateway is gone.
-    pub(crate) async fn try_ask(&self, call: &Call) -> Option<Reply> {
+    /// As worker one; `None` when the gateway is gone.
+    pub(crate) async fn try_send(&self, call: &Call) -> Option<Reply> {
         self.worker.send(call).await.ok()
     }
 
-    /// Asks as worker two.
-    pub(crate) async fn ask_as_two(&self, call: &Call) -> Reply {
+    pub(crate) async fn send_as_two(&self, call: &Call) -> Reply {
         self.worker_two.send(call).await.unwrap()
     }
 
-    /// Asks as the admin.
-    pub(crate) async fn ask_as_admin(&self, call: &Call) -> Reply {
+    pub(crate) async fn send_as_admin(&self, call: &Call) -> Reply {
         self.admin.send(call).await.unwrap()
     }
 
@@ -179,22 +175,22 @@ impl Gateway {
         if let Some(key) = key {
             call = call.header("idempotency-key", key);
         }
-        self.ask(&call).await
+        self.send(&call).await
     }
 
-    /// Counts from today on, as the gateway has it.
+    /// Starts with today, by the gateway's clock.
     pub(crate) async fn days(&self) -> Days<'_> {
         let first = date(&self.stats("").await);
         Days { gateway: self, first }
     }
 
     async fn stats(&self, query: &str) -> Value {
-        self.ask_as_admin(&Call::get(format!("/v1/stats{query}"))).await.good().unwrap()
+        self.send_as_admin(&Call::get(format!("/v1/stats{query}"))).await.good().unwrap()
     }
 
-    /// The whole story of a claim, as the names of its events.
+    /// The ledger entries of a claim.
     pub(crate) async fn story(&self, id: &str) -> Vec<Value> {
-        let reply = self.ask(&Call::get(format!("/v1/solves/{id}/explain"))).await;
+        let reply = self.send(&Call::get(format!("/v1/solves/{id}/explain"))).await;
         assert!(reply.status.is_success(), "{}", reply.body);
         reply.body["entries"].as_array().unwrap().clone()
     }
@@ -203,7 +199,7 @@ impl Gateway {
 // === impl Days ===
 
 impl Days<'_> {
-    /// One of the counts of `/v1/stats`, over the days.
+    /// One of the counts of `/v1/stats`, summed over the days.
     pub(crate) async fn sum(&self, count: &str) -> u64 {
         let of =
             |stats: &Value| stats["counts"][count].as_u64().unwrap_or_else(|| panic!("{stats}"));

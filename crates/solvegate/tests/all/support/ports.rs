@@ -1,4 +1,4 @@
-//! Ports that nobody can take away. A free port that is looked for, let go and used later may be somebody else's by then.
+//! Ports that no other process can take. A free port that is found, released and used later may be taken by then.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -9,13 +9,13 @@ use tokio::{
     task::JoinSet,
 };
 
-/// A port on which connections are refused for as long as this lives: it is ours, and we do not listen.
+/// A port that refuses connections as long as this exists: it is bound, and nothing listens.
 pub(crate) struct ClosedPort {
     _held: Socket,
     port: u16,
 }
 
-/// An address that is known before the process behind it runs: what comes in is passed on.
+/// An address that is known before the process behind it runs, and forwards to it.
 pub(crate) struct Forward {
     listener: TcpListener,
 }
@@ -46,7 +46,7 @@ impl Forward {
         format!("http://{}", self.listener.local_addr().unwrap())
     }
 
-    /// Passes everything on to this host until the result is dropped.
+    /// Forwards everything to this host until the result is dropped.
     pub(crate) fn to(self, host: &str) -> JoinSet<()> {
         let host = host.to_owned();
         let mut passing = JoinSet::new();
@@ -54,7 +54,7 @@ impl Forward {
             let mut connections = JoinSet::new();
             while let Ok((mut from, _)) = self.listener.accept().await {
                 let mut to = TcpStream::connect(&host).await.unwrap();
-                // Either side may hang up; the other one notices.
+                // Either side may close the connection; the other one notices.
                 connections.spawn(async move { copy_bidirectional(&mut from, &mut to).await.ok() });
             }
         });

@@ -1,4 +1,4 @@
-//! The binary under test as a child process: its lines as they come, and its end by its own pid.
+//! The binary under test as a child process, with its output.
 
 use std::{
     ffi::OsStr,
@@ -14,14 +14,14 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::PATIENCE;
 
-/// A running child. Ended when dropped.
+/// A running child process, killed when dropped.
 pub(crate) struct Process {
     child: Mutex<Child>,
     stdout: Arc<Lines>,
     stderr: Arc<Lines>,
 }
 
-/// How a child that was waited for ended.
+/// The result of a finished child process.
 #[derive(Debug)]
 pub(crate) struct Output {
     pub(crate) code: Option<i32>,
@@ -35,8 +35,8 @@ struct Lines {
     more: Condvar,
 }
 
-/// A program in a directory of its own. Of our environment it gets the path to other programs and nothing else: neither
-/// keys, stores, proxies and languages of whoever runs the tests, nor their home.
+/// A program in its own directory. From our environment it gets `PATH` only: no keys, stores, proxies, languages or
+/// home of the user who runs the tests.
 pub(crate) fn program(dir: &Path, program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     command.current_dir(dir).env_clear().env("HOME", dir).stdin(Stdio::null());
@@ -51,7 +51,6 @@ pub(crate) fn command(dir: &Path, args: &[&str]) -> Command {
     command
 }
 
-/// Runs the binary to its end.
 pub(crate) fn run(dir: &Path, args: &[&str], environment: &[(&str, &str)]) -> Output {
     let mut command = command(dir, args);
     command.envs(environment.iter().copied());
@@ -70,7 +69,7 @@ impl Process {
         Self { child: Mutex::new(child), stdout, stderr }
     }
 
-    /// Waits for a line on stdout and returns what follows `start` in it; `None` when it ends without.
+    /// Waits for a line on stdout and returns the part after `start`; `None` when the output ends without one.
     pub(crate) fn try_line_after(&self, start: &str) -> Option<String> {
         self.stdout.wait(|text| {
             let line = text.lines().find(|line| line.contains(start))?;
@@ -78,12 +77,12 @@ impl Process {
         })
     }
 
-    /// Waits for a line on stdout and returns what follows `start` in it.
+    /// Waits for a line on stdout and returns the part after `start`.
     pub(crate) fn line_after(&self, start: &str) -> String {
         if let Some(found) = self.try_line_after(start) {
             return found;
         }
-        // It ended, or hangs: if it ended, the reason is on stderr and may still be on its way here.
+        // The process ended or hangs. If it ended, the reason is on stderr and may not have arrived yet.
         self.stderr.wait(|_| None::<()>);
         let ended = self.child.lock().unwrap().try_wait().unwrap();
         let (stdout, stderr) = (self.stdout(), self.stderr());
@@ -102,7 +101,6 @@ impl Process {
         kill_process(Pid::from_child(&self.child.lock().unwrap()), signal).unwrap();
     }
 
-    /// Waits for its end.
     pub(crate) fn wait(&mut self) -> ExitStatus {
         let end = now() + PATIENCE;
         loop {
@@ -117,7 +115,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended already: then there is nothing to do.
+        // The process may have ended already.
         let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
         if child.kill().is_ok() {
             child.wait().unwrap();
@@ -152,12 +150,12 @@ impl Lines {
         lines
     }
 
-    /// Waits for what is looked for, or for the end of the stream.
-    fn wait<T>(&self, look: impl Fn(&str) -> Option<T>) -> Option<T> {
+    /// Waits until `find` returns something, or for the end of the stream.
+    fn wait<T>(&self, find: impl Fn(&str) -> Option<T>) -> Option<T> {
         let end = now() + PATIENCE;
         let mut text = self.text.lock().unwrap();
         loop {
-            let found = look(&text.0);
+            let found = find(&text.0);
             let left = end.saturating_duration_since(now());
             if found.is_some() || text.1 || left.is_zero() {
                 return found;

@@ -1,4 +1,4 @@
-//! The simulated provider as a process of its own: its ledger is the judge of what was paid.
+//! The simulated provider as a separate process, whose ledger shows what was paid.
 
 use std::path::Path;
 
@@ -12,17 +12,17 @@ use super::{
     process::{Process, command},
 };
 
-/// A running simulator, or nobody.
+/// A running simulator, or a closed port in its place.
 pub(crate) struct Sim {
     pub(crate) url: String,
     remote: Remote,
-    _there: There,
+    _process_or_port: ProcessOrPort,
 }
 
-/// What is there as long as it is wanted.
-enum There {
+/// Kept alive as long as the `Sim`.
+enum ProcessOrPort {
     Simulator { _process: Process },
-    Nobody { _port: ClosedPort },
+    ClosedPort { _port: ClosedPort },
 }
 
 impl Sim {
@@ -33,35 +33,34 @@ impl Sim {
         let said = process.line_after("simulator at ");
         let url = said.split(' ').next().unwrap().to_owned();
         let remote = Remote::new(&url, Secret::new("none"), None).unwrap();
-        Self { url, remote, _there: There::Simulator { _process: process } }
+        Self { url, remote, _process_or_port: ProcessOrPort::Simulator { _process: process } }
     }
 
-    /// An address nobody listens on.
+    /// An address that refuses connections.
     pub(crate) fn nowhere() -> Self {
         let port = ClosedPort::hold();
         let url = format!("http://127.0.0.1:{}", port.port());
         let remote = Remote::new(&url, Secret::new("none"), None).unwrap();
-        Self { url, remote, _there: There::Nobody { _port: port } }
+        Self { url, remote, _process_or_port: ProcessOrPort::ClosedPort { _port: port } }
     }
 
-    /// Its account of everything.
     pub(crate) async fn ledger(&self) -> Ledger {
         let reply = self.remote.send(&Call::get("/ledger")).await.unwrap();
         serde_json::from_value(reply.body).unwrap()
     }
 
-    /// How many tasks it charged for.
+    /// The number of tasks it charged for.
     pub(crate) async fn charges(&self) -> usize {
         self.ledger().await.accepted.len()
     }
 
-    /// Plans a fault; see `simulator::faults` for the words.
+    /// Plans a fault; `simulator::faults` documents the format.
     pub(crate) async fn fault(&self, planned: Value) {
         let reply = self.remote.send(&Call::post("/faults", planned)).await.unwrap();
         assert!(reply.status.is_success(), "{}", reply.body);
     }
 
-    /// The next submission goes wrong in this way.
+    /// Plans a fault of the next submission.
     pub(crate) async fn fault_submit(&self, fault: Value, accepted: bool) {
         self.fault(json!({ "on": "submit", "fault": fault, "accepted": accepted })).await;
     }

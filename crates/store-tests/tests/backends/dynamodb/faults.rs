@@ -1,4 +1,4 @@
-//! A table that is slow, refuses, or forgets to answer: nothing is lost that was answered, and nothing is done twice.
+//! A table that is slow, refuses requests, or loses replies: no acknowledged write is lost, and nothing is done twice.
 
 #![expect(
     clippy::disallowed_methods,
@@ -19,17 +19,17 @@ use store_tests::{
 };
 use stores::{DynamoDbProbe, OpenError};
 
-use super::{often_at, open};
+use super::{often_compacting_at, open};
 use crate::{
-    gateways::{Gateway, crowds},
+    gateways::{Gateway, concurrent_callers},
     prefix,
-    schedule::{EVENTS, Race, race_all},
+    schedule::{Comparison, EVENTS, compare_all},
 };
 
-/// Everything goes wrong now and then. What is asked seven times is answered all the same.
+/// Occasional faults of every kind. Seven tries are enough to get a reply nevertheless.
 const BAD: Faults =
     Faults { throttled: 4, conflicts: 2, failed_after: 3, lost: 3, denied: 0, only: None };
-/// Commits are carried out, and nobody is told.
+/// Commits are carried out, and their replies are lost.
 const UNHEARD: Faults = Faults {
     throttled: 0,
     conflicts: 0,
@@ -46,24 +46,24 @@ fn proxy(seed: u64) -> HttpProxy {
 }
 
 async fn through(proxy: &HttpProxy, table: &str) -> stores::Backend {
-    open(&often_at(&dynamodb_url(proxy.port(), table))).await
+    open(&often_compacting_at(&dynamodb_url(proxy.port(), table))).await
 }
 
-async fn race(mut race: Race) -> BTreeSet<String> {
+async fn compare_with_faults(mut comparison: Comparison) -> BTreeSet<String> {
     let (table, proxy) = (prefix(), proxy(7));
     let others = [through(&proxy, &table).await, through(&proxy, &table).await];
     proxy.set(BAD);
     for _ in 0..STEPS {
-        let turn = race.chance().usize(0..others.len());
-        race.step(&others[turn], 0).await;
+        let turn = comparison.chance().usize(0..others.len());
+        comparison.step(&others[turn], 0).await;
     }
     proxy.set(Faults::default());
-    race.finish(&others[0]).await
+    comparison.finish(&others[0]).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_table_that_fails_now_and_then_gives_the_same_history() {
-    let happened = race_all(6, race).await;
+    let happened = compare_all(6, compare_with_faults).await;
     assert!(happened.len() > EVENTS / 2, "{happened:?}");
 }
 
@@ -79,19 +79,19 @@ async fn two_hundred_solves_while_requests_fail() {
         all.push(Gateway { backend, world });
     }
     proxy.set(BAD);
-    crowds::solves_by_twenty(&all, 200).await;
+    concurrent_callers::solves_by_twenty(&all, 200).await;
     proxy.set(Faults::default());
-    let asked = proxy.asked();
-    assert!(asked["TransactWriteItems"] > 0, "nothing was filed: {asked:?}");
+    let requests = proxy.request_counts();
+    assert!(requests["TransactWriteItems"] > 0, "nothing was compacted: {requests:?}");
     drop(all);
     let (_, probe) = DynamoDbProbe::connect(&shared_dynamodb().url(&table)).await.unwrap();
     probe.take_stock().await.unwrap();
 }
 
-/// Every answer of a commit is lost, seven times in a row: nobody knows whether it was carried out. It was; whoever asks again
-/// finds the claim.
+/// The reply to a commit is lost seven times in a row, so the gateway cannot know whether it was carried out. It was,
+/// and a retry with the same key finds the claim.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_claim_whose_answer_never_came_is_there_when_it_is_asked_for_again() {
+async fn a_claim_whose_reply_was_lost_is_found_by_the_retry() {
     let proxy = proxy(9);
     let backend = through(&proxy, &prefix()).await;
     let world = World::new(&backend);
@@ -110,7 +110,7 @@ async fn a_claim_whose_answer_never_came_is_there_when_it_is_asked_for_again() {
     check(backend.records.as_ref()).await;
 }
 
-/// An intent whose answer was lost is disowned: it is there or will never be, and either way it is not sent.
+/// An intent whose reply was lost is withheld: whether or not it was written, it is not submitted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_intent_whose_answer_was_lost_is_withheld_for_good() {
     let proxy = proxy(10);
@@ -124,38 +124,38 @@ async fn an_intent_whose_answer_was_lost_is_withheld_for_good() {
     assert!(lost.is_err(), "{lost:?}");
     proxy.set(Faults::default());
     let solve = lease.solve.id;
-    world.tell(solve, 1, Fact::Withheld { nonce }).await;
+    world.settle(solve, 1, Fact::Withheld { nonce }).await;
     let found = backend.store.find_solve(solve).await.unwrap().unwrap();
     assert_eq!(found.stage, domain::solve::Stage::Queued, "{found:?}");
     check(backend.records.as_ref()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_not_allowed_is_said_and_asked_once() {
+async fn a_denied_request_is_reported_and_not_retried() {
     let proxy = proxy(11);
     let backend = through(&proxy, &prefix()).await;
     let world = World::new(&backend);
     world.open(world.turnstile("before")).await;
     proxy.set(Faults { denied: 100, ..Faults::default() });
-    let before: u64 = proxy.asked()["PutItem"];
+    let before: u64 = proxy.request_counts()["PutItem"];
     let error = backend.store.admit(world.turnstile("a"), world.now()).await.unwrap_err();
     assert!(error.to_string().contains("AccessDenied"), "{error}");
-    assert!(proxy.asked()["PutItem"] <= before + 1);
+    assert!(proxy.request_counts()["PutItem"] <= before + 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_table_that_is_not_there_is_named() {
-    let error = stores::connect(&shared_dynamodb().url("nobody-made-it")).await.unwrap_err();
+    let error = stores::connect(&shared_dynamodb().url("missing-table")).await.unwrap_err();
     assert!(
-        matches!(&error, OpenError::NoTable { table, .. } if table == "nobody-made-it"),
+        matches!(&error, OpenError::NoTable { table, .. } if table == "missing-table"),
         "{error}"
     );
 }
 
-/// A server without its tables: nothing is decided, and what is wrong is said. When another table is there under the same
-/// name, the gateway begins anew with it.
+/// Without its table a gateway decides nothing and reports why. When a new table has the same name, the gateway starts
+/// over with it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_table_that_was_deleted_and_made_again_is_begun_anew() {
+async fn a_table_that_was_deleted_and_recreated_starts_empty() {
     let server = DynamoDbServer::start();
     let url = server.url("shop");
     let backend = open(&url).await;
@@ -167,7 +167,7 @@ async fn a_table_that_was_deleted_and_made_again_is_begun_anew() {
     assert!(error.to_string().contains("no table shop"), "{error}");
     let error = backend.store.find_claim(claim.id).await.unwrap_err();
     assert!(error.to_string().contains("no table shop"), "{error}");
-    // Somebody makes the table, and another gateway is the first to use it.
+    // An operator creates the table, and another gateway is the first to use it.
     let other = World::new(&open(&url).await);
     let known = other.open(other.turnstile("c")).await;
     for _ in 0..50 {

@@ -1,28 +1,28 @@
-//! The DynamoDB store keeps its promises when the table is slow, refuses, or forgets to answer.
+//! The DynamoDB store when the table is slow, refuses requests, or loses replies.
 
-mod bells;
 mod common;
+mod compaction;
 mod faults;
-mod filing;
+mod notifications;
 
 use store_tests::servers::shared_dynamodb;
 
-/// The shared server. Its commits are read from the log.
-fn seldom() -> String {
+/// The shared server. Gateways read most commits from the log.
+fn rarely_compacting() -> String {
     shared_dynamodb().any_table()
 }
 
-/// The same, with commits filed after a few, so that most is read from sheets.
-fn often() -> String {
-    often_at(&seldom())
+/// The shared server with compaction after every few commits, so that gateways read mostly segments.
+fn often_compacting() -> String {
+    often_compacting_at(&rarely_compacting())
 }
 
-/// The same at a table's URL.
-fn often_at(url: &str) -> String {
+/// The same for the URL of a table.
+fn often_compacting_at(url: &str) -> String {
     format!("{url}&file_every=3")
 }
 
 async fn open(url: &str) -> stores::Backend {
-    stores::migrate(url).await.expect("the table can be made");
+    stores::migrate(url).await.expect("the table can be created");
     stores::connect(url).await.expect("the private server is up")
 }

@@ -1,10 +1,10 @@
-//! Several gateways on one server, as the tests of all shared stores see them.
+//! Tests that all shared stores have in common: several gateways on one server.
 
-pub(crate) mod bells;
-pub(crate) mod crowds;
+pub(crate) mod concurrent_callers;
+pub(crate) mod notifications;
+pub(crate) mod schedules;
 pub(crate) mod skew;
 pub(crate) mod texts;
-pub(crate) mod turns;
 
 use std::{future::Future, time::Duration};
 
@@ -14,17 +14,17 @@ use tokio::task::JoinSet;
 
 use crate::connect;
 
-/// One gateway: its own connection, and the world all of them share.
+/// One gateway: its own connection, and the clock and ids that all share.
 #[derive(Clone)]
 pub(crate) struct Gateway {
     pub(crate) backend: Backend,
     pub(crate) world: World,
 }
 
-/// Longer than anything here takes.
+/// Much longer than any step here takes.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Gateways with the same keys and the same clock.
+/// Gateways with the same prefix and the same clock.
 pub(crate) async fn gateways(url: &str, prefix: &str, count: usize) -> Vec<Gateway> {
     let mut all: Vec<Gateway> = Vec::new();
     for _ in 0..count {
@@ -37,7 +37,7 @@ pub(crate) async fn gateways(url: &str, prefix: &str, count: usize) -> Vec<Gatew
     all
 }
 
-/// Runs `count` of them at once, on all threads there are; each is given its number and, in turn, one of the gateways.
+/// Runs `count` futures at once, on all threads; each gets its number and one of the gateways in turn.
 pub(crate) async fn all_at_once<F>(
     gateways: &[Gateway],
     count: usize,

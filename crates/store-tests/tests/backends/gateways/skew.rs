@@ -1,5 +1,5 @@
-//! Gateways whose clocks differ. A holder renews its lease of 15 s every 5 s, so another's clock may be ahead by anything
-//! below 10 s without a living holder being taken for dead; and when one is, nothing is paid twice.
+//! Gateways whose clocks differ. A holder renews its lease of 15 s every 5 s, so another gateway's clock may be up to
+//! 10 s ahead without taking a living holder for dead. Beyond that it does, and still nothing is paid twice.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use domain::{
     id::{HolderId, Nonce},
     lease::{Holder, Lease},
     ledger::Event,
-    ports::LeaseAsk,
+    ports::{Advanced, LeaseRequest},
     solve::{Decision, Refused, Stage},
     time::Timestamp,
 };
@@ -18,25 +18,25 @@ use crate::prefix;
 
 use super::{Gateway, gateways};
 
-/// As the engine does it.
-const RENEWAL: Duration = Duration::from_secs(LeaseAsk::TERM.as_secs() / 3);
-/// What clocks may differ by: less than this.
+/// The engine's renewal interval.
+const RENEWAL: Duration = Duration::from_secs(LeaseRequest::TERM.as_secs() / 3);
+/// Clocks must differ by less than this.
 const ALLOWANCE: Duration = Duration::from_secs(10);
 
 const OURS: HolderId = HolderId::from_number(1);
 const THEIRS: HolderId = HolderId::from_number(2);
 
 async fn hold(at: &Gateway, id: HolderId, now: Timestamp) {
-    let holder = Holder { id, until: now.plus(LeaseAsk::TERM) };
-    at.backend.store.hold(holder, now).await.expect("the server is there");
+    let holder = Holder { id, until: now.plus(LeaseRequest::TERM) };
+    at.backend.store.hold(holder).await.expect("the server is up");
 }
 
 async fn lease(at: &Gateway, holder: HolderId, now: Timestamp) -> Vec<Lease> {
-    let ask = LeaseAsk::any(holder, 100);
-    at.backend.store.lease(ask, now).await.expect("the server is there")
+    let ask = LeaseRequest::any(holder, 100);
+    at.backend.store.lease(ask, now).await.expect("the server is up")
 }
 
-/// What a gateway whose clock is ahead takes from a holder that renews in time, within a minute.
+/// The leases that a gateway whose clock is ahead takes, within a minute, from a holder that renews in time.
 async fn taken_by_one_ahead(url: &str, skew: Duration) -> Vec<Lease> {
     let both = gateways(url, &prefix(), 2).await;
     let (ours, ahead) = (&both[0], &both[1]);
@@ -45,13 +45,13 @@ async fn taken_by_one_ahead(url: &str, skew: Duration) -> Vec<Lease> {
     hold(ours, OURS, world.now()).await;
     let held = lease(ours, OURS, world.now()).await;
     assert_eq!(held.len(), claims.len());
-    // One of them is submitted: a task is what is taken over first.
+    // One of them is submitted, because tasks are taken over first.
     world.intend(&held[0]).await.expect("its lease is good");
-    world.tell(held[0].solve.id, 1, accepted("t1")).await;
+    world.settle(held[0].solve.id, 1, accepted("t1")).await;
     let mut taken = Vec::new();
     for _ in 0..12 {
         world.pass(RENEWAL.as_secs());
-        // The other asks in the last moment before the lease is renewed.
+        // The other gateway leases in the last moment before the renewal.
         let theirs = world.now().plus(skew);
         hold(ahead, THEIRS, theirs).await;
         taken.extend(lease(ahead, THEIRS, theirs).await);
@@ -65,12 +65,12 @@ pub(crate) async fn below_ten_seconds(url: &str) {
     for skew in [Duration::ZERO, Duration::from_secs(9), just] {
         assert!(taken_by_one_ahead(url, skew).await.is_empty(), "a clock {skew:?} ahead");
     }
-    assert_eq!(ALLOWANCE + RENEWAL, LeaseAsk::TERM);
+    assert_eq!(ALLOWANCE + RENEWAL, LeaseRequest::TERM);
     assert!(!taken_by_one_ahead(url, ALLOWANCE).await.is_empty(), "the allowance is not more");
 }
 
-/// One that is 16 s ahead takes everything over from a holder that has just renewed. That holder goes on by its own
-/// clock, and none of its decisions is taken any more.
+/// A gateway 16 s ahead takes over everything from a holder that has just renewed. That holder goes on by its own
+/// clock, and all its decisions are refused.
 pub(crate) async fn sixteen_seconds_ahead(url: &str) {
     let both = gateways(url, &prefix(), 2).await;
     let (ours, ahead) = (&both[0], &both[1]);
@@ -86,14 +86,18 @@ pub(crate) async fn sixteen_seconds_ahead(url: &str) {
     };
     world.intend(&of(&held, &intended)).await.expect("its lease is good");
     world.intend(&of(&held, &submitted)).await.expect("its lease is good");
-    world.tell(of(&held, &submitted).solve.id, 1, accepted("t3")).await;
+    world.settle(of(&held, &submitted).solve.id, 1, accepted("t3")).await;
 
     hold(ours, OURS, world.now()).await;
     let theirs = world.now().plus(Duration::from_secs(16));
     hold(ahead, THEIRS, theirs).await;
     let taken = lease(ahead, THEIRS, theirs).await;
     assert_eq!(taken.len(), 3);
-    assert_eq!(of(&taken, &intended).solve.stage, Stage::Ambiguous, "nobody knows of its bytes");
+    assert_eq!(
+        of(&taken, &intended).solve.stage,
+        Stage::Ambiguous,
+        "it is unknown whether it was sent"
+    );
     assert_eq!(of(&taken, &submitted).solve.stage, Stage::Submitted, "the task is asked for on");
 
     for lease in &held {
@@ -104,16 +108,16 @@ pub(crate) async fn sixteen_seconds_ahead(url: &str) {
     }
     let intent = Decision::Intend { nonce: Nonce::from_number(77) };
     let goes_on = ahead.backend.store.advance(&of(&taken, &queued), intent, theirs).await;
-    assert!(goes_on.expect("the server is there").is_ok());
+    assert!(matches!(goes_on, Ok(Advanced::Done(_))), "{goes_on:?}");
 
-    // What the old holder knows still counts: the reply it was waiting for.
-    assert!(world.tell(of(&taken, &intended).solve.id, 1, accepted("t2")).await.fresh);
+    // Facts of the old holder still count: here the reply it was waiting for.
+    assert!(world.settle(of(&taken, &intended).solve.id, 1, accepted("t2")).await.fresh);
     for (claim, task) in [(&queued, "t1"), (&intended, "t2"), (&submitted, "t3")] {
         let solve = claim.solve.expect("it was opened");
-        // Both holders tell what they heard.
-        ahead.world.tell(solve, 1, accepted(task)).await;
-        world.tell(solve, 1, world.solved(task)).await;
-        assert!(!ahead.world.tell(solve, 1, world.solved(task)).await.fresh);
+        // Both holders settle the same facts.
+        ahead.world.settle(solve, 1, accepted(task)).await;
+        world.settle(solve, 1, world.solved(task)).await;
+        assert!(!ahead.world.settle(solve, 1, world.solved(task)).await.fresh);
         assert_eq!(token_of(&world.find(claim).await), Some(format!("token-{task}").as_str()));
     }
     assert_eq!(world.count(|event| matches!(event, Event::Intent { .. })).await, 3);

@@ -1,20 +1,20 @@
-//! What goes into a store and has to come out again: a row in every table, and texts that somebody may try.
+//! Stores return what was written: a row in every table, and hostile texts.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use domain::{
-    challenge::{Challenge, Draft, Kind},
+    challenge::{Challenge, ChallengeParts, Kind},
     claim::{Claim, Delivery, NewClaim},
     fingerprint::{Fingerprint, Identity},
     id::{Project, WorkerName},
     ledger::Event,
     pool::{Level, StandingOrder, Target, Why},
-    ports::{ClaimFilter, Note, Refill, Scope},
+    ports::{ClaimFilter, Note, RefillRequest, Scope},
     retry::{Code, Verdict},
     secret::Secret,
     site::PageUrl,
     solve::{Fact, Solved},
-    token::{Answer, ShelfLife},
+    token::{Answer, TokenLifetime},
 };
 use store_tests::{PRICE, World, named, refused, task, token_of};
 
@@ -26,22 +26,22 @@ use super::gateways;
 
 /// Leaves a row in every table.
 pub(crate) async fn use_everything(world: &World) {
-    let mut told = world.turnstile("told");
-    told.callback_url = Some(Secret::new("https://hooks.example.com/"));
-    told.key = named(&told, "key of its own");
-    world.fail(told, "ERROR_PAGEURL").await;
+    let mut with_callback = world.turnstile("called-back");
+    with_callback.callback_url = Some(Secret::new("https://hooks.example.com/"));
+    with_callback.key = named(&with_callback, "its own key");
+    world.fail(with_callback, "ERROR_PAGEURL").await;
     world.open(world.image(b"joinable")).await;
     refused_late(world).await;
     order_one(world).await;
     let ambiguous = world.lose_reply(&world.open(world.turnstile("lost")).await).await;
     world.authorise(&ambiguous).await.expect("the first of the day");
     world.submit(&world.open(world.turnstile("held")).await, "t2").await;
-    world.store.set_memo("polling/turnstile", vec![1, 2, 3]).await.expect("the server is there");
+    world.store.set_memo("polling/turnstile", vec![1, 2, 3]).await.expect("the server is up");
     world.stock(world.turnstile("stocked"), "t3").await;
     world.open(world.turnstile("free")).await;
 }
 
-/// A margin is learned from a token that was used late.
+/// A token reported as refused late raises the margin.
 async fn refused_late(world: &World) {
     let mut new = world.turnstile("late");
     new.deadline = world.now().plus(Duration::from_secs(1000));
@@ -55,10 +55,10 @@ async fn refused_late(world: &World) {
         kind: Some(claim.kind),
         event: Event::Reported { good: false },
     };
-    world.store.note(report, world.now()).await.expect("the server is there");
+    world.store.note(report, world.now()).await.expect("the server is up");
 }
 
-/// A pool with an order under way.
+/// A pool with an active order.
 async fn order_one(world: &World) {
     let new = world.turnstile("pool");
     let order = StandingOrder {
@@ -72,8 +72,8 @@ async fn order_one(world: &World) {
         is_declared: true,
     };
     let pool = new.fingerprint;
-    world.store.set_pool(pool, Some(order), world.now()).await.expect("the server is there");
-    let refill = Refill {
+    world.store.set_pool(pool, Some(order), world.now()).await.expect("the server is up");
+    let refill = RefillRequest {
         pool,
         holder: world.holder(1).await,
         target: Target { level: 1, why: Why::HitTarget },
@@ -81,13 +81,13 @@ async fn order_one(world: &World) {
         wanted_until: world.now().plus(Duration::from_secs(60)),
         price: Some(PRICE),
     };
-    let refilled = world.store.refill(refill, world.now()).await.expect("the server is there");
+    let refilled = world.store.refill(refill, world.now()).await.expect("the server is up");
     assert_eq!(refilled.opened.len(), 1);
 }
 
 // === texts ===
 
-/// What somebody may try. The first five are the `store-injection` cases of the hostile inputs of the doors.
+/// Texts an attacker may try. The first five are the `store-injection` cases among the hostile inputs of the HTTP tests.
 fn hostile() -> Vec<String> {
     let mut all: Vec<String> = [
         "a:b",
@@ -114,15 +114,15 @@ fn all_bytes() -> Vec<u8> {
     (0..=255).collect()
 }
 
-/// A claim with the text wherever one is taken.
+/// A claim with the text in every field that takes one.
 fn with_text(world: &World, text: &str) -> NewClaim {
     let page: String = text.chars().filter(char::is_ascii_graphic).take(1000).collect();
     let page = PageUrl::parse(&format!("https://shop.example.com/?{}", page.replace('\\', "")));
     let plain = world.turnstile("a");
-    let draft = Draft {
+    let draft = ChallengeParts {
         sitekey: Some(text.to_owned()),
         pageurl: Some(page.expect("a page with any query")),
-        ..Draft::default()
+        ..ChallengeParts::default()
     };
     let mut new = match Challenge::new(Kind::Turnstile, draft) {
         Ok(challenge) => NewClaim {
@@ -130,7 +130,7 @@ fn with_text(world: &World, text: &str) -> NewClaim {
             challenge: Arc::new(challenge),
             ..plain
         },
-        // Control characters and long ones end at the door; a picture may be anything.
+        // The HTTP layer refuses control characters and long texts; an image may be anything.
         Err(_) => world.image(&[text.as_bytes(), &all_bytes()].concat()),
     };
     new.basis = text.into();
@@ -143,7 +143,7 @@ fn with_text(world: &World, text: &str) -> NewClaim {
     new
 }
 
-/// Opens a claim with the text and brings the text as its answer.
+/// Opens a claim with the text and settles it with the text as its answer.
 async fn answered(world: &World, number: usize, text: &str) -> Claim {
     let claim = world.open(with_text(world, text)).await;
     let name = format!("t{number}");
@@ -152,24 +152,25 @@ async fn answered(world: &World, number: usize, text: &str) -> Claim {
         task: task(&name),
         answer: Answer { text: Secret::new(text), is_json: false, extras: None },
         ready_lower: world.now(),
-        life: ShelfLife::new(Duration::from_secs(300), Duration::from_secs(50)).expect("longer"),
+        life: TokenLifetime::new(Duration::from_secs(300), Duration::from_secs(50))
+            .expect("longer"),
         cost: Some(PRICE),
         polls: 1,
     });
-    world.tell(claim.solve.expect("it was opened"), 1, solved).await;
+    world.settle(claim.solve.expect("it was opened"), 1, solved).await;
     world.find(&claim).await
 }
 
-/// Texts come back as they were, read by another gateway; as names of memos those that are not too long for the store.
+/// Another gateway reads the texts unchanged; as names of memos only those that are short enough for the store.
 pub(crate) async fn texts_come_back(url: &str, longest_name: usize) {
-    // Another gateway remembers nothing of it and reads everything.
+    // The other gateway has nothing in its cache and reads everything.
     let both = gateways(url, &prefix(), 2).await;
     let (world, other) = (&both[0].world, &both[1].world);
     let mut memos = BTreeMap::new();
     let mut claims = Vec::new();
     for (number, text) in hostile().iter().enumerate() {
         claims.push((text.clone(), answered(world, number, text).await));
-        // A name ends at its first zero byte, in every store.
+        // In every store a name ends at its first zero byte.
         let name = text.split('\0').next().expect("a first part");
         if name.len() > longest_name {
             continue;
@@ -182,15 +183,15 @@ pub(crate) async fn texts_come_back(url: &str, longest_name: usize) {
         assert_eq!((token_of(claim), &*claim.basis), (Some(text.as_str()), text.as_str()));
         assert!(history(other, claim.sitekey.as_deref()).await.contains(claim));
     }
-    let read = other.store.memos("").await.expect("the server is there");
+    let read = other.store.memos("").await.expect("the server is up");
     assert_eq!(read.into_iter().collect::<BTreeMap<_, _>>(), memos);
     let last = &claims[0].1;
     let failed = other.open(other.turnstile("fails")).await;
     let lease = other.lease_of(&failed).await;
     let solve = other.intend(&lease).await.expect("its lease is good");
     let text = hostile().concat();
-    other.tell(solve.id, solve.attempt, refused(&text, Verdict::GiveUp)).await;
-    // A code is shortened and cleaned before any store sees it.
+    other.settle(solve.id, solve.attempt, refused(&text, Verdict::GiveUp)).await;
+    // Codes are shortened and cleaned before any store sees them.
     assert_eq!(world.find(&failed).await.code, Some(Code::from(text.as_str())));
     assert!(matches!(world.fetch(last).await, Delivery::Token(_)));
     store_tests::check(world.records.as_ref()).await;
@@ -206,10 +207,10 @@ pub(crate) async fn history(world: &World, sitekey: Option<&str>) -> Vec<Claim> 
         from: None,
         limit: 1000,
     };
-    world.records.history(filter).await.expect("the server is there").items
+    world.records.history(filter).await.expect("the server is up").items
 }
 
-/// Names as long and as odd as they may be.
+/// The longest and oddest names that are allowed.
 pub(crate) async fn names_are_kept_apart(url: &str) {
     let world = World::new(&connect(url, &prefix()).await);
     let names = ["a", "a.", "a-", "a_", "A", "0", "..", &"w".repeat(64), &"w".repeat(63)];
@@ -222,7 +223,7 @@ pub(crate) async fn names_are_kept_apart(url: &str) {
     }
     for name in names {
         let scope = Scope::Worker(WorkerName::new(name).expect("a name"));
-        let active = world.records.active(scope, 100).await.expect("the server is there");
+        let active = world.records.active(scope, 100).await.expect("the server is up");
         assert_eq!(active.len(), 1, "{name}");
     }
 }

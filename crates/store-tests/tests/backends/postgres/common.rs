@@ -1,4 +1,4 @@
-//! What all shared stores have to do, on PostgreSQL and through a pooler before it.
+//! The tests of all shared stores, on PostgreSQL and through a pooler.
 
 use domain::id::ClaimId;
 use store_tests::servers::{PostgresOptions, PostgresServer, shared_postgres};
@@ -6,43 +6,48 @@ use store_tests::servers::{PostgresOptions, PostgresServer, shared_postgres};
 use super::pooled_postgres_url;
 use crate::{
     gateways::{
-        crowds, gateways,
+        concurrent_callers, gateways,
+        schedules::{one_after_another, three_in_turn},
         skew::{below_ten_seconds, sixteen_seconds_ahead},
         texts::{names_are_kept_apart, texts_come_back},
-        turns::{one_after_another, three_in_turn},
     },
     prefix,
-    schedule::{EVENTS, race_all},
+    schedule::{EVENTS, compare_all},
 };
 
-/// So many reach everything that can happen.
+/// Enough seeds that every event occurs.
 const SEEDS: u64 = 32;
 const FEW: u64 = 6;
-/// An index takes no longer names. All that come from outside are shorter.
+/// The limit of an index entry. All names that come from outside are shorter.
 const LONGEST_NAME: usize = 2000;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_gateway_that_starts_again_gives_the_same_history() {
-    let happened = race_all(FEW, |race| one_after_another(race, shared_postgres().url())).await;
+    let happened =
+        compare_all(FEW, |comparison| one_after_another(comparison, shared_postgres().url())).await;
     assert!(happened.len() > EVENTS / 2, "{happened:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn three_gateways_in_turn_give_the_same_history() {
-    let happened = race_all(SEEDS, |race| three_in_turn(race, shared_postgres().url())).await;
+    let happened =
+        compare_all(SEEDS, |comparison| three_in_turn(comparison, shared_postgres().url())).await;
     assert_eq!(happened.len(), EVENTS, "{happened:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn three_gateways_behind_a_pooler_give_the_same_history() {
-    let happened = race_all(FEW, |race| three_in_turn(race, pooled_postgres_url())).await;
+    let happened =
+        compare_all(FEW, |comparison| three_in_turn(comparison, pooled_postgres_url())).await;
     assert!(happened.len() > EVENTS / 2, "{happened:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn three_hundred_callers_with_one_key_open_one_solve() {
-    crowds::three_hundred_with_one_key(&gateways(&shared_postgres().url(), &prefix(), 3).await)
-        .await;
+    concurrent_callers::three_hundred_with_one_key(
+        &gateways(&shared_postgres().url(), &prefix(), 3).await,
+    )
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -50,10 +55,10 @@ async fn nine_hundred_callers_are_all_admitted() {
     let server = PostgresServer::start(&PostgresOptions::default());
     let all = gateways(&server.url(), &prefix(), 3).await;
     let before = commits(&server);
-    crowds::nine_hundred(&all).await;
+    concurrent_callers::nine_hundred(&all).await;
     let took = commits(&server) - before;
     eprintln!("900 claims at 3 gateways: {took} commits");
-    // One each would mean that nothing is written together.
+    // One commit per claim would mean that claims are not batched.
     assert!(took < 900, "{took} commits");
 }
 
@@ -66,17 +71,26 @@ fn commits(server: &PostgresServer) -> u64 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn two_hundred_solves_by_twenty_callers() {
-    crowds::solves_by_twenty(&gateways(&shared_postgres().url(), &prefix(), 3).await, 200).await;
+    concurrent_callers::solves_by_twenty(
+        &gateways(&shared_postgres().url(), &prefix(), 3).await,
+        200,
+    )
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_thousand_takers_at_three_gateways_get_five_hundred_tokens() {
-    crowds::a_thousand_takers(&gateways(&shared_postgres().url(), &prefix(), 3).await).await;
+    concurrent_callers::a_thousand_takers(&gateways(&shared_postgres().url(), &prefix(), 3).await)
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn two_hundred_solves_behind_a_pooler() {
-    crowds::solves_by_twenty(&gateways(&pooled_postgres_url(), &prefix(), 3).await, 200).await;
+    concurrent_callers::solves_by_twenty(
+        &gateways(&pooled_postgres_url(), &prefix(), 3).await,
+        200,
+    )
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -99,7 +113,7 @@ async fn names_of_workers_and_projects_are_kept_apart() {
     names_are_kept_apart(&shared_postgres().url()).await;
 }
 
-/// Names that no column can hold are unknown, and whoever asks for one is in nobody's way.
+/// An id that no column can hold is unknown, and a query for it does not fail the queries batched with it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_name_beyond_what_is_kept_is_unknown() {
     let all = gateways(&shared_postgres().url(), &prefix(), 1).await;

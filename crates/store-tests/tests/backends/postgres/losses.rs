@@ -1,5 +1,4 @@
-//! Connections that end, answers that are lost, a server that crashes: nothing is lost that was answered, and nothing is
-//! done twice.
+//! Closed connections, lost replies and server crashes: no acknowledged write is lost, and nothing is done twice.
 
 #![expect(
     clippy::disallowed_methods,
@@ -37,21 +36,22 @@ use crate::{
     connect,
     gateways::{Gateway, gateways},
     prefix,
-    schedule::Race,
+    schedule::Comparison,
 };
 
-/// What it confirms stays only where a decision asks for that itself: left alone, a crash loses the last seconds.
+/// A server that is durable only because decisions set `synchronous_commit` themselves: by default it would lose the
+/// last seconds in a crash.
 fn durable() -> PostgresServer {
     let extra = ["synchronous_commit=off", "wal_writer_delay=10s"].map(Into::into).into();
     PostgresServer::start(&PostgresOptions { durable: true, extra, ..PostgresOptions::default() })
 }
 
-// === answers that are lost ===
+// === lost replies ===
 
 const SHORT: usize = 20;
 
-/// The server acts on a request and its answer never comes: at every place of a schedule, in the first, second and third
-/// round trip from there. Nothing is done twice and nothing that was answered is lost.
+/// The server acts on a request and its reply is lost: at every step of a schedule, in the first, second and third
+/// round trip from there. Nothing is done twice, and no acknowledged write is lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_answer_lost_at_any_place_changes_nothing() {
     let server = PostgresServer::start(&PostgresOptions::default());
@@ -77,34 +77,34 @@ async fn with_a_loss(
         through_pooler(&format!("postgres://postgres@127.0.0.1:{}/postgres", proxy.port()), server);
     let other = connect(&url, &prefix).await;
     let connections = proxy.accepted();
-    let mut race = Race::new(place as u64 % 4);
+    let mut comparison = Comparison::new(place as u64 % 4);
     for step in 0..SHORT {
         if step == place {
             proxy.lose_answer(trip);
         }
-        race.step(&other, 0).await;
+        comparison.step(&other, 0).await;
     }
-    // The last one's round trips are readings.
+    // The round trips of the last step are reads.
     for _ in 0..3 {
         other.records.entries(0, 1).await.ok();
     }
-    let happened = race.finish(&other).await;
+    let happened = comparison.finish(&other).await;
     assert!(proxy.accepted() > connections, "place {place}, trip {trip}: no answer was lost");
     happened
 }
 
-// === connections that end ===
+// === closed connections ===
 
-/// The server is crashed so often at most.
+/// The number of crashes.
 const CRASHES: usize = 6;
 
-/// A claim is asked for until it is there; the result says whether it was opened by the last asking.
-async fn insist(at: &Gateway, new: NewClaim, unanswered: &AtomicUsize) {
+/// Retries a claim until it is admitted.
+async fn admit_with_retries(at: &Gateway, new: NewClaim, unanswered: &AtomicUsize) {
     let start = Instant::now();
     loop {
-        let asked = at.backend.store.admit(new.clone(), at.world.now()).await;
-        match asked {
-            // The name is its own: an earlier asking was carried out, and its answer was lost.
+        let admitted = at.backend.store.admit(new.clone(), at.world.now()).await;
+        match admitted {
+            // The id is taken by this very claim: an earlier try was carried out and its reply was lost.
             Ok(Admission::Opened(_) | Admission::NameTaken) => return,
             Ok(other) => panic!("{other:?}"),
             Err(StoreError::Unavailable { .. }) => {
@@ -117,7 +117,7 @@ async fn insist(at: &Gateway, new: NewClaim, unanswered: &AtomicUsize) {
     }
 }
 
-/// Claims at three gateways while something happens to the server.
+/// Sends claims to three gateways while `trouble` disturbs the server.
 async fn claims_during(
     server: &PostgresServer,
     claims: usize,
@@ -127,7 +127,7 @@ async fn claims_during(
     let is_over = Arc::new(AtomicBool::new(false));
     let unanswered = Arc::new(AtomicUsize::new(0));
     let until = is_over.clone();
-    let troubling = tokio::task::spawn_blocking(move || {
+    let disturbing = tokio::task::spawn_blocking(move || {
         let mut times = 0;
         while !until.load(Ordering::Relaxed) {
             trouble();
@@ -142,20 +142,20 @@ async fn claims_during(
         set.spawn(async move {
             for number in 0..claims / callers {
                 let new = at.world.turnstile(&format!("site-{caller}-{number}"));
-                insist(&at, new, &unanswered).await;
+                admit_with_retries(&at, new, &unanswered).await;
             }
         });
     }
     set.join_all().await;
     is_over.store(true, Ordering::Relaxed);
-    let times: usize = troubling.await.unwrap();
+    let times: usize = disturbing.await.unwrap();
     println!(
-        "{claims} claims, {times} times trouble, {} askings unanswered",
+        "{claims} claims, {times} disturbances, {} calls without a reply",
         unanswered.load(Ordering::Relaxed)
     );
     let world = &all[1].world;
     check(world.records.as_ref()).await;
-    assert_eq!(world.entries().await.len(), claims, "each claim is told once");
+    assert_eq!(world.entries().await.len(), claims, "each claim is recorded once");
     times
 }
 
@@ -168,7 +168,7 @@ async fn connections_killed_at_random_lose_nothing_and_double_nothing() {
         std::thread::sleep(Duration::from_millis(5));
     })
     .await;
-    assert!(times >= 5, "hardly anything was killed: {times}");
+    assert!(times >= 5, "too few kills: {times}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -179,16 +179,16 @@ async fn a_crash_of_the_server_in_the_middle_loses_nothing_and_doubles_nothing()
     let counted = crashes.clone();
     claims_during(&server, 1500, move || {
         std::thread::sleep(Duration::from_millis(300));
-        // It must be up for long enough in the end.
+        // The server must stay up long enough in the end.
         if counted.fetch_add(1, Ordering::Relaxed) < CRASHES {
             victim.restart();
         }
     })
     .await;
-    assert!(crashes.load(Ordering::Relaxed) >= 2, "it was hardly crashed");
+    assert!(crashes.load(Ordering::Relaxed) >= 2, "too few crashes");
 }
 
-// === a server that is away ===
+// === an unreachable server ===
 
 async fn one(server_url: &str) -> (Backend, World) {
     let backend = connect(server_url, &prefix()).await;
@@ -197,7 +197,7 @@ async fn one(server_url: &str) -> (Backend, World) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_is_away_is_said_at_once_and_not_besieged() {
+async fn calls_fail_fast_while_reconnects_back_off() {
     let server = PostgresServer::start(&PostgresOptions::default());
     let proxy = FaultProxy::start(server.port());
     let (backend, world) =
@@ -205,13 +205,13 @@ async fn a_server_that_is_away_is_said_at_once_and_not_besieged() {
     let claim = world.open(world.turnstile("a")).await;
     proxy.cut();
     let start = Instant::now();
-    let mut asked = 0_u64;
+    let mut requests = 0_u64;
     while start.elapsed() < Duration::from_secs(3) {
         assert!(backend.store.find_claim(claim.id).await.is_err());
-        asked += 1;
+        requests += 1;
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    assert!(asked > 100, "whoever asks is told at once ({asked})");
+    assert!(requests > 100, "calls fail fast ({requests})");
     proxy.heal();
     while backend.store.find_claim(claim.id).await.is_err() {
         assert!(start.elapsed() < Duration::from_secs(15), "the store did not come back");
@@ -221,16 +221,16 @@ async fn a_server_that_is_away_is_said_at_once_and_not_besieged() {
     check(backend.records.as_ref()).await;
 }
 
-/// While a new connection is waited for, whoever has one asks and is answered as ever.
+/// While a new connection is being established, callers with an existing connection are served as usual.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_connection_that_is_slow_to_come_holds_up_nobody_else() {
+async fn a_slow_connection_attempt_delays_no_other_caller() {
     let server = PostgresServer::start(&PostgresOptions::default());
     let proxy = FaultProxy::start(server.port());
     let (backend, world) =
         one(&format!("postgres://postgres@127.0.0.1:{}/postgres", proxy.port())).await;
     let claim = world.open(world.turnstile("a")).await;
     world.find(&claim).await;
-    // It takes connections and says nothing.
+    // This listener accepts connections and never replies.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     proxy.lead_to(silent.local_addr().unwrap().port());
     let start = Instant::now();
@@ -244,9 +244,10 @@ async fn a_connection_that_is_slow_to_come_holds_up_nobody_else() {
     assert_eq!(first.unwrap(), Some(world.find(&claim).await));
 }
 
-/// A gateway that stops between its two round trips holds the head's lock: the others go on after two seconds.
+/// A gateway that hangs between its two round trips holds the lock on the head row: the others continue after two
+/// seconds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_gateway_that_stands_still_in_the_middle_does_not_stop_the_others() {
+async fn a_gateway_that_hangs_in_a_transaction_does_not_block_the_others() {
     let server = PostgresServer::start(&PostgresOptions::default());
     let proxy = FaultProxy::start(server.port());
     let schema = prefix();
@@ -263,14 +264,14 @@ async fn a_gateway_that_stands_still_in_the_middle_does_not_stop_the_others() {
     let through = world.through(&other);
     let start = Instant::now();
     through.open(through.turnstile("c")).await;
-    println!("another gateway waited {:?} for one that stands still", start.elapsed());
+    println!("another gateway waited {:?} for one that hangs", start.elapsed());
     assert!(start.elapsed() < Duration::from_secs(6), "{:?}", start.elapsed());
     assert!(stuck_asking.await.unwrap().is_err(), "it was never answered");
     check(other.records.as_ref()).await;
 }
 
-/// A commit that was given up and that the server still carries out, long after. Nothing is said about it before it is over:
-/// otherwise a withheld intent would be written after all, and nobody would look after it.
+/// The server carries out a commit long after its caller timed out. The gateway reports nothing before the outcome is
+/// known: otherwise a withheld intent could still be written, and no gateway would resolve it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_intent_carried_out_after_it_was_given_up_is_withheld_then() {
     let server = PostgresServer::start(&PostgresOptions::default());
@@ -281,7 +282,7 @@ async fn an_intent_carried_out_after_it_was_given_up_is_withheld_then() {
     let lease = world.lease_of(&claim).await;
     let nonce = Nonce::from_number(7);
 
-    // The commit of an intent takes longer than anybody waits: by then the server has read all of it.
+    // The commit of an intent takes longer than the timeout; by then the server has read all of it.
     server.psql(&format!(
         "CREATE FUNCTION {schema}.slow() RETURNS trigger LANGUAGE plpgsql AS \
          'BEGIN IF NEW.stage = ''intent'' THEN PERFORM pg_sleep(12); END IF; RETURN NEW; END'; \

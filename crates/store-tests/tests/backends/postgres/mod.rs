@@ -1,8 +1,8 @@
-//! The PostgreSQL store keeps its promises when connections end and the server crashes.
+//! The PostgreSQL store when connections end and the server crashes.
 
-mod bells;
 mod common;
 mod losses;
+mod notifications;
 mod schema;
 mod secure;
 mod trust;

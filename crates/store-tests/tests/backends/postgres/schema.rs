@@ -1,12 +1,12 @@
-//! What lies on the server: tables made once by whoever comes first, each of them used, shown to people, and looked at by
-//! its index however large it is.
+//! The schema: the first gateway migrates it once, every table is used and documented, and every statement uses an index
+//! however large the table is.
 
 use std::collections::BTreeSet;
 
 use domain::{
     claim::ClaimState,
     id::WorkerName,
-    ports::{ClaimFilter, Scope, SweepAsk, TotalsAsk},
+    ports::{ClaimFilter, Scope, SweepRequest, TotalsFilter},
     time::Day,
 };
 use store_tests::{
@@ -61,7 +61,7 @@ async fn a_schema_of_a_later_release_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_printed_for_people_makes_the_same_tables() {
+async fn the_printed_migration_makes_the_same_tables() {
     let server = PostgresServer::start(&PostgresOptions::default());
     server.psql(&stores::migrations_sql());
     let report = stores::migrate(&server.url()).await.expect("there is nothing to do");
@@ -81,7 +81,7 @@ async fn what_is_printed_for_people_makes_the_same_tables() {
     world.open(world.turnstile("a")).await;
 }
 
-// === what people see ===
+// === documentation ===
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_table_is_used_and_tells_what_is_in_it() {
@@ -91,7 +91,7 @@ async fn every_table_is_used_and_tells_what_is_in_it() {
     use_everything(&world).await;
     let mut empty = tables(server, &schema);
     empty.retain(|table| server.psql(&format!("SELECT count(*) FROM {schema}.{table}")) == "0");
-    // An archive has a row there.
+    // Only an archive has a row there.
     assert_eq!(empty, BTreeSet::from(["archived".to_owned()]));
     let states = server.psql(&format!(
         "SELECT state, count(*) FROM {schema}.claims WHERE worker IS NOT NULL AND opened_at IS NOT NULL \
@@ -109,7 +109,7 @@ async fn every_table_is_used_and_tells_what_is_in_it() {
 }
 
 #[test]
-fn the_page_about_the_tables_names_every_one_of_them() {
+fn the_documentation_names_every_table() {
     let page = include_str!("../../../../../docs/stores/postgres.md");
     let sql = stores::migrations_sql();
     let made = sql.lines().filter_map(|line| line.strip_prefix("CREATE TABLE "));
@@ -124,7 +124,7 @@ fn the_page_about_the_tables_names_every_one_of_them() {
 
 // === plans ===
 
-/// Large tables, filled with rows that no rule comes to: beside what is read, never in it.
+/// Fills the tables with rows beside those that decisions and queries read.
 const FILL: &str = "
     SET search_path TO SCHEMA;
     INSERT INTO claims (claim, version, body, worker) SELECT n, 1, '\\x00', 'w' FROM generate_series(1, 200000) n;
@@ -149,8 +149,8 @@ const FILL: &str = "
     INSERT INTO dead_letters (solve, version, body) SELECT n, 1, '\\x00' FROM generate_series(1, 50000) n;
 ";
 
-/// Whatever is asked of a large store finds what it looks for by an index and looks at little else. The server itself writes
-/// down how it went about every statement.
+/// On a large store every statement finds its rows by an index and reads little else. The server logs the plan of every
+/// statement.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_reads_through_a_large_table() {
     let server = PostgresServer::start(&PostgresOptions::default());
@@ -184,10 +184,10 @@ async fn use_once_more(world: &World) {
     world.withdraw(&world.open(world.turnstile("taken back")).await).await;
     world
         .store
-        .sweep(SweepAsk::plain(100), world.now())
+        .sweep(SweepRequest::plain(100), world.now())
         .await
         .expect("the sweep finds what it looks for");
-    world.store.callbacks(10, world.now()).await.expect("the server is there");
+    world.store.callbacks(10, world.now()).await.expect("the server is up");
 }
 
 async fn read_everything(backend: &Backend, world: &World) {
@@ -209,30 +209,29 @@ async fn read_everything(backend: &Backend, world: &World) {
         records.history(filter).await.expect("history is read");
     }
     records.active(Scope::All, 5).await.ok();
-    records.stock_levels(world.now()).await.ok();
     records.pools(world.now()).await.expect("pools are read");
     records.margins().await.expect("margins are read");
     records.spending(world.now().day()).await.expect("spending is read");
     records.entries(0, 5).await.expect("the ledger is read");
     let today = world.now().day();
     let ask =
-        TotalsAsk { scope: Scope::All, from: today, to: Day::from_number(today.number() + 1) };
-    records.totals(ask).await.expect("sums are read");
+        TotalsFilter { scope: Scope::All, from: today, to: Day::from_number(today.number() + 1) };
+    records.totals(ask).await.expect("totals are read");
     let claim = world.open(world.turnstile("story")).await;
-    records.explain(claim.id).await.expect("a story is told");
-    backend.archive.archived().await.expect("the server is there");
+    records.explain(claim.id).await.expect("the claim is explained");
+    backend.archive.archived().await.expect("the server is up");
 }
 
-/// The table of one row; those with a row for each step or gateway, which are looked at when a gateway starts; the server's own.
+/// Small tables: one row, or a row per migration or gateway that is read at startup; and the server's own.
 const SMALL: [&str; 4] = ["head ", "migrations ", "turns ", "pg_"];
-/// Rows a statement may give at once. What is under way and in stock is listed whole, and is no history.
+/// Rows that a statement may return. Active solves and stock are listed whole.
 const FEW: u64 = 5100;
-/// Rows it may look at in vain.
+/// Rows that a statement may read and discard.
 const IN_VAIN: u64 = 100;
-/// Pages of 8 kB it may look at besides a few for each row it gives: less than any large index here has.
+/// Pages of 8 kB that a statement may read besides a few per returned row: fewer than any large index here has.
 const PAGES: u64 = 400;
 
-/// Rows that a part of a plan gave.
+/// The number of rows that a plan node returned.
 fn rows_of(line: &str) -> Option<u64> {
     let rest = line.split("(actual rows=").nth(1)?;
     let (rows, rest) = rest.split_once(" loops=")?;
@@ -263,12 +262,12 @@ fn check_plans(log: &str) {
             assert!(rows_of(line).is_none_or(|rows| rows <= FEW), "{line}");
         }
     }
-    assert!(scans > 200, "only {scans} scans were written down");
+    assert!(scans > 200, "only {scans} scans were logged");
 }
 
 // === partitions ===
 
-/// Pretends that the newest partition was begun long ago, and lets a gateway find that.
+/// Sets the start of the newest partition to a day long ago, and lets a gateway close it.
 async fn let_a_day_pass(server: &PostgresServer, schema: &str) -> Backend {
     let begun = format!("SELECT obj_description('{schema}.pages_newest'::regclass, 'pg_class')");
     wait_for("the newest partition says when it was begun", || !server.psql(&begun).is_empty());
@@ -296,7 +295,7 @@ async fn the_ledger_is_closed_day_by_day_and_what_retention_emptied_is_dropped()
         world.serve(world.turnstile(&format!("day {day}")), &format!("t{day}")).await;
         let later = let_a_day_pass(&server, &schema).await;
         assert_eq!(closed(&server, &schema), day);
-        // Whoever remembers the earlier partitions goes on, and so does whoever does not.
+        // Gateways go on, whether or not they have the earlier partitions in their cache.
         world.open(world.turnstile("before")).await;
         world.through(&later).open(world.turnstile("after")).await;
     }
@@ -311,9 +310,9 @@ async fn the_ledger_is_closed_day_by_day_and_what_retention_emptied_is_dropped()
     store_tests::check(world.records.as_ref()).await;
 }
 
-/// What a partition was begun on stands in its comment, and somebody may write there.
+/// A partition's first day is in its comment, which an operator may overwrite.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_comment_by_somebody_else_is_no_day() {
+async fn a_comment_by_an_operator_is_not_taken_for_a_day() {
     let server = shared_postgres();
     let schema = prefix();
     let world = World::new(&connect(&server.url(), &schema).await);

@@ -1,4 +1,4 @@
-//! TLS on the way to the server, and what is said about it. No password is in any word.
+//! TLS to the server, and the messages about it, which never contain a password.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -16,7 +16,7 @@ fn certificate() -> (String, String) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_is_reached_over_tls_and_proves_who_it_is_where_that_is_asked() {
+async fn a_server_is_reached_over_tls_and_verified_on_request() {
     let (ours, key) = certificate();
     let server = PostgresServer::start(&PostgresOptions {
         tls: Some((ours.clone(), key)),
@@ -57,7 +57,7 @@ async fn a_server_is_reached_over_tls_and_proves_who_it_is_where_that_is_asked()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_password_is_in_any_word_that_is_said() {
+async fn no_message_contains_a_password() {
     let port = shared_postgres().port();
     for url in [
         format!("postgres://nobody:geheim@127.0.0.1:{port}/postgres"),
@@ -73,7 +73,7 @@ async fn no_password_is_in_any_word_that_is_said() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_risky_is_found() {
+async fn risky_settings_are_found() {
     let fast = crate::connect(&shared_postgres().url(), &crate::prefix()).await;
     let is_risky = |finding: &&stores::Finding| finding.weight == Weight::Risky;
     let risks: Vec<_> = fast.findings.iter().filter(is_risky).map(|f| f.what.clone()).collect();

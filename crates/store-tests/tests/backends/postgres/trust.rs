@@ -1,11 +1,11 @@
-//! What is not trusted, and what is refused alone.
+//! A replica is refused, and so is a write the server would reject, without harm to the writes batched with it.
 
 use store_tests::servers::{PostgresOptions, PostgresServer, shared_postgres};
 
 use crate::{gateways::gateways, prefix};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_replica_is_refused_and_looked_at_all_the_same() {
+async fn a_replica_is_refused_but_can_be_examined() {
     let extra = ["wal_level=replica", "max_wal_senders=4"].map(Into::into).into();
     let primary = PostgresServer::start(&PostgresOptions { extra, ..PostgresOptions::default() });
     let schema = prefix();
@@ -22,7 +22,7 @@ async fn a_replica_is_refused_and_looked_at_all_the_same() {
     assert!(seen.iter().any(|finding| finding.what.starts_with("1 replicas, and")), "{seen:?}");
 }
 
-/// A name that the server's index would not take, and that nothing makes shorter.
+/// A name that does not fit into an index entry, even compressed.
 fn long_name() -> String {
     (0..6000).map(|_| fastrand::alphanumeric()).collect()
 }
@@ -39,11 +39,11 @@ async fn a_name_too_long_for_the_index_is_refused_alone() {
             world.store.set_memo(&name, vec![round]),
             world.open(world.turnstile(&site)),
         );
-        first.expect("it has nothing to do with the other");
+        first.expect("the other write does not affect it");
         let error = refused.expect_err("no index takes it").to_string();
         assert!(error.contains("more than 2,000 bytes") && !error.contains(&name), "{error}");
         assert_eq!(world.find(&second).await, second);
     }
-    let memos = world.store.memos("").await.expect("the server is there");
+    let memos = world.store.memos("").await.expect("the server is up");
     assert_eq!(memos, [("short".to_owned(), vec![4])]);
 }

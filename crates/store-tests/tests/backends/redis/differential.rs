@@ -1,5 +1,5 @@
-//! The same schedule gives the same answers and the same history here as in memory: asked through one connection that is
-//! made anew now and then, through three that take turns, and with an answer lost at every place.
+//! The same schedule gives the same answers and the same history as in memory: through one connection that is reopened
+//! now and then, through three in turn, and with a reply lost at every step.
 
 use std::collections::BTreeSet;
 
@@ -9,46 +9,50 @@ use store_tests::servers::{
 
 use crate::{
     connect,
-    gateways::turns::{one_after_another, three_in_turn},
+    gateways::schedules::{one_after_another, three_in_turn},
     prefix,
-    schedule::{EVENTS, Race, race_all},
+    schedule::{Comparison, EVENTS, compare_all},
 };
 
-/// So many reach everything that can happen.
+/// Enough seeds that every event occurs.
 const SEEDS: u64 = 32;
-/// At a cluster, where the rules are the same and connecting takes its time.
+/// Fewer on a cluster, where the decisions are the same and connecting is slow.
 const FEW: u64 = 10;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_gateway_that_starts_again_gives_the_same_history() {
-    let happened = race_all(SEEDS, |race| one_after_another(race, shared_redis().url())).await;
+    let happened =
+        compare_all(SEEDS, |comparison| one_after_another(comparison, shared_redis().url())).await;
     assert_eq!(happened.len(), EVENTS, "{happened:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn three_gateways_in_turn_give_the_same_history() {
-    let happened = race_all(SEEDS, |race| three_in_turn(race, shared_redis().url())).await;
+    let happened =
+        compare_all(SEEDS, |comparison| three_in_turn(comparison, shared_redis().url())).await;
     assert_eq!(happened.len(), EVENTS, "{happened:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_gateway_at_a_cluster_gives_the_same_history() {
-    let happened = race_all(FEW, |race| one_after_another(race, shared_cluster().url())).await;
+    let happened =
+        compare_all(FEW, |comparison| one_after_another(comparison, shared_cluster().url())).await;
     assert!(happened.len() > EVENTS / 2, "{happened:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn three_gateways_at_a_cluster_give_the_same_history() {
-    let happened = race_all(FEW, |race| three_in_turn(race, shared_cluster().url())).await;
+    let happened =
+        compare_all(FEW, |comparison| three_in_turn(comparison, shared_cluster().url())).await;
     assert!(happened.len() > EVENTS / 2, "{happened:?}");
 }
 
-// === lost answers ===
+// === lost replies ===
 
 const SHORT: usize = 60;
 
-/// The server acts on a request and its answer never comes: at every place of a schedule, in the first and in the second
-/// round trip from there. Nothing is done twice and nothing that was answered is lost.
+/// The server acts on a request and its reply is lost: at every step of a schedule, in the first and in the second
+/// round trip from there. Nothing is done twice, and no acknowledged write is lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_answer_lost_at_any_place_changes_nothing() {
     let server = RedisServer::start(&RedisOptions::default());
@@ -71,21 +75,23 @@ async fn with_a_loss(
 ) -> BTreeSet<String> {
     let prefix = prefix();
     let other = connect(&format!("redis://127.0.0.1:{}", proxy.port()), &prefix).await;
-    // Its listener must be done with its own requests: the loss is for a decision.
+    // The subscription must be complete, so that the lost reply is that of a decision.
     let bell = format!("{{{prefix}:0}}:bell");
-    wait_for("the bells are heard", || server.cli(&["pubsub", "numsub", &bell]).ends_with('1'));
+    wait_for("the gateway is subscribed", || {
+        server.cli(&["pubsub", "numsub", &bell]).ends_with('1')
+    });
     let connections = proxy.accepted();
-    let mut race = Race::new(place as u64 % 4);
+    let mut comparison = Comparison::new(place as u64 % 4);
     for step in 0..SHORT {
         if step == place {
             proxy.lose_answer(trip);
         }
-        // What only looked is not sent again by itself.
-        race.step(&other, 1).await;
+        // The store does not retry plain reads.
+        comparison.step(&other, 1).await;
     }
-    // The last one's second round trip is a reading.
+    // The second round trip of the last step is a read.
     other.records.entries(0, 1).await.ok();
-    let happened = race.finish(&other).await;
+    let happened = comparison.finish(&other).await;
     assert!(proxy.accepted() > connections, "place {place}, trip {trip}: no answer was lost");
     happened
 }

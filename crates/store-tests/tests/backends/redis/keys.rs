@@ -1,4 +1,4 @@
-//! What lies on the server: every key under the prefix and mortal, whatever the texts in it, and nobody else's.
+//! The keys on the server: each has the prefix and a TTL, whatever texts it contains, and no other key is touched.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use crate::{
     prefix,
 };
 
-/// Every key of a server as `prefix table mortal`, or what it is instead. It runs inside the server: names are bytes.
+/// Lists every key as `prefix table mortal`. It runs inside the server because key names are bytes.
 const KEYS: &str = r"
 local seen, cursor = {}, '0'
 repeat
@@ -29,12 +29,12 @@ local lines = {}
 for line in pairs(seen) do lines[#lines + 1] = line end
 return lines";
 
-/// All tables, and what is kept beside them.
+/// All tables, and the keys beside them.
 const NAMES: &str = "authorised by_sitekey by_time by_worker callbacks challenges claims dead_letters died expiries free \
     garbage head held holders joinable keys margins memos outbox pages pools solves spare spending stock tasks told totals \
     turn waiting watched";
 
-/// The names of the keys under a prefix; everything on the servers must be as it should.
+/// The names of the keys under a prefix. Panics if any key on the servers is foreign or has no TTL.
 fn names_under(prefix: &str, servers: &[&RedisServer]) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for server in servers {
@@ -94,7 +94,7 @@ async fn names_of_workers_and_projects_are_kept_apart() {
     names_are_kept_apart(&shared_redis().url()).await;
 }
 
-/// Gateways with other prefixes never meet, also when one begins like another.
+/// Gateways with different prefixes never share keys, even when one prefix begins with the other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_prefixes_never_mix() {
     let server = RedisServer::start(&RedisOptions::default());
@@ -104,14 +104,14 @@ async fn two_prefixes_never_mix() {
         worlds.push(World::new(&connect(&server.url(), prefix).await));
     }
     for (number, world) in worlds.iter().enumerate() {
-        // Each draws the same names for its claims and solves.
+        // Each draws the same ids for its claims and solves.
         world.stock(world.turnstile("a"), "t1").await;
-        world.store.set_memo("name", prefixes[number].into()).await.expect("the server is there");
+        world.store.set_memo("name", prefixes[number].into()).await.expect("the server is up");
     }
     for (number, prefix) in prefixes.iter().enumerate() {
         let world = World::new(&connect(&server.url(), prefix).await);
         assert_eq!(history(&world, None).await.len(), 1);
-        let memos = world.store.memos("").await.expect("the server is there");
+        let memos = world.store.memos("").await.expect("the server is up");
         assert_eq!(memos, [("name".to_owned(), prefixes[number].as_bytes().to_vec())]);
         assert!(names_under(prefix, &[&server]).contains("stock"));
         store_tests::check(world.records.as_ref()).await;

@@ -1,9 +1,9 @@
-//! The Redis store keeps its promises when the server does not.
+//! The Redis store when the server loses data, connections or replies.
 
-mod bells;
-mod crowds;
+mod concurrent_callers;
 mod differential;
 mod keys;
 mod losses;
+mod notifications;
 mod skew;
 mod tls;

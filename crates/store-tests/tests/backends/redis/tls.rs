@@ -1,4 +1,4 @@
-//! `rediss://` to a server whose certificate an authority of one's own has signed.
+//! `rediss://` to a server whose certificate is signed by a private authority.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -41,6 +41,6 @@ async fn a_server_is_trusted_by_the_authority_named_and_by_no_other() {
     assert_eq!(world.find(&claim).await.id, claim.id);
 
     let unknown = stores::connect(&format!("rediss://127.0.0.1:{port}")).await;
-    let why = unknown.expect_err("nobody else vouches for it").to_string();
+    let why = unknown.expect_err("no other authority signed it").to_string();
     assert!(why.contains("127.0.0.1"), "{why}");
 }

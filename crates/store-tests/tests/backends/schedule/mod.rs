@@ -1,5 +1,5 @@
-//! A schedule drawn by chance, performed on the model (memory) and on another store: after every step both must have given
-//! the same answer, and at the end both must tell the same history. A failing seed is printed.
+//! A random schedule, performed on the model (memory) and on another store. After every step both must have given the
+//! same answer, and at the end both must have the same history. A failing seed is printed.
 
 #![expect(
     clippy::unwrap_used,
@@ -18,7 +18,7 @@ use domain::{
     lease::Lease,
     ledger::Event,
     pool::{Target, Why},
-    ports::{Refill, Revive},
+    ports::{RefillRequest, ReviveRequest},
     retry::Verdict,
     secret::Secret,
     solve::{Decision, Fact, Solve, Stage},
@@ -28,15 +28,15 @@ use stores::Backend;
 
 use perform::{perform, readings};
 
-/// The model and another store, side by side.
-pub(crate) struct Race {
+/// The model, and the schedule that another store is compared by.
+pub(crate) struct Comparison {
     pub(crate) model: Backend,
     pub(crate) world: World,
     plan: Plan,
     step: usize,
 }
 
-/// One thing that is asked of both stores.
+/// A step that both stores perform.
 #[derive(Clone, Debug)]
 enum Act {
     Admit(Box<NewClaim>),
@@ -46,18 +46,18 @@ enum Act {
     Release(HolderId),
     Lease(HolderId, usize),
     Decide(Box<Lease>, Decision),
-    Tell(SolveId, u32, Fact),
+    Settle(SolveId, u32, Fact),
     Report(Box<Claim>),
-    Revive(Box<Revive>),
+    Revive(Box<ReviveRequest>),
     SetPool(Box<NewClaim>, Option<u32>),
-    Refill(Box<Refill>),
+    Refill(Box<RefillRequest>),
     Purge(SolveId),
     Callbacks(usize),
     CalledBack(Callback),
     Sweep(usize),
 }
 
-/// What the schedule remembers, from the model's answers.
+/// The state from which the next act is drawn, taken from the model's answers.
 struct Plan {
     chance: fastrand::Rng,
     claims: Vec<Claim>,
@@ -65,13 +65,13 @@ struct Plan {
     callbacks: Vec<Callback>,
 }
 
-/// Every event there is but `Refused`, which is a note like `Reported`.
+/// The number of kinds of events, without `Refused`, which is a note like `Reported`.
 pub(crate) const EVENTS: usize = 29;
 
-/// Runs a race for each seed; the result is what happened in them.
-pub(crate) async fn race_all<F>(
+/// Runs a comparison for each seed and returns the events that occurred.
+pub(crate) async fn compare_all<F>(
     seeds: u64,
-    run: impl Fn(Race) -> F + Copy + Send + 'static,
+    run: impl Fn(Comparison) -> F + Copy + Send + 'static,
 ) -> BTreeSet<String>
 where
     F: Future<Output = BTreeSet<String>>,
@@ -80,16 +80,16 @@ where
     for seed in 0..seeds {
         let ran = tokio::task::spawn_blocking(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            runtime.unwrap().block_on(run(Race::new(seed)))
+            runtime.unwrap().block_on(run(Comparison::new(seed)))
         });
         happened.extend(ran.await.unwrap_or_else(|_| panic!("seed {seed} differs")));
     }
     happened
 }
 
-// === impl Race ===
+// === impl Comparison ===
 
-impl Race {
+impl Comparison {
     pub(crate) fn new(seed: u64) -> Self {
         let model = stores::open("memory:").unwrap();
         let world = World::new(&model);
@@ -102,12 +102,11 @@ impl Race {
         Self { model, world, plan, step: 0 }
     }
 
-    /// What the schedule is drawn from.
     pub(crate) fn chance(&mut self) -> &mut fastrand::Rng {
         &mut self.plan.chance
     }
 
-    /// Asks both the next thing. An answer that did not come is asked for again: at most `again` times.
+    /// Performs the next act on both. An unavailable store is retried at most `again` times.
     pub(crate) async fn step(&mut self, other: &Backend, again: usize) {
         self.plan.pass_time(&self.world);
         let act = self.plan.next(&self.world);
@@ -123,14 +122,14 @@ impl Race {
         self.step += 1;
     }
 
-    /// Compares everything that can be read; the result is what happened.
+    /// Compares everything that can be read, and returns the events that occurred.
     pub(crate) async fn finish(self, other: &Backend) -> BTreeSet<String> {
         let now = self.world.now();
-        let (told, expected) = (readings(other, now).await, readings(&self.model, now).await);
-        for (told, expected) in told.iter().zip(&expected) {
-            assert_eq!(told, expected);
+        let (actual, expected) = (readings(other, now).await, readings(&self.model, now).await);
+        for (actual, expected) in actual.iter().zip(&expected) {
+            assert_eq!(actual, expected);
         }
-        assert_eq!(told.len(), expected.len());
+        assert_eq!(actual.len(), expected.len());
         check(other.records.as_ref()).await;
         let entries = other.records.entries(0, usize::MAX).await.unwrap();
         let name =
@@ -161,8 +160,8 @@ impl Plan {
             52..53 => Act::Release(self.holder()),
             53..62 => Act::Lease(self.holder(), self.chance.usize(1..5)),
             62..78 => self.decide(world),
-            78..95 => self.tell(world),
-            27..30 | 95 | 97 => self.letter(world),
+            78..95 => self.settle(world),
+            27..30 | 95 | 97 => self.dead_letter(world),
             96 => self.claim().map_or(Act::Sweep(9), |one| Act::Report(Box::new(one))),
             98 if self.chance.bool() => self.pool(world),
             98 => self.callbacks(),
@@ -170,7 +169,7 @@ impl Plan {
         }
     }
 
-    fn letter(&mut self, world: &World) -> Act {
+    fn dead_letter(&mut self, world: &World) -> Act {
         let dead = self.claims.iter().filter(|claim| claim.solve.is_some());
         match self.chance.choice(dead.collect::<Vec<_>>()) {
             Some(claim) if self.chance.u8(0..5) == 0 => Act::Purge(claim.solve.unwrap()),
@@ -186,7 +185,7 @@ impl Plan {
             return Act::SetPool(Box::new(new), level);
         }
         let target = Target { level: self.chance.u32(0..6), why: Why::HitTarget };
-        Act::Refill(Box::new(Refill {
+        Act::Refill(Box::new(RefillRequest {
             pool: new.fingerprint,
             holder: self.holder(),
             target,
@@ -238,14 +237,14 @@ impl Plan {
     }
 
     fn lease(&mut self) -> Option<Lease> {
-        // Mostly the latest: old ones are refused.
+        // Mostly a recent one, because old ones are refused.
         let latest = self.leases.len().saturating_sub(8);
         let all = self.chance.u8(0..5) == 0;
         let from = if all { 0 } else { latest };
         self.chance.choice(&self.leases[from..]).cloned()
     }
 
-    /// Where a leased solve stands now.
+    /// Updates the leased solve.
     fn learn(&mut self, solve: &Solve) {
         let held = self.leases.iter_mut().filter(|lease| lease.fence == solve.fence);
         for lease in held.filter(|lease| lease.solve.id == solve.id) {
@@ -271,9 +270,9 @@ impl Plan {
         Act::Decide(Box::new(lease), decision)
     }
 
-    fn tell(&mut self, world: &World) -> Act {
+    fn settle(&mut self, world: &World) -> Act {
         let Some(lease) = self.lease() else { return Act::Hold(self.holder()) };
-        // Mostly about the attempt under way; sometimes about one that was, or never was.
+        // Mostly about the current attempt, sometimes about an earlier one or one that was never made.
         let odd = self.chance.u8(0..5) == 0;
         let attempt = if odd { self.chance.u32(1..4) } else { lease.solve.attempt };
         let due = world.now().plus(Duration::from_secs(self.chance.u64(0..10)));
@@ -291,6 +290,6 @@ impl Plan {
             17 => over("ERROR_CAPTCHA_UNSOLVABLE", verdict),
             _ => Fact::ReplyLost { why: "reset".into(), due },
         };
-        Act::Tell(lease.solve.id, attempt, fact)
+        Act::Settle(lease.solve.id, attempt, fact)
     }
 }

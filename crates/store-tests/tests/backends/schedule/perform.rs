@@ -1,16 +1,16 @@
-//! Asking a store, and reading everything it has.
+//! Performs an act on a store, and reads everything the store has.
 
 use std::fmt::Debug;
 
 use domain::{
-    claim::{Admission, Claim, Delivery},
+    claim::{Admission, Claim, Delivery, NewClaim},
     id::WorkerName,
     lease::Holder,
     ledger::Event,
     pool::{Level, StandingOrder},
     ports::{
-        ClaimFilter, DeadLetterFilter, LeaseAsk, Note, Revival, Scope, StoreError, SweepAsk,
-        TotalsAsk,
+        Advanced, ClaimFilter, DeadLetterFilter, LeaseRequest, Note, Revival, Scope, StoreError,
+        SweepRequest, TotalsFilter,
     },
     time::{Day, Timestamp},
 };
@@ -18,7 +18,7 @@ use stores::Backend;
 
 use super::{Act, Plan};
 
-/// Asks one store; the answer is compared as text, which shows everything but secrets.
+/// Performs an act and returns the answer as text, which includes everything but secrets.
 pub(super) async fn perform(
     on: &Backend,
     act: Act,
@@ -27,15 +27,7 @@ pub(super) async fn perform(
 ) -> String {
     let store = &on.store;
     match act {
-        Act::Admit(new) => {
-            let answer = store.admit(*new, now).await;
-            if let (Some(plan), Ok(Admission::Opened(claim) | Admission::Stocked(claim))) =
-                (plan, &answer)
-            {
-                plan.claims.push(claim.clone());
-            }
-            said(&answer)
-        }
+        Act::Admit(new) => admit(on, *new, now, plan).await,
         Act::Fetch(id) => {
             let answer = store.deliver(id, now).await;
             let token = match &answer {
@@ -44,48 +36,64 @@ pub(super) async fn perform(
             };
             format!("{token:?} {answer:?}")
         }
-        Act::Withdraw(id) => said(&store.withdraw(id, now).await),
+        Act::Withdraw(id) => comparable(&store.withdraw(id, now).await),
         Act::Hold(id) => {
-            said(&store.hold(Holder { id, until: now.plus(LeaseAsk::TERM) }, now).await)
+            comparable(&store.hold(Holder { id, until: now.plus(LeaseRequest::TERM) }).await)
         }
-        Act::Release(id) => said(&store.release(id, now).await),
+        Act::Release(id) => comparable(&store.release(id).await),
         Act::Lease(holder, limit) => {
-            let answer = store.lease(LeaseAsk::any(holder, limit), now).await;
+            let answer = store.lease(LeaseRequest::any(holder, limit), now).await;
             if let (Some(plan), Ok(leases)) = (plan, &answer) {
                 plan.leases.extend(leases.iter().cloned());
             }
-            said(&answer)
+            comparable(&answer)
         }
         Act::Decide(lease, decision) => {
             let answer = store.advance(&lease, decision, now).await;
-            if let (Some(plan), Ok(Ok(solve))) = (plan, &answer) {
+            if let (Some(plan), Ok(Advanced::Done(solve))) = (plan, &answer) {
                 plan.learn(solve);
             }
-            said(&answer)
+            comparable(&answer)
         }
-        Act::Tell(solve, attempt, fact) => {
+        Act::Settle(solve, attempt, fact) => {
             let answer = store.settle(solve, attempt, fact, now).await;
             if let (Some(plan), Ok(settled)) = (plan, &answer) {
                 plan.learn(&settled.solve);
             }
-            said(&answer)
+            comparable(&answer)
         }
         Act::Revive(_)
         | Act::SetPool(..)
         | Act::Refill(_)
         | Act::Purge(_)
         | Act::Callbacks(_)
-        | Act::CalledBack(_) => by_people(on, act, now, plan).await,
-        Act::Report(claim) => said(&store.note(bad_report(*claim), now).await),
+        | Act::CalledBack(_) => perform_by_operator(on, act, now, plan).await,
+        Act::Report(claim) => comparable(&store.note(bad_report(*claim), now).await),
         Act::Sweep(limit) => {
             let trouble = (limit % 2 == 1).then(|| "ERROR_ZERO_BALANCE".into());
-            said(&store.sweep(SweepAsk { trouble, ..SweepAsk::plain(limit) }, now).await)
+            comparable(
+                &store.sweep(SweepRequest { trouble, ..SweepRequest::plain(limit) }, now).await,
+            )
         }
     }
 }
 
-/// What people and receivers do.
-async fn by_people(on: &Backend, act: Act, now: Timestamp, plan: Option<&mut Plan>) -> String {
+async fn admit(on: &Backend, new: NewClaim, now: Timestamp, plan: Option<&mut Plan>) -> String {
+    let answer = on.store.admit(new, now).await;
+    if let (Some(plan), Ok(Admission::Opened(claim) | Admission::Stocked(claim))) = (plan, &answer)
+    {
+        plan.claims.push(claim.clone());
+    }
+    comparable(&answer)
+}
+
+/// Acts of operators and callback receivers.
+async fn perform_by_operator(
+    on: &Backend,
+    act: Act,
+    now: Timestamp,
+    plan: Option<&mut Plan>,
+) -> String {
     let store = &on.store;
     match act {
         Act::Revive(ask) => {
@@ -93,19 +101,19 @@ async fn by_people(on: &Backend, act: Act, now: Timestamp, plan: Option<&mut Pla
             if let (Some(plan), Ok(Revival::Back(Admission::Opened(claim)))) = (plan, &answer) {
                 plan.claims.push(claim.clone());
             }
-            said(&answer)
+            comparable(&answer)
         }
-        Act::Purge(letter) => {
-            said(&store.purge(letter, WorkerName::new("admin").unwrap(), now).await)
+        Act::Purge(dead_letter) => {
+            comparable(&store.purge(dead_letter, WorkerName::new("admin").unwrap(), now).await)
         }
         Act::Callbacks(limit) => {
             let answer = store.callbacks(limit, now).await;
             if let (Some(plan), Ok(callbacks)) = (plan, &answer) {
                 plan.callbacks.extend(callbacks.iter().cloned());
             }
-            said(&answer)
+            comparable(&answer)
         }
-        Act::CalledBack(callback) => said(&store.called_back(&callback, now).await),
+        Act::CalledBack(callback) => comparable(&store.called_back(&callback, now).await),
         Act::SetPool(new, level) => {
             let order = StandingOrder {
                 challenge: new.challenge,
@@ -118,9 +126,9 @@ async fn by_people(on: &Backend, act: Act, now: Timestamp, plan: Option<&mut Pla
                 is_declared: true,
             };
             let order = (level != Some(0)).then_some(order);
-            said(&store.set_pool(new.fingerprint, order, now).await)
+            comparable(&store.set_pool(new.fingerprint, order, now).await)
         }
-        Act::Refill(ask) => said(&store.refill(*ask, now).await),
+        Act::Refill(ask) => comparable(&store.refill(*ask, now).await),
         other => panic!("{other:?}"),
     }
 }
@@ -135,34 +143,33 @@ fn bad_report(claim: Claim) -> Note {
     }
 }
 
-fn said<T: Debug>(answer: &Result<T, StoreError>) -> String {
-    // An error names its backend; that is the one difference there may be.
+fn comparable<T: Debug>(answer: &Result<T, StoreError>) -> String {
+    // An error names its backend; that is the only difference allowed.
     let other = format!("{answer:?}");
     let backends = ["embedded", "redis", "postgres", "dynamodb"];
     backends.iter().fold(other, |text, backend| text.replace(backend, "memory"))
 }
 
-/// Everything both can be asked for at the end.
+/// Everything that can be read at the end.
 pub(super) async fn readings(on: &Backend, now: Timestamp) -> Vec<String> {
     let records = &on.records;
     let entries = records.entries(0, usize::MAX).await;
     let filter = ClaimFilter::all(Scope::All, usize::MAX);
     let open = DeadLetterFilter::open(Scope::All, usize::MAX);
-    let letters = DeadLetterFilter { closed: true, ..open };
+    let dead_letters = DeadLetterFilter { closed: true, ..open };
     let (from, to) = (Day::from_number(0), Day::from_number(u32::MAX));
     let history = records.history(filter).await;
     let mut all = vec![
-        said(&entries),
-        said(&records.dead_letters(letters).await),
-        said(&records.active(Scope::All, 999).await),
-        said(&records.totals(TotalsAsk { scope: Scope::All, from, to }).await),
-        said(&records.stock_levels(now).await),
-        said(&records.spending(now.day()).await),
-        said(&records.pools(now).await),
-        said(&records.margins().await),
+        comparable(&entries),
+        comparable(&records.dead_letters(dead_letters).await),
+        comparable(&records.active(Scope::All, 999).await),
+        comparable(&records.totals(TotalsFilter { scope: Scope::All, from, to }).await),
+        comparable(&records.spending(now.day()).await),
+        comparable(&records.pools(now).await),
+        comparable(&records.margins().await),
     ];
     for claim in history.unwrap().items {
-        all.push(said(&records.explain(claim.id).await));
+        all.push(comparable(&records.explain(claim.id).await));
         all.push(format!("{claim:?} {:?}", claim.token));
     }
     all

@@ -1,5 +1,5 @@
-//! A small pool in virtual time: fungible tokens, claims served in order, earliest expiry first, every refill set against
-//! the waste allowed. Time is in milliseconds.
+//! A small pool in virtual time: fungible tokens, claims served in order, earliest expiry first, every refill counted
+//! against the allowed waste. Time is in milliseconds.
 
 use std::{
     cmp::Reverse,
@@ -8,20 +8,20 @@ use std::{
 };
 
 use crate::{
-    pool::{Demand, DemandAsk, FREE_WASTE, Timing},
+    pool::{Demand, FREE_WASTE, TargetInputs, Timing},
     time::Timestamp,
 };
 
 /// Pseudo-random numbers that are the same everywhere (splitmix64).
 pub(super) struct Dice(pub(super) u64);
 
-/// How solves, tokens and the escrow behave.
+/// The distribution of solve times, the lifetime of tokens and the allowed waste.
 #[derive(Clone, Copy)]
 pub(super) struct Setup {
     pub(super) median: f64,
     pub(super) sigma: f64,
     pub(super) life: f64,
-    /// Of a thousand.
+    /// Tokens that may expire unused per thousand served.
     pub(super) waste: u32,
 }
 
@@ -32,17 +32,17 @@ pub(super) struct Workload {
 }
 
 /// Something that decides how many tokens to have ready.
-pub(super) trait Policy {
+pub(super) trait LevelPolicy {
     fn arrive(&mut self, at: Timestamp);
-    fn level(&self, ask: &DemandAsk, room: u32) -> u32;
-    /// Whether refills are set against the waste allowed.
+    fn level(&self, inputs: &TargetInputs, room: u32) -> u32;
+    /// Whether refills count against the allowed waste.
     fn is_bound(&self) -> bool;
 }
 
 /// A level that never changes; 0 is on demand.
-pub(super) struct Fixed(pub(super) u32);
+pub(super) struct FixedLevel(pub(super) u32);
 
-/// The reference policy: rate of the last twelve arrivals, 95 % hits, at most so much waste.
+/// The reference policy: rate of the last twelve arrivals, 95 % hits, and a limit on the waste.
 #[derive(Default)]
 pub(super) struct Reference(VecDeque<Timestamp>);
 
@@ -92,30 +92,30 @@ impl Setup {
         millis(self.median * (self.sigma * dice.normal()).exp())
     }
 
-    /// So many tokens may die, once so many claims were served.
+    /// How many tokens may expire unused after `served` claims.
     fn allowed(&self, served: u32) -> u32 {
         u32::try_from(FREE_WASTE).unwrap() + served * self.waste / 1000
     }
 
-    pub(super) fn ask(&self, now: Timestamp) -> DemandAsk {
+    pub(super) fn inputs(&self, now: Timestamp) -> TargetInputs {
         let mean = self.median * (self.sigma * self.sigma / 2.0).exp();
         let q99 = self.median * (2.326 * self.sigma).exp();
         let timing =
             Timing { mean: Duration::from_secs_f64(mean), q99: Duration::from_secs_f64(q99) };
         let life = Duration::from_secs_f64(self.life);
-        DemandAsk { now, timing, life, waste: f64::from(self.waste) / 1000.0, most: MOST }
+        TargetInputs { now, timing, life, waste: f64::from(self.waste) / 1000.0, most: MOST }
     }
 }
 
-// === impl Policy ===
+// === impl LevelPolicy ===
 
-impl Policy for Demand {
+impl LevelPolicy for Demand {
     fn arrive(&mut self, at: Timestamp) {
         self.arrive(at);
     }
 
-    fn level(&self, ask: &DemandAsk, room: u32) -> u32 {
-        self.target(ask, room).level
+    fn level(&self, inputs: &TargetInputs, room: u32) -> u32 {
+        self.target(inputs, room).level
     }
 
     fn is_bound(&self) -> bool {
@@ -123,10 +123,10 @@ impl Policy for Demand {
     }
 }
 
-impl Policy for Fixed {
+impl LevelPolicy for FixedLevel {
     fn arrive(&mut self, _at: Timestamp) {}
 
-    fn level(&self, _ask: &DemandAsk, _room: u32) -> u32 {
+    fn level(&self, _ask: &TargetInputs, _room: u32) -> u32 {
         self.0
     }
 
@@ -135,7 +135,7 @@ impl Policy for Fixed {
     }
 }
 
-impl Policy for Reference {
+impl LevelPolicy for Reference {
     fn arrive(&mut self, at: Timestamp) {
         if self.0.len() == 12 {
             self.0.pop_front();
@@ -143,18 +143,18 @@ impl Policy for Reference {
         self.0.push_back(at);
     }
 
-    fn level(&self, ask: &DemandAsk, _room: u32) -> u32 {
+    fn level(&self, inputs: &TargetInputs, _room: u32) -> u32 {
         if self.0.len() < 3 {
             return 0;
         }
         let gaps = u32::try_from(self.0.len() - 1).unwrap();
-        let rate = f64::from(gaps) / ask.now.since(self.0[0]).as_secs_f64().max(1e-6);
-        let solving = rate * ask.timing.mean.as_secs_f64();
-        let using = solving + rate * ask.life.as_secs_f64();
+        let rate = f64::from(gaps) / inputs.now.since(self.0[0]).as_secs_f64().max(1e-6);
+        let solving = rate * inputs.timing.mean.as_secs_f64();
+        let using = solving + rate * inputs.life.as_secs_f64();
         let (mut a, mut b) = ((-solving).exp(), (-using).exp());
         let (mut hit, mut dies) = (a, b);
         for level in 1..=MOST {
-            if dies > ask.waste * hit {
+            if dies > inputs.waste * hit {
                 return level - 1;
             }
             if hit >= 0.95 {
@@ -176,8 +176,8 @@ impl Policy for Reference {
 // === impl Trial ===
 
 impl Trial {
-    /// Lets a policy serve a workload. The policy is asked at every event and every five seconds.
-    pub(super) fn run(work: &Workload, setup: &Setup, policy: &mut dyn Policy) -> Self {
+    /// Serves a workload with a policy, which sets the level at every event and every five seconds.
+    pub(super) fn run(work: &Workload, setup: &Setup, policy: &mut dyn LevelPolicy) -> Self {
         let mut trial = Self::default();
         let mut dice = Dice(7);
         let mut arrivals = work.arrivals.iter().map(|at| millis(*at)).peekable();
@@ -227,12 +227,12 @@ impl Trial {
         }
     }
 
-    fn order(&mut self, now: u64, setup: &Setup, policy: &dyn Policy, dice: &mut Dice) {
+    fn order(&mut self, now: u64, setup: &Setup, policy: &dyn LevelPolicy, dice: &mut Dice) {
         while self.ready.len() < self.waiting.len() {
             self.buy(now, setup, dice);
         }
         let room = setup.allowed(self.served).saturating_sub(self.wasted);
-        let level = policy.level(&setup.ask(Timestamp::from_millis(now)), room);
+        let level = policy.level(&setup.inputs(Timestamp::from_millis(now)), room);
         while self.spare() < level && (!policy.is_bound() || self.spare() < room) {
             self.buy(now, setup, dice);
         }
@@ -252,7 +252,7 @@ impl Trial {
         100.0 * f64::from(self.hits) / f64::from(self.served.max(1))
     }
 
-    /// Percent of tokens that died unused.
+    /// The percentage of tokens that expired unused.
     pub(super) fn waste(&self) -> f64 {
         100.0 * f64::from(self.wasted) / f64::from(self.bought.max(1))
     }

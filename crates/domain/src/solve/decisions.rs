@@ -1,0 +1,113 @@
+//! Decisions: moves that spend money or give it up. They need the fence of a living holder's lease.
+
+use crate::{
+    id::Nonce,
+    lease::Fence,
+    ledger::Event,
+    money::Money,
+    retry::{Code, own},
+    time::Timestamp,
+};
+
+use super::{Solve, Stage};
+
+/// A move that needs the current fence, because it may spend.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// `Queued → Intent`. Durable before the first byte is sent.
+    Intend {
+        /// Our name for the attempt.
+        nonce: Nonce,
+    },
+    /// `Ambiguous → Queued`. One more attempt, although the last one may have been paid.
+    Authorise {
+        /// The earliest time of the next attempt.
+        due: Timestamp,
+    },
+    /// `Ambiguous → Failed`. The money may be lost.
+    WriteOff,
+    /// `Queued → Failed`. An answer would come too late, so we do not pay for one.
+    Lapse {
+        /// The earliest time an answer could come.
+        soonest: Timestamp,
+        /// The code of the account's trouble, if that is why the solve was not submitted in time.
+        trouble: Option<Code>,
+    },
+}
+
+/// Why a decision was refused. Nothing changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// Another process leases the solve, or the holder's own lease ended.
+    #[error("the lease was lost")]
+    LeaseLost,
+    /// The solve is in another stage by now.
+    #[error("the solve has moved on")]
+    Moved,
+    /// A claim with a later deadline joined.
+    #[error("an older claim is waiting for this solve")]
+    Wanted,
+    /// All resubmissions of the day are used.
+    #[error("the day's ambiguity budget is used up")]
+    Budget,
+}
+
+impl Solve {
+    /// Applies a decision made under `fence`. The caller checks that the holder is alive.
+    pub fn decide(
+        &mut self,
+        fence: Fence,
+        decision: &Decision,
+        now: Timestamp,
+    ) -> Result<Vec<Event>, Refused> {
+        if fence != self.fence {
+            return Err(Refused::LeaseLost);
+        }
+        match (decision, self.stage) {
+            (Decision::Intend { nonce }, Stage::Queued) => Ok(vec![self.intend(*nonce)]),
+            (Decision::Authorise { due }, Stage::Ambiguous)
+                if !self.claims.is_empty() && self.authorised == 0 =>
+            {
+                Ok(vec![self.authorise(*due, now)])
+            }
+            (Decision::WriteOff, Stage::Ambiguous) => {
+                let mut events = vec![Event::WrittenOff { attempt: self.attempt }];
+                events.extend(self.fail(own::AMBIGUOUS.into(), None, now));
+                Ok(events)
+            }
+            // A claim may have joined since the driver read the solve.
+            (Decision::Lapse { soonest, .. }, Stage::Queued) if self.wanted_until >= *soonest => {
+                Err(Refused::Wanted)
+            }
+            (Decision::Lapse { trouble, .. }, Stage::Queued) => {
+                let code = trouble.clone().unwrap_or_else(|| own::DEADLINE.into());
+                Ok(self.fail(code, Some(Money::ZERO), now))
+            }
+            (
+                Decision::Intend { .. }
+                | Decision::Authorise { .. }
+                | Decision::WriteOff
+                | Decision::Lapse { .. },
+                _,
+            ) => Err(Refused::Moved),
+        }
+    }
+
+    fn intend(&mut self, nonce: Nonce) -> Event {
+        self.stage = Stage::Intent;
+        self.attempt += 1;
+        self.nonce = Some(nonce);
+        self.task = None;
+        self.accepted_at = None;
+        Event::Intent { attempt: self.attempt, nonce, fence: self.fence }
+    }
+
+    fn authorise(&mut self, due: Timestamp, now: Timestamp) -> Event {
+        // The lost attempt may have been charged, so the cost of the solve is unknown from here on.
+        self.note_failure(own::AMBIGUOUS.into(), None, now);
+        self.stage = Stage::Queued;
+        self.authorised += 1;
+        self.due = due;
+        Event::Authorised { attempt: self.attempt, fence: self.fence }
+    }
+}

@@ -1,0 +1,100 @@
+//! Counts attempts per address: wrong keys, and pingbacks. The map is bounded, so that counting cannot exhaust the memory.
+
+use std::{
+    collections::HashMap,
+    net::{IpAddr, Ipv6Addr},
+    time::Duration,
+};
+
+use domain::time::Timestamp;
+use parking_lot::Mutex;
+
+/// Attempts by address, in windows of a minute.
+///
+/// A valid key is always accepted, even from an address that is over the limit: behind a proxy, one misconfigured worker must
+/// not lock out all others, and 32 random characters cannot be guessed anyway. The limit only bounds the work and the log
+/// noise that wrong keys cause.
+#[derive(Debug)]
+pub(crate) struct AttemptLimiter {
+    max: u32,
+    windows: Mutex<HashMap<IpAddr, Window>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    start: Timestamp,
+    count: u32,
+}
+
+const WINDOW: Duration = Duration::from_secs(60);
+const MAX_ADDRESSES: usize = 10_000;
+
+impl AttemptLimiter {
+    pub(crate) fn new(max: u32) -> Self {
+        Self { max, windows: Mutex::default() }
+    }
+
+    /// Counts an attempt; `Err` with the rest of the window when there were too many.
+    pub(crate) fn count(&self, address: IpAddr, now: Timestamp) -> Result<(), Duration> {
+        let mut windows = self.windows.lock();
+        if windows.len() >= MAX_ADDRESSES {
+            windows.retain(|_, window| now.since(window.start) < WINDOW);
+        }
+        // Ten thousand addresses guess at once. Forgetting them allows each one another round of guesses.
+        if windows.len() >= MAX_ADDRESSES {
+            windows.clear();
+        }
+        let window = windows.entry(block(address)).or_insert(Window { start: now, count: 0 });
+        if now.since(window.start) >= WINDOW {
+            *window = Window { start: now, count: 0 };
+        }
+        window.count = window.count.saturating_add(1);
+        let rest = WINDOW.saturating_sub(now.since(window.start));
+        if window.count > self.max { Err(rest) } else { Ok(()) }
+    }
+}
+
+/// One IPv6 customer owns a /64; an IPv4-mapped address counts as IPv4.
+fn block(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() >> 64 << 64)),
+        v4 @ IpAddr::V4(_) => v4,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_eleventh_wrong_key_of_a_minute_is_too_many() {
+        let limiter = AttemptLimiter::new(10);
+        let start = Timestamp::from_millis(1_000_000);
+        let here: IpAddr = "192.0.2.1".parse().unwrap();
+        for _ in 0..10 {
+            assert!(limiter.count(here, start).is_ok());
+        }
+        assert!(limiter.count(here, start).is_err());
+        assert!(limiter.count("192.0.2.2".parse().unwrap(), start).is_ok());
+        assert!(limiter.count(here, start.plus(WINDOW)).is_ok());
+    }
+
+    #[test]
+    fn the_map_is_bounded() {
+        let limiter = AttemptLimiter::new(10);
+        for n in 0..30_000u32 {
+            let address = IpAddr::V4(n.into());
+            assert!(limiter.count(address, Timestamp::from_millis(5)).is_ok());
+        }
+        assert!(limiter.windows.lock().len() <= MAX_ADDRESSES);
+    }
+
+    #[test]
+    fn addresses_of_one_network_count_together() {
+        let limiter = AttemptLimiter::new(1);
+        let now = Timestamp::default();
+        assert!(limiter.count("2001:db8::1".parse().unwrap(), now).is_ok());
+        assert!(limiter.count("2001:db8::2".parse().unwrap(), now).is_err());
+        assert!(limiter.count("2001:db8:0:1::1".parse().unwrap(), now).is_ok());
+    }
+}

@@ -1,0 +1,307 @@
+//! Revives or purges dead letters, one or many, at a chosen rate. A revived dead letter comes in like a claim, so its page
+//! has to be declared now, whatever was declared when it died.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use domain::{
+    claim::{Admission, Allowance},
+    dead_letter::{Closing, DeadLetter},
+    id::{ClaimId, SolveId, WorkerName},
+    ledger::Event,
+    ports::{Cursor, DeadLetterFilter, Note, Revival, ReviveRequest, StoreError},
+    retry::own,
+    site::{PageUrl, SiteRefusal},
+    solve::{AmbiguousPolicy, Policy},
+    time::Timestamp,
+};
+
+use crate::{Shared, Slots};
+
+/// A request to revive or purge dead letters.
+#[derive(Clone, Debug)]
+pub struct BulkRequest {
+    /// The dead letters it is about.
+    pub which: DeadLetterSelection,
+    /// Who requests it, for the audit trail.
+    pub by: WorkerName,
+    /// Dead letters a second.
+    pub rate: u32,
+    /// Only report what would be done.
+    pub dry_run: bool,
+    /// The budgets of all configured workers. A dead letter of another worker is not revived.
+    pub allowances: BTreeMap<WorkerName, Allowance>,
+}
+
+/// A selection of dead letters.
+#[derive(Clone, Debug)]
+pub enum DeadLetterSelection {
+    /// The dead letters with these ids.
+    Ids(Vec<SolveId>),
+    /// All that match, newest first, from the filter's cursor on.
+    Matching(DeadLetterFilter),
+}
+
+/// What one call has done.
+#[derive(Clone, Debug, Default)]
+pub struct BulkReport {
+    /// Each dead letter with its result.
+    pub items: Vec<(SolveId, Revived)>,
+    /// Where to go on, if the time was up before the end of the list.
+    pub next: Option<Cursor>,
+}
+
+/// The result for one dead letter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Revived {
+    /// A new solve was opened for it.
+    Opened(ClaimId),
+    /// It joined a solve that is under way.
+    Joined(ClaimId),
+    /// It was served from stock.
+    Stocked(ClaimId),
+    /// An equal one was revived before; this is that claim.
+    Replayed(ClaimId),
+    /// A dry run: it would be revived.
+    Would,
+    /// It was already closed, in this way.
+    Closed(Closing),
+    /// There is no such dead letter.
+    Unknown,
+    /// It may not be revived, for this reason.
+    Refused(String),
+}
+
+/// One call works for at most this long.
+const WORK_FOR: Duration = Duration::from_secs(20);
+const PAGE: usize = 200;
+/// Nobody waits for a revived claim, so it may wait its turn for a day.
+const REVIVED_DEADLINE: Duration = Duration::from_secs(24 * 3600);
+/// While the queue is half full, revival pauses and checks again after this.
+const ROOM_CHECK: Duration = Duration::from_millis(200);
+
+/// Revives dead letters until the end of the list or of the time for one call.
+pub(crate) async fn revive(
+    shared: &Shared,
+    request: &BulkRequest,
+) -> Result<BulkReport, StoreError> {
+    let mut report = BulkReport::default();
+    match &request.which {
+        DeadLetterSelection::Ids(ids) => {
+            for id in ids {
+                let revived = match shared.ports.records.dead_letter(*id).await? {
+                    Some(letter) => revive_one(shared, request, &letter).await?,
+                    None => Revived::Unknown,
+                };
+                report.items.push((*id, revived));
+            }
+        }
+        DeadLetterSelection::Matching(filter) => {
+            revive_matching(shared, request, filter, &mut report).await?;
+        }
+    }
+    Ok(report)
+}
+
+async fn revive_matching(
+    shared: &Shared,
+    request: &BulkRequest,
+    filter: &DeadLetterFilter,
+    report: &mut BulkReport,
+) -> Result<(), StoreError> {
+    let until = shared.now().plus(WORK_FOR);
+    let mut filter = DeadLetterFilter { limit: PAGE, closed: false, ..filter.clone() };
+    loop {
+        let page = shared.ports.records.dead_letters(filter.clone()).await?;
+        for letter in &page.items {
+            let has_room = request.dry_run || wait_for_room(shared, until).await;
+            if !report.items.is_empty() && (!has_room || shared.now() >= until) {
+                report.next = filter.from;
+                return Ok(());
+            }
+            let revived = revive_one(shared, request, letter).await?;
+            report.items.push((letter.id, revived));
+            filter.from = Some(Cursor { at: letter.died_at, id: letter.id.number() });
+        }
+        let Some(next) = page.next else { return Ok(()) };
+        filter.from = Some(next);
+    }
+}
+
+/// Purges dead letters; returns how many, and where to go on if the time for one call was up.
+pub(crate) async fn purge(
+    shared: &Shared,
+    request: &BulkRequest,
+) -> Result<(usize, Option<Cursor>), StoreError> {
+    match &request.which {
+        DeadLetterSelection::Ids(ids) => {
+            let mut purged = 0;
+            for id in ids {
+                purged += usize::from(purge_one(shared, request, *id).await?);
+            }
+            Ok((purged, None))
+        }
+        DeadLetterSelection::Matching(filter) => purge_matching(shared, request, filter).await,
+    }
+}
+
+async fn purge_matching(
+    shared: &Shared,
+    request: &BulkRequest,
+    filter: &DeadLetterFilter,
+) -> Result<(usize, Option<Cursor>), StoreError> {
+    let until = shared.now().plus(WORK_FOR);
+    let mut purged = 0;
+    let mut filter = DeadLetterFilter { limit: PAGE, ..filter.clone() };
+    loop {
+        let page = shared.ports.records.dead_letters(filter.clone()).await?;
+        for letter in &page.items {
+            purged += usize::from(purge_one(shared, request, letter.id).await?);
+        }
+        let Some(next) = page.next else { return Ok((purged, None)) };
+        filter.from = Some(next);
+        if shared.now() >= until {
+            return Ok((purged, Some(next)));
+        }
+    }
+}
+
+/// Waits until the queue has room for revived work beside live claims; `false` if it has none by `until`.
+async fn wait_for_room(shared: &Shared, until: Timestamp) -> bool {
+    // Without slots this process drives nothing: another one has the queue.
+    while shared.config.slots != Slots::Fixed(0)
+        && shared.scheduler.queued() >= shared.config.most_queued / 2
+    {
+        if shared.now() >= until {
+            return false;
+        }
+        shared.ports.clock.sleep_until(shared.now().plus(ROOM_CHECK)).await;
+    }
+    true
+}
+
+async fn revive_one(
+    shared: &Shared,
+    request: &BulkRequest,
+    letter: &DeadLetter,
+) -> Result<Revived, StoreError> {
+    if let Some(closed) = &letter.closed {
+        return Ok(Revived::Closed(closed.how));
+    }
+    let (basis, ambiguous) = match site_terms(shared, letter) {
+        Ok(terms) => terms,
+        Err(refusal) => return refuse(shared, request, letter, &refusal).await,
+    };
+    if request.dry_run {
+        let known = request.allowances.contains_key(&letter.worker);
+        return Ok(if known { Revived::Would } else { Revived::disowned() });
+    }
+    let policy = Policy { ambiguous, ambiguity_budget: shared.config.ambiguity_budget };
+    let revival = loop {
+        match write_revival(shared, request, letter, (&basis, policy)).await? {
+            Revival::Back(Admission::NameTaken) => {}
+            revival @ (Revival::Back(_)
+            | Revival::Disowned
+            | Revival::Closed(_)
+            | Revival::Unknown) => break revival,
+        }
+    };
+    shared.scheduler.wake();
+    // The pause follows each one, so that the rate also holds across calls.
+    let gap = Duration::from_secs(1) / request.rate.max(1);
+    shared.ports.clock.sleep_until(shared.now().plus(gap)).await;
+    Ok(Revived::of(revival))
+}
+
+async fn write_revival(
+    shared: &Shared,
+    request: &BulkRequest,
+    letter: &DeadLetter,
+    (basis, policy): (&Arc<str>, Policy),
+) -> Result<Revival, StoreError> {
+    let chance = &*shared.ports.chance;
+    let revive = ReviveRequest {
+        letter: letter.id,
+        by: request.by.clone(),
+        claims: letter.claims.iter().map(|_| ClaimId::draw(chance)).collect(),
+        solve: SolveId::draw(chance),
+        basis: Arc::clone(basis),
+        deadline: shared.now().plus(REVIVED_DEADLINE),
+        price: shared.config.prices.get(&letter.kind).copied(),
+        allowances: request.allowances.clone(),
+        policy,
+    };
+    shared.ports.store.revive(revive, shared.now()).await
+}
+
+/// Why the dead letter's page may be solved for, now.
+fn site_terms(
+    shared: &Shared,
+    letter: &DeadLetter,
+) -> Result<(Arc<str>, AmbiguousPolicy), SiteRefusal> {
+    let sites = shared.sites();
+    let Some(page) = &letter.pageurl else {
+        let basis = Arc::clone(sites.check_images()?);
+        return Ok((basis, AmbiguousPolicy::default()));
+    };
+    let page = PageUrl::parse(page).map_err(|_| SiteRefusal::NotDeclared(page.clone()))?;
+    let site = sites.check(&page, shared.now())?;
+    Ok((Arc::clone(&site.basis), site.ambiguous))
+}
+
+async fn refuse(
+    shared: &Shared,
+    request: &BulkRequest,
+    letter: &DeadLetter,
+    refusal: &SiteRefusal,
+) -> Result<Revived, StoreError> {
+    if !request.dry_run {
+        let event =
+            Event::Refused { code: own::SITE_NOT_DECLARED.into(), pageurl: letter.pageurl.clone() };
+        let note = Note {
+            claim: letter.claims.first().copied(),
+            worker: letter.worker.clone(),
+            project: letter.project.clone(),
+            kind: Some(letter.kind.clone()),
+            event,
+        };
+        shared.ports.store.note(note, shared.now()).await?;
+    }
+    Ok(Revived::Refused(refusal.to_string()))
+}
+
+async fn purge_one(
+    shared: &Shared,
+    request: &BulkRequest,
+    id: SolveId,
+) -> Result<bool, StoreError> {
+    if request.dry_run {
+        return Ok(shared.ports.records.dead_letter(id).await?.is_some());
+    }
+    shared.ports.store.purge(id, request.by.clone(), shared.now()).await
+}
+
+// === impl Revived ===
+
+impl Revived {
+    fn disowned() -> Self {
+        Self::Refused("its worker is not configured; purge it, or add the worker".into())
+    }
+
+    fn of(revival: Revival) -> Self {
+        match revival {
+            Revival::Back(Admission::Opened(claim)) => Self::Opened(claim.id),
+            Revival::Back(Admission::Joined(claim)) => Self::Joined(claim.id),
+            Revival::Back(Admission::Stocked(claim)) => Self::Stocked(claim.id),
+            Revival::Back(Admission::Replayed(claim)) => Self::Replayed(claim.id),
+            Revival::Back(Admission::OverBudget { limit, until }) => Self::Refused(format!(
+                "the budget `{limit}` of its worker is used up until {until}; retry then"
+            )),
+            Revival::Back(Admission::Mismatch(_) | Admission::TooLate | Admission::NameTaken) => {
+                Self::Refused("its key now belongs to another claim".into())
+            }
+            Revival::Disowned => Self::disowned(),
+            Revival::Closed(closed) => Self::Closed(closed.how),
+            Revival::Unknown => Self::Unknown,
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! Reports trouble to the operator by webhook; the same trouble again only after a cooldown.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use domain::{
+    callback::{Notice, NoticeData},
+    claim::Allowance,
+    id::WorkerName,
+    money::Money,
+    ports::{DeadLetterFilter, PoolState, Scope, Spent, StoreError, Webhook},
+    secret::Secret,
+    time::Timestamp,
+};
+use parking_lot::RwLock;
+
+use crate::{EngineConfig, Shared, scheduler::circuit_breaker::Breaker};
+
+/// Where alerts go, and what they watch.
+#[derive(Clone, Debug)]
+pub struct Alerts {
+    /// The address that receives the alerts.
+    pub url: Secret,
+    /// More open dead letters than this are an alert.
+    pub dead_letters: u64,
+    /// The same alert is repeated after this.
+    pub cooldown: Duration,
+    /// Budgets to watch, until [`Engine::set_allowances`](crate::Engine::set_allowances) replaces them.
+    pub allowances: BTreeMap<WorkerName, Allowance>,
+}
+
+/// The budgets that alerts watch; a reload replaces them.
+#[derive(Debug)]
+pub(crate) struct WatchedBudgets(RwLock<BTreeMap<WorkerName, Allowance>>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Alarm {
+    what: &'static str,
+    about: Option<String>,
+    message: String,
+    value: Option<u64>,
+    threshold: Option<u64>,
+}
+
+/// Short enough that account trouble is reported within ten seconds.
+const CHECK_EVERY: Duration = Duration::from_secs(5);
+/// Every sixth check also reads the records.
+const READ_EVERY: u32 = 6;
+/// A failed delivery is retried after this.
+const RETRY_AFTER: Duration = Duration::from_secs(30);
+/// The used parts of a budget that are an alert, in percent.
+const BUDGET_PARTS: [u64; 2] = [100, 80];
+
+/// The alarm's name and subject.
+type AlertKey = (&'static str, Option<String>);
+
+type OpenAlerts = BTreeMap<AlertKey, OpenAlert>;
+
+/// An alert that is not delivered yet, or is cooling down. Until it is delivered it keeps its notice and with it its id, so
+/// that a receiver recognises a repetition.
+struct OpenAlert {
+    undelivered: Option<Webhook>,
+    next: Timestamp,
+}
+
+/// Runs until the driver has stopped.
+pub(crate) async fn run(shared: Arc<Shared>, alerts: Alerts) {
+    let mut open = OpenAlerts::new();
+    let mut check = 0;
+    while shared.pause(CHECK_EVERY).await {
+        let mut alarms = breakers(&shared);
+        if check % READ_EVERY == 0 {
+            match records(&shared, &alerts).await {
+                Ok(found) => alarms.extend(found),
+                Err(error) => tracing::warn!(%error, "failed to read records for alerts"),
+            }
+        }
+        check = (check + 1) % READ_EVERY;
+        let now = shared.now();
+        open.retain(|_, alert| alert.undelivered.is_some() || alert.next > now);
+        for alarm in alarms {
+            let key = (alarm.what, alarm.about.clone());
+            open.entry(key).or_insert_with(|| OpenAlert::new(alarm, &alerts, now));
+        }
+        deliver(&shared, &alerts, &mut open).await;
+    }
+}
+
+async fn deliver(shared: &Shared, alerts: &Alerts, open: &mut OpenAlerts) {
+    for ((what, _), alert) in open {
+        let Some(webhook) = alert.undelivered.as_ref().filter(|_| alert.next <= shared.now())
+        else {
+            continue;
+        };
+        match shared.ports.webhooks.send(webhook).await {
+            Ok(()) => {
+                *alert = OpenAlert { undelivered: None, next: shared.now().plus(alerts.cooldown) }
+            }
+            Err(why) => {
+                tracing::warn!(alert = what, %why, "failed to deliver alert, retrying");
+                alert.next = shared.now().plus(RETRY_AFTER);
+                // All alerts have the same receiver, so the others wait for the next check.
+                return;
+            }
+        }
+    }
+}
+
+// === impl WatchedBudgets ===
+
+impl WatchedBudgets {
+    pub(crate) fn new(config: &EngineConfig) -> Self {
+        let alerts = config.alerts.as_ref();
+        Self(RwLock::new(alerts.map(|alerts| alerts.allowances.clone()).unwrap_or_default()))
+    }
+
+    pub(crate) fn set(&self, allowances: BTreeMap<WorkerName, Allowance>) {
+        *self.0.write() = allowances;
+    }
+}
+
+// === impl OpenAlert ===
+
+impl OpenAlert {
+    fn new(alarm: Alarm, alerts: &Alerts, now: Timestamp) -> Self {
+        let id = alarm.message_id(now);
+        let Alarm { what, about, message, value, threshold } = alarm;
+        let notice = Notice {
+            what: format!("alert.{what}"),
+            timestamp: now,
+            data: NoticeData::Alert { about, message, value, threshold },
+        };
+        let url = alerts.url.expose().to_owned();
+        Self { undelivered: Some(Webhook { id, url, notice }), next: now }
+    }
+}
+
+// === impl Alarm ===
+
+impl Alarm {
+    /// The alarm's name, subject and time. It goes into a header, so characters other than those of names and codes are
+    /// escaped.
+    fn message_id(&self, seen: Timestamp) -> String {
+        let plain = |c: char| match c {
+            'A'..='Z' | 'a'..='z' | '0'..='9' | '_' | '-' => c.to_string(),
+            other => format!("%{:x};", u32::from(other)),
+        };
+        let about = self.about.iter().flat_map(|about| about.chars().map(plain));
+        format!("alert_{}_{}_{}", self.what, about.collect::<String>(), seen.millis())
+    }
+}
+
+fn breakers(shared: &Shared) -> Vec<Alarm> {
+    let alarm = |what, breaker: &Breaker| {
+        let message = breaker.trouble()?;
+        let about = breaker.code().map(|code| code.to_string());
+        Some(Alarm { what, about, message, value: None, threshold: None })
+    };
+    let breakers = &shared.scheduler.breakers;
+    let (account, provider) = (&breakers.account, &breakers.provider);
+    alarm("account", account).into_iter().chain(alarm("provider", provider)).collect()
+}
+
+async fn records(shared: &Shared, alerts: &Alerts) -> Result<Vec<Alarm>, StoreError> {
+    let mut alarms = Vec::new();
+    alarms.extend(dead_letters(shared, alerts.dead_letters).await?);
+    let spending = shared.ports.records.spending(shared.now().day()).await?;
+    let allowances = shared.maintenance.budgets.0.read().clone();
+    for (worker, allowance) in &allowances {
+        let spent = spending.workers.iter().find(|(name, _)| name == worker);
+        alarms.extend(spent.and_then(|(_, spent)| budget(worker, allowance, *spent)));
+    }
+    let (used, most) = (u64::from(spending.authorised), u64::from(shared.config.ambiguity_budget));
+    if used >= most && most > 0 {
+        alarms.push(Alarm {
+            what: "ambiguity_budget",
+            about: None,
+            message: format!(
+                "all {most} second attempts of the day are used; lost replies are written off"
+            ),
+            value: Some(used),
+            threshold: Some(most),
+        });
+    }
+    let pools = shared.ports.records.pools(shared.now()).await?;
+    alarms.extend(pools.iter().filter_map(starving));
+    Ok(alarms)
+}
+
+/// A pool without tokens for which claims wait.
+fn starving(state: &PoolState) -> Option<Alarm> {
+    let target = u64::from(state.pool.target.level);
+    if target == 0 || !state.stock.is_empty() || state.waiting == 0 {
+        return None;
+    }
+    let (id, waiting, coming) = (state.pool.id(), state.waiting, state.coming);
+    Some(Alarm {
+        what: "pool_starving",
+        about: Some(id.to_string()),
+        message: format!(
+            "pool {id} is empty while {waiting} claims wait; it aims at {target}, {coming} are coming"
+        ),
+        value: Some(0),
+        threshold: Some(target),
+    })
+}
+
+async fn dead_letters(shared: &Shared, most: u64) -> Result<Option<Alarm>, StoreError> {
+    let limit = usize::try_from(most).unwrap_or(usize::MAX).saturating_add(1);
+    let open = DeadLetterFilter::open(Scope::All, limit);
+    let found = shared.ports.records.dead_letters(open).await?.items;
+    if found.len() < limit {
+        return Ok(None);
+    }
+    let code = found.first().map(|letter| letter.code.to_string()).unwrap_or_default();
+    Ok(Some(Alarm {
+        what: "dead_letters",
+        about: None,
+        message: format!("more than {most} dead letters are open, the latest with {code}"),
+        value: Some(u64::try_from(found.len()).unwrap_or(u64::MAX)),
+        threshold: Some(most),
+    }))
+}
+
+/// The largest used part of a worker's budget.
+fn budget(worker: &WorkerName, allowance: &Allowance, spent: Spent) -> Option<Alarm> {
+    let solves = allowance.solves_per_day.map(|most| percent(spent.opened, most));
+    let micros = |money: Money| u64::try_from(money.micros()).unwrap_or(0);
+    let cost = allowance.cost_per_day.map(|most| percent(micros(spent.listed), micros(most)));
+    let used = solves.max(cost)?;
+    let part = BUDGET_PARTS.into_iter().find(|part| used >= *part)?;
+    Some(Alarm {
+        what: if part == 100 { "budget_used" } else { "budget_nearly_used" },
+        about: Some(worker.to_string()),
+        message: format!("worker {worker} has used {used} % of its budget of the day"),
+        value: Some(used),
+        threshold: Some(part),
+    })
+}
+
+fn percent(used: u64, most: u64) -> u64 {
+    used.saturating_mul(100).checked_div(most).unwrap_or(100)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn alarm(about: Option<&str>) -> Alarm {
+        let about = about.map(ToOwned::to_owned);
+        Alarm { what: "account", about, message: String::new(), value: None, threshold: None }
+    }
+
+    #[test]
+    fn alerts_of_one_moment_have_different_ids_that_fit_into_a_header() {
+        let at = Timestamp::from_millis(7);
+        let id = |about| alarm(about).message_id(at);
+        assert_eq!(id(None), "alert_account__7");
+        assert_eq!(id(Some("ERROR_ZERO_BALANCE")), "alert_account_ERROR_ZERO_BALANCE_7");
+        assert_eq!(id(Some("HTTP 429: é")), "alert_account_HTTP%20;429%3a;%20;%e9;_7");
+    }
+
+    #[test]
+    fn a_budget_is_reported_at_eighty_and_at_a_hundred_percent() {
+        let worker = WorkerName::new("ann").unwrap();
+        let allowance = Allowance { solves_per_day: Some(10), cost_per_day: None };
+        let reported = |opened| {
+            budget(&worker, &allowance, Spent { opened, ..Spent::default() })
+                .map(|alarm| (alarm.what, alarm.value.unwrap()))
+        };
+        assert_eq!(reported(7), None);
+        assert_eq!(reported(8), Some(("budget_nearly_used", 80)));
+        assert_eq!(reported(10), Some(("budget_used", 100)));
+        let none = Allowance::default();
+        assert_eq!(budget(&worker, &none, Spent::default()), None);
+    }
+}

@@ -1,0 +1,64 @@
+//! Keeps the process's one lease, renewed at a third of its term.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+use domain::{
+    id::HolderId,
+    lease::Holder,
+    ports::{Chance, LeaseRequest, StoreError},
+    time::Timestamp,
+};
+
+use crate::Shared;
+
+/// The process's lease, as far as the process knows.
+#[derive(Debug)]
+pub(crate) struct GatewayLease {
+    holder: AtomicU64,
+    /// In milliseconds. Checked again just before a submission leaves.
+    until: AtomicU64,
+}
+
+/// Renews the lease until the driver has stopped.
+pub(crate) async fn run(shared: Arc<Shared>) {
+    while shared.pause(LeaseRequest::TERM / 3).await {
+        if let Err(error) = renew(&shared).await {
+            tracing::error!(%error, "failed to renew the gateway's lease");
+        }
+    }
+}
+
+/// Takes the lease, or renews it.
+pub(crate) async fn renew(shared: &Shared) -> Result<(), StoreError> {
+    let lease = &shared.scheduler.lease;
+    let now = shared.now();
+    let until = now.plus(LeaseRequest::TERM);
+    let result = shared.ports.store.hold(Holder { id: lease.holder(), until }).await;
+    shared.record_store_health(&result);
+    result?;
+    lease.until.store(until.millis(), Ordering::SeqCst);
+    Ok(())
+}
+
+impl GatewayLease {
+    pub(crate) fn new(chance: &dyn Chance) -> Self {
+        let holder = HolderId::draw(chance).number();
+        Self { holder: AtomicU64::new(holder), until: AtomicU64::new(0) }
+    }
+
+    /// Begins a new life under a new name: an earlier life that left something behind counts as dead.
+    pub(crate) fn restart(&self, chance: &dyn Chance) {
+        self.holder.store(HolderId::draw(chance).number(), Ordering::SeqCst);
+    }
+
+    pub(crate) fn holder(&self) -> HolderId {
+        HolderId::from_number(self.holder.load(Ordering::SeqCst))
+    }
+
+    pub(crate) fn is_valid(&self, now: Timestamp) -> bool {
+        now.millis() < self.until.load(Ordering::SeqCst)
+    }
+}

@@ -1,0 +1,85 @@
+//! The services that run beside the driver, one per file: lease renewal, sweeping, slot discovery, the memory of solve
+//! times, pools, callbacks, alerts and the archive. Each ends once the driver has stopped.
+
+pub(crate) mod alerts;
+pub(crate) mod archive;
+pub(crate) mod lease_renewal;
+pub(crate) mod outbox;
+pub(crate) mod polling_memory;
+pub(crate) mod pools;
+pub(crate) mod slot_discovery;
+pub(crate) mod sweeper;
+
+use std::{panic::AssertUnwindSafe, sync::Arc};
+
+use domain::ports::Records;
+use futures_util::FutureExt;
+
+use crate::{EngineConfig, Shared, Slots, health::HealthMonitor};
+
+use self::{
+    alerts::WatchedBudgets, archive::ArchivePosition, outbox::OutboxHints, pools::PoolHints,
+    slot_discovery::SlotDiscovery,
+};
+
+/// The services' shared half: what other parts read or signal while they run.
+#[derive(Debug)]
+pub(crate) struct Maintenance {
+    pub(crate) health: HealthMonitor,
+    pub(crate) pools: PoolHints,
+    pub(crate) outbox: OutboxHints,
+    pub(crate) slot_discovery: SlotDiscovery,
+    pub(crate) archive: ArchivePosition,
+    pub(crate) budgets: WatchedBudgets,
+}
+
+impl Maintenance {
+    pub(crate) fn new(config: &EngineConfig) -> Self {
+        Self {
+            health: HealthMonitor::default(),
+            pools: PoolHints::default(),
+            outbox: OutboxHints::default(),
+            slot_discovery: SlotDiscovery::default(),
+            archive: ArchivePosition::default(),
+            budgets: WatchedBudgets::new(config),
+        }
+    }
+}
+
+/// Starts all services that the configuration needs. `source` reads the store itself, without its archive.
+pub(crate) fn start(shared: &Arc<Shared>, source: Arc<dyn Records>) {
+    let config = &shared.config;
+    spawn(shared, "lease renewal", lease_renewal::run(Arc::clone(shared)));
+    spawn(shared, "sweeper", sweeper::run(Arc::clone(shared)));
+    spawn(shared, "polling memory", polling_memory::run(Arc::clone(shared)));
+    spawn(shared, "outbox", outbox::run(Arc::clone(shared)));
+    if config.keeps_pools && config.slots != Slots::Fixed(0) {
+        spawn(shared, "pools", pools::run(Arc::clone(shared)));
+    }
+    if config.slots == Slots::Auto {
+        spawn(shared, "slot discovery", slot_discovery::run(Arc::clone(shared)));
+    }
+    if let Some(archive) = config.archive.clone() {
+        spawn(shared, "archive", archive::run(Arc::clone(shared), source, archive));
+    }
+    if let Some(alerts) = config.alerts.clone() {
+        spawn(shared, "alerts", alerts::run(Arc::clone(shared), alerts));
+    }
+}
+
+/// Runs a part of the engine. If it panics, the gateway drains and reports that it is not ready, so that somebody
+/// restarts it.
+pub(crate) fn spawn(
+    shared: &Arc<Shared>,
+    part: &'static str,
+    run: impl Future<Output = ()> + Send + 'static,
+) {
+    let watched = Arc::clone(shared);
+    shared.tasks.spawn(async move {
+        if AssertUnwindSafe(run).catch_unwind().await.is_err() {
+            tracing::error!(part, "engine task panicked, restart the gateway");
+            watched.maintenance.health.record_panic(part);
+            watched.scheduler.start_draining();
+        }
+    });
+}

@@ -1,0 +1,240 @@
+//! Keeps pools filled: standing orders for tokens that claims can use at once. One gateway controls each pool. The
+//! controller runs at every arrival and every second, sets the pool's target from its demand, and orders what is missing
+//! while slots are free and no circuit breaker is open.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use domain::{
+    challenge::{Challenge, Sharing},
+    fingerprint::{Fingerprint, Identity},
+    id::{Project, SolveId, WorkerName},
+    pool::{Expectation, Level, Pool, PoolId, StandingOrder, Target, TargetInputs, Timing, Why},
+    ports::{PoolState, RefillRequest, StoreError},
+    site::SiteRefusal,
+    time::Timestamp,
+    token::MIN_LEFT,
+};
+use parking_lot::RwLock;
+use tokio::sync::Notify;
+
+use crate::{Shared, polling::Family};
+
+/// A pool as somebody wants it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolWish {
+    /// The challenge to solve.
+    pub challenge: Challenge,
+    /// The project that refills are charged to.
+    pub project: Project,
+    /// How many tokens to keep.
+    pub level: Level,
+    /// The largest target.
+    pub most: u32,
+    /// Tokens that may expire unused, of a thousand served.
+    pub waste: u32,
+}
+
+/// Why there is no such pool. Nothing changed.
+#[derive(Debug, thiserror::Error)]
+pub enum PoolRefusal {
+    /// The page is not declared.
+    #[error(transparent)]
+    Site(#[from] SiteRefusal),
+    /// Answers of the kind are shared or bound to their caller.
+    #[error("tokens of kind {0} are not kept ready: only those that any claim can use once are")]
+    Kind(String),
+    /// There is no pool with this id.
+    #[error("there is no pool {0}")]
+    Unknown(PoolId),
+    /// The store does not answer.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// The challenges that have a pool, as far as this process knows, and the hint that one of them was claimed.
+#[derive(Debug, Default)]
+pub(crate) struct PoolHints {
+    known: RwLock<BTreeSet<Fingerprint>>,
+    arrival: Notify,
+}
+
+/// The worker in whose name refills are bought.
+const BUYER: &str = "pool";
+const EVERY: Duration = Duration::from_secs(1);
+const EVERY_WITHOUT_POOLS: Duration = Duration::from_secs(10);
+/// An order that finds no slot within this time is cancelled, because the demand may have changed.
+const WANTED_FOR: Duration = Duration::from_secs(60);
+const MAX_ORDERS: usize = 50;
+
+/// Runs until the driver has stopped.
+pub(crate) async fn run(shared: Arc<Shared>) {
+    let (mut every, mut declared) = (EVERY, false);
+    loop {
+        if !declared {
+            let opened = open_declared(&shared).await;
+            declared = opened.is_ok();
+            if let Err(error) = opened {
+                tracing::warn!(%error, "failed to open declared pools, retrying");
+            }
+        }
+        tokio::select! {
+            biased;
+            () = shared.maintenance.pools.arrival.notified() => {}
+            more = shared.pause(every) => if !more { return },
+        }
+        match shared.ports.records.pools(shared.now()).await {
+            Ok(pools) => {
+                every = if pools.is_empty() && declared { EVERY_WITHOUT_POOLS } else { EVERY };
+                let known = pools.iter().map(|state| state.pool.fingerprint).collect();
+                *shared.maintenance.pools.known.write() = known;
+                for state in &pools {
+                    control(&shared, state).await;
+                }
+            }
+            Err(error) => tracing::warn!(%error, "failed to read pools"),
+        }
+    }
+}
+
+// --- what operators do ---
+
+pub(crate) async fn set(shared: &Shared, wish: PoolWish) -> Result<Pool, PoolRefusal> {
+    let pool = write(shared, wish, false).await?;
+    shared.maintenance.pools.hint();
+    Ok(pool)
+}
+
+pub(crate) async fn close(shared: &Shared, id: PoolId) -> Result<Pool, PoolRefusal> {
+    let fingerprint = find(shared, id).await?.pool.fingerprint;
+    let closed = shared.ports.store.set_pool(fingerprint, None, shared.now()).await?;
+    closed.ok_or(PoolRefusal::Unknown(id))
+}
+
+pub(crate) async fn expect(
+    shared: &Shared,
+    id: PoolId,
+    count: u32,
+    at: Timestamp,
+) -> Result<Pool, PoolRefusal> {
+    let fingerprint = find(shared, id).await?.pool.fingerprint;
+    let expectation = Expectation { left: count, at };
+    let pool = shared.ports.store.expect(fingerprint, expectation, shared.now()).await?;
+    shared.maintenance.pools.hint();
+    pool.ok_or(PoolRefusal::Unknown(id))
+}
+
+async fn find(shared: &Shared, id: PoolId) -> Result<PoolState, PoolRefusal> {
+    let pools = shared.ports.records.pools(shared.now()).await?;
+    pools.into_iter().find(|state| state.pool.id() == id).ok_or(PoolRefusal::Unknown(id))
+}
+
+/// Opens the pools that the configuration declares and closes those it no longer declares.
+async fn open_declared(shared: &Shared) -> Result<(), StoreError> {
+    let mut declared = BTreeSet::new();
+    for wish in shared.config.pools.clone() {
+        match write(shared, wish, true).await {
+            Ok(pool) => drop(declared.insert(pool.fingerprint)),
+            Err(PoolRefusal::Store(error)) => return Err(error),
+            Err(refusal) => tracing::error!(%refusal, "declared pool rejected"),
+        }
+    }
+    for state in shared.ports.records.pools(shared.now()).await? {
+        let fingerprint = state.pool.fingerprint;
+        if state.pool.order.is_declared && !declared.contains(&fingerprint) {
+            shared.ports.store.set_pool(fingerprint, None, shared.now()).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn write(shared: &Shared, wish: PoolWish, is_declared: bool) -> Result<Pool, PoolRefusal> {
+    let kind = wish.challenge.kind();
+    let Some(page) = wish.challenge.pageurl().filter(|_| kind.sharing() == Sharing::Exclusive)
+    else {
+        return Err(PoolRefusal::Kind(kind.name().to_owned()));
+    };
+    let sites = shared.sites();
+    let site = sites.check(page, shared.now())?;
+    let identity = Identity { ignores_proxy: site.key_ignores_proxy };
+    let fingerprint = Fingerprint::of(&wish.challenge, identity);
+    let order = StandingOrder {
+        challenge: Arc::new(wish.challenge.clone()),
+        worker: WorkerName::new(BUYER).expect("a valid worker name"),
+        project: wish.project,
+        basis: Arc::clone(&site.basis),
+        level: wish.level,
+        most: wish.most,
+        waste: wish.waste,
+        is_declared,
+    };
+    let pool = shared.ports.store.set_pool(fingerprint, Some(order), shared.now()).await?;
+    Ok(pool.expect("the store returns the pool it has just set"))
+}
+
+// --- the controller ---
+
+/// Sets the pool's target and orders what is missing.
+async fn control(shared: &Shared, state: &PoolState) {
+    let (scheduler, pool) = (&shared.scheduler, &state.pool);
+    if scheduler.breakers.troubles().next().is_some() || scheduler.is_draining() {
+        return;
+    }
+    let target = aim(shared, pool);
+    let spare = state.stock.len() + state.coming;
+    let missing = usize::try_from(target.level).unwrap_or(usize::MAX).saturating_sub(spare);
+    let holder = scheduler.lease.holder();
+    if pool.controller == Some(holder) && missing == 0 && pool.target == target {
+        return;
+    }
+    let busy = scheduler.slots.used() + scheduler.queued();
+    let free = scheduler.slots.limit().saturating_sub(busy);
+    let count = missing.min(free).min(MAX_ORDERS);
+    let refill = RefillRequest {
+        pool: pool.fingerprint,
+        holder,
+        target,
+        solves: (0..count).map(|_| SolveId::draw(&*shared.ports.chance)).collect(),
+        wanted_until: shared.now().plus(WANTED_FOR),
+        price: shared.config.prices.get(pool.order.challenge.kind()).copied(),
+    };
+    match shared.ports.store.refill(refill, shared.now()).await {
+        Ok(refilled) if !refilled.opened.is_empty() => scheduler.wake(),
+        Ok(_) => {}
+        Err(error) => tracing::warn!(pool = %pool.id(), %error, "failed to order pool refills"),
+    }
+}
+
+fn aim(shared: &Shared, pool: &Pool) -> Target {
+    let challenge = &pool.order.challenge;
+    let sites = shared.sites();
+    let is_declared = |page| sites.check(page, shared.now()).is_ok();
+    if !challenge.pageurl().is_some_and(is_declared) {
+        return Target { level: 0, why: Why::Undeclared };
+    }
+    let polling = &shared.config.polling;
+    let timing = polling.timing(&Family::of(challenge.kind(), challenge));
+    let usable = shared.config.shelf_life(challenge.kind()).usable().saturating_sub(MIN_LEFT);
+    pool.aim(&TargetInputs {
+        now: shared.now(),
+        timing: Timing { mean: timing.mean, q99: timing.q99 },
+        // Polling finds a token a little after it was made.
+        life: usable.saturating_sub(polling.min_gap()),
+        waste: f64::from(pool.order.waste) / 1000.0,
+        most: pool.order.most,
+    })
+}
+
+// === impl PoolHints ===
+
+impl PoolHints {
+    /// A claim arrived. If its challenge has a pool, the controller runs at once.
+    pub(crate) fn record_arrival(&self, fingerprint: &Fingerprint) {
+        if self.known.read().contains(fingerprint) {
+            self.hint();
+        }
+    }
+
+    fn hint(&self) {
+        self.arrival.notify_one();
+    }
+}

@@ -1,0 +1,290 @@
+//! Admission: a claim arrives. Checks the site, chooses the key, then lets the store decide. After:
+//! scheduler/driver.rs.
+
+use std::{sync::Arc, time::Duration};
+
+use domain::{
+    challenge::Challenge,
+    claim::{Admission, Allowance, Claim, ClaimState, Door, KeyRule, NewClaim, Source},
+    fingerprint::{BadKey, Fingerprint, Identity, KeyHash},
+    id::{ClaimId, Project, SolveId, WorkerName},
+    ledger::Event,
+    ports::{AddressRefused, Note, StoreError},
+    retry::own,
+    secret::Secret,
+    site::{HostRule, Reuse, Site, SiteRefusal},
+    solve::{AmbiguousPolicy, Policy},
+    time::Timestamp,
+};
+
+use crate::{Shared, scheduler::estimate};
+
+use super::fetch::{Outcome, outcome_of};
+
+/// A claim as a door has parsed it.
+#[derive(Clone, Debug)]
+pub struct ClaimRequest {
+    /// The worker whose claim it is.
+    pub worker: WorkerName,
+    /// The project it is charged to.
+    pub project: Project,
+    /// The door it came through.
+    pub door: Door,
+    /// The challenge to solve.
+    pub challenge: Challenge,
+    /// The worker's own idempotency key.
+    pub key: Option<String>,
+    /// Never share a solve: the claim gets one of its own.
+    pub fresh: bool,
+    /// How long it waits at most; the configured deadline if absent.
+    pub deadline: Option<Duration>,
+    /// The worker's budget.
+    pub allowance: Allowance,
+    /// The sites this worker is restricted to.
+    pub narrowing: Option<Arc<[HostRule]>>,
+    /// The reply to this call carries the token, if there is one.
+    pub collect: bool,
+    /// Where to deliver the end of the claim.
+    pub callback_url: Option<Secret>,
+}
+
+/// An admitted claim.
+#[derive(Clone, Debug)]
+pub struct Admitted {
+    /// How it stands.
+    pub outcome: Outcome,
+    /// The key was used before, and this is the claim it stands for.
+    pub replayed: bool,
+}
+
+/// Why a claim was refused. Nothing was spent.
+#[derive(Debug, thiserror::Error)]
+pub enum ClaimRefusal {
+    /// The page is not declared.
+    #[error(transparent)]
+    Site(#[from] SiteRefusal),
+    /// The key belongs to another challenge.
+    #[error(
+        "the idempotency key belongs to claim {0}, which is for another challenge; use a new key"
+    )]
+    KeyMismatch(ClaimId),
+    /// The key is malformed.
+    #[error(transparent)]
+    Key(#[from] BadKey),
+    /// The worker's budget is used up.
+    #[error("the budget `{limit}` of this worker is used up until {until}")]
+    OverBudget {
+        /// The limit that is reached.
+        limit: &'static str,
+        /// When the budget is renewed.
+        until: Timestamp,
+    },
+    /// Too many solves wait already.
+    #[error("{0} solves are already waiting for a slot; retry later")]
+    Busy(usize),
+    /// No solve opened now can be answered in time.
+    #[error(
+        "no answer is possible within the deadline of {deadline:?}: with the current queue it takes {eta:?} or more; retry \
+         later or use a longer deadline"
+    )]
+    TooLate {
+        /// How long the claim would have waited.
+        deadline: Duration,
+        /// The shortest time to an answer.
+        eta: Duration,
+    },
+    /// Callbacks to this address are not allowed.
+    #[error("callback_url: {0}")]
+    Callback(#[from] AddressRefused),
+    /// The gateway is about to stop.
+    #[error("the gateway is draining; retry at another gateway or in a moment")]
+    Draining,
+    /// The store does not answer.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// The terms under which the declaration of a site admits a claim.
+struct SiteTerms {
+    basis: Arc<str>,
+    reuse: Option<Reuse>,
+    ambiguous: AmbiguousPolicy,
+    identity: Identity,
+}
+
+/// Admits a claim. The solve goes on whether or not the caller stays.
+pub(crate) async fn claim(
+    shared: &Shared,
+    request: ClaimRequest,
+) -> Result<Admitted, ClaimRefusal> {
+    if shared.scheduler.is_draining() {
+        return Err(ClaimRefusal::Draining);
+    }
+    let queued = shared.scheduler.queued();
+    if queued >= shared.config.most_queued {
+        return Err(ClaimRefusal::Busy(queued));
+    }
+    let terms = match site_terms(shared, &request) {
+        Ok(terms) => terms,
+        Err(refusal) => return Err(record_refusal(shared, &request, refusal).await),
+    };
+    // This comes before the key is recognised, so it refuses only addresses that are known to be bad: no replay fails
+    // because a name does not resolve.
+    if let Some(url) = &request.callback_url {
+        shared.ports.webhooks.check(url.expose()).await?;
+    }
+    let (claim, replayed) = admit(shared, request, &terms).await?;
+    if !replayed {
+        shared.maintenance.pools.record_arrival(&claim.fingerprint);
+    }
+    if claim.callback_url.is_some() {
+        shared.maintenance.outbox.record_use();
+    }
+    let outcome = outcome_of(shared, claim, replayed.then_some(Source::Replay));
+    Ok(Admitted { outcome, replayed })
+}
+
+fn site_terms(shared: &Shared, request: &ClaimRequest) -> Result<SiteTerms, SiteRefusal> {
+    let sites = shared.sites();
+    let Some(page) = request.challenge.pageurl() else {
+        return Ok(SiteTerms {
+            basis: Arc::clone(sites.check_images()?),
+            reuse: None,
+            ambiguous: AmbiguousPolicy::default(),
+            identity: Identity::default(),
+        });
+    };
+    let covered = |rules: &Arc<[HostRule]>| rules.iter().any(|rule| rule.covers(page));
+    if !request.narrowing.as_ref().is_none_or(covered) {
+        return Err(SiteRefusal::NotDeclared(page.host().to_owned()));
+    }
+    sites.check(page, shared.now()).map(SiteTerms::of)
+}
+
+/// Writes a refused page to the ledger, so that an operator sees it.
+async fn record_refusal(
+    shared: &Shared,
+    request: &ClaimRequest,
+    refusal: SiteRefusal,
+) -> ClaimRefusal {
+    let event = Event::Refused {
+        code: own::SITE_NOT_DECLARED.into(),
+        pageurl: request.challenge.pageurl().map(ToString::to_string),
+    };
+    let note = Note {
+        claim: None,
+        worker: request.worker.clone(),
+        project: request.project.clone(),
+        kind: Some(request.challenge.kind().clone()),
+        event,
+    };
+    match shared.ports.store.note(note, shared.now()).await {
+        Ok(_) => ClaimRefusal::Site(refusal),
+        Err(error) => ClaimRefusal::Store(error),
+    }
+}
+
+/// The claim, and whether it is a replay.
+async fn admit(
+    shared: &Shared,
+    request: ClaimRequest,
+    terms: &SiteTerms,
+) -> Result<(Claim, bool), ClaimRefusal> {
+    let mut new = new_claim(shared, request, terms)?;
+    loop {
+        let now = shared.now();
+        match shared.ports.store.admit(new.clone(), now).await? {
+            Admission::Replayed(claim) => {
+                // A live claim now wants work that was revived, which moves that work to its worker's lane.
+                if claim.revives.is_some() && claim.state == ClaimState::Waiting {
+                    shared.scheduler.wake();
+                }
+                return Ok((claim, true));
+            }
+            Admission::Stocked(claim) => return Ok((claim, false)),
+            Admission::Opened(claim) | Admission::Joined(claim) => {
+                shared.scheduler.wake();
+                return Ok((claim, false));
+            }
+            Admission::Mismatch(id) => return Err(ClaimRefusal::KeyMismatch(id)),
+            Admission::OverBudget { limit, until } => {
+                return Err(ClaimRefusal::OverBudget { limit, until });
+            }
+            Admission::TooLate => {
+                let (deadline, eta) = (new.deadline.since(now), new.soonest.since(now));
+                return Err(ClaimRefusal::TooLate { deadline, eta });
+            }
+            Admission::NameTaken => {
+                let chance = &*shared.ports.chance;
+                new.id = ClaimId::draw(chance);
+                new.solve = SolveId::draw(chance);
+            }
+        }
+    }
+}
+
+fn new_claim(
+    shared: &Shared,
+    request: ClaimRequest,
+    terms: &SiteTerms,
+) -> Result<NewClaim, BadKey> {
+    let (chance, config) = (&*shared.ports.chance, &shared.config);
+    let fingerprint = Fingerprint::of(&request.challenge, terms.identity);
+    let kind = request.challenge.kind();
+    let now = shared.now();
+    Ok(NewClaim {
+        id: ClaimId::draw(chance),
+        solve: SolveId::draw(chance),
+        key: key_rule(&request, terms, &fingerprint, config.reuse_window)?,
+        deadline: now.plus(request.deadline.unwrap_or(config.deadline)),
+        price: config.prices.get(kind).copied(),
+        policy: Policy { ambiguous: terms.ambiguous, ambiguity_budget: config.ambiguity_budget },
+        basis: Arc::clone(&terms.basis),
+        soonest: estimate::soonest_answer_if_opened(&shared.scheduler, kind, &request.worker, now),
+        worker: request.worker,
+        project: request.project,
+        door: request.door,
+        challenge: Arc::new(request.challenge),
+        fingerprint,
+        allowance: request.allowance,
+        collect: request.collect,
+        callback_url: request.callback_url,
+        revives: None,
+    })
+}
+
+/// The worker's own key, or "same parameters, same solve" as far as site and door want it.
+fn key_rule(
+    request: &ClaimRequest,
+    terms: &SiteTerms,
+    fingerprint: &Fingerprint,
+    window: Duration,
+) -> Result<KeyRule, BadKey> {
+    if let Some(key) = &request.key {
+        return KeyHash::named(&request.worker, key).map(KeyRule::Named);
+    }
+    let door_rule = match request.door {
+        // Programs written for the provider expect every submission to be its own.
+        Door::Compat => Reuse::Never,
+        Door::V1 | Door::Cli => Reuse::Window,
+    };
+    let hash = KeyHash::derived(&request.worker, fingerprint);
+    Ok(match terms.reuse.unwrap_or(door_rule) {
+        Reuse::Window if !request.fresh => KeyRule::Derived { hash, window },
+        Reuse::InFlight if !request.fresh => KeyRule::Derived { hash, window: Duration::ZERO },
+        Reuse::Window | Reuse::InFlight | Reuse::Never => KeyRule::Own,
+    })
+}
+
+// === impl SiteTerms ===
+
+impl SiteTerms {
+    fn of(site: &Site) -> Self {
+        Self {
+            basis: Arc::clone(&site.basis),
+            reuse: site.reuse,
+            ambiguous: site.ambiguous,
+            identity: Identity { ignores_proxy: site.key_ignores_proxy },
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! Delivery: the worker fetches the answer. Subscribe, read, wait, and read again after a second at the latest, so
+//! that a lost notification only costs latency. Before: settle.rs.
+
+use std::time::Duration;
+
+use domain::{
+    claim::{Claim, ClaimState, Delivery, Source},
+    id::ClaimId,
+    ledger::{Entry, Event},
+    ports::{Feedback, Note, Scope, StoreError},
+};
+
+use crate::{Shared, scheduler::estimate};
+
+/// How a claim stands.
+#[derive(Clone, Debug)]
+pub enum Outcome {
+    /// The claim has a usable token.
+    Served {
+        /// The claim, with its token.
+        claim: Claim,
+        /// Where the token came from, for this caller.
+        source: Source,
+    },
+    /// The solve is not done yet.
+    Waiting {
+        /// The claim.
+        claim: Claim,
+        /// How long until the answer is expected.
+        eta: Duration,
+    },
+    /// The solve was given up; the claim's code says why.
+    Failed(Claim),
+    /// The deadline passed.
+    Lapsed(Claim),
+    /// The worker withdrew it.
+    Withdrawn(Claim),
+    /// Its token has expired.
+    Expired(Claim),
+}
+
+/// Why a claim could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum FetchRefusal {
+    /// The claim is unknown, or another worker's.
+    #[error("there is no claim {0} of this worker")]
+    NotFound(ClaimId),
+    /// The store does not answer.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Everything that happened to a claim.
+#[derive(Clone, Debug)]
+pub struct Explained {
+    /// The claim as it stands.
+    pub claim: Claim,
+    /// Its ledger entries, in order.
+    pub entries: Vec<Entry>,
+}
+
+/// Waiting callers read again after this at the latest.
+const REREAD: Duration = Duration::from_secs(1);
+
+pub(crate) async fn fetch(
+    shared: &Shared,
+    scope: &Scope,
+    id: ClaimId,
+    wait: Duration,
+) -> Result<Outcome, FetchRefusal> {
+    let until = shared.now().plus(wait);
+    loop {
+        // Subscribe before reading, so that a change in between is not missed.
+        let changed = shared.ports.notifier.subscribe(id);
+        let claim = find(shared, scope, id).await?;
+        let now = shared.now();
+        if now >= until || claim.state != ClaimState::Waiting {
+            return deliver(shared, claim).await;
+        }
+        let again = until.min(now.plus(REREAD));
+        tokio::select! {
+            biased;
+            () = changed => {}
+            () = shared.ports.clock.sleep_until(again) => {}
+        }
+    }
+}
+
+/// Reads a claim, also from the archive: for people, since no claim on its way needs that.
+pub(crate) async fn find_anywhere(
+    shared: &Shared,
+    scope: &Scope,
+    id: ClaimId,
+) -> Result<Claim, FetchRefusal> {
+    let found = match (shared.ports.store.find_claim(id).await?, &shared.config.archive) {
+        (None, Some(archive)) => archive.archived_claim(id).await?,
+        (found, _) => found,
+    };
+    visible(scope, id, found)
+}
+
+pub(crate) async fn withdraw(
+    shared: &Shared,
+    scope: &Scope,
+    id: ClaimId,
+) -> Result<Claim, FetchRefusal> {
+    find(shared, scope, id).await?;
+    let withdrawal = shared.ports.store.withdraw(id, shared.now()).await?;
+    shared.ports.notifier.notify(id);
+    withdrawal.map(|found| found.claim).ok_or(FetchRefusal::NotFound(id))
+}
+
+pub(crate) async fn report(
+    shared: &Shared,
+    scope: &Scope,
+    id: ClaimId,
+    feedback: Feedback,
+) -> Result<(), FetchRefusal> {
+    let claim = find(shared, scope, id).await?;
+    let Some(token) = claim.token else { return Ok(()) };
+    let note = Note {
+        claim: Some(id),
+        worker: claim.worker,
+        project: claim.project,
+        kind: Some(claim.kind),
+        event: Event::Reported { good: feedback == Feedback::Good },
+    };
+    let is_first = shared.ports.store.note(note, shared.now()).await?;
+    if is_first {
+        let provider = shared.ports.provider.clone();
+        shared.tasks.spawn(async move {
+            if let Err(fault) = provider.report(&token.task, feedback).await {
+                tracing::warn!(claim = %id, %fault, "failed to send the report to the provider");
+            }
+        });
+    }
+    Ok(())
+}
+
+pub(crate) async fn explain(
+    shared: &Shared,
+    scope: &Scope,
+    id: ClaimId,
+) -> Result<Explained, FetchRefusal> {
+    let claim = find_anywhere(shared, scope, id).await?;
+    let entries = shared.ports.records.explain(id).await?;
+    Ok(Explained { claim, entries })
+}
+
+async fn find(shared: &Shared, scope: &Scope, id: ClaimId) -> Result<Claim, FetchRefusal> {
+    visible(scope, id, shared.ports.store.find_claim(id).await?)
+}
+
+/// Hands out the token of a served claim.
+async fn deliver(shared: &Shared, claim: Claim) -> Result<Outcome, FetchRefusal> {
+    if claim.state != ClaimState::Served {
+        return Ok(outcome_of(shared, claim, None));
+    }
+    let is_replay = claim.delivered_at.is_some();
+    let id = claim.id;
+    match shared.ports.store.deliver(id, shared.now()).await? {
+        Some(Delivery::Token(claim)) => {
+            Ok(outcome_of(shared, claim, is_replay.then_some(Source::Replay)))
+        }
+        Some(Delivery::Expired(claim)) => Ok(Outcome::Expired(claim)),
+        Some(Delivery::Nothing(claim)) => Ok(outcome_of(shared, claim, None)),
+        None => Err(FetchRefusal::NotFound(id)),
+    }
+}
+
+/// How a claim stands; `source` overrides where its token came from.
+pub(super) fn outcome_of(shared: &Shared, claim: Claim, source: Option<Source>) -> Outcome {
+    match claim.state {
+        ClaimState::Waiting => {
+            let eta = estimate::eta(&shared.scheduler, &claim, shared.now());
+            Outcome::Waiting { eta, claim }
+        }
+        ClaimState::Failed => Outcome::Failed(claim),
+        ClaimState::Withdrawn => Outcome::Withdrawn(claim),
+        ClaimState::Lapsed => Outcome::Lapsed(claim),
+        ClaimState::Served => {
+            let usable = claim.token.as_ref().is_some_and(|token| token.is_usable(shared.now()));
+            let source = source.or(claim.source).unwrap_or(Source::Upstream);
+            if usable { Outcome::Served { claim, source } } else { Outcome::Expired(claim) }
+        }
+    }
+}
+
+fn visible(scope: &Scope, id: ClaimId, found: Option<Claim>) -> Result<Claim, FetchRefusal> {
+    let visible = found.filter(|claim| match scope {
+        Scope::All => true,
+        Scope::Worker(name) => claim.worker == *name,
+    });
+    visible.ok_or(FetchRefusal::NotFound(id))
+}
+
+// === impl Outcome ===
+
+impl Outcome {
+    /// The claim it is about.
+    pub fn claim(&self) -> &Claim {
+        let (Self::Served { claim, .. }
+        | Self::Waiting { claim, .. }
+        | Self::Failed(claim)
+        | Self::Lapsed(claim)
+        | Self::Withdrawn(claim)
+        | Self::Expired(claim)) = self;
+        claim
+    }
+}

@@ -1,0 +1,263 @@
+//! Polling: asks for the answer and says what the reply means. A failed poll never leads to a submission.
+//! Before: submit.rs. After: settle.rs.
+
+use std::{sync::Arc, time::Duration};
+
+use domain::{
+    id::TaskId,
+    lease::Lease,
+    money::Money,
+    ports::{Poll, Polled},
+    retry::{Class, Code, Effect, Verdict, own},
+    solve::{Fact, Solved},
+    time::Timestamp,
+};
+
+use crate::{
+    Shared,
+    polling::{Family, Observation, PollQuery, batch},
+    scheduler::active::{ActiveSolve, NextStep, ONE_CALL},
+};
+
+use super::{settle::settle, verdict::verdict};
+
+/// A poll call: when it left, and how many tasks it was about.
+#[derive(Clone, Copy)]
+pub(crate) struct PollCall {
+    pub(crate) sent_at: Timestamp,
+    pub(crate) tasks: usize,
+}
+
+enum PollReading {
+    Fact(Fact),
+    NotReady,
+    NothingLearned { wait: Duration },
+}
+
+/// A `Retry-After` or a ban puts a poll off by no more than this.
+const MAX_WAIT: Duration = Duration::from_secs(60);
+/// After a fault the wait doubles from here to eight seconds. While the provider is down, or after many faults in a row,
+/// it is half a minute, because providers also count the polls they answer with an error.
+const MIN_WAIT: Duration = Duration::from_secs(1);
+const MANY_FAULTS: u32 = 8;
+/// Tasks of a larger batch are charged as if it had this many, so that no task is polled for ever.
+const MAX_SHARERS: u32 = 20;
+/// Polls that were put off come back spread over this time.
+const SPREAD_MILLIS: u64 = 5_000;
+
+/// A task was accepted: schedules its first poll.
+pub(super) fn start(shared: &Shared, mut active: Box<ActiveSolve>) -> NextStep {
+    active.reset_polls();
+    let polling = &shared.config.polling;
+    shared.poller.quota.earn(polling.most());
+    let in_batches = batch::support::is_enabled(shared, &active.lease.solve.kind, shared.now());
+    let first = if in_batches { polling.min_gap() } else { next_poll(shared, &active) };
+    NextStep::At(shared.now().plus(first), active)
+}
+
+/// Polls once.
+pub(crate) async fn poll(shared: Arc<Shared>, active: Box<ActiveSolve>) -> NextStep {
+    let Some(task) = active.lease.solve.task.clone() else {
+        tracing::error!(solve = %active.lease.solve.id, "submitted solve has no task id");
+        return NextStep::Released;
+    };
+    let sent_at = shared.now();
+    if let Err(until) = permit(&shared, sent_at) {
+        let latest = forgotten_at(&shared, &active).max(sent_at.plus(MIN_WAIT));
+        return NextStep::At(until.min(latest), active);
+    }
+    record_poll(&shared, &active, sent_at);
+    let polled = shared.ports.provider.poll(&task).await;
+    conclude(&shared, active, (task, polled), PollCall { sent_at, tasks: 1 }).await
+}
+
+/// Permits one poll call, or says when to try again: the account is banned from polling, or has polled as often as its
+/// submissions allow. The times are spread a little, so that tasks do not all come back at once.
+pub(crate) fn permit(shared: &Shared, now: Timestamp) -> Result<(), Timestamp> {
+    let open = shared.scheduler.breakers.account.open_until(now);
+    let ban = open.filter(|(code, _)| shared.config.retry.effect(code) == Effect::StopPolling);
+    let permit = match ban {
+        Some((_, until)) => Err(until),
+        None => shared.poller.quota.take(now),
+    };
+    let spread = || Duration::from_millis(shared.ports.chance.draw() % SPREAD_MILLIS);
+    permit.map_err(|until| until.plus(spread()))
+}
+
+/// Remembers that the task is being polled, whatever becomes of the call.
+pub(crate) fn record_poll(shared: &Shared, active: &ActiveSolve, at: Timestamp) {
+    shared.scheduler.in_flight.record_poll(active.lease.solve.id, at, active.polls + 1);
+}
+
+/// Acts on a reply. "Not ready" was true some time after the call left, so the token cannot be older than that.
+pub(crate) async fn conclude(
+    shared: &Shared,
+    mut active: Box<ActiveSolve>,
+    (task, polled): (TaskId, Polled),
+    call: PollCall,
+) -> NextStep {
+    let before = (active.polls, active.calls);
+    active.polls += 1;
+    active.calls += call.share();
+    match read(shared, &active, task, polled) {
+        PollReading::Fact(fact) => settle(shared, active, fact).await,
+        PollReading::NotReady => {
+            active.not_ready = Some(call.sent_at);
+            active.faults = 0;
+            poll_again(shared, active, call.sent_at, Duration::ZERO).await
+        }
+        PollReading::NothingLearned { wait } => {
+            // An unintelligible reply does not count as a poll, so an outage cannot use up a paid task's polls.
+            (active.polls, active.calls) = before;
+            active.faults = active.faults.saturating_add(1);
+            let is_down =
+                shared.scheduler.breakers.provider.is_open() || active.faults > MANY_FAULTS;
+            let doublings = if is_down { 5 } else { active.faults.min(3) };
+            let wait = wait.max(MIN_WAIT.saturating_mul(1 << doublings));
+            poll_again(shared, active, call.sent_at, wait).await
+        }
+    }
+}
+
+fn read(shared: &Shared, active: &ActiveSolve, task: TaskId, polled: Polled) -> PollReading {
+    let solve = &active.lease.solve;
+    match polled.poll {
+        Poll::NotReady => PollReading::NotReady,
+        Poll::Fault(fault) => {
+            tracing::warn!(solve = %solve.id, %fault, "poll failed, retrying");
+            PollReading::NothingLearned { wait: fault.retry_after.unwrap_or_default() }
+        }
+        Poll::Solved(answer) => {
+            learn(shared, active);
+            PollReading::Fact(Fact::Solved(Solved {
+                task,
+                answer,
+                ready_lower: active.not_ready.unwrap_or(active.sent_at()),
+                life: shared.config.shelf_life(&solve.kind),
+                cost: polled.price.or(solve.price),
+                polls: active.polls,
+            }))
+        }
+        Poll::Code(code) => read_code(shared, active, &code),
+    }
+}
+
+/// Learns how long the task took.
+fn learn(shared: &Shared, active: &ActiveSolve) {
+    let age = shared.now().since(active.sent_at());
+    shared.scheduler.solve_times.record(&active.lease.solve.kind, age);
+    let after = active.not_ready.map_or(Duration::ZERO, |at| at.since(active.sent_at()));
+    shared.config.polling.learn(&active.family, Observation::Ready { after, by: age });
+}
+
+fn read_code(shared: &Shared, active: &ActiveSolve, code: &Code) -> PollReading {
+    let rule = shared.config.retry.rule(code);
+    match rule.class {
+        Class::Wait => PollReading::NotReady,
+        Class::Transient => PollReading::NothingLearned { wait: rule.floor },
+        Class::Account => {
+            // The task still exists, so polling goes on later.
+            let account = &shared.scheduler.breakers.account;
+            account.open(code.clone(), rule.floor, shared.now(), shared.now());
+            PollReading::NothingLearned { wait: rule.floor.max(shared.config.probe_every) }
+        }
+        Class::Permanent | Class::TaskOver => {
+            PollReading::Fact(task_over(shared, active, code.clone()))
+        }
+    }
+}
+
+fn task_over(shared: &Shared, active: &ActiveSolve, code: Code) -> Fact {
+    let solve = &active.lease.solve;
+    let cost = match shared.config.retry.rule(&code).charged {
+        Some(false) => Some(Money::ZERO),
+        Some(true) => solve.price,
+        None => None,
+    };
+    let verdict = verdict(shared, solve, &code, (shared.now(), None));
+    Fact::TaskOver { verdict, code, cost, polls: active.polls }
+}
+
+/// Schedules the next poll; or gives the task up, when the provider has forgotten it or it was polled often enough.
+async fn poll_again(
+    shared: &Shared,
+    active: Box<ActiveSolve>,
+    polled_at: Timestamp,
+    at_least: Duration,
+) -> NextStep {
+    let polling = &shared.config.polling;
+    let now = shared.now();
+    let age = now.since(active.sent_at());
+    let max_calls = polling.most().saturating_mul(ONE_CALL);
+    if active.calls >= max_calls || age >= shared.config.harvest {
+        let code = Code::from(own::NEVER_READY);
+        polling.learn(&active.family, Observation::NotWithin(age));
+        let fact =
+            Fact::TaskOver { code, verdict: Verdict::GiveUp, cost: None, polls: active.polls };
+        return settle(shared, active, fact).await;
+    }
+    let min_gap = polling.min_gap();
+    // In a batch it is polled as often as the others, as long as that is cheap and its answer likely.
+    let is_likely = || age < 2 * polling.timing(&active.family).q99;
+    let in_batch = batch::support::is_enabled(shared, &active.lease.solve.kind, now)
+        && active.calls < max_calls / 2
+        && is_likely();
+    // The last poll was at the provider about halfway between leaving and being answered.
+    let since = (now.since(polled_at) / 2).min(min_gap / 10);
+    let gap = if in_batch { min_gap.saturating_sub(since) } else { next_poll(shared, &active) };
+    // No reply can put a paid task off until the provider has forgotten it.
+    let gap = gap.max(at_least.min(MAX_WAIT));
+    let latest = forgotten_at(shared, &active).max(now.plus(min_gap));
+    NextStep::At(now.plus(gap).min(latest), active)
+}
+
+/// When the provider drops the task's result.
+fn forgotten_at(shared: &Shared, active: &ActiveSolve) -> Timestamp {
+    active.sent_at().plus(shared.config.harvest)
+}
+
+/// How long from now until the task is polled by itself. Where the provider calls back, one late poll is the safety net.
+pub(crate) fn next_poll(shared: &Shared, active: &ActiveSolve) -> Duration {
+    let polling = &shared.config.polling;
+    let age = shared.now().since(active.sent_at());
+    if shared.config.pingback && active.polls == 0 {
+        let late = polling.timing(&active.family).q99;
+        return late.saturating_sub(age).max(polling.min_gap());
+    }
+    polling.next(&PollQuery {
+        family: &active.family,
+        polls: active.calls.div_ceil(ONE_CALL),
+        age,
+        waiting: active.lease.solve.claims.len(),
+        jitter: shared.ports.chance.draw(),
+    })
+}
+
+/// Estimates how often another process has polled a task that is taken over, from the task's age.
+pub(crate) fn polls_so_far(shared: &Shared, lease: &Lease) -> u32 {
+    let solve = &lease.solve;
+    let out = shared.now().since(solve.accepted_at.unwrap_or(solve.opened_at));
+    let polling = &shared.config.polling;
+    let family = Family::of(&solve.kind, &lease.challenge);
+    let (mut age, mut polls) = (Duration::ZERO, 0);
+    while polls < polling.most() {
+        let query = PollQuery { family: &family, polls, age, waiting: 1, jitter: u64::MAX / 2 };
+        age += polling.next(&query).max(polling.min_gap());
+        if age > out {
+            break;
+        }
+        polls += 1;
+    }
+    // Leave at least two: a first "not ready" may be needed to know the answer's age.
+    polls.min(polling.most().saturating_sub(2))
+}
+
+// === impl PollCall ===
+
+impl PollCall {
+    /// What it costs each of its tasks, in hundredths of a call.
+    fn share(self) -> u32 {
+        let tasks = u32::try_from(self.tasks).unwrap_or(MAX_SHARERS).clamp(1, MAX_SHARERS);
+        ONE_CALL.div_ceil(tasks)
+    }
+}

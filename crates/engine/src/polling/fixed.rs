@@ -1,0 +1,89 @@
+//! The fixed schedule: the same waits for every task.
+
+use std::{sync::Arc, time::Duration};
+
+use super::{
+    PollQuery, Polling,
+    learned::memory::SolveTimeMemory,
+    schedule::{Schedule, WithMemory},
+};
+
+/// Polls first after `first`, then every `interval`. Later polls spread out, to twice and at last six times the interval,
+/// so that `most` of them cover the longest time providers take. No gap exceeds half a minute, because a token that is
+/// found later has little of its life left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FixedPolling {
+    /// The wait before the first poll.
+    pub first: Duration,
+    /// The wait between polls.
+    pub interval: Duration,
+    /// The least time between two polls of one task.
+    pub min_gap: Duration,
+    /// The most polls of one task.
+    pub most: u32,
+}
+
+/// The fixed schedule. It remembers solve times only for others, such as pools.
+type Fixed = WithMemory<FixedPolling>;
+
+const MAX_GAP: Duration = Duration::from_secs(30);
+
+impl FixedPolling {
+    /// The wait after `polls` polls.
+    pub fn gap(&self, polls: u32) -> Duration {
+        let gap = match polls {
+            0 => self.first,
+            n if n * 10 < self.most * 4 => self.interval,
+            n if n * 10 < self.most * 7 => self.interval.saturating_mul(2),
+            _ => self.interval.saturating_mul(6),
+        };
+        gap.clamp(self.min_gap, MAX_GAP.max(self.first).max(self.min_gap))
+    }
+}
+
+impl Default for FixedPolling {
+    fn default() -> Self {
+        let seconds = Duration::from_secs;
+        Self { first: seconds(5), interval: seconds(5), min_gap: seconds(1), most: 20 }
+    }
+}
+
+impl From<FixedPolling> for Arc<dyn Polling> {
+    fn from(schedule: FixedPolling) -> Self {
+        Arc::new(Fixed::from_schedule(schedule))
+    }
+}
+
+impl Schedule for FixedPolling {
+    fn next(&self, query: &PollQuery<'_>, _: &SolveTimeMemory) -> Duration {
+        let gap = self.gap(query.polls);
+        if query.polls == 0 { gap.saturating_sub(query.age) } else { gap }
+    }
+
+    fn most(&self) -> u32 {
+        self.most
+    }
+
+    fn min_gap(&self) -> Duration {
+        self.min_gap
+    }
+
+    /// An operator who chooses fixed times gets these times.
+    fn allows_batches(&self) -> bool {
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn twenty_polls_cover_what_providers_take_and_none_comes_too_late() {
+        let polling = FixedPolling::default();
+        let gaps: Vec<Duration> = (0..polling.most).map(|n| polling.gap(n)).collect();
+        assert!(gaps.iter().sum::<Duration>() >= Duration::from_secs(270), "{gaps:?}");
+        assert!(gaps.iter().all(|gap| *gap <= Duration::from_secs(30)));
+        assert!(gaps.windows(2).all(|pair| pair[0] <= pair[1]), "never faster again");
+    }
+}

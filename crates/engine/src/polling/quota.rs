@@ -1,0 +1,103 @@
+//! The poll quota of the account. The provider bans accounts whose polls exceed twenty per task by 1200. Each task has its
+//! own number of polls (pipeline/poll.rs); this counter covers all of them together, including polls caused by faults,
+//! restarts and answers that have to be read again.
+
+use std::time::Duration;
+
+use domain::time::Timestamp;
+use parking_lot::Mutex;
+
+#[derive(Debug)]
+pub(crate) struct PollQuota(Mutex<State>);
+
+#[derive(Debug)]
+struct State {
+    /// Calls that tasks have paid for; negative when borrowed.
+    calls: i64,
+    /// When the next call may be borrowed.
+    borrow_at: Timestamp,
+}
+
+/// The initial quota of a process: a part of what providers allow beyond the tasks, because other processes start with as
+/// much.
+const INITIAL: i64 = 200;
+/// Paid tasks are polled even with an empty quota: this many calls may be borrowed from future tasks, one a second.
+const MAX_BORROWED: i64 = 600;
+const BORROW_EVERY: Duration = Duration::from_secs(1);
+
+// === impl PollQuota ===
+
+impl Default for PollQuota {
+    fn default() -> Self {
+        Self(Mutex::new(State { calls: INITIAL, borrow_at: Timestamp::default() }))
+    }
+}
+
+impl PollQuota {
+    /// A task was submitted and brings this many calls.
+    pub(crate) fn earn(&self, calls: u32) {
+        self.0.lock().calls += i64::from(calls);
+    }
+
+    /// Takes one call, or says when to try again.
+    pub(crate) fn take(&self, now: Timestamp) -> Result<(), Timestamp> {
+        let mut state = self.0.lock();
+        if state.calls <= 0 {
+            if state.calls <= -MAX_BORROWED || now < state.borrow_at {
+                return Err(now.max(state.borrow_at).plus(BORROW_EVERY));
+            }
+            state.borrow_at = now.plus(BORROW_EVERY);
+        }
+        state.calls -= 1;
+        Ok(())
+    }
+
+    /// Counts calls that are made in any case.
+    pub(crate) fn spend(&self, calls: usize) {
+        let calls = i64::try_from(calls).unwrap_or(i64::MAX);
+        let mut state = self.0.lock();
+        state.calls = state.calls.saturating_sub(calls);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Calls made between two seconds, with ten tries a second.
+    fn made(quota: &PollQuota, from: u64, to: u64) -> usize {
+        let tries = (from * 10..to * 10).map(|n| quota.take(Timestamp::from_millis(n * 100)));
+        tries.flatten().count()
+    }
+
+    #[test]
+    fn tasks_pay_for_their_calls_and_a_few_more_are_borrowed_slowly() {
+        let quota = PollQuota::default();
+        quota.earn(20);
+        assert_eq!(made(&quota, 0, 10), 100);
+        assert_eq!(made(&quota, 10, 22), 120);
+        assert_eq!(made(&quota, 22, 32), 10, "one a second");
+        assert_eq!(made(&quota, 32, 100_000), 590, "and not for ever");
+        quota.earn(620);
+        assert_eq!(made(&quota, 100_000, 100_002), 20, "what was borrowed is owed");
+    }
+
+    #[test]
+    fn calls_made_in_any_case_count() {
+        let quota = PollQuota::default();
+        quota.spend(10_000);
+        assert_eq!(made(&quota, 0, 100), 0);
+    }
+
+    #[test]
+    fn polls_never_exceed_what_the_provider_allows() {
+        let quota = PollQuota::default();
+        for task in 0..500_u64 {
+            quota.earn(20);
+            let calls = made(&quota, task * 10, task * 10 + 10);
+            assert!(calls <= 100);
+        }
+        let owed = -quota.0.lock().calls;
+        assert!(owed <= MAX_BORROWED && INITIAL + MAX_BORROWED <= 1200, "{owed}");
+    }
+}

@@ -1,0 +1,85 @@
+//! A solve that this process has leased and moves: what the driver, the pipeline and the poller pass between them.
+
+use std::time::Duration;
+
+use domain::{lease::Lease, time::Timestamp};
+
+use crate::polling::Family;
+
+use super::fair_queue::LaneName;
+
+/// A leased solve, with what this process knows about it and the store need not know.
+#[derive(Debug)]
+pub(crate) struct ActiveSolve {
+    pub(crate) lease: Lease,
+    pub(crate) family: Family,
+    /// Polls of the current task, alone or in batches.
+    pub(crate) polls: u32,
+    /// Poll calls of the current task, in hundredths: the tasks of a batch share the cost of its call.
+    pub(crate) calls: u32,
+    /// Polls in a row that said nothing about the task.
+    pub(crate) faults: u32,
+    /// When the last poll left that was answered "not ready".
+    pub(crate) not_ready: Option<Timestamp>,
+    /// Whether it occupies one of the provider's threads.
+    pub(crate) slot: bool,
+    pub(crate) turn: Option<Turn>,
+    /// The driver leaves it alone until then.
+    pub(crate) not_before: Timestamp,
+    /// Hardly any task of its family is ready before this age.
+    pub(crate) worth_polling_from: Duration,
+}
+
+pub(crate) type ActiveSolves = Vec<Box<ActiveSolve>>;
+
+/// A worker's turn at a slot. The fair queue charges the worker an expected slot time when the turn begins and corrects
+/// the charge when the slot is free again.
+#[derive(Clone, Debug)]
+pub(crate) struct Turn {
+    pub(crate) lane: LaneName,
+    pub(crate) charge: u64,
+    pub(crate) since: Timestamp,
+}
+
+/// What the driver does with a solve after a step.
+pub(crate) enum NextStep {
+    /// Take it up again at that time.
+    At(Timestamp, Box<ActiveSolve>),
+    /// Nothing: it is over, or another gateway has it.
+    Released,
+    /// The store may or may not have applied a decision: release everything and lease it again.
+    Resync,
+}
+
+/// One poll call, in the unit of [`ActiveSolve::calls`]: a call never polls more than a hundred tasks.
+pub(crate) const ONE_CALL: u32 = 100;
+
+impl ActiveSolve {
+    pub(crate) fn new(lease: Lease, polls: u32) -> Self {
+        Self {
+            family: Family::of(&lease.solve.kind, &lease.challenge),
+            lease,
+            polls,
+            calls: polls.saturating_mul(ONE_CALL),
+            faults: 0,
+            not_ready: None,
+            slot: false,
+            turn: None,
+            not_before: Timestamp::default(),
+            worth_polling_from: Duration::ZERO,
+        }
+    }
+
+    /// When its task was submitted.
+    pub(crate) fn sent_at(&self) -> Timestamp {
+        self.lease.solve.accepted_at.unwrap_or(self.lease.solve.opened_at)
+    }
+
+    /// Forgets the polls of an earlier task.
+    pub(crate) fn reset_polls(&mut self) {
+        self.polls = 0;
+        self.calls = 0;
+        self.faults = 0;
+        self.not_ready = None;
+    }
+}

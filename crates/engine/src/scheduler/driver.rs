@@ -1,0 +1,407 @@
+//! The driver: leases due solves and runs a step of each, with bounded concurrency. No caller's request drives a solve.
+//! One loop owns all solves of this process; steps run beside it and hand their solve back. Before: pipeline/admit.rs.
+//! After: pipeline/submit.rs, pipeline/poll.rs.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use domain::{id::SolveId, lease::Lease, ports::StoreError, solve::Stage, time::Timestamp};
+use futures_util::FutureExt;
+use tokio::task::JoinError;
+
+use crate::{
+    Shared, Slots,
+    maintenance::slot_discovery,
+    pipeline::{poll, submit},
+    polling::batch,
+    serverless::RoundReport,
+};
+
+use super::{
+    Scheduler,
+    active::{ActiveSolve, NextStep, Turn},
+    agenda::Agenda,
+    in_flight::InFlight,
+    leases::{LEASE_EVERY, LEASE_LIMIT, LeaseCycle, release},
+    steps::{Step, StepResult, Steps},
+    submissions::{Submissions, end_turn, enqueue, take_hopeless},
+};
+
+struct Driver {
+    shared: Arc<Shared>,
+    agenda: Agenda,
+    steps: Steps,
+    leases: LeaseCycle,
+    submissions: Submissions,
+    submits_running: usize,
+    /// When the queue is next searched for solves that cannot be answered in time.
+    hopeless_at: Timestamp,
+    /// Rises with every resync. Steps of an earlier epoch hand back solves that may have been leased again.
+    epoch: u64,
+    /// When queued solves are next considered; `None` while only a freed slot helps.
+    submit_at: Option<Timestamp>,
+    drain_until: Option<Timestamp>,
+    report: RoundReport,
+}
+
+/// A round waits this long for the submit rate. Anything that takes longer is left to the next round.
+const ROUND_PATIENCE: Duration = Duration::from_millis(1100);
+
+/// Runs until drained, then gives up the process's lease.
+pub(crate) async fn run(shared: Arc<Shared>) {
+    let mut driver = Driver::new(&shared, None);
+    while !driver.is_drained() {
+        driver.start_steps();
+        driver.wait().await;
+    }
+    driver.steps.abort_all();
+    release(&shared).await;
+    shared.scheduler.set_stopped();
+}
+
+/// Leases what is due, or `only` the one solve, and runs steps while there is something to do now. Starts nothing from
+/// `until` on; steps under way end. Then it gives up the process's lease, which the caller must have taken.
+pub(crate) async fn run_round(
+    shared: Arc<Shared>,
+    only: Option<SolveId>,
+    until: Timestamp,
+) -> RoundReport {
+    // The driver leases first in any case, so a hint from an earlier round is stale.
+    let _: Option<()> = shared.scheduler.woken().now_or_never();
+    let mut driver = Driver::new(&shared, only);
+    let mut knows_threads = shared.config.slots != Slots::Auto;
+    loop {
+        if shared.now() < until {
+            driver.start_steps();
+        }
+        if !knows_threads && shared.scheduler.queue().len() > 0 {
+            slot_discovery::discover(&shared).await;
+            knows_threads = true;
+            continue;
+        }
+        if driver.is_idle(until) {
+            break;
+        }
+        driver.wait().await;
+    }
+    driver.forget_all_but(&BTreeSet::new());
+    shared.scheduler.in_flight.release_all();
+    shared.scheduler.record_load();
+    let released = release(&shared).await;
+    RoundReport { unsure: driver.leases.needs_resync() || !released, ..driver.report }
+}
+
+impl Driver {
+    fn new(shared: &Arc<Shared>, only: Option<SolveId>) -> Self {
+        let now = shared.now();
+        Self {
+            agenda: Agenda::default(),
+            steps: Steps::default(),
+            leases: LeaseCycle::new(only, now),
+            submissions: Submissions::new(shared.config.submits_per_second, now),
+            submits_running: 0,
+            hopeless_at: now,
+            epoch: 0,
+            submit_at: None,
+            drain_until: None,
+            report: RoundReport::default(),
+            shared: Arc::clone(shared),
+        }
+    }
+
+    fn scheduler(&self) -> &Scheduler {
+        &self.shared.scheduler
+    }
+
+    /// Waits for the end of a step, a hint, or the next due time.
+    async fn wait(&mut self) {
+        let at = self.next_wake();
+        let shared = Arc::clone(&self.shared);
+        tokio::select! {
+            biased;
+            Some(result) = self.steps.join_next() => self.handle(result),
+            () = shared.scheduler.woken() => self.leases.lease_at(shared.now()),
+            () = shared.ports.clock.sleep_until(at) => {}
+        }
+    }
+
+    fn next_wake(&mut self) -> Timestamp {
+        let now = self.shared.now();
+        let lease_at = self.leases.next_at(now);
+        let agenda_at = self.agenda.next_at(&self.shared, now);
+        let first = agenda_at.into_iter().chain(self.submit_at).fold(lease_at, Timestamp::min);
+        let at = match self.drain_until {
+            Some(until) => until.min(self.shared.now().plus(LEASE_EVERY)),
+            None => first,
+        };
+        // Never in the past, or the loop would spin.
+        at.max(self.shared.now().plus(Duration::from_millis(1)))
+    }
+
+    /// Draining: submissions under way end, and paid tasks that somebody waits for may finish within the grace period.
+    fn is_drained(&mut self) -> bool {
+        if !self.scheduler().is_draining() {
+            return false;
+        }
+        let now = self.shared.now();
+        let until = *self.drain_until.get_or_insert(now.plus(self.shared.config.drain_grace));
+        let wanted = |active: &ActiveSolve| active.lease.solve.stage == Stage::Submitted;
+        let may_finish = now < until && self.agenda.values().any(wanted);
+        let running = if now < until { !self.steps.is_empty() } else { self.submits_running > 0 };
+        !running && !may_finish
+    }
+
+    /// No step runs, and time alone will not bring one soon.
+    fn is_idle(&self, until: Timestamp) -> bool {
+        let now = self.shared.now();
+        let soon = |at: Timestamp| at <= until.min(now.plus(ROUND_PATIENCE));
+        self.steps.is_empty() && !(now < until && self.submit_at.is_some_and(soon))
+    }
+
+    // --- starting steps ---
+
+    fn start_steps(&mut self) {
+        let now = self.shared.now();
+        self.start_lease(now);
+        self.schedule_called_back(now);
+        self.start_due(now);
+        for batch in self.agenda.take_due_batches(&self.shared, now) {
+            self.steps.poll_batch(&self.shared, batch, self.epoch);
+        }
+        self.submit_at = self.start_submits(now);
+        self.scheduler().record_load();
+    }
+
+    fn start_lease(&mut self, now: Timestamp) {
+        if !self.leases.is_due(now) || self.scheduler().is_draining() {
+            return;
+        }
+        if now >= self.hopeless_at {
+            for active in take_hopeless(self.scheduler(), now) {
+                self.run_step(active, submit::lapse);
+            }
+            self.hopeless_at = now.plus(LEASE_EVERY);
+        }
+        let call = self.leases.start(now);
+        self.steps.lease(&self.shared, call.only, call.resync);
+    }
+
+    /// Moves tasks that the provider has called back about to now, or to the moment they may be polled again. Repeated
+    /// calls cannot use up a task's polls.
+    fn schedule_called_back(&mut self, now: Timestamp) {
+        let polling = Arc::clone(&self.shared.config.polling);
+        for id in self.shared.poller.pingbacks.take() {
+            let Some(task) = self.scheduler().in_flight.get(id) else { continue };
+            let Some(mut active) = self.agenda.take(id, task.next) else { continue };
+            let soonest = task.polled.map_or(now, |(at, _)| now.max(at.plus(polling.min_gap())));
+            if active.polls < polling.most() / 2 {
+                active.not_before = active.not_before.min(soonest);
+            }
+            self.scheduler().in_flight.reschedule(id, active.not_before);
+            self.agenda.insert(active);
+        }
+    }
+
+    fn start_due(&mut self, now: Timestamp) {
+        while !self.steps.is_full() {
+            let Some(active) = self.agenda.take_due(now) else { return };
+            match active.lease.solve.stage {
+                Stage::Queued => enqueue(self.scheduler(), active),
+                Stage::Submitted | Stage::Overdue => self.run_step(active, poll::poll),
+                Stage::Ambiguous => self.run_step(active, submit::decide_ambiguous),
+                Stage::Intent | Stage::Ready | Stage::Failed => {}
+            }
+        }
+    }
+
+    /// Submits queued solves while the limits allow it. Returns when time alone will allow the next.
+    fn start_submits(&mut self, now: Timestamp) -> Option<Timestamp> {
+        loop {
+            let scheduler = &self.shared.scheduler;
+            if scheduler.is_draining() || !self.leases.knows_all() || self.steps.is_full() {
+                return None;
+            }
+            match self.submissions.next(scheduler, now) {
+                Ok(active) => {
+                    self.submits_running += 1;
+                    let step = Step::submission(&active, self.epoch);
+                    self.steps.run(&self.shared, active, step, submit::submit);
+                }
+                Err(at) => return at,
+            }
+        }
+    }
+
+    fn run_step<F>(&mut self, active: Box<ActiveSolve>, run: fn(Arc<Shared>, Box<ActiveSolve>) -> F)
+    where
+        F: Future<Output = NextStep> + Send + 'static,
+    {
+        let step = Step::new(&active, self.epoch);
+        self.steps.run(&self.shared, active, step, run);
+    }
+
+    // --- taking their results ---
+
+    fn handle(&mut self, result: Result<StepResult, JoinError>) {
+        match result {
+            Ok(StepResult::Leased { result, resync }) => self.take_leases(result, resync),
+            Ok(StepResult::Stepped { next, step }) => self.take_step(next, step),
+            Ok(StepResult::BatchPolled(all)) => {
+                for (next, step) in all {
+                    self.take_step(next, step);
+                }
+            }
+            // Only a lease call can end like this: other steps catch their panics.
+            Err(error) => {
+                tracing::error!(%error, "failed to lease due solves");
+                self.leases.finish();
+            }
+        }
+    }
+
+    fn take_leases(&mut self, result: Result<Vec<Lease>, StoreError>, resync: bool) {
+        let mut submitted = self.leases.finish();
+        let leases = match result {
+            Ok(leases) => leases,
+            Err(error) => {
+                tracing::error!(%error, "failed to lease due solves");
+                self.leases.request_resync();
+                return;
+            }
+        };
+        if resync {
+            submitted.retain(|id| leases.iter().all(|lease| lease.solve.id != *id));
+            self.forget_all_but(&submitted);
+        }
+        if self.leases.record_count(leases.len()) {
+            // Until now, tasks that an earlier process submitted were counted as other people's.
+            self.shared.maintenance.slot_discovery.request();
+        }
+        if leases.len() == LEASE_LIMIT {
+            self.leases.lease_at(self.shared.now());
+        } else if resync {
+            submitted.extend(leases.iter().map(|lease| lease.solve.id));
+            self.scheduler().in_flight.retain(&submitted);
+        }
+        self.report.leased += leases.len();
+        for lease in leases {
+            let (at, polls) = self.first_step(&lease);
+            self.keep(at, Box::new(ActiveSolve::new(lease, polls)));
+        }
+    }
+
+    /// When a leased solve is taken up, and how often its task was polled. A task that this process itself polled just
+    /// before a resync is not polled again before its minimum gap.
+    fn first_step(&self, lease: &Lease) -> (Timestamp, u32) {
+        let (now, solve) = (self.shared.now(), &lease.solve);
+        if solve.task.is_none() {
+            return (solve.due, 0);
+        }
+        let polling = &self.shared.config.polling;
+        let polled = self.scheduler().in_flight.get(solve.id).and_then(|task| task.polled);
+        if let Some((at, polls)) = polled {
+            return (now.max(at.plus(polling.min_gap())), polls);
+        }
+        let polls = poll::polls_so_far(&self.shared, lease);
+        self.shared.poller.quota.earn(polling.most().saturating_sub(polls));
+        (now, polls)
+    }
+
+    fn take_step(&mut self, next: NextStep, step: Step) {
+        if step.is_submit {
+            self.submits_running -= 1;
+            self.scheduler().slots.submitted();
+            self.report.submitted += 1;
+        } else if step.had_slot {
+            self.scheduler().slots.give_back();
+            self.report.polled += 1;
+            self.report.over += usize::from(matches!(next, NextStep::Released));
+        }
+        let keeps_slot = match next {
+            NextStep::At(at, active) if step.epoch == self.epoch => {
+                if step.is_submit {
+                    self.leases.record_submission(step.solve);
+                }
+                self.keep(at, active)
+            }
+            // A resync does not release a submission under way; anything else may have been leased again already.
+            NextStep::At(at, active) if step.is_submit && !self.drives(step.solve) => {
+                self.keep(at, active)
+            }
+            NextStep::At(..) | NextStep::Released => false,
+            NextStep::Resync => {
+                self.leases.request_resync();
+                false
+            }
+        };
+        if !keeps_slot {
+            let now = self.shared.now();
+            self.end_turn(step.turn);
+            if step.epoch == self.epoch {
+                self.scheduler().in_flight.release(step.solve, self.agenda.scheduled(), now);
+            }
+        }
+    }
+
+    fn drives(&self, id: SolveId) -> bool {
+        self.agenda.contains(id) || self.scheduler().queue().contains(id)
+    }
+
+    /// Takes the solve up again at that time; `true` when it occupies a slot until then.
+    fn keep(&mut self, at: Timestamp, mut active: Box<ActiveSolve>) -> bool {
+        let solve = &active.lease.solve;
+        if solve.stage.is_final() {
+            return false;
+        }
+        let is_out = matches!(solve.stage, Stage::Submitted | Stage::Overdue);
+        active.slot = is_out;
+        active.not_before = at;
+        if !is_out {
+            active.turn = None;
+            self.agenda.insert(active);
+            return false;
+        }
+        if !self.schedule_task(&active) {
+            return false;
+        }
+        self.scheduler().slots.occupy();
+        if batch::support::is_enabled(&self.shared, &active.lease.solve.kind, self.shared.now()) {
+            let timing = self.shared.config.polling.timing(&active.family);
+            active.worth_polling_from = timing.q01;
+            self.agenda.insert_for_batch(&self.shared, active);
+        } else {
+            self.agenda.insert(active);
+        }
+        true
+    }
+
+    /// Makes sure that a task is scheduled once, also when its lease was lost and taken again: the newer lease stays.
+    fn schedule_task(&mut self, active: &ActiveSolve) -> bool {
+        let (id, at) = (active.lease.solve.id, active.not_before);
+        let fence = active.lease.fence;
+        let new = InFlight { sent_at: active.sent_at(), polled: None, next: Some(at), fence };
+        let Ok(older) = self.scheduler().in_flight.schedule(id, new) else { return false };
+        let stale = older.and_then(|at| self.agenda.take(id, Some(at)));
+        if let Some(stale) = stale {
+            self.scheduler().slots.give_back();
+            self.end_turn(stale.turn);
+        }
+        true
+    }
+
+    /// Everything was released, and what is still ours has just been leased again; except what was being submitted.
+    fn forget_all_but(&mut self, kept: &BTreeSet<SolveId>) {
+        self.epoch += 1;
+        let is_gone = |active: &ActiveSolve| !kept.contains(&active.lease.solve.id);
+        self.scheduler().queue().remove_where(|active| is_gone(active));
+        for active in self.agenda.take_where(&self.shared, is_gone) {
+            if active.slot {
+                self.scheduler().slots.give_back();
+            }
+            self.end_turn(active.turn);
+        }
+    }
+
+    fn end_turn(&self, turn: Option<Turn>) {
+        end_turn(self.scheduler(), turn, self.shared.now());
+    }
+}

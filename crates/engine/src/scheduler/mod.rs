@@ -1,0 +1,134 @@
+//! Decides which solve moves next, and what holds submissions back.
+//!
+//! # Layout
+//! - `driver`: the loop that owns all active solves; `steps`: runs its steps; `agenda`: solves that wait for their time
+//! - `leases`: taking solves from the store and giving them back
+//! - `fair_queue`: solves that wait for a slot; `submissions`: when the next of them is submitted
+//! - `slots`, `submit_rate`, `retry_budget`, `circuit_breaker`: the limits on submissions
+//! - `active`: a solve in the hands of this process; `in_flight`: the tasks it has at the provider
+//! - `solve_times`, `estimate`: how long an answer will take
+
+pub(crate) mod active;
+mod agenda;
+pub(crate) mod circuit_breaker;
+pub(crate) mod driver;
+pub(crate) mod estimate;
+pub(crate) mod fair_queue;
+mod in_flight;
+mod leases;
+mod retry_budget;
+pub(crate) mod slots;
+mod solve_times;
+mod steps;
+mod submissions;
+mod submit_rate;
+
+use std::{
+    collections::BTreeMap,
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
+};
+
+use domain::id::WorkerName;
+use parking_lot::{Mutex, MutexGuard, RwLock};
+use tokio::sync::{Notify, watch};
+
+use crate::{EngineConfig, Ports, maintenance::lease_renewal::GatewayLease};
+
+use self::{
+    active::ActiveSolve, circuit_breaker::Breakers, fair_queue::FairQueue,
+    in_flight::InFlightTasks, slots::SlotCounter, solve_times::SolveTimes,
+};
+
+/// The driver's shared half: what other parts read or signal while the driver runs.
+#[derive(Debug)]
+pub(crate) struct Scheduler {
+    pub(crate) lease: GatewayLease,
+    pub(crate) slots: SlotCounter,
+    pub(crate) breakers: Breakers,
+    pub(crate) in_flight: InFlightTasks,
+    pub(crate) solve_times: SolveTimes,
+    queue: Mutex<FairQueue<Box<ActiveSolve>>>,
+    /// Shares of the slots; a reload replaces them.
+    priorities: RwLock<BTreeMap<WorkerName, u32>>,
+    wake: Notify,
+    /// Set once: nothing new is admitted or submitted.
+    draining: AtomicBool,
+    /// Set once: the driver has ended.
+    stopped: watch::Sender<bool>,
+    /// Slots in use and solves queued at the driver's last pass, so that readers need no lock.
+    in_use: AtomicUsize,
+    queued: AtomicUsize,
+}
+
+impl Scheduler {
+    pub(crate) fn new(config: &EngineConfig, ports: &Ports) -> Self {
+        Self {
+            lease: GatewayLease::new(&*ports.chance),
+            slots: SlotCounter::new(config.slots, ports.clock.now()),
+            breakers: Breakers::new(config.probe_every),
+            in_flight: InFlightTasks::default(),
+            solve_times: SolveTimes::default(),
+            queue: Mutex::new(FairQueue::new()),
+            priorities: RwLock::new(config.priorities.clone()),
+            wake: Notify::new(),
+            draining: AtomicBool::new(false),
+            stopped: watch::Sender::new(false),
+            in_use: AtomicUsize::new(0),
+            queued: AtomicUsize::new(0),
+        }
+    }
+
+    /// Makes the driver lease again at once: there may be new work.
+    pub(crate) fn wake(&self) {
+        self.wake.notify_one();
+    }
+
+    async fn woken(&self) {
+        self.wake.notified().await;
+    }
+
+    pub(crate) fn start_draining(&self) {
+        self.draining.store(true, Ordering::SeqCst);
+        self.wake();
+    }
+
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::SeqCst)
+    }
+
+    /// Returns once the driver has ended.
+    pub(crate) async fn stopped(&self) {
+        let mut stopped = self.stopped.subscribe();
+        // The sender is a field of `self`, so waiting cannot fail.
+        drop(stopped.wait_for(|stopped| *stopped).await);
+    }
+
+    fn set_stopped(&self) {
+        self.stopped.send_replace(true);
+    }
+
+    fn queue(&self) -> MutexGuard<'_, FairQueue<Box<ActiveSolve>>> {
+        self.queue.lock()
+    }
+
+    fn priority(&self, worker: &WorkerName) -> u32 {
+        self.priorities.read().get(worker).copied().unwrap_or(1)
+    }
+
+    pub(crate) fn set_priorities(&self, priorities: BTreeMap<WorkerName, u32>) {
+        *self.priorities.write() = priorities;
+    }
+
+    pub(crate) fn in_use(&self) -> usize {
+        self.in_use.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn queued(&self) -> usize {
+        self.queued.load(Ordering::Relaxed)
+    }
+
+    fn record_load(&self) {
+        self.in_use.store(self.slots.used(), Ordering::Relaxed);
+        self.queued.store(self.queue().len(), Ordering::Relaxed);
+    }
+}

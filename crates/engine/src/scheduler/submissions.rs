@@ -1,0 +1,125 @@
+//! Picks the next queued solve to submit, when slots, circuit breakers, retry budget and submit rate all allow one.
+
+use std::collections::BTreeMap;
+
+use domain::{
+    solve::{Origin, Solve},
+    time::Timestamp,
+};
+
+use super::{
+    Scheduler,
+    active::{ActiveSolve, ActiveSolves, Turn},
+    estimate,
+    fair_queue::{LaneName, QueuedSolve, WorkKind},
+    retry_budget::RetryBudget,
+    submit_rate::SubmitRate,
+};
+
+#[derive(Debug)]
+pub(super) struct Submissions {
+    rate: SubmitRate,
+    retries: RetryBudget,
+}
+
+impl Submissions {
+    pub(super) fn new(per_second: u32, now: Timestamp) -> Self {
+        Self { rate: SubmitRate::new(per_second), retries: RetryBudget::new(now) }
+    }
+
+    /// The next solve to submit, with its slot taken; `Err` says when to try again, if time alone will help.
+    pub(super) fn next(
+        &mut self,
+        scheduler: &Scheduler,
+        now: Timestamp,
+    ) -> Result<Box<ActiveSolve>, Option<Timestamp>> {
+        loop {
+            if scheduler.queue().len() == 0 {
+                return Err(None);
+            }
+            scheduler.slots.is_free(now)?;
+            let retry_at = self.retries.allows(now).err();
+            if retry_at.is_some() && scheduler.queue().has_only_retries() {
+                return Err(retry_at);
+            }
+            scheduler.breakers.pass(now).map_err(Some)?;
+            if let Err(at) = self.rate.pass(now, scheduler.breakers.closed_at()) {
+                scheduler.breakers.hand_back(now);
+                return Err(Some(at));
+            }
+            let next = scheduler.queue().pop(retry_at.is_none());
+            match next {
+                Some(next) => return Ok(self.take(scheduler, next, now)),
+                None => scheduler.breakers.hand_back(now),
+            }
+        }
+    }
+
+    fn take(
+        &mut self,
+        scheduler: &Scheduler,
+        next: QueuedSolve<Box<ActiveSolve>>,
+        now: Timestamp,
+    ) -> Box<ActiveSolve> {
+        match next.kind {
+            WorkKind::Retry => self.retries.record_retry(),
+            WorkKind::Fresh | WorkKind::Refill => self.retries.record_fresh(),
+        }
+        let mut active = next.item;
+        active.slot = true;
+        active.turn = Some(Turn { lane: next.lane, charge: next.charge, since: now });
+        scheduler.slots.take(now);
+        active
+    }
+}
+
+/// Queues a solve for a slot.
+pub(super) fn enqueue(scheduler: &Scheduler, active: Box<ActiveSolve>) {
+    let solve = &active.lease.solve;
+    let usual = scheduler.solve_times.usual(&solve.kind);
+    let queued = QueuedSolve {
+        lane: LaneName::of(solve),
+        opened_at: solve.opened_at,
+        solve: solve.id,
+        kind: work_kind(solve),
+        charge: u64::try_from(usual.as_millis()).unwrap_or(u64::MAX),
+        item: active,
+    };
+    let priority = match &queued.lane {
+        LaneName::Worker(worker) => scheduler.priority(worker),
+        LaneName::Revived => 1,
+    };
+    scheduler.queue().push(queued, priority);
+}
+
+/// Takes out the queued solves that cannot be answered in time, so that nothing is paid for them.
+pub(super) fn take_hopeless(scheduler: &Scheduler, now: Timestamp) -> ActiveSolves {
+    let mut soonest = BTreeMap::new();
+    let mut is_hopeless = |active: &ActiveSolve| {
+        let solve = &active.lease.solve;
+        let kind = solve.kind.clone();
+        let soonest = soonest
+            .entry(kind)
+            .or_insert_with_key(|kind| estimate::soonest_answer(scheduler, kind, now));
+        solve.wanted_until < *soonest
+    };
+    scheduler.queue().remove_where(|active| is_hopeless(active))
+}
+
+/// The slot is free again: corrects the worker's charge to the time the turn really took.
+pub(super) fn end_turn(scheduler: &Scheduler, turn: Option<Turn>, now: Timestamp) {
+    let Some(turn) = turn else { return };
+    let took = u64::try_from(now.since(turn.since).as_millis()).unwrap_or(u64::MAX);
+    scheduler.queue().settle(&turn.lane, turn.charge, took);
+}
+
+fn work_kind(solve: &Solve) -> WorkKind {
+    if solve.origin == Origin::Refill && solve.claims.is_empty() {
+        WorkKind::Refill
+    } else if solve.failures.is_empty() && solve.authorised == 0 {
+        // An attempt that was never sent, because its intent was not durable, does not make the next one a retry.
+        WorkKind::Fresh
+    } else {
+        WorkKind::Retry
+    }
+}

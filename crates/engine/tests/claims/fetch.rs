@@ -1,0 +1,94 @@
+//! Steps 5 and 6: the fact reaches the store, and the worker its answer.
+
+use domain::{
+    claim::{ClaimState, Source},
+    id::WorkerName,
+    ports::{Feedback, Poll, Scope},
+    retry::own,
+};
+use engine::{ClaimRequest, FetchRefusal, Outcome};
+
+use crate::{
+    gateway::{World, fetch, open, request, seconds, token},
+    provider::{Call, task},
+};
+
+#[tokio::test(start_paused = true)]
+async fn a_waiting_caller_is_notified_at_the_moment_of_the_answer() {
+    let world = World::new();
+    let engine = world.gateway(1).await;
+    let id = open(&engine, "a").await;
+    token(&engine, id).await;
+    assert_eq!(world.clock.now(), world.provider.polls()[0].0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_who_does_not_wait_learns_when_to_come_back() {
+    let world = World::new();
+    let engine = world.gateway(1).await;
+    let id = open(&engine, "a").await;
+    let outcome = engine.fetch(&Scope::All, id, seconds(0)).await.unwrap();
+    assert!(matches!(outcome, Outcome::Waiting { eta, .. } if eta >= seconds(1)), "{outcome:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_is_new_at_the_first_fetch_and_a_replay_at_the_second() {
+    let world = World::new();
+    let engine = world.gateway(1).await;
+    let id = open(&engine, "a").await;
+    let source = |outcome| match outcome {
+        Outcome::Served { source, .. } => source,
+        other => panic!("not served: {other:?}"),
+    };
+    assert_eq!(source(fetch(&engine, id).await), Source::Upstream);
+    assert_eq!(source(fetch(&engine, id).await), Source::Replay);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_expired_token_is_not_handed_out() {
+    let world = World::new();
+    let engine = world.gateway(1).await;
+    let id = open(&engine, "a").await;
+    token(&engine, id).await;
+    world.pass(seconds(600)).await;
+    assert!(matches!(fetch(&engine, id).await, Outcome::Expired(_)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_lapses_at_its_deadline_and_its_caller_is_notified() {
+    let world = World::new();
+    world.provider.on_poll(std::iter::repeat_n(Poll::NotReady, 100));
+    let engine = world.gateway(1).await;
+    let hasty = ClaimRequest { deadline: Some(seconds(12)), ..request("a") };
+    let id = engine.claim(hasty).await.unwrap().outcome.claim().id;
+    let began = world.clock.now();
+    let Outcome::Lapsed(claim) = fetch(&engine, id).await else { panic!("not lapsed") };
+    assert_eq!(claim.code.unwrap().as_str(), own::DEADLINE);
+    assert!(world.clock.now().since(began) < seconds(14));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_of_another_worker_is_not_found() {
+    let world = World::new();
+    let engine = world.gateway(1).await;
+    let id = open(&engine, "a").await;
+    let ben = Scope::Worker(WorkerName::new("ben").unwrap());
+    let refused = engine.fetch(&ben, id, seconds(0)).await;
+    assert!(matches!(refused, Err(FetchRefusal::NotFound(_))), "{refused:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_report_reaches_the_provider_once() {
+    let world = World::new();
+    let engine = world.gateway(1).await;
+    let id = open(&engine, "a").await;
+    token(&engine, id).await;
+    for _ in 0..2 {
+        engine.report(&Scope::All, id, Feedback::Bad).await.unwrap();
+    }
+    engine.drain().await;
+    let report = Call::Report(task(1), Feedback::Bad);
+    assert_eq!(world.provider.calls().iter().filter(|(_, call)| *call == report).count(), 1);
+    let claim = engine.find_claim(&Scope::All, id).await.unwrap();
+    assert_eq!(claim.state, ClaimState::Served);
+}

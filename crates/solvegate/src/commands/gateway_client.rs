@@ -1,0 +1,112 @@
+//! Sends a command's requests to a running gateway over HTTP, or to the same doors and engine inside this process.
+
+use axum::Router;
+use domain::secret::Secret;
+use doors::{Doors, DoorsConfig, KeyDigest, Workers};
+use tower::ServiceExt as _;
+
+use super::{Context, serve::local_worker};
+use crate::{
+    assemble::{Assembled, Purpose, door_worker},
+    cli::ClientArgs,
+    client::{Call, Remote, Reply},
+    exit::{Exit, Failure},
+};
+
+pub(super) enum GatewayClient {
+    Remote(Remote),
+    Local(Box<LocalGateway>),
+}
+
+/// Doors and engine in this process, with random keys for this command only.
+pub(super) struct LocalGateway {
+    assembled: Assembled,
+    router: Router,
+    worker: Secret,
+    admin: Secret,
+}
+
+/// The role of a request inside this process; a running gateway goes by the given key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// The worker called `local`.
+    Worker,
+    Admin,
+}
+
+// === impl GatewayClient ===
+
+impl GatewayClient {
+    pub(super) async fn open(
+        context: &Context,
+        client: &ClientArgs,
+        purpose: Purpose,
+    ) -> Result<Self, Failure> {
+        let Some(server) = &client.server else {
+            return LocalGateway::start(context, purpose)
+                .await
+                .map(|local| Self::Local(Box::new(local)));
+        };
+        let key = client.key.as_deref().ok_or_else(|| {
+            Failure::new(
+                Exit::Usage,
+                "--server needs --key (or SOLVEGATE_KEY) with a worker key or the admin key",
+            )
+        })?;
+        let key = context.sources.secret("--key", key)?;
+        Remote::new(server, key, client.cacert.as_deref()).map(Self::Remote)
+    }
+
+    pub(super) async fn send(&self, role: Role, call: &Call) -> Result<Reply, Failure> {
+        match self {
+            Self::Remote(remote) => remote.send(call).await,
+            Self::Local(local) => local.send(role, call).await,
+        }
+    }
+
+    /// Stops an engine in this process, which releases its leases.
+    pub(super) async fn close(self) {
+        match self {
+            Self::Remote(_) => {}
+            Self::Local(local) => local.assembled.stop().await,
+        }
+    }
+}
+
+// === impl LocalGateway ===
+
+impl LocalGateway {
+    async fn start(context: &Context, purpose: Purpose) -> Result<Self, Failure> {
+        let config = context.sources.load()?;
+        let assembled = Assembled::start(&config, purpose).await?;
+        let (worker, admin) =
+            (Secret::new(assembled.chance.key()), Secret::new(assembled.chance.key()));
+        let digest = |key: &Secret| KeyDigest::of(key.expose()).map_err(Failure::of(Exit::Failed));
+        let local = local_worker(digest(&worker)?)?;
+        // The configured workers are needed to revive their dead letters; no request here uses their keys.
+        let others = config.workers.iter().filter(|other| other.name != local.name);
+        let mut all = others.map(door_worker).collect::<Result<Vec<_>, _>>()?;
+        all.push(local);
+        let workers = Workers::new(all);
+        let settings = DoorsConfig {
+            workers: workers.map_err(Failure::of(Exit::Failed))?,
+            admin: Some(digest(&admin)?),
+            ..DoorsConfig::default()
+        };
+        let router = doors::router(&Doors::new(assembled.engine.clone(), settings));
+        Ok(Self { assembled, router, worker, admin })
+    }
+
+    async fn send(&self, role: Role, call: &Call) -> Result<Reply, Failure> {
+        let key = match role {
+            Role::Worker => &self.worker,
+            Role::Admin => &self.admin,
+        };
+        let request = call.request("localhost", key)?.map(axum::body::Body::new);
+        let response = match self.router.clone().oneshot(request).await {
+            Ok(response) => response,
+            Err(never) => match never {},
+        };
+        Reply::read(response).await
+    }
+}

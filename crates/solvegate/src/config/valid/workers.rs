@@ -1,0 +1,125 @@
+//! Workers, their keys and their limits.
+
+use std::collections::BTreeSet;
+
+use domain::{
+    claim::Allowance,
+    id::{Project, WorkerName},
+    key::KeyDigest,
+    money::Money,
+    rate::Rate,
+    secret::Secret,
+    site::HostRule,
+};
+
+use crate::config::{
+    ConfigError,
+    written::{BudgetKeys, Given, WorkerKeys},
+};
+
+/// A program that may ask for solves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Worker {
+    pub name: WorkerName,
+    pub key: Secret,
+    pub project: Project,
+    pub budget: Budget,
+    pub rate: Option<Rate>,
+    pub sites: Option<Vec<HostRule>>,
+    pub priority: u32,
+}
+
+/// Daily limits of a worker.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Budget {
+    pub solves_per_day: Option<u64>,
+    pub cost_per_day: Option<Money>,
+}
+
+// === impl Worker ===
+
+impl Worker {
+    /// The budget as the store counts it.
+    pub fn allowance(&self) -> Allowance {
+        Allowance {
+            solves_per_day: self.budget.solves_per_day,
+            cost_per_day: self.budget.cost_per_day,
+        }
+    }
+}
+
+/// Names under which the gateway itself writes into the ledger.
+const RESERVED_NAMES: [&str; 2] = ["pool", "admin"];
+
+pub(super) fn check(
+    keys: Vec<WorkerKeys>,
+    admin: Option<&Secret>,
+) -> Result<Vec<Worker>, ConfigError> {
+    let mut names = BTreeSet::new();
+    let mut secrets: BTreeSet<Secret> = admin.cloned().into_iter().collect();
+    let mut workers = Vec::new();
+    for (at, keys) in keys.into_iter().enumerate() {
+        let worker = check_worker(at, keys)?;
+        let refused = |what| Err(ConfigError::at(format!("[[worker]] {}", worker.name), what));
+        if RESERVED_NAMES.contains(&worker.name.as_str()) {
+            return refused("the gateway itself uses this name in the ledger; choose another");
+        }
+        if !names.insert(worker.name.clone()) {
+            return refused("the name is used twice; give each worker its own");
+        }
+        if !secrets.insert(worker.key.clone()) {
+            return refused("the key is used twice; give each worker and the admin their own");
+        }
+        workers.push(worker);
+    }
+    Ok(workers)
+}
+
+fn check_worker(at: usize, keys: WorkerKeys) -> Result<Worker, ConfigError> {
+    let missing = |place: String, what: &str| ConfigError::at(place, what);
+    let name = keys
+        .name
+        .ok_or_else(|| missing(format!("[[worker]] number {}", at + 1), "name is missing"))?
+        .value;
+    let key = keys.key.ok_or_else(|| {
+        missing(format!("[[worker]] {name}"), "key is missing; write key = \"env:NAME\"")
+    })?;
+    let project = match keys.project {
+        Some(project) => project.value,
+        None => Project::new(name.as_str())
+            .map_err(|error| ConfigError::at(format!("[[worker]] {name}"), error))?,
+    };
+    Ok(Worker {
+        key: check_key(key)?,
+        project,
+        budget: budget(keys.budget),
+        rate: keys.rate.map(|rate| rate.value),
+        sites: keys.sites.map(|sites| sites.value),
+        priority: keys.priority.check(check_priority)?,
+        name,
+    })
+}
+
+pub(super) fn check_key(key: Given<Secret>) -> Result<Secret, ConfigError> {
+    key.check(|key| match KeyDigest::of(key.expose()) {
+        Ok(_) => Ok(key),
+        Err(_) => Err(format!(
+            "the key has {} characters; client libraries insist on exactly 32 printable ones",
+            key.expose().len()
+        )),
+    })
+}
+
+fn check_priority(priority: u32) -> Result<u32, &'static str> {
+    if (1..=100).contains(&priority) {
+        return Ok(priority);
+    }
+    Err("is not from 1 (the default) to 100; it is the share of the slots")
+}
+
+fn budget(keys: BudgetKeys) -> Budget {
+    Budget {
+        solves_per_day: keys.solves_per_day.map(|number| number.value),
+        cost_per_day: keys.cost_per_day.map(|amount| amount.value),
+    }
+}

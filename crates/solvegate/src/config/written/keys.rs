@@ -1,0 +1,283 @@
+//! Every key of the configuration, once. The comment of a key is its text in docs/configuration.md and in the schema.
+
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    num::{NonZeroU32, NonZeroU64},
+    path::PathBuf,
+    time::Duration,
+};
+
+use domain::{
+    challenge::Kind,
+    id::{Project, WorkerName},
+    money::Money,
+    rate::Rate,
+    retry::{Class, Code, Jitter, Profile},
+    secret::Secret,
+    site::{HostRule, Reuse},
+    solve::AmbiguousPolicy,
+    time::Day,
+};
+
+use super::{
+    AutoOr, Given, Key, Mode, NonZeroDuration, Params, Section, SectionKeys,
+    section::{Entries, Field, section},
+    values::NotYet,
+};
+use crate::config::{ConfigError, valid::StoreUrl};
+
+section! {
+    /// Settings of the gateway itself.
+    Keys {
+        /// Address and port of the gateway. An address other than loopback needs `[tls]`.
+        listen: Given<SocketAddr> = "127.0.0.1:8402", example "0.0.0.0:8402";
+        /// Host names the gateway answers to, in lower case, besides `localhost` and IP addresses. A request with
+        /// another `Host` gets 421. A self-signed certificate is valid for these names too.
+        hosts: Given<Vec<String>> = "[]", example r#"["solvegate.internal"]"#;
+        /// How long `res.php` holds an answer back for a solve that may finish soon. `0s` turns it off.
+        hold: Given<Duration> = "4s", example "0s";
+        /// How long a claim waits for its token when the request does not say.
+        deadline: Given<NonZeroDuration> = "180s", example "2m";
+        /// How long a claim without an idempotency key gets the answer of an equal earlier claim.
+        reuse_window: Given<Duration> = "60s", example "30s";
+        /// How many attempts with an unknown outcome may be paid for a second time per day.
+        ambiguity_budget: Given<u32> = "50", example "10";
+        upstream: UpstreamKeys;
+        store: StoreKeys;
+        admin: AdminKeys;
+        worker: Vec<WorkerKeys>, reloads true;
+        site: Vec<SiteKeys>, reloads true;
+        images: ImagesKeys, reloads true;
+        pool: Vec<PoolKeys>;
+        polling: PollingKeys;
+        retry: RetryKeys;
+        callbacks: CallbacksKeys;
+        alerts: AlertsKeys;
+        /// How long tokens live, by kind, where a site differs from the usual.
+        tokens: BTreeMap<Kind, TokenKeys>;
+        tls: TlsKeys;
+    }
+}
+
+section! {
+    /// The paid solving service.
+    UpstreamKeys {
+        /// Address of the service, or `sim` for the built-in simulator. It must begin with https://, except on this
+        /// machine.
+        url: Option<Given<String>>, unset "`https://ocr.captchaai.com` with a key, the simulator without",
+            example "https://ocr.captchaai.com";
+        /// The account's key.
+        key: Option<Given<Secret>>, unset "the variable `CAPTCHAAI_API_KEY`", example "env:CAPTCHAAI_API_KEY";
+        /// How many tasks the service works on at once. With `auto` the gateway asks the service, or learns it.
+        slots: Given<AutoOr> = "auto", example "5";
+        /// The most submissions per second.
+        submits_per_second: Given<NonZeroU32> = "20", example "5";
+        /// The most polls for one task.
+        polls_per_task: Given<NonZeroU32> = "20", example "30";
+        /// Price of 1000 solves of a kind.
+        price_per_1000: BTreeMap<Kind, Given<Money>>,
+            unset "the cost is unknown, unless the service reports it", example "1.0";
+        /// Cost per slot-second, for plans that sell threads. It is refused: this release does not have it yet.
+        plan: Option<Given<NotYet>>, unset "`price_per_1000` counts";
+        /// Address at which the service can reach this gateway, so that it reports finished tasks itself.
+        pingback_url: Option<Given<String>>, unset "the gateway polls", example "https://gateway.example.com";
+        /// Secret that pingback addresses are derived from, 16 characters or more. Gateways on a shared store need the
+        /// same one.
+        pingback_secret: Option<Given<Secret>>, unset "made at the first start", example "env:PINGBACK_SECRET";
+    }
+}
+
+section! {
+    /// Where claims, solves, tokens and history are kept.
+    StoreKeys {
+        /// One of `memory:`, `embedded:DIR`, `redis://HOST:PORT`, `rediss://USER:PASSWORD@HOST:PORT/0`,
+        /// `redis+cluster://HOST:PORT,HOST:PORT` (each with `?prefix=NAME` and, over TLS, `?ca=FILE`),
+        /// `postgres://USER:PASSWORD@HOST:PORT/DATABASE` (with `?schema=NAME`), `dynamodb:TABLE?region=NAME`.
+        url: Option<Given<StoreUrl>>,
+            unset "`REDIS_URL`, `REDIS_HOST` and `REDIS_PORT`, `DATABASE_URL` or `DYNAMODB_TABLE`, else `embedded:./solvegate-data`",
+            example "redis://cache:6379";
+        /// Another store for the history.
+        ledger: Option<Given<StoreUrl>>, unset "history stays in the store", example "postgres://gateway@db/history";
+    }
+}
+
+section! {
+    /// The key for everything that workers may not see or do.
+    AdminKeys {
+        /// Exactly 32 characters.
+        key: Option<Given<Secret>>, unset "made at the first start and shown once", example "env:SOLVEGATE_ADMIN_KEY";
+    }
+}
+
+section! {
+    /// A program that may ask for solves. Without any, a worker called `local` gets a key at the first start.
+    WorkerKeys {
+        /// Its name in history, budgets and metrics. `pool` and `admin` are taken.
+        name: Option<Given<WorkerName>>, unset "required", example "checkout-tests";
+        /// Its key, exactly 32 characters because client libraries insist on that.
+        key: Option<Given<Secret>>, unset "required", example "env:CHECKOUT_KEY";
+        /// The project its costs are charged to.
+        project: Option<Given<Project>>, unset "the name of the worker", example "checkout";
+        budget: BudgetKeys;
+        /// The most claims in a period.
+        rate: Option<Given<Rate>>, unset "unlimited", example "20/s";
+        /// The declared sites it may use.
+        sites: Option<Given<Vec<HostRule>>>, unset "all of them", example r#"["shop.example.com"]"#;
+        /// Its share of the slots beside the other workers, from 1 to 100.
+        priority: Given<u32> = "1", example "3";
+    }
+}
+
+section! {
+    /// Daily limits of a worker.
+    BudgetKeys {
+        /// The most new solves per day (UTC).
+        solves_per_day: Option<Given<u64>>, unset "unlimited", example "2000";
+        /// The most money per day (UTC), at the prices of `price_per_1000`.
+        cost_per_day: Option<Given<Money>>, unset "unlimited", example "5.0";
+    }
+}
+
+section! {
+    /// A site you are entitled to automate. Pages of other hosts are refused. With the simulator `example.com`,
+    /// `example.net`, `example.org`, their subdomains and `localhost` are declared too.
+    SiteKeys {
+        /// An exact host, or `*.example.com` for every host below it; `:8443` at the end for that port only.
+        host: Option<Given<HostRule>>, unset "required", example "shop.example.com";
+        /// The ground on which you automate it. Every solve records it.
+        basis: Option<Given<String>>, unset "required", example "own shop, QA contract 2026-14";
+        /// The last day of the declaration (UTC).
+        expires: Option<Given<Day>>, unset "never", example "2027-06-30";
+        /// When claims without an idempotency key share an answer: within `reuse_window`, only while the solve is in
+        /// flight, or never.
+        reuse: Option<Given<Reuse>>,
+            unset "`\"window\"` for v1 and the CLI, `\"never\"` for in.php", example "in-flight";
+        /// Whether an attempt with an unknown outcome may be paid for a second time.
+        ambiguous: Given<AmbiguousPolicy> = "resubmit-once", example "never";
+        /// Whether challenges that differ only in their proxy count as the same.
+        key_ignores_proxy: Given<bool> = "false", example "true";
+    }
+}
+
+section! {
+    /// Allows challenges without a page, such as pictures.
+    ImagesKeys {
+        /// The ground on which you solve them.
+        basis: Option<Given<String>>, unset "pictures are refused; with the simulator they are allowed",
+            example "own intranet forms";
+    }
+}
+
+section! {
+    /// A standing order: tokens that are kept ready for one challenge.
+    PoolKeys {
+        /// The kind of challenge. Its tokens must be usable once.
+        kind: Option<Given<Kind>>, unset "required", example "turnstile";
+        /// The site's public key.
+        sitekey: Option<Given<String>>, unset "required by most kinds", example "0x4AAAAAAA";
+        /// The page. A `[[site]]` must cover it.
+        pageurl: Option<Given<String>>, unset "required", example "https://shop.example.com/login";
+        /// Other parameters of the challenge.
+        params: Given<Params> = "{}", example r#"{ action = "login" }"#;
+        /// How many tokens to keep ready. With `auto` the gateway follows the demand.
+        level: Given<AutoOr> = "auto", example "5";
+        /// The most tokens it may hold, from 1 to 1000.
+        max: Given<u32> = "20", example "9";
+        /// How many tokens may expire unused for each one served, from 0 to 1.
+        waste: Given<f64> = "0.10", example "0.2";
+        /// The project its costs are charged to.
+        project: Given<Project> = "pool", example "checkout";
+    }
+}
+
+section! {
+    /// When the gateway asks the service whether a task is finished.
+    PollingKeys {
+        /// At learned moments, or at fixed ones.
+        mode: Option<Given<Mode>>, unset "`\"fixed\"` with `first` or `interval`, else `\"learned\"`", example "fixed";
+        /// The first poll after a submission, in the mode `fixed`.
+        first: Option<Given<Duration>>, unset "`\"5s\"`; `\"1s\"` with the simulator", example "3s";
+        /// Time between later polls, in the mode `fixed`.
+        interval: Option<Given<NonZeroDuration>>, unset "`\"5s\"`; `\"1s\"` with the simulator", example "4s";
+        /// The least time between two polls of one task.
+        min_gap: Option<Given<NonZeroDuration>>, unset "`\"1s\"`; `\"250ms\"` with the simulator", example "2s";
+        /// Whether one call may ask about several tasks.
+        batch: Given<bool> = "true", example "false";
+    }
+}
+
+section! {
+    /// What failures mean and how long retries wait. `solvegate retry-table` prints the table in force.
+    RetryKeys {
+        /// Values for `base`, `cap` and `most` that fit together.
+        profile: Given<Profile> = "default", example "conservative";
+        /// The backoff of the first retry.
+        base: Option<Given<NonZeroDuration>>, unset "from the profile", example "2s";
+        /// The longest backoff, an hour at most.
+        cap: Option<Given<NonZeroDuration>>, unset "from the profile", example "40s";
+        /// The most retries for one code, 100 at most.
+        most: Option<Given<u32>>, unset "from the profile", example "4";
+        /// How chance spreads retries: over the whole backoff, or up to a second on top of it.
+        jitter: Given<Jitter> = "full", example "additive";
+        codes: BTreeMap<Code, CodeKeys>;
+    }
+}
+
+section! {
+    /// Changes to one line of the retry table.
+    CodeKeys {
+        /// What kind of failure it is. A code that the table does not know needs it.
+        class: Option<Given<Class>>, unset "from the table", example "task-over";
+        /// The most retries for this code.
+        max: Option<Given<u32>>, unset "from the table", example "1";
+        /// Whether a retry waits.
+        backoff: Option<Given<bool>>, unset "from the table", example "true";
+        /// The least wait before a retry.
+        wait: Option<Given<Duration>>, unset "from the table", example "5s";
+    }
+}
+
+section! {
+    /// Signed messages to the `callback_url` of a claim.
+    CallbacksKeys {
+        /// Secret that callbacks and alerts are signed with. Gateways on a shared store need the same one.
+        secret: Option<Given<Secret>>, unset "made at the first start", example "env:CALLBACK_SECRET";
+        /// Hosts that may have a private address or no TLS, with or without a port.
+        hosts: Given<Vec<String>> = "[]", example r#"["hooks.internal:9000"]"#;
+    }
+}
+
+section! {
+    /// Messages to the operator about trouble.
+    AlertsKeys {
+        /// Address that alerts are posted to.
+        url: Option<Given<Secret>>, unset "no alerts", example "https://hooks.example.com/solvegate";
+        /// An alert is sent above this number of open dead letters.
+        dead_letters: Given<NonZeroU64> = "10", example "25";
+        /// The least time between two alerts about the same trouble.
+        cooldown: Given<NonZeroDuration> = "15m", example "5m";
+    }
+}
+
+section! {
+    /// How long tokens of a kind live.
+    TokenKeys {
+        /// Time from solving to expiry at the site.
+        lifetime: Option<Given<Duration>>, unset "from the kind", example "200s";
+        /// A token is not handed out in this last part of its life.
+        margin: Option<Given<Duration>>, unset "from the kind", example "20s";
+    }
+}
+
+section! {
+    /// TLS on the gateway's own port.
+    TlsKeys {
+        /// Certificate chain, PEM.
+        cert: Option<Given<PathBuf>>, unset "no TLS", example "/etc/solvegate/tls.pem";
+        /// Key of the certificate, PEM.
+        key: Option<Given<PathBuf>>, unset "no TLS", example "/etc/solvegate/tls.key";
+        /// Whether to create a certificate at the first start instead.
+        self_signed: Given<bool> = "false";
+    }
+}

@@ -1,0 +1,316 @@
+//! What a key of the configuration is, and how a field of a section is read from the tree of values.
+
+use std::{collections::BTreeMap, fmt};
+
+use super::{Node, Reader, SingleValue, tree::Origin};
+use crate::config::ConfigError;
+
+/// Everything that is known about a key.
+pub(crate) struct Key {
+    pub(crate) name: &'static str,
+    /// Its meaning, as lines of a comment.
+    pub(crate) about: &'static str,
+    pub(crate) form: KeyForm,
+    /// Written as in an environment variable: strings without quotes, everything else as TOML.
+    pub(crate) default: Option<&'static str>,
+    /// What an absent key means, where no single value says it.
+    pub(crate) unset: Option<&'static str>,
+    /// Written like the default, and different from it.
+    pub(crate) example: Option<&'static str>,
+    /// Whether a reload applies a change. Only the keys of the root say so, each for all that is below it.
+    pub(crate) reloads: bool,
+}
+
+/// The keys of a table.
+pub(crate) struct Section {
+    pub(crate) about: &'static str,
+    pub(crate) keys: &'static [Key],
+}
+
+/// What is written below a key.
+#[derive(Clone, Copy)]
+pub(crate) enum KeyForm {
+    /// A single value, or a list or inline table that is one value.
+    Value(&'static ValueType),
+    Table(&'static Section),
+    List(&'static Section),
+    /// A table whose keys the operator chooses.
+    Map(MapNames, &'static Self),
+}
+
+/// The names in a map.
+#[derive(Clone, Copy)]
+pub(crate) struct MapNames {
+    /// Stands for any name in the reference.
+    pub(crate) placeholder: &'static str,
+    pub(crate) example: &'static str,
+    /// A name as it is spelled in the file, from the lower case of an environment variable.
+    pub(crate) from_variable: fn(&str) -> String,
+}
+
+/// The type of a single value, in words and as JSON Schema.
+pub(crate) struct ValueType {
+    /// With its article: "a whole number".
+    pub(crate) name: &'static str,
+    /// Strings are taken from an environment variable as they are, everything else as TOML.
+    pub(crate) is_text: bool,
+    pub(crate) schema: fn() -> serde_json::Value,
+}
+
+/// A value and the place it was written at. Equal when the values are.
+#[derive(Clone)]
+pub(crate) struct Given<T> {
+    pub(crate) value: T,
+    /// False for a default.
+    pub(crate) is_written: bool,
+    place: String,
+}
+
+/// What a field is read from.
+pub(crate) struct Source<'a> {
+    pub(super) node: Option<Node>,
+    /// The key as people write it, such as `[upstream] url`.
+    pub(super) place: String,
+    pub(super) default: Option<&'static str>,
+    pub(super) reader: &'a Reader<'a>,
+}
+
+/// A field of a section.
+pub(crate) trait Field: Sized {
+    const FORM: KeyForm;
+    const FORM_REF: &'static KeyForm = &Self::FORM;
+
+    fn read(source: Source<'_>) -> Result<Self, ConfigError>;
+}
+
+/// A struct that `section!` made.
+pub(crate) trait SectionKeys: Sized {
+    const SECTION: &'static Section;
+
+    fn from_entries(entries: Entries<'_>) -> Result<Self, ConfigError>;
+
+    /// The keys whose values differ.
+    fn changed(&self, other: &Self) -> Vec<&'static Key>;
+}
+
+/// The name of an entry in a map.
+pub(super) trait MapName: Ord + Sized {
+    const NAMES: MapNames;
+    fn parse(name: &str) -> Result<Self, String>;
+}
+
+/// Defines a section: the struct of its values and the description of its keys.
+macro_rules! section {
+    ($(#[doc = $about:literal])* $name:ident { $(
+        $(#[doc = $doc:literal])*
+        $key:ident: $type:ty $(= $default:literal)? $(, unset $unset:literal)? $(, example $example:literal)?
+        $(, reloads $reloads:literal)?;
+    )* }) => {
+        #[derive(Clone, PartialEq)]
+        pub(crate) struct $name { $( pub(crate) $key: $type, )* }
+
+        impl SectionKeys for $name {
+            const SECTION: &'static Section = &Section {
+                about: concat!($($about, "\n"),*),
+                keys: &[$( Key {
+                    name: stringify!($key),
+                    about: concat!($($doc, "\n"),*),
+                    form: <$type as Field>::FORM,
+                    default: section!(@optional $($default)?),
+                    unset: section!(@optional $($unset)?),
+                    example: section!(@optional $($example)?),
+                    reloads: section!(@flag $($reloads)?),
+                }, )*],
+            };
+
+            fn from_entries(mut entries: Entries<'_>) -> Result<Self, ConfigError> {
+                Ok(Self { $( $key: entries.read(stringify!($key), section!(@optional $($default)?))?, )* })
+            }
+
+            fn changed(&self, other: &Self) -> Vec<&'static Key> {
+                let changed = [$( self.$key != other.$key, )*];
+                let keys = Self::SECTION.keys.iter().zip(changed);
+                keys.filter(|(_, changed)| *changed).map(|(key, _)| key).collect()
+            }
+        }
+    };
+    (@optional) => { None };
+    (@optional $value:literal) => { Some($value) };
+    (@flag) => { false };
+    (@flag $value:literal) => { $value };
+}
+pub(super) use section;
+
+/// The values of a table that is being read.
+pub(crate) struct Entries<'a> {
+    table: BTreeMap<String, Node>,
+    place: String,
+    reader: &'a Reader<'a>,
+}
+
+// === impl Entries ===
+
+impl<'a> Entries<'a> {
+    fn new(source: Source<'a>) -> Result<Self, ConfigError> {
+        let Source { node, place, reader, .. } = source;
+        let table = node.map(|node| node.into_table(&place)).transpose()?.unwrap_or_default();
+        Ok(Self { table, place, reader })
+    }
+
+    pub(super) fn read<F: Field>(
+        &mut self,
+        key: &str,
+        default: Option<&'static str>,
+    ) -> Result<F, ConfigError> {
+        let node = self.table.remove(key);
+        let place = place_of(&self.place, key, F::FORM);
+        F::read(Source { node, place, default, reader: self.reader })
+    }
+}
+
+/// A key as people write it: `listen`, `[upstream] url`, `[[worker]] budget.cost_per_day`.
+pub(crate) fn place_of(section: &str, key: &str, form: KeyForm) -> String {
+    match form {
+        _ if section.ends_with(']') => format!("{section} {key}"),
+        _ if !section.is_empty() => format!("{section}.{key}"),
+        KeyForm::Value(_) => key.into(),
+        KeyForm::Table(_) | KeyForm::Map(..) => format!("[{key}]"),
+        KeyForm::List(_) => format!("[[{key}]]"),
+    }
+}
+
+// === impl Section, KeyForm, Key ===
+
+impl Section {
+    pub(crate) fn find(&self, name: &str) -> Option<&Key> {
+        self.keys.iter().find(|key| key.name == name)
+    }
+
+    pub(crate) fn names(&self) -> impl Iterator<Item = &'static str> {
+        self.keys.iter().map(|key| key.name)
+    }
+
+    /// The key that was probably meant.
+    pub(super) fn nearest(&self, written: &str) -> Option<&'static str> {
+        nearest(self.names(), written, 0.7)
+    }
+}
+
+impl KeyForm {
+    /// The type of the value, or of the values in a map of values.
+    pub(crate) fn value_type(self) -> Option<&'static ValueType> {
+        match self {
+            Self::Value(of) => Some(of),
+            Self::Map(_, each) => each.value_type(),
+            Self::Table(_) | Self::List(_) => None,
+        }
+    }
+}
+
+impl Key {
+    /// A key of the root as people write it.
+    pub(crate) fn title(&self) -> String {
+        place_of("", self.name, self.form)
+    }
+}
+
+/// The name most like the one written, if it is at least this like it.
+pub(crate) fn nearest<'n>(
+    names: impl Iterator<Item = &'n str>,
+    written: &str,
+    least: f64,
+) -> Option<&'n str> {
+    let likeness = |name: &str| strsim::jaro_winkler(name, written);
+    let best = names.max_by(|a, b| likeness(a).total_cmp(&likeness(b)))?;
+    (likeness(best) >= least).then_some(best)
+}
+
+// === impl Given ===
+
+impl<T> Given<T> {
+    pub(crate) fn refused(&self, what: impl fmt::Display) -> ConfigError {
+        ConfigError::at(&self.place, what)
+    }
+
+    /// Turns the value into another; an error gets the place of the value.
+    pub(crate) fn check<U, E: fmt::Display>(
+        self,
+        check: impl FnOnce(T) -> Result<U, E>,
+    ) -> Result<U, ConfigError> {
+        check(self.value).map_err(|what| ConfigError::at(self.place, what))
+    }
+}
+
+impl<T: SingleValue> Given<T> {
+    fn from_node(node: Node, place: &str, reader: &Reader<'_>) -> Result<Self, ConfigError> {
+        let is_written = !matches!(node.origin, Origin::Default);
+        let place = node.origin.place(place);
+        let value = T::read(node, reader).map_err(|what| ConfigError::at(&place, what))?;
+        Ok(Self { value, is_written, place })
+    }
+}
+
+impl<T: PartialEq> PartialEq for Given<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.value == other.value
+    }
+}
+
+// === impl Field ===
+
+/// A key without a default.
+impl<T: SingleValue> Field for Option<Given<T>> {
+    const FORM: KeyForm = KeyForm::Value(T::TYPE_REF);
+
+    fn read(source: Source<'_>) -> Result<Self, ConfigError> {
+        let Source { node, place, reader, .. } = source;
+        node.map(|node| Given::from_node(node, &place, reader)).transpose()
+    }
+}
+
+/// A key with a default.
+impl<T: SingleValue> Field for Given<T> {
+    const FORM: KeyForm = KeyForm::Value(T::TYPE_REF);
+
+    fn read(source: Source<'_>) -> Result<Self, ConfigError> {
+        let Source { node, place, default, reader } = source;
+        let node = node.or_else(|| default.map(|text| Node::default_of(&T::TYPE, text)));
+        let node = node.ok_or_else(|| ConfigError::at(&place, "is missing"))?;
+        Self::from_node(node, &place, reader)
+    }
+}
+
+impl<S: SectionKeys> Field for S {
+    const FORM: KeyForm = KeyForm::Table(S::SECTION);
+
+    fn read(source: Source<'_>) -> Result<Self, ConfigError> {
+        S::from_entries(Entries::new(source)?)
+    }
+}
+
+impl<S: SectionKeys> Field for Vec<S> {
+    const FORM: KeyForm = KeyForm::List(S::SECTION);
+
+    fn read(source: Source<'_>) -> Result<Self, ConfigError> {
+        let Source { node, place, default, reader } = source;
+        let members = node.map(|node| node.into_list(&place)).transpose()?.unwrap_or_default();
+        let read =
+            |member| S::read(Source { node: Some(member), place: place.clone(), default, reader });
+        members.into_iter().map(read).collect()
+    }
+}
+
+impl<K: MapName, F: Field> Field for BTreeMap<K, F> {
+    const FORM: KeyForm = KeyForm::Map(K::NAMES, F::FORM_REF);
+
+    fn read(source: Source<'_>) -> Result<Self, ConfigError> {
+        let Entries { table, place, reader } = Entries::new(source)?;
+        let read = |(name, node): (String, Node)| {
+            let place = place_of(&place, &name, F::FORM);
+            let key =
+                K::parse(&name).map_err(|why| ConfigError::at(node.origin.place(&place), why))?;
+            Ok((key, F::read(Source { node: Some(node), place, default: None, reader })?))
+        };
+        table.into_iter().map(read).collect()
+    }
+}

@@ -1,0 +1,136 @@
+//! One gateway at a time compacts the log into segments, in small steps, and another takes over when it dies.
+
+#![expect(
+    clippy::disallowed_methods,
+    clippy::print_stderr,
+    reason = "a test outside the store under test, which fails by panicking and shows its figures"
+)]
+
+use std::time::{Duration, Instant};
+
+use domain::ports::{ClaimFilter, Scope, TotalsFilter};
+use store_tests::{
+    World, check,
+    servers::{HttpProxy, dynamodb_url, shared_dynamodb},
+};
+use stores::DynamoDbProbe;
+
+use super::{often_compacting, often_compacting_at, open};
+use crate::{
+    gateways::{Gateway, concurrent_callers, gateways},
+    prefix,
+};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn segments_hold_the_same_as_the_log() {
+    let table = prefix();
+    concurrent_callers::solves_by_twenty(&gateways(&often_compacting(), &table, 3).await, 400)
+        .await;
+    let (_, probe) = DynamoDbProbe::connect(&shared_dynamodb().url(&table)).await.unwrap();
+    let found = probe.take_stock().await.unwrap();
+    eprintln!("400 solves: {found:?}");
+    assert!(found.compacted > 0 && found.segments > 50, "{found:?}");
+}
+
+/// Gateways die during compaction; each time the next one continues from what it finds.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_compactor_that_dies_is_replaced() {
+    let table = prefix();
+    let url = often_compacting_at(&shared_dynamodb().url(&table));
+    open(&url).await;
+    for round in 0_u64..12 {
+        let url = url.clone();
+        let dying = tokio::task::spawn_blocking(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            let runtime = runtime.unwrap();
+            runtime.block_on(async {
+                let backend = stores::connect(&url).await.unwrap();
+                let world = World::new(&backend);
+                let claims = async {
+                    for number in 0_u64.. {
+                        world.admit(world.turnstile(&format!("{round}-{number}"))).await;
+                    }
+                };
+                // The runtime is dropped in the middle of whatever it does then.
+                let life = Duration::from_millis(40 + 23 * round);
+                tokio::time::timeout(life, claims).await.ok();
+            });
+            runtime.shutdown_background();
+        });
+        dying.await.unwrap();
+    }
+    let (backend, probe) = DynamoDbProbe::connect(&url).await.unwrap();
+    let world = World::new(&backend);
+    let start = Instant::now();
+    loop {
+        world.admit(world.turnstile(&format!("last-{}", start.elapsed().as_millis()))).await;
+        let found = probe.take_stock().await.unwrap();
+        if found.commits - found.compacted < 10 {
+            break;
+        }
+        assert!(start.elapsed() < Duration::from_secs(300), "no gateway compacts: {found:?}");
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    check(backend.records.as_ref()).await;
+}
+
+/// Solves of one day. `scripts/test --long` runs enough to fill segments many times.
+fn solves() -> u32 {
+    if std::env::var_os("SOLVEGATE_LONG").is_some() { 10_000 } else { 2_000 }
+}
+
+/// Thousands of solves of one day and one site key. A page of history and the totals of the day read a bounded number of
+/// items, and no partition takes most of the writes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn thousands_of_solves_are_read_by_a_few_items_and_written_to_many_places() {
+    let (table, proxy) = (prefix(), HttpProxy::start(shared_dynamodb().port(), 1));
+    let url = dynamodb_url(proxy.port(), &table);
+    stores::migrate(&url).await.unwrap();
+    let (backend, probe) = DynamoDbProbe::connect(&url).await.unwrap();
+    let world = World::new(&backend);
+    let (before, solves) = (probe.usage(), solves());
+    let gateway = Gateway { backend: backend.clone(), world: world.clone() };
+    concurrent_callers::solves_by_twenty(&[gateway], solves.into()).await;
+    let used = probe.usage();
+    let units = (used.write_units - before.write_units) / f64::from(solves);
+    eprintln!("{solves} solves, twenty at a time: {units:.2} write units each; {used:?}");
+    let filter = ClaimFilter { sitekey: Some("a".into()), ..ClaimFilter::all(Scope::All, 50) };
+    let page = backend.records.history(filter).await.unwrap();
+    assert_eq!(page.items.len(), 50);
+    let history = probe.usage();
+    let day = world.now().day();
+    let ask = TotalsFilter { scope: Scope::All, from: day, to: day };
+    assert!(!backend.records.totals(ask).await.unwrap().is_empty());
+    let totals = probe.usage();
+    let read = |after: f64, before: f64| after - before;
+    let page_units = read(history.read_units, used.read_units);
+    let totals_units = read(totals.read_units, history.read_units);
+    eprintln!("a page of history: {page_units} read units; the totals of the day: {totals_units}");
+    assert!(page_units < 120.0 && totals_units < 20.0, "{page_units} {totals_units}");
+    let written = proxy.items_written();
+    let all: u64 = written.values().sum();
+    let most = written.iter().max_by_key(|(_, count)| **count).unwrap();
+    eprintln!("{all} items written under {} partition keys, most under {most:?}", written.len());
+    assert!(*most.1 * 5 < all, "{most:?} of {all}");
+    probe.take_stock().await.unwrap();
+}
+
+/// The cost of one solve at a time, when no commit is shared.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_solve_alone_takes_a_few_write_units() {
+    let table = prefix();
+    let url = shared_dynamodb().url(&table);
+    stores::migrate(&url).await.unwrap();
+    let (backend, probe) = DynamoDbProbe::connect(&url).await.unwrap();
+    let world = World::new(&backend);
+    let before = probe.usage();
+    for number in 0..500 {
+        let claim = world.serve(world.turnstile("a"), &format!("t{number}")).await;
+        world.store.deliver(claim.id, world.now()).await.unwrap();
+    }
+    let used = probe.usage();
+    let units = (used.write_units - before.write_units) / 500.0;
+    let reads = (used.read_units - before.read_units) / 500.0;
+    eprintln!("one at a time: {units:.2} write units and {reads:.2} read units a solve");
+    assert!(units < 30.0, "{units}");
+}

@@ -1,0 +1,98 @@
+//! The trait that every backend implements, and the slots through which decisions and queries return their results.
+
+use std::{fmt, sync::Arc};
+
+use async_trait::async_trait;
+use domain::ports::StoreError;
+use parking_lot::Mutex;
+
+use crate::tx::{ReadTx, WriteTx};
+
+/// A backend, as the adapter uses it.
+#[async_trait]
+pub(crate) trait Driver: fmt::Debug + Send + Sync + 'static {
+    /// Runs a decision and commits its writes, all or none, durably. `decide` may run more than once; the last run counts.
+    async fn decide(&self, decide: DecideFn) -> Result<(), StoreError>;
+
+    /// Reads rows. The query sees every decision that was committed before. `read` may run more than once.
+    async fn read(&self, read: ReadFn, extent: Extent) -> Result<(), StoreError>;
+
+    fn counters(&self) -> Counters {
+        Counters::default()
+    }
+}
+
+/// A decision that stores its own result. It returns `false` when its writes must not be committed.
+pub(crate) type DecideFn = Box<dyn FnMut(&mut dyn WriteTx) -> bool + Send>;
+
+/// A query that stores its own result.
+pub(crate) type ReadFn = Box<dyn FnMut(&dyn ReadTx) + Send>;
+
+/// How much a query reads. A backend that blocks its thread moves scans to another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Extent {
+    OneRow,
+    Scan,
+}
+
+/// Counters of the stores without a server, for tests and benchmarks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// The number of rows; only the memory store counts them.
+    pub rows: usize,
+    pub decisions: u64,
+    pub commits: u64,
+    pub fsyncs: u64,
+}
+
+/// Where a decision or query leaves the result of its last run.
+pub(crate) struct ResultSlot<T>(Arc<Mutex<Option<Result<T, StoreError>>>>);
+
+/// A decision to pass to a driver, and the slot for the result of its last run.
+pub(crate) fn decision<T, F>(mut decide: F) -> (DecideFn, ResultSlot<T>)
+where
+    T: Send + 'static,
+    F: FnMut(&mut dyn WriteTx) -> Result<T, StoreError> + Send + 'static,
+{
+    let slot = ResultSlot::new();
+    let last = slot.clone();
+    let run = move |tx: &mut dyn WriteTx| {
+        let result = decide(tx);
+        let good = result.is_ok();
+        last.put(result);
+        good
+    };
+    (Box::new(run), slot)
+}
+
+/// A query to pass to a driver, and the slot for the result of its last run.
+pub(super) fn query<T, F>(read: F) -> (ReadFn, ResultSlot<T>)
+where
+    T: Send + 'static,
+    F: Fn(&dyn ReadTx) -> Result<T, StoreError> + Send + 'static,
+{
+    let slot = ResultSlot::new();
+    let last = slot.clone();
+    (Box::new(move |tx: &dyn ReadTx| last.put(read(tx))), slot)
+}
+
+// === impl ResultSlot ===
+
+impl<T: Send + 'static> ResultSlot<T> {
+    fn new() -> Self {
+        Self(Arc::default())
+    }
+
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+
+    fn put(&self, result: Result<T, StoreError>) {
+        *self.0.lock() = Some(result);
+    }
+
+    pub(crate) fn take(&self) -> Result<T, StoreError> {
+        let result = self.0.lock().take();
+        result.expect("a driver runs the decision or query before it returns Ok")
+    }
+}

@@ -1,0 +1,224 @@
+//! The definition of the table. `store migrate` creates it, or prints it for administrators who create it themselves.
+
+use std::time::{Duration, Instant};
+
+use aws_sdk_dynamodb::types::{
+    AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ProvisionedThroughput,
+    ScalarAttributeType, TableStatus, TimeToLiveSpecification, TimeToLiveStatus,
+};
+
+use crate::Migrated;
+
+use super::{
+    connection::TableClient,
+    error::{RequestError, RequestErrorKind},
+    layout::{GC_AT, PK, SK},
+};
+
+/// How the table is billed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Billing {
+    /// By request.
+    #[default]
+    OnDemand,
+    /// By provisioned units a second.
+    Provisioned {
+        /// Read units.
+        read: u32,
+        /// Write units.
+        write: u32,
+    },
+}
+
+/// The form in which the definition is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Printed {
+    /// Terraform.
+    Terraform,
+    /// AWS `CloudFormation`.
+    CloudFormation,
+    /// The input of `aws dynamodb create-table` and `update-time-to-live`.
+    Json,
+}
+
+/// The keys: name, type and role.
+const KEYS: [(&str, &str, &str); 2] = [(PK, "S", "HASH"), (SK, "B", "RANGE")];
+
+/// Creating a table usually takes seconds.
+const TIMEOUT: Duration = Duration::from_secs(120);
+const STEP: Duration = Duration::from_millis(200);
+
+// === creating ===
+
+/// Creates the table and enables its TTL, if they are missing. Several processes may do so at once.
+pub(super) async fn create(
+    client: &TableClient,
+    billing: Billing,
+) -> Result<Migrated, RequestError> {
+    let mut steps = Vec::new();
+    if status(client).await?.is_none() {
+        steps.push("table".to_owned());
+        create_table(client, billing).await?;
+    }
+    wait_until_active(client).await?;
+    let has_ttl = match client.time_to_live().await? {
+        Some((TimeToLiveStatus::Enabled | TimeToLiveStatus::Enabling, name)) => name == GC_AT,
+        _ => false,
+    };
+    if !has_ttl {
+        steps.push("time to live".to_owned());
+        let specification =
+            TimeToLiveSpecification::builder().attribute_name(GC_AT).enabled(true).build();
+        client.set_time_to_live(specification.expect("all required fields are set")).await?;
+    }
+    let from = u32::from(!steps.iter().any(|step| step == "table"));
+    Ok(Migrated { from, to: 1, steps })
+}
+
+async fn status(client: &TableClient) -> Result<Option<TableStatus>, RequestError> {
+    match client.describe().await {
+        Ok(table) => Ok(Some(table.table_status.unwrap_or(TableStatus::Active))),
+        Err(error) if error.kind == RequestErrorKind::NoTable => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+async fn create_table(client: &TableClient, billing: Billing) -> Result<(), RequestError> {
+    let mut builder = client.client.create_table().table_name(client.table());
+    for (name, holds, place) in KEYS {
+        let attribute = AttributeDefinition::builder()
+            .attribute_name(name)
+            .attribute_type(ScalarAttributeType::from(holds))
+            .build();
+        let key =
+            KeySchemaElement::builder().attribute_name(name).key_type(KeyType::from(place)).build();
+        builder = builder
+            .attribute_definitions(attribute.expect("all required fields are set"))
+            .key_schema(key.expect("all required fields are set"));
+    }
+    let builder = match billing {
+        Billing::OnDemand => builder.billing_mode(BillingMode::PayPerRequest),
+        Billing::Provisioned { read, write } => {
+            let throughput = ProvisionedThroughput::builder()
+                .read_capacity_units(read.into())
+                .write_capacity_units(write.into())
+                .build();
+            builder
+                .billing_mode(BillingMode::Provisioned)
+                .provisioned_throughput(throughput.expect("all required fields are set"))
+        }
+    };
+    client.create(builder).await
+}
+
+async fn wait_until_active(client: &TableClient) -> Result<(), RequestError> {
+    let start = Instant::now();
+    loop {
+        if status(client).await? == Some(TableStatus::Active) {
+            return Ok(());
+        }
+        if start.elapsed() > TIMEOUT {
+            return Err(RequestError::refused(
+                "timeout: the table is not active after two minutes; try again later",
+            ));
+        }
+        tokio::time::sleep(STEP).await;
+    }
+}
+
+// === printing ===
+
+pub(crate) fn print(table: &str, billing: Billing, form: Printed) -> String {
+    match form {
+        Printed::Terraform => terraform(table, billing),
+        Printed::CloudFormation => cloud_formation(table, billing),
+        Printed::Json => json(table, billing),
+    }
+}
+
+fn each_key(text: impl Fn((&str, &str, &str)) -> String) -> String {
+    KEYS.map(text).concat()
+}
+
+fn terraform(table: &str, billing: Billing) -> String {
+    let billing = match billing {
+        Billing::OnDemand => "  billing_mode = \"PAY_PER_REQUEST\"\n".to_owned(),
+        Billing::Provisioned { read, write } => format!(
+            "  billing_mode   = \"PROVISIONED\"\n  read_capacity  = {read}\n  write_capacity = {write}\n"
+        ),
+    };
+    let attributes = each_key(|(name, holds, _)| {
+        format!("\n  attribute {{\n    name = \"{name}\"\n    type = \"{holds}\"\n  }}\n")
+    });
+    format!(
+        "resource \"aws_dynamodb_table\" \"solvegate\" {{\n  name         = \"{table}\"\n{billing}  hash_key     = \"{PK}\"\n  \
+         range_key    = \"{SK}\"\n{attributes}\n  ttl {{\n    attribute_name = \"{GC_AT}\"\n    enabled        = true\n  }}\n\n  \
+         point_in_time_recovery {{\n    enabled = true\n  }}\n}}\n"
+    )
+}
+
+fn cloud_formation(table: &str, billing: Billing) -> String {
+    let billing = match billing {
+        Billing::OnDemand => "      BillingMode: PAY_PER_REQUEST\n".to_owned(),
+        Billing::Provisioned { read, write } => format!(
+            "      BillingMode: PROVISIONED\n      ProvisionedThroughput:\n        ReadCapacityUnits: {read}\n        \
+             WriteCapacityUnits: {write}\n"
+        ),
+    };
+    let attributes = each_key(|(name, holds, _)| {
+        format!("        - AttributeName: {name}\n          AttributeType: {holds}\n")
+    });
+    let schema = each_key(|(name, _, place)| {
+        format!("        - AttributeName: {name}\n          KeyType: {place}\n")
+    });
+    format!(
+        "AWSTemplateFormatVersion: \"2010-09-09\"\nResources:\n  Solvegate:\n    Type: AWS::DynamoDB::Table\n    \
+         DeletionPolicy: Retain\n    UpdateReplacePolicy: Retain\n    Properties:\n      TableName: {table}\n{billing}      \
+         AttributeDefinitions:\n{attributes}      KeySchema:\n{schema}      TimeToLiveSpecification:\n        \
+         AttributeName: {GC_AT}\n        Enabled: true\n      PointInTimeRecoverySpecification:\n        \
+         PointInTimeRecoveryEnabled: true\n"
+    )
+}
+
+fn json(table: &str, billing: Billing) -> String {
+    let list = |each: &dyn Fn(&(&str, &str, &str)) -> String| {
+        KEYS.iter().map(each).collect::<Vec<_>>().join(",\n    ")
+    };
+    let attributes = list(&|(name, holds, _)| {
+        format!("{{ \"AttributeName\": \"{name}\", \"AttributeType\": \"{holds}\" }}")
+    });
+    let schema = list(&|(name, _, place)| {
+        format!("{{ \"AttributeName\": \"{name}\", \"KeyType\": \"{place}\" }}")
+    });
+    let billing = match billing {
+        Billing::OnDemand => "  \"BillingMode\": \"PAY_PER_REQUEST\"".to_owned(),
+        Billing::Provisioned { read, write } => format!(
+            "  \"BillingMode\": \"PROVISIONED\",\n  \"ProvisionedThroughput\": {{ \"ReadCapacityUnits\": {read}, \
+             \"WriteCapacityUnits\": {write} }}"
+        ),
+    };
+    format!(
+        "{{\n  \"TableName\": \"{table}\",\n  \"AttributeDefinitions\": [\n    {attributes}\n  ],\n  \"KeySchema\": [\n    \
+         {schema}\n  ],\n{billing}\n}}\n"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_form_names_the_keys_and_the_billing() {
+        let provisioned = Billing::Provisioned { read: 7, write: 9 };
+        for form in [Printed::Terraform, Printed::CloudFormation, Printed::Json] {
+            let text = print("shop", Billing::OnDemand, form);
+            for word in ["shop", "PK", "SK", "PAY_PER_REQUEST"] {
+                assert!(text.contains(word), "{word} in {text}");
+            }
+            let text = print("shop", provisioned, form);
+            for word in ["PROVISIONED", "7", "9"] {
+                assert!(text.contains(word), "{word} in {text}");
+            }
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! The errors of requests, and which of them are retried.
+
+use std::{error::Error, fmt};
+
+use aws_sdk_dynamodb::{
+    error::{ProvideErrorMetadata, SdkError},
+    types::error::{ConditionalCheckFailedException, TransactionCanceledException},
+};
+use domain::ports::{BoxError, StoreError};
+
+use crate::optimistic;
+
+#[derive(Debug)]
+pub(super) struct RequestError {
+    pub(super) kind: RequestErrorKind,
+    pub(super) message: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RequestErrorKind {
+    /// Throttled, or in conflict with another transaction: the request was not executed.
+    Throttled,
+    /// Whether the request was executed is unknown.
+    Unknown,
+    /// The table does not exist.
+    NoTable,
+    /// The request is refused; a retry does not help.
+    Refused,
+}
+
+// === retries ===
+
+/// The details of a failed condition of a single write.
+pub(super) fn failed_condition<'e>(
+    error: &'e (dyn Error + 'static),
+) -> Option<&'e ConditionalCheckFailedException> {
+    cause(error)
+}
+
+/// The reasons why a transaction was cancelled.
+fn cancellation_codes<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e str> {
+    let cancelled: Option<&TransactionCanceledException> = cause(error);
+    let reasons =
+        cancelled.into_iter().flat_map(TransactionCanceledException::cancellation_reasons);
+    reasons.filter_map(|reason| reason.code())
+}
+
+/// Whether a condition of a transaction failed.
+pub(super) fn is_condition_failed(error: &(dyn Error + 'static)) -> bool {
+    cancellation_codes(error).any(|code| code == "ConditionalCheckFailed")
+}
+
+fn is_throttled<E: ProvideErrorMetadata + Error + 'static>(error: &SdkError<E>) -> bool {
+    let codes = [
+        "ProvisionedThroughputExceededException",
+        "RequestLimitExceeded",
+        "ThrottlingException",
+        "TransactionConflictException",
+        "TransactionInProgressException",
+    ];
+    let cancelled = ["TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded"];
+    error.code().is_some_and(|code| codes.contains(&code))
+        || cancellation_codes(error).any(|code| cancelled.contains(&code))
+            && !is_condition_failed(error)
+}
+
+/// Whether the same request may succeed in a moment.
+pub(super) fn may_retry<E: ProvideErrorMetadata + Error + 'static>(error: &SdkError<E>) -> bool {
+    match error {
+        SdkError::TimeoutError(_) | SdkError::ResponseError(_) => true,
+        SdkError::DispatchFailure(why) => why.is_io() || why.is_timeout() || why.is_other(),
+        SdkError::ServiceError(refused) => {
+            is_throttled(error) || refused.raw().status().as_u16() >= 500
+        }
+        SdkError::ConstructionFailure(_) | _ => false,
+    }
+}
+
+// === impl RequestError ===
+
+impl RequestError {
+    pub(super) fn new<E: ProvideErrorMetadata + Error + 'static>(
+        error: &SdkError<E>,
+        table: &str,
+    ) -> Self {
+        let kind = match error.code() {
+            Some("ResourceNotFoundException") => RequestErrorKind::NoTable,
+            _ if is_throttled(error) => RequestErrorKind::Throttled,
+            _ if may_retry(error) => RequestErrorKind::Unknown,
+            _ => RequestErrorKind::Refused,
+        };
+        let message = match (kind, error.code(), error.message()) {
+            (RequestErrorKind::NoTable, ..) => {
+                format!("there is no table {table}; run `solvegate store migrate` to create it")
+            }
+            (_, Some(code), Some(message)) => format!("{code}: {message}"),
+            (_, Some(code), None) => code.to_owned(),
+            (_, None, _) => causes(error),
+        };
+        Self { kind, message }
+    }
+
+    pub(super) fn refused(message: &str) -> Self {
+        Self { kind: RequestErrorKind::Refused, message: message.to_owned() }
+    }
+}
+
+impl fmt::Display for RequestError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl From<RequestError> for StoreError {
+    fn from(error: RequestError) -> Self {
+        unavailable(error.message)
+    }
+}
+
+pub(super) fn unavailable(why: impl Into<BoxError>) -> StoreError {
+    optimistic::unavailable(super::NAME, why)
+}
+
+/// The first source of this type.
+fn cause<'e, T: Error + 'static>(error: &'e (dyn Error + 'static)) -> Option<&'e T> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(found) = error.downcast_ref() {
+            return Some(found);
+        }
+        next = error.source();
+    }
+    None
+}
+
+/// The error with all of its sources.
+fn causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let more = cause.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        next = cause.source();
+    }
+    text
+}

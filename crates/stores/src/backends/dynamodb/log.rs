@@ -1,0 +1,329 @@
+//! The log of commits as this process follows it: how far it has read, and what has changed since the last compaction. The current
+//! rows are those of the segments with these changes on top.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use domain::{
+    id::ClaimId,
+    ports::{Notifier, StoreError},
+};
+use parking_lot::{Mutex, MutexGuard};
+use tokio::sync::Notify;
+
+use crate::{
+    LocalNotifier,
+    optimistic::RawKey,
+    schema::codec::{corrupt, read_key},
+    schema::tables::{Claims, Table},
+};
+
+use super::{
+    NAME,
+    connection::{ItemRange, TableClient},
+    error::{RequestError, RequestErrorKind, unavailable},
+    layout::{
+        BLOCK, CommitBody, LogEntry, Nonce, OverflowRef, StoredValue, TableMeta, decode,
+        log_partition, meta_key, overflow_key, read_commit, read_meta, read_part,
+    },
+};
+
+pub(super) struct Log {
+    pub(super) client: TableClient,
+    state: Mutex<State>,
+    /// The number of the last finished read. One task reads at a time; a task that waited for it may not have to read again.
+    reading: tokio::sync::Mutex<u64>,
+    begun: AtomicU64,
+    notifier: Arc<LocalNotifier>,
+    /// Signals that a compaction is due.
+    pub(super) is_full: Arc<Notify>,
+}
+
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) incarnation: u64,
+    /// The last commit that was read.
+    pub(super) slot: u64,
+    /// The last commit that is in the segments.
+    pub(super) compacted: u64,
+    /// The changes since then, with the slot of the last change of each key.
+    pub(super) recent: BTreeMap<RawKey, (u64, Option<StoredValue>)>,
+    /// The sizes of the commits since then.
+    sizes: VecDeque<usize>,
+    bytes: usize,
+    /// Commits of other gateways that the writer has not applied to its cache yet.
+    pending: Vec<Arc<LogEntry>>,
+    /// How often the writer had to empty its cache, because it cannot follow the log.
+    pub(super) resets: u64,
+    /// The table was missing, so it may have been created again.
+    is_doubtful: bool,
+    /// A compaction is due after this many commits.
+    max_commits: usize,
+}
+
+/// A compaction is due after this many bytes of commits, because a gateway that starts has to read all of them.
+const MAX_LOG_BYTES: usize = 256 << 10;
+/// Commits that are kept for a writer that does not commit.
+const MAX_PENDING: usize = 4096;
+
+// === impl Log ===
+
+impl Log {
+    pub(super) fn new(client: TableClient, meta: &TableMeta, notifier: Arc<LocalNotifier>) -> Self {
+        let max_commits = client.address.compact_every;
+        Self {
+            client,
+            state: Mutex::new(State::new(meta, 0, max_commits)),
+            reading: tokio::sync::Mutex::new(0),
+            begun: AtomicU64::new(0),
+            notifier,
+            is_full: Arc::default(),
+        }
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+
+    /// How many claims are waited for.
+    pub(super) fn waiters(&self) -> usize {
+        self.notifier.listened_for()
+    }
+
+    /// Reads the log up to its end, so that everything written before this call is known. Returns whether there was anything new.
+    pub(super) async fn catch_up(&self) -> Result<bool, StoreError> {
+        let before = self.begun.load(Ordering::SeqCst);
+        let mut last = self.reading.lock().await;
+        if *last > before {
+            // Another task began to read after this call, and has finished.
+            return Ok(false);
+        }
+        let begun = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
+        self.check_table().await?;
+        let mut found = false;
+        loop {
+            let next = self.state().slot + 1;
+            let block = ItemRange {
+                partition: log_partition(next),
+                least: Some(next.to_be_bytes().to_vec()),
+                ..ItemRange::default()
+            };
+            let items = self.client.query(&block).await.map_err(|error| self.failed(error))?;
+            found |= !items.is_empty();
+            for item in &items {
+                let (slot, nonce, body) = read_commit(item)?;
+                self.apply_entry(slot, nonce, body).await?;
+            }
+            if items.is_empty() || !(self.state().slot + 1).is_multiple_of(BLOCK) {
+                break;
+            }
+        }
+        *last = begun;
+        Ok(found)
+    }
+
+    /// Applies a commit of another gateway.
+    pub(super) async fn apply_entry(
+        &self,
+        slot: u64,
+        nonce: Nonce,
+        body: CommitBody,
+    ) -> Result<(), StoreError> {
+        let body = match body {
+            CommitBody::Inline(bytes) => bytes,
+            CommitBody::Overflow(overflow) => self.fetch(overflow).await?,
+        };
+        let entry = Arc::new(LogEntry { slot, nonce, changes: decode(&body)? });
+        let is_applied = {
+            let mut state = self.state();
+            if slot > state.slot + 1 {
+                let why = format!("commit {} is missing", state.slot + 1);
+                return Err(corrupt(NAME, "log", why));
+            }
+            let is_next = state.slot + 1 == slot;
+            if is_next {
+                state.apply(&entry, body.len());
+                state.add_pending(&entry);
+            }
+            is_next
+        };
+        if is_applied {
+            self.notify(&entry);
+            self.notify_if_full();
+        }
+        Ok(())
+    }
+
+    /// Applies a commit of this process, unless a reader was faster.
+    pub(super) fn committed(&self, entry: &LogEntry, size: usize) {
+        {
+            let mut state = self.state();
+            if state.slot + 1 == entry.slot {
+                state.apply(entry, size);
+            }
+        }
+        self.notify_if_full();
+    }
+
+    /// Commits that the writer has not applied to its cache yet, oldest first.
+    pub(super) fn take_pending(&self) -> Vec<Arc<LogEntry>> {
+        std::mem::take(&mut self.state().pending)
+    }
+
+    fn notify_if_full(&self) {
+        if self.state().is_full() {
+            self.is_full.notify_one();
+        }
+    }
+
+    fn notify(&self, entry: &LogEntry) {
+        for (key, _) in &entry.changes {
+            if key.first() == Some(&Claims::TAG)
+                && let Ok(id) = read_key::<Claims>(NAME, key)
+            {
+                let id: ClaimId = id;
+                self.notifier.notify(id);
+            }
+        }
+    }
+
+    /// Reads a large value from its overflow items.
+    pub(super) async fn fetch(&self, overflow: OverflowRef) -> Result<Vec<u8>, StoreError> {
+        let mut all = Vec::new();
+        for part in 0..overflow.parts {
+            let item = self.client.get(overflow_key(overflow.nonce, part)).await?;
+            let item =
+                item.ok_or_else(|| corrupt(NAME, "overflow", "an overflow item is missing"))?;
+            all.extend_from_slice(read_part(&item)?);
+        }
+        Ok(all)
+    }
+
+    pub(super) async fn value(&self, value: &StoredValue) -> Result<Arc<[u8]>, StoreError> {
+        match value {
+            StoredValue::Inline(bytes) => Ok(Arc::clone(bytes)),
+            StoredValue::Overflow(overflow) => Ok(self.fetch(*overflow).await?.into()),
+        }
+    }
+
+    /// Converts an error. A missing table may be another one when it is back.
+    pub(super) fn failed(&self, error: RequestError) -> StoreError {
+        if error.kind == RequestErrorKind::NoTable {
+            self.state().is_doubtful = true;
+        }
+        error.into()
+    }
+
+    /// Reads the metadata again if the table was missing.
+    async fn check_table(&self) -> Result<(), StoreError> {
+        if self.state().is_doubtful { self.refresh_meta().await.map(drop) } else { Ok(()) }
+    }
+
+    /// Reads how far the log is compacted. If this is another table than before, starts over.
+    pub(super) async fn refresh_meta(&self) -> Result<TableMeta, StoreError> {
+        let item = self.client.get(meta_key()).await.map_err(|error| self.failed(error))?;
+        let Some(item) = item else {
+            self.state().is_doubtful = true;
+            return Err(unavailable("the table was emptied; restart the gateway to use it again"));
+        };
+        let meta = read_meta(&item)?;
+        let mut state = self.state();
+        if meta.incarnation == state.incarnation {
+            state.is_doubtful = false;
+            state.compacted_up_to(meta.compacted);
+        } else {
+            tracing::error!(
+                "the DynamoDB table was replaced: records of the old table are lost, and their solves may be paid again"
+            );
+            *state = State::new(&meta, state.resets + 1, state.max_commits);
+        }
+        Ok(meta)
+    }
+}
+
+// === impl State ===
+
+impl State {
+    fn new(meta: &TableMeta, resets: u64, max_commits: usize) -> Self {
+        Self {
+            incarnation: meta.incarnation,
+            slot: meta.compacted,
+            compacted: meta.compacted,
+            recent: BTreeMap::new(),
+            sizes: VecDeque::new(),
+            bytes: 0,
+            pending: Vec::new(),
+            resets,
+            is_doubtful: false,
+            max_commits,
+        }
+    }
+
+    fn apply(&mut self, entry: &LogEntry, size: usize) {
+        self.slot = entry.slot;
+        self.sizes.push_back(size);
+        self.bytes += size;
+        for (key, value) in &entry.changes {
+            self.recent.insert(key.clone(), (entry.slot, value.clone()));
+        }
+    }
+
+    /// Keeps a commit for the writer. A gateway that reads and never commits would keep them for ever, so beyond a limit the writer
+    /// has to start with an empty cache.
+    fn add_pending(&mut self, entry: &Arc<LogEntry>) {
+        if self.pending.len() >= MAX_PENDING {
+            self.pending.clear();
+            self.resets += 1;
+        }
+        self.pending.push(Arc::clone(entry));
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.sizes.len() >= self.max_commits || self.bytes >= MAX_LOG_BYTES
+    }
+
+    /// Drops changes that are in the segments. No older segment is read after this.
+    pub(super) fn compacted_up_to(&mut self, compacted: u64) {
+        // A process that is behind reads the log first, and then knows at least as much as the segments.
+        let compacted = compacted.min(self.slot);
+        if compacted <= self.compacted {
+            return;
+        }
+        self.recent.retain(|_, (slot, _)| *slot > compacted);
+        for _ in self.compacted..compacted {
+            self.bytes -= self.sizes.pop_front().unwrap_or(0);
+        }
+        self.compacted = compacted;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(slot: u64) -> Arc<LogEntry> {
+        let key: RawKey = [1, u8::try_from(slot % 7).unwrap()].as_slice().into();
+        Arc::new(LogEntry { slot, nonce: [0; 8], changes: vec![(key, None)] })
+    }
+
+    #[test]
+    fn a_gateway_that_never_commits_keeps_a_bounded_number_of_commits() {
+        let meta = TableMeta { incarnation: 1, compacted: 0, compactor: None };
+        let mut state = State::new(&meta, 0, 256);
+        for slot in 1..=20_000 {
+            let entry = entry(slot);
+            state.apply(&entry, 10);
+            state.add_pending(&entry);
+            state.compacted_up_to(slot.saturating_sub(300));
+        }
+        assert!(state.pending.len() <= MAX_PENDING && state.resets == 4, "{}", state.resets);
+        assert_eq!((state.slot, state.compacted, state.sizes.len()), (20_000, 19_700, 300));
+        assert_eq!(state.bytes, 3000);
+        assert_eq!(state.recent.len(), 7);
+    }
+}

@@ -1,0 +1,125 @@
+//! For tests and benchmarks: counts the requests of a store, and checks its table.
+
+use std::{collections::BTreeMap, fmt, sync::Arc};
+
+use domain::ports::StoreError;
+
+use crate::{Backend, OpenError, optimistic::RawKey, schema::tables::LAST_TAG};
+
+use super::{
+    connection::ItemRange,
+    layout::{
+        BLOCK, CommitBody, Segment, StoredValue, decode, log_partition, read_commit,
+        segment_partition, table_end, table_least,
+    },
+    log::Log,
+    usage::DynamoDbUse,
+};
+
+/// Access to the table of an open store.
+pub struct DynamoDbProbe(pub(super) Arc<Log>);
+
+/// The contents of the table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Inventory {
+    /// Commits in the log.
+    pub commits: u64,
+    /// How many of them are compacted.
+    pub compacted: u64,
+    /// Segments.
+    pub segments: usize,
+    /// Rows.
+    pub rows: usize,
+}
+
+impl DynamoDbProbe {
+    /// Opens the store at the URL.
+    pub async fn connect(url: &str) -> Result<(Backend, Self), OpenError> {
+        let (backend, log) = super::open(url).await?;
+        Ok((backend, Self(log)))
+    }
+
+    /// The requests of the store so far.
+    pub fn usage(&self) -> DynamoDbUse {
+        self.0.client.usage.total()
+    }
+
+    /// Reads everything twice, from the whole log and from the segments, and compares. Panics if they differ, or if there is a gap
+    /// between the segments of a table. Only for a table whose log is still complete.
+    pub async fn take_stock(&self) -> Result<Inventory, StoreError> {
+        self.0.catch_up().await?;
+        self.0.refresh_meta().await?;
+        // Copy the changes before reading the segments: a compaction in between drops the changes it has merged, and segments
+        // that were read before it would lack them. Applying a change twice is harmless.
+        let (slot, compacted, recent) = {
+            let state = self.0.state();
+            (state.slot, state.compacted, state.recent.clone())
+        };
+        let replayed = self.replay(slot).await?;
+        let mut all = Inventory { commits: slot, compacted, ..Inventory::default() };
+        let mut seen: BTreeMap<RawKey, StoredValue> = BTreeMap::new();
+        for tag in 1..=LAST_TAG {
+            let segments = self.segments(tag).await?;
+            all.segments += segments.len();
+            let mut edge = table_least(tag);
+            for segment in &segments {
+                assert_eq!(segment.least, edge, "a gap between the segments of table {tag}");
+                let within = segment.least.clone()..segment.until.clone();
+                assert!(
+                    segment.rows.iter().all(|(key, _)| within.contains(key)),
+                    "a row is in the wrong segment"
+                );
+                edge = segment.until.clone();
+            }
+            assert!(
+                segments.is_empty() || edge == table_end(tag),
+                "table {tag} ends before its end"
+            );
+            seen.extend(segments.into_iter().flat_map(|segment| segment.rows));
+        }
+        for (key, (_, value)) in recent {
+            match value {
+                Some(value) => seen.insert(key, value),
+                None => seen.remove(&key),
+            };
+        }
+        assert!(self.0.state().slot == slot, "another process wrote during the check");
+        assert!(seen == replayed, "the segments differ from the log");
+        all.rows = seen.len();
+        Ok(all)
+    }
+
+    async fn segments(&self, tag: u8) -> Result<Vec<Segment>, StoreError> {
+        let part = ItemRange { partition: segment_partition(tag), ..ItemRange::default() };
+        self.0.client.query(&part).await?.iter().map(Segment::read).collect()
+    }
+
+    /// All rows according to the log.
+    async fn replay(&self, until: u64) -> Result<BTreeMap<RawKey, StoredValue>, StoreError> {
+        let mut rows = BTreeMap::new();
+        for block in 0..=until / BLOCK {
+            let part =
+                ItemRange { partition: log_partition(block * BLOCK), ..ItemRange::default() };
+            for item in self.0.client.query(&part).await? {
+                let (_, _, body) = read_commit(&item)?;
+                let body = match body {
+                    CommitBody::Inline(bytes) => bytes,
+                    CommitBody::Overflow(overflow) => self.0.fetch(overflow).await?,
+                };
+                for (key, value) in decode(&body)? {
+                    match value {
+                        Some(value) => rows.insert(key, value),
+                        None => rows.remove(&key),
+                    };
+                }
+            }
+        }
+        Ok(rows)
+    }
+}
+
+impl fmt::Debug for DynamoDbProbe {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("DynamoDbProbe").field(&self.usage()).finish()
+    }
+}

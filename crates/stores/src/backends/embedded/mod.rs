@@ -1,0 +1,118 @@
+//! `embedded:DIR` keeps the rows of one process in a redb file. A decision is on the disk before it is answered, and the file
+//! survives kill -9 at any instruction.
+//!
+//! - `open`: the directory, its lock and its format; `disk`: the data file
+//! - `writer`: the one thread that writes, with many decisions per fsync
+//! - `tx`: the transactions
+
+mod disk;
+mod open;
+mod tx;
+mod writer;
+
+#[cfg(test)]
+mod tests;
+
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use async_trait::async_trait;
+use domain::ports::{BoxError, StoreError};
+use redb::{ReadableDatabase, TableDefinition};
+
+use crate::{
+    OpenError,
+    adapter::{Counters, DecideFn, Driver, Extent, ReadFn},
+};
+
+use tx::EmbeddedTx;
+use writer::{Shared, Writer, catch_panic, unavailable};
+
+const NAME: &str = "embedded";
+const ROWS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("rows");
+
+pub(crate) struct Embedded {
+    // The first field, so that it is dropped first: the writer ends before the file closes and the lock is released.
+    writer: Writer,
+    shared: Arc<Shared>,
+    dir: PathBuf,
+    fsyncs: Arc<AtomicU64>,
+    #[cfg(test)]
+    broken: Arc<std::sync::atomic::AtomicBool>,
+}
+
+// === impl Embedded ===
+
+impl Embedded {
+    /// Opens the store in `dir`, which is created when it does not exist.
+    pub(crate) fn open(dir: &Path) -> Result<Self, OpenError> {
+        let dir = dir.to_owned();
+        let opened = open::open(&dir)?;
+        let shared = Arc::new(Shared::new(opened.database, opened.lock));
+        let writer = Writer::start(Arc::clone(&shared))
+            .map_err(|source| OpenError::Directory { dir: dir.clone(), source })?;
+        Ok(Self {
+            writer,
+            shared,
+            dir,
+            fsyncs: opened.fsyncs,
+            #[cfg(test)]
+            broken: opened.broken,
+        })
+    }
+}
+
+#[async_trait]
+impl Driver for Embedded {
+    async fn decide(&self, decide: DecideFn) -> Result<(), StoreError> {
+        self.writer.commit(decide).await
+    }
+
+    async fn read(&self, read: ReadFn, extent: Extent) -> Result<(), StoreError> {
+        match extent {
+            // One row takes microseconds.
+            Extent::OneRow => read_rows(&self.shared, read),
+            // A scan can take long enough to delay the requests that share this thread.
+            Extent::Scan => {
+                let shared = Arc::clone(&self.shared);
+                let reading = tokio::task::spawn_blocking(move || read_rows(&shared, read));
+                reading.await.unwrap_or_else(|why| Err(unavailable(why)))
+            }
+        }
+    }
+
+    fn counters(&self) -> Counters {
+        Counters {
+            rows: 0,
+            decisions: self.shared.decisions.load(Ordering::Relaxed),
+            commits: self.shared.commits.load(Ordering::Relaxed),
+            fsyncs: self.fsyncs.load(Ordering::Relaxed),
+        }
+    }
+}
+
+fn read_rows(shared: &Shared, mut read: ReadFn) -> Result<(), StoreError> {
+    shared.check()?;
+    catch_panic(|| {
+        let transaction = shared.database.begin_read().map_err(unavailable)?;
+        let rows = transaction.open_table(ROWS).map_err(unavailable)?;
+        read(&EmbeddedTx::new(rows));
+        Ok(())
+    })
+}
+
+impl fmt::Debug for Embedded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Embedded").field("dir", &self.dir).finish_non_exhaustive()
+    }
+}
+
+fn corrupt(what: &'static str, why: impl Into<BoxError>) -> StoreError {
+    crate::schema::codec::corrupt(NAME, what, why)
+}

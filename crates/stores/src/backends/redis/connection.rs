@@ -1,0 +1,277 @@
+//! The connection to the server: opened when needed, shared by all requests, dropped when it fails, and opened again with backoff.
+//!
+//! This is not `redis::aio::ConnectionManager`: there, requests wait for the reconnection attempts instead of failing fast, and
+//! it does not support clusters.
+
+use std::time::Duration;
+
+use redis::{
+    AsyncConnectionConfig, Client, Cmd, ErrorKind, PushInfo, RedisError, RedisResult,
+    ServerErrorKind, Value,
+    aio::{ConnectionLike, MultiplexedConnection},
+    cluster::ClusterClientBuilder,
+    cluster_async::ClusterConnection,
+    cluster_routing::{Route, RoutingInfo, SingleNodeRoutingInfo, SlotAddr},
+};
+use rustls::crypto::{CryptoProvider, ring};
+use tokio::sync::{Mutex, OnceCell, mpsc::UnboundedSender};
+
+use crate::backends::server::backoff::{BACKING_OFF, Backoff};
+
+use super::address::RedisAddress;
+
+/// One connection, or one to each node of a cluster. Requests are multiplexed on it.
+#[derive(Clone)]
+pub(super) enum Connection {
+    Single(MultiplexedConnection),
+    Cluster(ClusterConnection),
+}
+
+/// A connection that is opened again after it breaks.
+pub(super) struct ReconnectingConnection {
+    address: RedisAddress,
+    state: Mutex<State>,
+    /// The slot of all keys of the store. The slot never changes, only the node that has it.
+    slot: OnceCell<u16>,
+}
+
+#[derive(Default)]
+struct State {
+    connection: Option<Connection>,
+    /// Counts the connections opened so far.
+    generation: u64,
+    backoff: Backoff,
+}
+
+/// A script and its hash, by which the server caches it.
+#[derive(Clone, Debug)]
+pub(super) struct Script {
+    pub(super) text: &'static str,
+    pub(super) sha: String,
+}
+
+/// The timeout of a request and of a connection attempt.
+const TIMEOUT: Duration = Duration::from_secs(1);
+
+// === impl Connection ===
+
+impl Connection {
+    /// Connects. Messages that the server pushes go to `push_sender`.
+    pub(super) async fn open(
+        address: &RedisAddress,
+        push_sender: Option<UnboundedSender<PushInfo>>,
+    ) -> RedisResult<Self> {
+        if address.is_over_tls() {
+            install_crypto_provider();
+        }
+        if address.is_cluster {
+            return Self::open_cluster(address, push_sender).await;
+        }
+        let mut config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(TIMEOUT))
+            .set_response_timeout(Some(TIMEOUT));
+        if let Some(push_sender) = push_sender {
+            config = config.set_push_sender(push_sender);
+        }
+        let node = address.nodes.first().cloned().ok_or_else(no_address)?;
+        let client = match address.certificates() {
+            Some(certificates) => Client::build_with_tls(node, certificates)?,
+            None => Client::open(node)?,
+        };
+        Ok(Self::Single(client.get_multiplexed_async_connection_with_config(&config).await?))
+    }
+
+    async fn open_cluster(
+        address: &RedisAddress,
+        push_sender: Option<UnboundedSender<PushInfo>>,
+    ) -> RedisResult<Self> {
+        let mut builder = ClusterClientBuilder::new(address.nodes.clone())
+            .use_protocol(redis::ProtocolVersion::RESP3)
+            .connection_timeout(TIMEOUT)
+            .response_timeout(TIMEOUT)
+            // The client follows moved slots. It also resends lost requests, so on a cluster any commit may arrive twice.
+            .retries(2);
+        if let Some(node) = address.nodes.first() {
+            builder = builder.tcp_settings(node.tcp_settings().clone());
+        }
+        if let Some(certificates) = address.certificates() {
+            builder = builder.certs(certificates);
+        }
+        if let Some(push_sender) = push_sender {
+            builder = builder.push_sender(push_sender);
+        }
+        let connecting = builder.build()?;
+        let connecting = connecting.get_async_connection();
+        match tokio::time::timeout(2 * TIMEOUT, connecting).await {
+            Ok(connection) => Ok(Self::Cluster(connection?)),
+            Err(_) => Err(timed_out()),
+        }
+    }
+
+    /// Sends a request and waits for the reply, up to the timeout.
+    pub(super) async fn send(&mut self, cmd: &Cmd) -> RedisResult<Value> {
+        let reply = async {
+            match self {
+                Self::Single(connection) => connection.req_packed_command(cmd).await,
+                Self::Cluster(connection) => connection.req_packed_command(cmd).await,
+            }
+        };
+        let reply = tokio::time::timeout(2 * TIMEOUT, reply).await;
+        reply.unwrap_or_else(|_| Err(timed_out()))?.extract_error()
+    }
+
+    /// Sends a request that names no key to the node that has this one.
+    pub(super) async fn send_to_owner(&mut self, cmd: &Cmd, key: &[u8]) -> RedisResult<Value> {
+        let slot = self.slot_of(key).await?;
+        self.send_to_slot(cmd, slot).await
+    }
+
+    async fn slot_of(&mut self, key: &[u8]) -> RedisResult<u16> {
+        match self {
+            Self::Single(_) => Ok(0),
+            Self::Cluster(_) => {
+                let slot = self.send(redis::cmd("CLUSTER").arg("KEYSLOT").arg(key)).await?;
+                Ok(redis::from_redis_value(slot)?)
+            }
+        }
+    }
+
+    async fn send_to_slot(&mut self, cmd: &Cmd, slot: u16) -> RedisResult<Value> {
+        let Self::Cluster(connection) = self else { return self.send(cmd).await };
+        let route = Route::new(slot, SlotAddr::Master);
+        let route = RoutingInfo::SingleNode(SingleNodeRoutingInfo::SpecificNode(route));
+        let reply = tokio::time::timeout(2 * TIMEOUT, connection.route_command(cmd.clone(), route));
+        reply.await.unwrap_or_else(|_| Err(timed_out()))?.extract_error()
+    }
+
+    pub(super) async fn subscribe(&mut self, channel: &[u8]) -> RedisResult<()> {
+        match self {
+            Self::Single(connection) => connection.subscribe(channel).await,
+            Self::Cluster(connection) => connection.ssubscribe(channel).await,
+        }
+    }
+
+    pub(super) fn is_cluster(&self) -> bool {
+        matches!(self, Self::Cluster(_))
+    }
+}
+
+/// The client uses the default crypto provider of the process, and panics if there is none.
+fn install_crypto_provider() {
+    if CryptoProvider::get_default().is_none() {
+        // Losing the race against another thread is fine.
+        drop(ring::default_provider().install_default());
+    }
+}
+
+fn no_address() -> RedisError {
+    RedisError::from((ErrorKind::InvalidClientConfig, "no address"))
+}
+
+fn timed_out() -> RedisError {
+    RedisError::from(std::io::Error::from(std::io::ErrorKind::TimedOut))
+}
+
+// === impl ReconnectingConnection ===
+
+impl ReconnectingConnection {
+    pub(super) fn new(address: RedisAddress) -> Self {
+        Self { address, state: Mutex::default(), slot: OnceCell::new() }
+    }
+
+    /// Sends a request. After an error the server may have executed it all the same.
+    pub(super) async fn send(&self, cmd: &Cmd) -> RedisResult<Value> {
+        let (mut connection, generation) = self.connection().await?;
+        let reply = connection.send(cmd).await;
+        self.drop_if_broken(&reply, generation).await;
+        reply
+    }
+
+    /// Sends a request that names no key to the node that has this one. All keys of a store are in one slot.
+    pub(super) async fn send_to_owner(&self, cmd: &Cmd, key: &[u8]) -> RedisResult<Value> {
+        let (mut connection, generation) = self.connection().await?;
+        let slot = self.slot.get_or_try_init(async || connection.clone().slot_of(key).await).await;
+        let reply = match slot {
+            Ok(slot) => connection.send_to_slot(cmd, *slot).await,
+            Err(error) => Err(error),
+        };
+        self.drop_if_broken(&reply, generation).await;
+        reply
+    }
+
+    /// On a cluster, requests may be sent twice.
+    pub(super) fn is_cluster(&self) -> bool {
+        self.address.is_cluster
+    }
+
+    /// Runs a script by its hash, or by its text if the server has not cached it. `add_args` adds its keys and arguments.
+    pub(super) async fn run(
+        &self,
+        script: &Script,
+        add_args: impl Fn(&mut Cmd),
+    ) -> RedisResult<Value> {
+        let call = |name: &str, body: &str| {
+            let mut cmd = redis::cmd(name);
+            cmd.arg(body);
+            add_args(&mut cmd);
+            cmd
+        };
+        let cmd = call("EVALSHA", &script.sha);
+        match self.send(&cmd).await {
+            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
+                self.send(&call("EVAL", script.text)).await
+            }
+            reply => reply,
+        }
+    }
+
+    async fn connection(&self) -> RedisResult<(Connection, u64)> {
+        let mut state = self.state.lock().await;
+        if let Some(connection) = &state.connection {
+            return Ok((connection.clone(), state.generation));
+        }
+        if state.backoff.is_waiting() {
+            return Err(std::io::Error::other(BACKING_OFF).into());
+        }
+        match Connection::open(&self.address, None).await {
+            Ok(connection) => {
+                state.connection = Some(connection.clone());
+                state.generation += 1;
+                state.backoff.reset();
+                Ok((connection, state.generation))
+            }
+            Err(error) => {
+                state.backoff.failed();
+                Err(error)
+            }
+        }
+    }
+
+    async fn drop_if_broken(&self, reply: &RedisResult<Value>, generation: u64) {
+        if reply.as_ref().is_err_and(is_broken) {
+            let mut state = self.state.lock().await;
+            if state.generation == generation {
+                state.connection = None;
+            }
+        }
+    }
+}
+
+/// Whether the connection must be replaced: it broke, or leads to a server that no longer accepts writes.
+fn is_broken(error: &RedisError) -> bool {
+    let kind = error.kind();
+    error.is_io_error()
+        || error.is_connection_dropped()
+        || error.is_timeout()
+        || error.is_unrecoverable_error()
+        || matches!(
+            kind,
+            ErrorKind::ClusterConnectionNotFound
+                | ErrorKind::Server(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown)
+        )
+}
+
+/// Whether the server may have executed the request although no reply came.
+pub(super) fn is_outcome_unknown(error: &RedisError) -> bool {
+    error.is_io_error() || error.is_connection_dropped() || error.is_timeout()
+}

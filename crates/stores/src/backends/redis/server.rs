@@ -1,0 +1,177 @@
+//! The server as this process sees it: the connection, the scripts, and the metadata of the stored data.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use domain::ports::{BoxError, StoreError};
+use parking_lot::{Mutex, MutexGuard};
+use redis::{Cmd, RedisError, RedisResult};
+
+use crate::optimistic::{self, Commit, CommitOutcome, ReadSet, Validator};
+
+use super::{
+    call::{CallSeq, CommitCall, CommitReply},
+    connection::{ReconnectingConnection, Script, is_outcome_unknown},
+    layout::KeyNames,
+    meta::StoreMeta,
+};
+
+pub(super) struct RedisServer {
+    pub(super) connection: ReconnectingConnection,
+    pub(super) names: KeyNames,
+    commit_script: Script,
+    pub(super) meta_script: Script,
+    /// The random id of this process among the writers.
+    pub(super) writer: u64,
+    /// The last sequence number of this process that the server is known to have recorded.
+    pub(super) acknowledged: AtomicU64,
+    meta: Mutex<StoreMeta>,
+}
+
+/// Why a call got no reply.
+pub(super) struct CallError {
+    /// The server may have run the script all the same.
+    pub(super) outcome_unknown: bool,
+    why: BoxError,
+}
+
+// === impl RedisServer ===
+
+impl RedisServer {
+    pub(super) fn new(
+        connection: ReconnectingConnection,
+        names: KeyNames,
+        (commit_script, meta_script): (Script, Script),
+        writer: u64,
+        meta: StoreMeta,
+    ) -> Self {
+        let (acknowledged, meta) = (AtomicU64::new(0), Mutex::new(meta));
+        Self { connection, names, commit_script, meta_script, writer, acknowledged, meta }
+    }
+
+    pub(super) fn meta(&self) -> MutexGuard<'_, StoreMeta> {
+        self.meta.lock()
+    }
+
+    /// Continues on data that was opened again. Its sequence numbers start at one.
+    pub(super) fn replace_meta(&self, meta: StoreMeta) {
+        *self.meta.lock() = meta;
+        self.acknowledged.store(0, Ordering::Relaxed);
+    }
+
+    /// Compares a read set. This takes no sequence number, but notices when the server has forgotten one.
+    pub(super) async fn compare(&self, reads: &ReadSet) -> Result<CommitReply, CallError> {
+        let acknowledged = self.acknowledged.load(Ordering::Relaxed);
+        let seq = CallSeq { acknowledged, ..CallSeq::default() };
+        self.call(CommitCall { reads, commit: None, seq }).await
+    }
+
+    /// Compares the read set of a commit and applies its writes.
+    pub(super) async fn commit(
+        &self,
+        commit: &Commit,
+        seq: CallSeq,
+    ) -> Result<CommitReply, CallError> {
+        self.call(CommitCall { reads: &commit.reads, commit: Some(commit), seq }).await
+    }
+
+    async fn call(&self, call: CommitCall<'_>) -> Result<CommitReply, CallError> {
+        let (incarnation, count) = {
+            let meta = self.meta();
+            (meta.incarnation.clone(), meta.count)
+        };
+        let add_args = |cmd: &mut Cmd| {
+            call.add_args(&self.names, self.writer, (&incarnation, count), cmd);
+        };
+        let answer = self.connection.run(&self.commit_script, add_args).await?;
+        let reply = call.read_reply(answer).ok_or_else(|| CallError {
+            outcome_unknown: true,
+            why: "unexpected reply to the commit script".into(),
+        })?;
+        if let CommitReply::Done { count, since } | CommitReply::Stale { count, since, .. } = &reply
+            && self.meta().update(&incarnation, *count, *since)
+        {
+            tracing::warn!(
+                "another gateway found that Redis lost writes, waiting while it restores records"
+            );
+        }
+        Ok(reply)
+    }
+
+    /// While gateways restore records, a missing row does not mean that the record does not exist.
+    pub(super) fn check_settled(&self) -> Result<(), StoreError> {
+        if self.meta().is_settling() {
+            return Err(unavailable(
+                "it lost writes a moment ago; the gateways are restoring their records (5 s)",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Records that the stock was checked after a loss.
+    pub(super) async fn trust_stock(&self) -> RedisResult<()> {
+        let mut cmd = redis::cmd("HDEL");
+        cmd.arg(self.names.meta()).arg("stock");
+        self.connection.send(&cmd).await.map(drop)
+    }
+
+    /// Whether a replica has everything that was written so far.
+    pub(super) async fn is_replicated(&self) -> RedisResult<bool> {
+        let mut cmd = redis::cmd("WAIT");
+        cmd.arg(1).arg(500);
+        let answer = self.connection.send_to_owner(&cmd, &self.names.meta()).await?;
+        Ok(redis::from_redis_value::<u64>(answer)? > 0)
+    }
+
+    /// Makes the other gateways wait on, because this one is still restoring its records.
+    pub(super) async fn extend_settling(&self) -> RedisResult<()> {
+        let script = "local t = redis.call('TIME') \
+                      local now = t[1] * 1000 + math.floor(t[2] / 1000) \
+                      redis.call('HSET', KEYS[1], 'since', now) \
+                      return now";
+        let mut cmd = redis::cmd("EVAL");
+        cmd.arg(script).arg(1).arg(self.names.meta());
+        let since = self.connection.send(&cmd).await?;
+        // This gateway must not take its own announcement for a new loss.
+        self.meta().since = redis::from_redis_value(since)?;
+        Ok(())
+    }
+}
+
+impl Validator for RedisServer {
+    async fn validate(&self, reads: &ReadSet) -> Result<CommitOutcome, StoreError> {
+        self.check_settled()?;
+        Ok(match self.compare(reads).await? {
+            CommitReply::Done { .. } => CommitOutcome::Accepted,
+            CommitReply::Stale { conflicts, .. } => CommitOutcome::Conflicts(conflicts),
+            CommitReply::Refused | CommitReply::Lost => CommitOutcome::DataLost,
+        })
+    }
+}
+
+// === impl CallError ===
+
+impl From<RedisError> for CallError {
+    fn from(error: RedisError) -> Self {
+        Self { outcome_unknown: is_outcome_unknown(&error), why: describe(&error).into() }
+    }
+}
+
+impl From<CallError> for StoreError {
+    fn from(error: CallError) -> Self {
+        unavailable(error.why)
+    }
+}
+
+/// The error in words that contain no stored data.
+pub(super) fn describe(error: &RedisError) -> String {
+    match (error.code(), error.detail()) {
+        (Some(code), Some(detail)) => format!("{code} {detail}"),
+        (None, Some(detail)) => format!("{}: {detail}", error.category()),
+        (_, None) if error.is_timeout() => "timeout: no reply within a second".to_owned(),
+        (_, None) => error.to_string(),
+    }
+}
+
+pub(super) fn unavailable(why: impl Into<BoxError>) -> StoreError {
+    optimistic::unavailable(super::NAME, why)
+}

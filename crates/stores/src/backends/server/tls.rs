@@ -1,0 +1,44 @@
+//! The certificate authorities a server's certificate is checked against: those of a PEM file, or the public ones.
+
+use std::{fs, path::Path};
+
+use rustls::{
+    RootCertStore,
+    pki_types::{CertificateDer, pem::PemObject},
+};
+
+/// Certificates from a PEM file.
+#[derive(Clone, Debug)]
+pub(crate) struct Authorities {
+    pem: Vec<u8>,
+    roots: RootCertStore,
+}
+
+impl Authorities {
+    /// `option`: the URL option that named the file.
+    pub(crate) fn read(option: &str, file: &Path) -> Result<Self, String> {
+        let failed = |why: String| format!("{option}={} cannot be used: {why}", file.display());
+        let pem = fs::read(file).map_err(|why| failed(why.to_string()))?;
+        let mut roots = RootCertStore::empty();
+        for certificate in CertificateDer::pem_slice_iter(&pem) {
+            let certificate = certificate.map_err(|why| failed(why.to_string()))?;
+            roots.add(certificate).map_err(|why| failed(why.to_string()))?;
+        }
+        if roots.is_empty() {
+            return Err(failed("the file contains no certificate".to_owned()));
+        }
+        Ok(Self { pem, roots })
+    }
+
+    pub(crate) fn into_pem(self) -> Vec<u8> {
+        self.pem
+    }
+
+    pub(crate) fn into_roots(self) -> RootCertStore {
+        self.roots
+    }
+}
+
+pub(crate) fn public_roots() -> RootCertStore {
+    webpki_roots::TLS_SERVER_ROOTS.iter().cloned().collect()
+}

@@ -1,0 +1,245 @@
+//! Admits a claim: replays it under its key, serves it from stock, joins it to a solve in progress, or opens a solve.
+
+use domain::{
+    challenge::Sharing,
+    claim::{Admission, Claim, ClaimState, KeyRule, NewClaim, Source},
+    id::ClaimId,
+    ledger::{Counts, Event},
+    money::Money,
+    ports::{Spent, StoreError},
+    solve::{Origin, Solve, Stage},
+    time::Timestamp,
+    token::Token,
+};
+
+use crate::{
+    schema::keys::{KeyBytes, Text, starting_with},
+    schema::tables::{
+        Challenges, Claims, Expiries, Joinable, Keys, Solves, Spending, Stock, Stocked,
+    },
+    tx::{Order, TypedRead, TypedWrite, WriteTx},
+};
+
+use super::support::{
+    allocate::allotted,
+    context::DecisionCtx,
+    delivery::{deliver_token, record_delivered},
+    indexes,
+    new_claim::{self, saving},
+    pools, promote,
+    retention::KEY_KEPT,
+};
+
+pub(crate) fn admit(
+    tx: &mut dyn WriteTx,
+    new: &NewClaim,
+    now: Timestamp,
+) -> Result<Admission, StoreError> {
+    if tx.has::<Claims>(&new.id)? || tx.has::<Solves>(&new.solve)? {
+        return Ok(Admission::NameTaken);
+    }
+    let mut ctx = DecisionCtx::new(tx, now);
+    let admission = match find_by_key(&ctx, new)? {
+        KeyMatch::OtherChallenge(id) => return Ok(Admission::Mismatch(id)),
+        KeyMatch::Same(claim) => {
+            let claim = promote::promote_claim(&mut ctx, *claim, new)?;
+            Admission::Replayed(replay(&mut ctx, new, claim)?)
+        }
+        KeyMatch::None => admit_new(&mut ctx, new)?,
+    };
+    ctx.finish()?;
+    Ok(admission)
+}
+
+/// Admits a claim whose key is not known: from stock, to a solve in progress, or with a solve of its own.
+pub(crate) fn admit_new(
+    ctx: &mut DecisionCtx<'_>,
+    new: &NewClaim,
+) -> Result<Admission, StoreError> {
+    let stocked = take_stock(ctx, new)?;
+    if let Some(stocked) = stocked {
+        pools::count_arrival(ctx, new.fingerprint, true)?;
+        return Ok(Admission::Stocked(serve(ctx, new, stocked.token)?));
+    }
+    let is_live = new.revives.is_none();
+    if is_live && let Some(claim) = promote::take_over(ctx, new)? {
+        return Ok(Admission::Joined(claim));
+    }
+    if let Some(solve) = find_joinable(ctx, new)? {
+        let solve = if is_live { promote::promote_solve(ctx, &solve, new.solve)? } else { solve };
+        return Ok(Admission::Joined(new_claim::join(ctx, new, &solve)?));
+    }
+    if new.deadline < new.soonest {
+        return Ok(Admission::TooLate);
+    }
+    let spent = spent_today(ctx, new)?;
+    if let Some(limit) = exceeded_limit(new, spent) {
+        let until = ctx.now.day().end();
+        return Ok(Admission::OverBudget { limit, until });
+    }
+    pools::count_arrival(ctx, new.fingerprint, false)?;
+    Ok(Admission::Opened(open(ctx, new, spent)?))
+}
+
+// === replay ===
+
+/// The claim that has the key of a new claim.
+enum KeyMatch {
+    None,
+    Same(Box<Claim>),
+    OtherChallenge(ClaimId),
+}
+
+fn find_by_key(ctx: &DecisionCtx<'_>, new: &NewClaim) -> Result<KeyMatch, StoreError> {
+    let Some(hash) = new_claim::key_of(new) else { return Ok(KeyMatch::None) };
+    let Some(row) = ctx.tx.get::<Keys>(&KeyBytes::from(&hash))? else {
+        return Ok(KeyMatch::None);
+    };
+    let Some(claim) = ctx.tx.get::<Claims>(&row.claim)? else {
+        return Ok(KeyMatch::None);
+    };
+    if !is_replayed(&new.key, &claim, ctx.now) {
+        return Ok(KeyMatch::None);
+    }
+    if row.fingerprint != new.fingerprint {
+        return Ok(KeyMatch::OtherChallenge(row.claim));
+    }
+    Ok(KeyMatch::Same(Box::new(claim)))
+}
+
+/// Whether a key still replays its claim. A worker's own key does so for a day after any end. A derived key does so while
+/// the work is in flight, and then for the reuse window while the token is usable.
+fn is_replayed(rule: &KeyRule, claim: &Claim, now: Timestamp) -> bool {
+    let Some(ended_at) = claim.ended_at else { return true };
+    match rule {
+        KeyRule::Named(_) => now < ended_at.plus(KEY_KEPT),
+        KeyRule::Derived { window, .. } => {
+            now < ended_at.plus(*window)
+                && claim.token.as_ref().is_some_and(|token| token.is_usable(now))
+        }
+        KeyRule::Own => false,
+    }
+}
+
+fn replay(ctx: &mut DecisionCtx<'_>, new: &NewClaim, claim: Claim) -> Result<Claim, StoreError> {
+    ctx.record_with(&claim, Event::Replayed, saving(new));
+    match claim.token.clone() {
+        Some(token)
+            if new.collect && claim.state == ClaimState::Served && token.is_usable(ctx.now) =>
+        {
+            deliver_token(ctx, claim, &token)
+        }
+        Some(_) | None => Ok(claim),
+    }
+}
+
+// === stock ===
+
+/// Takes the exclusive token that expires first out of the stock, or reads the shared answer that expires last.
+fn take_stock(ctx: &mut DecisionCtx<'_>, new: &NewClaim) -> Result<Option<Stocked>, StoreError> {
+    let usable = pools::usable_range(new.fingerprint, ctx.now);
+    let exclusive = new.challenge.kind().sharing() == Sharing::Exclusive;
+    let order = if exclusive { Order::Rising } else { Order::Falling };
+    let Some((key, stocked)) = ctx.tx.scan::<Stock>(usable, order, 1)?.pop() else {
+        return Ok(None);
+    };
+    if exclusive {
+        let (fingerprint, usable_until, solve) = key;
+        ctx.tx.take::<Stock>(&key)?;
+        ctx.tx.take::<Expiries>(&(usable_until, fingerprint, solve))?;
+    }
+    Ok(Some(stocked))
+}
+
+fn serve(ctx: &mut DecisionCtx<'_>, new: &NewClaim, token: Token) -> Result<Claim, StoreError> {
+    let mut claim = new_claim::claim_of(new, ctx.now);
+    claim.state = ClaimState::Served;
+    claim.source = Some(Source::Stock);
+    claim.ended_at = Some(ctx.now);
+    claim.cost = Some(Money::ZERO);
+    let counts = Counts { claims: 1, stocked: 1, ..saving(new) };
+    ctx.record_with(&claim, allotted(&token, Source::Stock), counts);
+    if new.collect {
+        claim.delivered_at = Some(ctx.now);
+        record_delivered(ctx, &claim, &token);
+    }
+    claim.token = Some(token);
+    new_claim::insert(ctx, new, &claim)?;
+    Ok(claim)
+}
+
+// === join ===
+
+fn find_joinable(ctx: &DecisionCtx<'_>, new: &NewClaim) -> Result<Option<Solve>, StoreError> {
+    let rows = ctx.tx.scan::<Joinable>(starting_with(new.fingerprint), Order::Rising, 1)?;
+    match rows.first() {
+        Some(((_, id), ())) => indexes::existing_solve(ctx.tx, *id).map(Some),
+        None => Ok(None),
+    }
+}
+
+// === open ===
+
+fn spent_today(ctx: &DecisionCtx<'_>, new: &NewClaim) -> Result<Spent, StoreError> {
+    let key = (ctx.now.day(), Text::new(new.worker.as_str()));
+    Ok(ctx.tx.get::<Spending>(&key)?.unwrap_or_default())
+}
+
+/// The limit that one more solve would exceed.
+fn exceeded_limit(new: &NewClaim, spent: Spent) -> Option<&'static str> {
+    if new.allowance.solves_per_day.is_some_and(|limit| spent.opened >= limit) {
+        return Some("solves_per_day");
+    }
+    let limit = new.allowance.cost_per_day?;
+    match new.price {
+        Some(price) => (spent.listed + price > limit).then_some("cost_per_day"),
+        // An unknown price is not zero, so it fits no budget.
+        None => Some("cost_per_day, which needs a price_per_1000 of this kind"),
+    }
+}
+
+fn open(ctx: &mut DecisionCtx<'_>, new: &NewClaim, spent: Spent) -> Result<Claim, StoreError> {
+    let mut claim = new_claim::claim_of(new, ctx.now);
+    claim.solve = Some(new.solve);
+    ctx.record(&claim, Event::Opened { basis: new.basis.as_ref().to_owned() });
+    indexes::insert_solve(ctx.tx, &solve_of(new, ctx.now))?;
+    ctx.tx.put::<Challenges>(new.solve, new.challenge.clone())?;
+    let now =
+        Spent { opened: spent.opened + 1, listed: spent.listed + new.price.unwrap_or_default() };
+    ctx.tx.put::<Spending>((ctx.now.day(), Text::new(new.worker.as_str())), now)?;
+    new_claim::insert(ctx, new, &claim)?;
+    Ok(claim)
+}
+
+fn solve_of(new: &NewClaim, now: Timestamp) -> Solve {
+    let origin = match new.revives {
+        Some(letter) => Origin::Revived { letter, claim: new.id },
+        None => Origin::Claim(new.id),
+    };
+    Solve {
+        id: new.solve,
+        origin,
+        fingerprint: new.fingerprint,
+        kind: new.challenge.kind().clone(),
+        worker: new.worker.clone(),
+        project: new.project.clone(),
+        claims: vec![new.id],
+        stage: Stage::Queued,
+        fence: domain::lease::Fence::default(),
+        holder: None,
+        attempt: 0,
+        nonce: None,
+        task: None,
+        opened_at: now,
+        wanted_until: new.deadline,
+        accepted_at: None,
+        due: now,
+        authorised: 0,
+        recoveries: 0,
+        failures: Vec::new(),
+        polls: 0,
+        price: new.price,
+        policy: new.policy,
+        ended_at: None,
+    }
+}

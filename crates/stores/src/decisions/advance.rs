@@ -1,0 +1,157 @@
+//! Advances a solve by a fenced decision. Such a decision may spend money, so it needs a holder whose lease is valid, the
+//! current fence, and budget left for the day.
+
+use domain::{
+    id::ClaimId,
+    lease::Lease,
+    ports::{Advanced, StoreError},
+    retry::{Code, own},
+    solve::{AmbiguousPolicy, Decision, Origin, Refused, Solve, Stage},
+    time::Timestamp,
+};
+
+use crate::{
+    schema::tables::{Authorised, Solves},
+    tx::{ReadTx, TypedRead, TypedWrite, WriteTx},
+};
+
+use super::support::{
+    context::DecisionCtx,
+    dead_letters,
+    effort::Effort,
+    fail::{self, fail_solve},
+    indexes::{self, is_alive},
+};
+
+/// Applies the decision, or returns why it is refused.
+pub(crate) fn advance(
+    tx: &mut dyn WriteTx,
+    lease: &Lease,
+    decision: &Decision,
+    now: Timestamp,
+) -> Result<Advanced, StoreError> {
+    let Some(before) = tx.get::<Solves>(&lease.solve.id)? else {
+        return Ok(Advanced::Refused(Refused::Moved));
+    };
+    let decision = without_waste(&before, decision);
+    if is_authorise(&decision) && tx.is_doubtful() {
+        let why = "it lost writes a moment ago; no attempt is repeated until every gateway has restored its records (20 s)";
+        return Err(StoreError::Unavailable { backend: tx.backend(), source: why.into() });
+    }
+    if let Some(refused) = refusal(tx, lease, &before, &decision, now)? {
+        return Ok(Advanced::Refused(refused));
+    }
+    let mut solve = before.clone();
+    let events = match solve.decide(lease.fence, &decision, now) {
+        Ok(events) => events,
+        Err(refused) => return Ok(Advanced::Refused(refused)),
+    };
+    let mut ctx = DecisionCtx::new(tx, now);
+    ctx.record_all(&solve, events);
+    apply(&mut ctx, &before, &mut solve, &decision)?;
+    ctx.finish()?;
+    Ok(Advanced::Done(solve))
+}
+
+/// Writes the solve as the decision left it, and ends its claims if it failed.
+fn apply(
+    ctx: &mut DecisionCtx<'_>,
+    before: &Solve,
+    solve: &mut Solve,
+    decision: &Decision,
+) -> Result<(), StoreError> {
+    if is_authorise(decision) {
+        let count = authorised_today(ctx.tx, ctx.now)? + 1;
+        ctx.tx.put::<Authorised>(ctx.now.day(), count)?;
+    }
+    let has_failed = solve.stage == Stage::Failed;
+    let claims = if has_failed { std::mem::take(&mut solve.claims) } else { Vec::new() };
+    indexes::update_solve(ctx.tx, before, solve)?;
+    if solve.stage == Stage::Intent {
+        ctx.tx.require_durable();
+    }
+    if has_failed {
+        end_claims(ctx, solve, &claims, decision)?;
+    }
+    Ok(())
+}
+
+fn is_authorise(decision: &Decision) -> bool {
+    matches!(decision, Decision::Authorise { .. })
+}
+
+/// Ends the claims of a solve that the decision ended.
+fn end_claims(
+    ctx: &mut DecisionCtx<'_>,
+    solve: &Solve,
+    claims: &[ClaimId],
+    decision: &Decision,
+) -> Result<(), StoreError> {
+    match decision {
+        // The account was at fault, not the claims: they get no dead letter.
+        Decision::Lapse { trouble: Some(code), .. } => {
+            fail::lapse_claims(ctx, solve, claims, code)?;
+            for id in claims {
+                let claim = indexes::existing_claim(ctx.tx, *id)?;
+                dead_letters::reopen(ctx, &claim, code)?;
+            }
+            Ok(())
+        }
+        Decision::Lapse { trouble: None, .. } => {
+            let code = Code::from(own::DEADLINE);
+            fail::lapse_claims(ctx, solve, claims, &code)?;
+            match claims.first() {
+                Some(first) => dead_letters::write(ctx, solve, *first, claims, &code),
+                None => Ok(()),
+            }
+        }
+        Decision::Intend { .. } | Decision::Authorise { .. } | Decision::WriteOff => {
+            let (code, effort) = (Code::from(own::AMBIGUOUS), Effort::without_answer(solve));
+            fail_solve(ctx, solve, claims, &code, &effort)
+        }
+    }
+}
+
+/// Writes an ambiguous attempt off when no claim waits for its solve: another attempt would be paid for nothing.
+fn without_waste(solve: &Solve, decision: &Decision) -> Decision {
+    let wanted = !solve.claims.is_empty() || solve.origin == Origin::Refill;
+    match decision {
+        Decision::Authorise { .. } if !wanted => Decision::WriteOff,
+        Decision::Authorise { .. }
+        | Decision::Intend { .. }
+        | Decision::WriteOff
+        | Decision::Lapse { .. } => decision.clone(),
+    }
+}
+
+/// Why the decision is not allowed, if it is not.
+fn refusal(
+    tx: &dyn ReadTx,
+    lease: &Lease,
+    solve: &Solve,
+    decision: &Decision,
+    now: Timestamp,
+) -> Result<Option<Refused>, StoreError> {
+    if lease.fence == solve.fence && solve.stage.is_final() {
+        return Ok(Some(Refused::Moved));
+    }
+    let held = lease.fence == solve.fence && solve.holder == Some(lease.holder);
+    if !held || !is_alive(tx, lease.holder, now)? {
+        return Ok(Some(Refused::LeaseLost));
+    }
+    if !is_authorise(decision) {
+        return Ok(None);
+    }
+    let allowed = solve.policy.ambiguous == AmbiguousPolicy::ResubmitOnce && solve.authorised == 0;
+    if !allowed || solve.stage != Stage::Ambiguous {
+        return Ok(Some(Refused::Moved));
+    }
+    if authorised_today(tx, now)? >= solve.policy.ambiguity_budget {
+        return Ok(Some(Refused::Budget));
+    }
+    Ok(None)
+}
+
+fn authorised_today(tx: &dyn ReadTx, now: Timestamp) -> Result<u32, StoreError> {
+    Ok(tx.get::<Authorised>(&now.day())?.unwrap_or(0))
+}

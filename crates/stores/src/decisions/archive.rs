@@ -1,0 +1,120 @@
+//! Archives the history of another store: its ledger, batch by batch, and the records that the entries are about. An archive
+//! takes only the batch that follows the last one, and writes its progress in the same transaction, so a repeated batch changes
+//! nothing.
+
+use domain::{
+    claim::Claim,
+    ledger::{Entry, Event},
+    ports::{ArchiveBatch, StoreError},
+    time::Timestamp,
+};
+
+use crate::{
+    schema::tables::{ArchiveProgress, Archived, Claims, LedgerIndex, Pages, Subject},
+    tx::{ReadTx, TypedRead, TypedWrite, WriteTx},
+};
+
+use super::support::{
+    dead_letters, indexes,
+    ledger::{archive_subject, has_entry, raise_total, subject, write_page},
+    merge::claim_progress,
+    retention::{self, Archival},
+};
+
+/// The key of the only row of its table.
+pub(crate) const ARCHIVE_PROGRESS: u8 = 0;
+
+/// Takes a batch; `false` when it does not follow the last one.
+pub(crate) fn archive(tx: &mut dyn WriteTx, batch: &ArchiveBatch) -> Result<bool, StoreError> {
+    let before = tx.get::<Archived>(&ARCHIVE_PROGRESS)?;
+    if before.as_ref().map(|before| &before.last) != batch.after.as_ref() {
+        return Ok(false);
+    }
+    let Some(last) = batch.entries.last().cloned() else { return Ok(true) };
+    let (newest, doubtful_until) = match &before {
+        Some(before) if batch.from_start => (before.newest, before.newest),
+        Some(before) => (before.newest, before.doubtful_until),
+        None => <_>::default(),
+    };
+    let new = unknown_entries(tx, &batch.entries, doubtful_until)?;
+    append(tx, new)?;
+    for claim in &batch.claims {
+        put_claim(tx, claim)?;
+    }
+    for entry in batch.entries.iter().filter(|entry| matches!(entry.event, Event::Purged { .. })) {
+        if let Some(id) = entry.solve {
+            dead_letters::delete(tx, id)?;
+        }
+    }
+    for letter in &batch.dead_letters {
+        dead_letters::delete(tx, letter.id)?;
+        dead_letters::put(tx, letter.clone())?;
+    }
+    for total in &batch.totals {
+        raise_total(tx, total)?;
+    }
+    let newest = batch.entries.iter().map(|entry| entry.at).fold(newest, Timestamp::max);
+    tx.put::<Archived>(ARCHIVE_PROGRESS, ArchiveProgress { last, newest, doubtful_until })?;
+    Ok(true)
+}
+
+/// Deletes what the archive has kept long enough.
+pub(crate) fn delete_archived(
+    tx: &mut dyn WriteTx,
+    limit: usize,
+    now: Timestamp,
+) -> Result<usize, StoreError> {
+    retention::delete_expired(tx, Archival::Off, limit, now)
+}
+
+// === entries ===
+
+/// The entries that the archive does not have yet.
+fn unknown_entries(
+    tx: &dyn ReadTx,
+    entries: &[Entry],
+    doubtful_until: Timestamp,
+) -> Result<Vec<Entry>, StoreError> {
+    let mut unknown = Vec::with_capacity(entries.len());
+    for entry in entries {
+        if entry.at > doubtful_until || !is_known(tx, entry)? {
+            unknown.push(entry.clone());
+        }
+    }
+    Ok(unknown)
+}
+
+/// Whether the archive has the entry, under any number.
+fn is_known(tx: &dyn ReadTx, entry: &Entry) -> Result<bool, StoreError> {
+    has_entry(tx, archive_subject(entry), |known| known.has_same_content(entry))
+}
+
+/// Appends entries, those of one moment as one page. They keep their numbers unless these are taken, because a store that
+/// lost writes uses numbers twice.
+fn append(tx: &mut dyn WriteTx, mut entries: Vec<Entry>) -> Result<(), StoreError> {
+    let mut last = tx.last::<Pages>()?.unwrap_or(0);
+    for entry in &mut entries {
+        last = entry.seq.max(last + 1);
+        entry.seq = last;
+    }
+    for page in entries.chunk_by(|a, b| a.at == b.at) {
+        let Some(end) = page.last() else { continue };
+        if page.iter().any(|entry| subject(entry).is_none()) {
+            tx.put::<LedgerIndex>((Subject::Moment(end.at), end.seq), ())?;
+        }
+        write_page(tx, end.seq, page.to_vec())?;
+    }
+    Ok(())
+}
+
+// === claims ===
+
+/// Writes a claim, unless the archive has a newer version. A store that lost writes may send an older one.
+fn put_claim(tx: &mut dyn WriteTx, claim: &Claim) -> Result<(), StoreError> {
+    match tx.get::<Claims>(&claim.id)? {
+        Some(known) if claim_progress(&known) > claim_progress(claim) => return Ok(()),
+        Some(_) => {}
+        None => indexes::list_claim(tx, claim)?,
+    }
+    tx.put::<Claims>(claim.id, claim.clone())
+}

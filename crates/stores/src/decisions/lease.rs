@@ -1,0 +1,165 @@
+//! Leases solves to holders, and takes solves over from holders whose lease expired. An expired lease spends nothing: the
+//! next holder finds an intent and makes it ambiguous.
+
+use domain::{
+    id::{HolderId, SolveId},
+    lease::{Holder, Lease},
+    ledger::{Counts, Event},
+    ports::{LeaseRequest, StoreError},
+    retry::{Code, own},
+    solve::{Solve, Stage},
+    time::Timestamp,
+};
+
+use crate::{
+    schema::keys::{CompoundKey, Key, starting_with, up_to},
+    schema::tables::{Free, Held, Holders, Solves},
+    tx::{Order, ReadTx, TypedRead, TypedWrite, WriteTx},
+};
+
+use super::support::{
+    context::DecisionCtx,
+    effort::Effort,
+    fail::fail_solve,
+    indexes::{self, is_alive},
+};
+
+/// When a solve is due, and its id.
+type Due = (Timestamp, SolveId);
+
+/// Takes or renews a holder's lease.
+pub(crate) fn hold(tx: &mut dyn WriteTx, holder: Holder) -> Result<(), StoreError> {
+    tx.put::<Holders>(holder.id, holder.until)
+}
+
+/// Gives up a holder's lease. Its solves are free at once, except intents. Whether the bytes of an intent left is not known
+/// here, so it keeps its holder, and the next holder takes it over as from a dead one.
+pub(crate) fn release(tx: &mut dyn WriteTx, holder: HolderId) -> Result<(), StoreError> {
+    tx.take::<Holders>(&holder)?;
+    let rows = tx.scan::<Held>(starting_with(holder), Order::Rising, usize::MAX)?;
+    for ((_, _, id), ()) in rows {
+        let before = indexes::existing_solve(tx, id)?;
+        if before.stage != Stage::Intent {
+            let after = Solve { holder: None, ..before.clone() };
+            indexes::update_solve(tx, &before, &after)?;
+        }
+    }
+    Ok(())
+}
+
+/// Leases solves that are due and free, or whose holder is dead, oldest first.
+pub(crate) fn lease(
+    tx: &mut dyn WriteTx,
+    request: LeaseRequest,
+    now: Timestamp,
+) -> Result<Vec<Lease>, StoreError> {
+    if !is_alive(tx, request.holder, now)? {
+        return Ok(Vec::new());
+    }
+    let found = match request.only {
+        Some(id) => if_available(tx, id, now)?,
+        None => available(tx, request.limit, now)?,
+    };
+    let mut ctx = DecisionCtx::new(tx, now);
+    let mut leases = Vec::with_capacity(found.len());
+    for (_, id) in found {
+        leases.extend(take(&mut ctx, request.holder, id)?);
+    }
+    ctx.finish()?;
+    Ok(leases)
+}
+
+/// The solves that can be leased, oldest first.
+fn available(tx: &dyn ReadTx, limit: usize, now: Timestamp) -> Result<Vec<Due>, StoreError> {
+    let free = tx.scan::<Free>(up_to(now), Order::Rising, limit)?;
+    let mut found: Vec<Due> = free.into_iter().map(|(key, ())| key).collect();
+    for dead in dead_holders(tx, now)? {
+        found.extend(available_of(tx, dead, limit, now)?);
+    }
+    found.sort_unstable();
+    found.truncate(limit);
+    Ok(found)
+}
+
+/// The given solve, if it can be leased. Its row says so as well as the indexes do, so nothing else is read.
+fn if_available(tx: &dyn ReadTx, id: SolveId, now: Timestamp) -> Result<Vec<Due>, StoreError> {
+    let Some(solve) = tx.get::<Solves>(&id)?.filter(|solve| !solve.stage.is_final()) else {
+        return Ok(Vec::new());
+    };
+    let is_available = match solve.holder {
+        None => solve.due <= now,
+        Some(holder) if is_alive(tx, holder, now)? => false,
+        Some(_) => solve.due <= now || has_task(&solve),
+    };
+    Ok(if is_available { vec![(solve.due, id)] } else { Vec::new() })
+}
+
+fn take(
+    ctx: &mut DecisionCtx<'_>,
+    holder: HolderId,
+    id: SolveId,
+) -> Result<Option<Lease>, StoreError> {
+    let before = indexes::existing_solve(ctx.tx, id)?;
+    let mut solve = before.clone();
+    for event in solve.take(holder, ctx.now) {
+        // A poisoned solve fails after an attempt that may have been charged.
+        let cost_unknown = u64::from(matches!(event, Event::Failed { .. }));
+        ctx.record_with(&solve, event, Counts { cost_unknown, ..Counts::default() });
+    }
+    if solve.stage == Stage::Failed {
+        let claims = std::mem::take(&mut solve.claims);
+        indexes::update_solve(ctx.tx, &before, &solve)?;
+        let (code, effort) = (Code::from(own::POISON), Effort::without_answer(&solve));
+        fail_solve(ctx, &solve, &claims, &code, &effort)?;
+        return Ok(None);
+    }
+    solve.due = solve.due.min(ctx.now);
+    indexes::update_solve(ctx.tx, &before, &solve)?;
+    let challenge = indexes::existing_challenge(ctx.tx, id)?;
+    Ok(Some(Lease { holder, fence: solve.fence, solve, challenge }))
+}
+
+/// The holders that have solves and whose lease expired.
+fn dead_holders(tx: &dyn ReadTx, now: Timestamp) -> Result<Vec<HolderId>, StoreError> {
+    let mut dead = Vec::new();
+    let mut from = Some(0);
+    while let Some(number) = from {
+        let start = CompoundKey::least_of(HolderId::from_number(number));
+        let rows = tx.scan::<Held>(start..=Key::most(), Order::Rising, 1)?;
+        let Some(((holder, _, _), ())) = rows.first() else { break };
+        if !is_alive(tx, *holder, now)? {
+            dead.push(*holder);
+        }
+        from = holder.number().checked_add(1);
+    }
+    Ok(dead)
+}
+
+/// The solves of a dead holder that can be leased: those that are due, and those with a task, because only the dead holder
+/// knew when their next poll is due.
+fn available_of(
+    tx: &dyn ReadTx,
+    dead: HolderId,
+    limit: usize,
+    now: Timestamp,
+) -> Result<Vec<Due>, StoreError> {
+    let due = CompoundKey::least_of(dead)..=(dead, now, SolveId::most());
+    let due = tx.scan::<Held>(due, Order::Rising, limit)?;
+    let mut found: Vec<Due> = due.into_iter().map(|((_, due, id), ())| (due, id)).collect();
+    if found.len() == limit || now.millis() == u64::MAX {
+        return Ok(found);
+    }
+    let later = (dead, Timestamp::from_millis(now.millis() + 1), SolveId::least());
+    let later = later..=CompoundKey::most_of(dead);
+    for ((_, due, id), ()) in tx.scan::<Held>(later, Order::Rising, usize::MAX)? {
+        let solve = tx.get::<Solves>(&id)?;
+        if solve.is_some_and(|solve| has_task(&solve)) {
+            found.push((due, id));
+        }
+    }
+    Ok(found)
+}
+
+fn has_task(solve: &Solve) -> bool {
+    matches!(solve.stage, Stage::Submitted | Stage::Overdue)
+}

@@ -1,0 +1,44 @@
+//! Every decision of the `Store` port, written once for all backends. A decision reads and checks before it writes, so a
+//! refused one changes nothing. Its ledger entries are part of the same transaction.
+//!
+//! - For callers: [`admit`], [`deliver`], [`withdraw`], [`note`]
+//! - For the driver: [`lease`], [`advance`], [`settle`]
+//! - For operators: [`revive`], [`purge`], [`set_pool`], [`expect`]
+//! - For maintenance: [`sweep`], [`refill`], [`callbacks`], [`set_memo`], [`archive`]
+//! - After a server lost writes: [`restore`], [`void_stock`]
+//!
+//! Decisions share code through `support`. Two decisions use another one: `revive` admits claims, and `restore` settles
+//! attempts.
+
+mod admit;
+mod advance;
+mod archive;
+mod deliver;
+mod lease;
+mod memo;
+mod note;
+mod outbox;
+mod refill;
+mod restore;
+mod revive;
+mod settle;
+pub(crate) mod support;
+mod sweep;
+mod void_stock;
+mod withdraw;
+
+pub(crate) use admit::admit;
+pub(crate) use advance::advance;
+pub(crate) use archive::{ARCHIVE_PROGRESS, archive, delete_archived};
+pub(crate) use deliver::deliver;
+pub(crate) use lease::{hold, lease, release};
+pub(crate) use memo::{memos, set_memo};
+pub(crate) use note::note;
+pub(crate) use outbox::{callbacks, called_back};
+pub(crate) use refill::{expect, refill, set_pool};
+pub(crate) use restore::{RecoveryRecord, RestoreOrder, Restored, restore};
+pub(crate) use revive::{purge, revive};
+pub(crate) use settle::settle;
+pub(crate) use sweep::sweep;
+pub(crate) use void_stock::{StockPlace, void_stock};
+pub(crate) use withdraw::withdraw;

@@ -1,0 +1,329 @@
+//! Restores records after a server lost writes. Each gateway restores the last versions it wrote. A version is merged with
+//! what the store has, so restoring it late, repeatedly or from several gateways changes nothing more.
+
+mod record;
+
+#[cfg(test)]
+mod tests;
+
+pub(crate) use record::{RecoveryRecord, RestoreOrder};
+
+use std::sync::Arc;
+
+use domain::{
+    challenge::{Challenge, Sharing},
+    claim::{Claim, ClaimState},
+    dead_letter::DeadLetter,
+    id::{ClaimId, HolderId, SolveId},
+    ledger::Entry,
+    pool::Pool,
+    ports::{Spent, StoreError},
+    solve::{Fact, Solve, Stage},
+    time::{Day, Timestamp},
+    token::Token,
+};
+
+use crate::{
+    schema::keys::{KeyBytes, Text},
+    schema::tables::{
+        Authorised, Challenges, Claims, DeadLetters, Holders, Keyed, Keys, Pages, Pools, Solves,
+        Spending, Tasks,
+    },
+    tx::{ReadTx, TypedRead, TypedWrite, WriteTx},
+};
+
+use super::{
+    settle::settle,
+    support::{
+        dead_letters, indexes,
+        ledger::{append_page, raise_total},
+        merge::{claim_progress, is_newer_solve},
+    },
+};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Restored {
+    /// The store did not have this version.
+    New,
+    /// The store had this version or a newer one.
+    Known,
+    /// A solve cannot continue without its challenge, and the store does not have the challenge yet. Another gateway may
+    /// still restore it.
+    ChallengeMissing,
+}
+
+/// Merges a record into the store.
+pub(crate) fn restore(
+    tx: &mut dyn WriteTx,
+    record: &RecoveryRecord,
+    now: Timestamp,
+) -> Result<Restored, StoreError> {
+    if let RecoveryRecord::Solve(solve) = record
+        && lacks_challenge(tx, solve)?
+    {
+        return Ok(Restored::ChallengeMissing);
+    }
+    Ok(if merge(tx, record, now)? { Restored::New } else { Restored::Known })
+}
+
+/// Merges a record; `true` when the store changed.
+fn merge(
+    tx: &mut dyn WriteTx,
+    record: &RecoveryRecord,
+    now: Timestamp,
+) -> Result<bool, StoreError> {
+    match record {
+        RecoveryRecord::Holder(id, until) => merge_holder(tx, *id, *until),
+        RecoveryRecord::Challenge(id, challenge) => merge_challenge(tx, *id, challenge),
+        RecoveryRecord::Solve(solve) => merge_solve(tx, solve, now),
+        RecoveryRecord::Claim(claim) => merge_claim(tx, claim),
+        RecoveryRecord::DeadLetter(letter) => merge_dead_letter(tx, letter),
+        RecoveryRecord::Pool(pool) => merge_pool(tx, pool),
+        RecoveryRecord::Page(seq, page) => merge_page(tx, *seq, page),
+        RecoveryRecord::Total(total) => raise_total(tx, total),
+        RecoveryRecord::Spent(key, spent) => raise_spent(tx, key, *spent),
+        RecoveryRecord::Authorised(day, count) => raise_authorised(tx, *day, *count),
+    }
+}
+
+// === solves ===
+
+/// Whether a solve is in progress and the store has neither it nor its challenge.
+fn lacks_challenge(tx: &dyn ReadTx, solve: &Solve) -> Result<bool, StoreError> {
+    Ok(!solve.stage.is_final()
+        && tx.get::<Solves>(&solve.id)?.is_none()
+        && !tx.has::<Challenges>(&solve.id)?)
+}
+
+fn merge_challenge(
+    tx: &mut dyn WriteTx,
+    id: SolveId,
+    challenge: &Arc<Challenge>,
+) -> Result<bool, StoreError> {
+    if tx.has::<Challenges>(&id)? {
+        return Ok(false);
+    }
+    tx.put::<Challenges>(id, challenge.clone())?;
+    Ok(true)
+}
+
+fn merge_solve(tx: &mut dyn WriteTx, record: &Solve, now: Timestamp) -> Result<bool, StoreError> {
+    match tx.get::<Solves>(&record.id)? {
+        None => {
+            let solve = with_claims(tx, record, &record.claims)?;
+            register_task(tx, &solve)?;
+            indexes::insert_solve(tx, &solve)?;
+            Ok(true)
+        }
+        Some(before) if is_newer_solve(record, &before) => {
+            let claims = [before.claims.as_slice(), &record.claims].concat();
+            let solve = with_claims(tx, record, &claims)?;
+            register_task(tx, &solve)?;
+            indexes::update_solve(tx, &before, &solve)?;
+            settle_task(tx, &before, now)?;
+            Ok(true)
+        }
+        Some(_) => settle_task(tx, record, now),
+    }
+}
+
+/// Reports the task of a solve that the store continued without it. If another attempt has replaced it, the task becomes an
+/// orphan.
+fn settle_task(tx: &mut dyn WriteTx, solve: &Solve, now: Timestamp) -> Result<bool, StoreError> {
+    let (Some(task), Some(sent_at)) = (&solve.task, solve.accepted_at) else { return Ok(false) };
+    if solve.stage.is_final() {
+        return Ok(false);
+    }
+    let fact = Fact::Accepted { task: task.clone(), sent_at };
+    Ok(settle(tx, solve.id, solve.attempt, &fact, now)?.fresh)
+}
+
+fn register_task(tx: &mut dyn WriteTx, solve: &Solve) -> Result<(), StoreError> {
+    let Some(task) = &solve.task else { return Ok(()) };
+    let key = Text::new(task.as_str());
+    if tx.has::<Tasks>(&key)? {
+        return Ok(());
+    }
+    tx.put::<Tasks>(key, (solve.id, solve.attempt))
+}
+
+/// The solve with those of the claims that wait for it in the store. The others join when they are restored.
+///
+/// A claim that was restored earlier may hold the solve's token already: another gateway delivered it, and this one never
+/// learned that the answer was committed. If no other claim waits, the solve has ended. Polled again, it would bring the
+/// token of one claim to a second.
+fn with_claims(
+    tx: &dyn ReadTx,
+    solve: &Solve,
+    candidates: &[ClaimId],
+) -> Result<Solve, StoreError> {
+    let mut claims = Vec::with_capacity(candidates.len());
+    if solve.stage.is_final() {
+        return Ok(Solve { claims, ..solve.clone() });
+    }
+    let mut ended = None;
+    for id in candidates {
+        let Some(claim) = tx.get::<Claims>(id)? else { continue };
+        if claim.state == ClaimState::Waiting && claim.solve == Some(solve.id) {
+            if !claims.contains(id) {
+                claims.push(*id);
+            }
+        } else if let Some(token) = claim.token.as_ref().filter(|token| token.solve == solve.id) {
+            ended = Some(ended_by_token(solve, &claim, token));
+        }
+    }
+    let is_exclusive = solve.sharing() == Sharing::Exclusive;
+    Ok(match ended.filter(|_| is_exclusive && claims.is_empty()) {
+        Some(ended) => ended,
+        None => Solve { claims, ..solve.clone() },
+    })
+}
+
+/// The solve after its answer. It keeps the id of its task, so that a late fact about the task is recognised.
+fn ended_by_token(solve: &Solve, claim: &Claim, token: &Token) -> Solve {
+    Solve {
+        stage: Stage::Ready,
+        claims: Vec::new(),
+        task: Some(token.task.clone()),
+        ended_at: Some(claim.ended_at.unwrap_or(token.ready_lower)),
+        holder: None,
+        ..solve.clone()
+    }
+}
+
+// === claims ===
+
+fn merge_claim(tx: &mut dyn WriteTx, record: &Claim) -> Result<bool, StoreError> {
+    let before = tx.get::<Claims>(&record.id)?;
+    if let Some(before) = &before
+        && claim_progress(before) >= claim_progress(record)
+        && !is_stranded(tx, before)?
+    {
+        return Ok(false);
+    }
+    if record.state == ClaimState::Waiting && !rejoin(tx, record)? {
+        return Ok(false);
+    }
+    restore_key(tx, record)?;
+    match &before {
+        None => indexes::insert_claim(tx, record)?,
+        Some(before) => indexes::update_claim(tx, before, record)?,
+    }
+    end_solve_of_token(tx, record)?;
+    if let Some(before) = before
+        && (before.solve != record.solve || record.state.is_final())
+    {
+        leave_solve(tx, &before)?;
+    }
+    Ok(true)
+}
+
+/// Whether a claim waits for a solve that ended or is missing, because the claim had moved on to another one.
+fn is_stranded(tx: &dyn ReadTx, claim: &Claim) -> Result<bool, StoreError> {
+    let (ClaimState::Waiting, Some(solve)) = (claim.state, claim.solve) else { return Ok(false) };
+    Ok(tx.get::<Solves>(&solve)?.is_none_or(|solve| solve.stage.is_final()))
+}
+
+/// Ends the solve that the claim's token came from, unless other claims wait for its next attempt.
+fn end_solve_of_token(tx: &mut dyn WriteTx, claim: &Claim) -> Result<(), StoreError> {
+    let Some(token) = &claim.token else { return Ok(()) };
+    let Some(before) = unfinished_solve(tx, token.solve)? else { return Ok(()) };
+    let after = with_claims(tx, &before, &[before.claims.as_slice(), &[claim.id]].concat())?;
+    if !after.stage.is_final() {
+        return Ok(());
+    }
+    register_task(tx, &after)?;
+    indexes::update_solve(tx, &before, &after)
+}
+
+/// Lets a waiting claim join its solve again; `false` when the solve is missing or has ended.
+fn rejoin(tx: &mut dyn WriteTx, claim: &Claim) -> Result<bool, StoreError> {
+    let Some(id) = claim.solve else { return Ok(false) };
+    let Some(before) = unfinished_solve(tx, id)? else { return Ok(false) };
+    if !before.claims.contains(&claim.id) {
+        let mut solve = before.clone();
+        solve.join(claim.id, claim.deadline);
+        indexes::update_solve(tx, &before, &solve)?;
+    }
+    Ok(true)
+}
+
+fn leave_solve(tx: &mut dyn WriteTx, claim: &Claim) -> Result<(), StoreError> {
+    let Some(id) = claim.solve else { return Ok(()) };
+    let Some(before) = unfinished_solve(tx, id)? else { return Ok(()) };
+    let mut after = before.clone();
+    after.claims.retain(|id| *id != claim.id);
+    indexes::update_solve(tx, &before, &after)
+}
+
+fn unfinished_solve(tx: &dyn ReadTx, id: SolveId) -> Result<Option<Solve>, StoreError> {
+    Ok(tx.get::<Solves>(&id)?.filter(|solve| !solve.stage.is_final()))
+}
+
+fn restore_key(tx: &mut dyn WriteTx, claim: &Claim) -> Result<(), StoreError> {
+    let Some(hash) = &claim.key else { return Ok(()) };
+    let key = KeyBytes::from(hash);
+    if let Some(row) = tx.get::<Keys>(&key)?
+        && let Some(named) = tx.get::<Claims>(&row.claim)?
+        && named.opened_at >= claim.opened_at
+    {
+        return Ok(());
+    }
+    tx.put::<Keys>(key, Keyed { claim: claim.id, fingerprint: claim.fingerprint })
+}
+
+// === other records ===
+
+fn merge_holder(tx: &mut dyn WriteTx, id: HolderId, until: Timestamp) -> Result<bool, StoreError> {
+    let is_new = tx.get::<Holders>(&id)?.is_none_or(|known| known < until);
+    if is_new {
+        tx.put::<Holders>(id, until)?;
+    }
+    Ok(is_new)
+}
+
+fn merge_dead_letter(tx: &mut dyn WriteTx, record: &DeadLetter) -> Result<bool, StoreError> {
+    let known = tx.get::<DeadLetters>(&record.id)?;
+    let is_new = known.is_none_or(|known| known.closed.is_none() && record.closed.is_some());
+    if is_new {
+        dead_letters::put(tx, record.clone())?;
+    }
+    Ok(is_new)
+}
+
+fn merge_pool(tx: &mut dyn WriteTx, record: &Pool) -> Result<bool, StoreError> {
+    let known = tx.get::<Pools>(&record.fingerprint)?;
+    let counters = |pool: &Pool| (pool.arrived, pool.ordered, pool.served, pool.wasted);
+    let is_new = known.is_none_or(|known| counters(&known) < counters(record));
+    if is_new {
+        tx.put::<Pools>(record.fingerprint, record.clone())?;
+    }
+    Ok(is_new)
+}
+
+/// Appends a missing page at the end of the ledger, because its numbers may be in use.
+fn merge_page(tx: &mut dyn WriteTx, seq: u64, page: &[Entry]) -> Result<bool, StoreError> {
+    if tx.get::<Pages>(&seq)?.is_some_and(|known| known == page) {
+        return Ok(false);
+    }
+    append_page(tx, page.to_vec())?;
+    Ok(true)
+}
+
+fn raise_spent(tx: &mut dyn WriteTx, key: &(Day, Text), record: Spent) -> Result<bool, StoreError> {
+    let known = tx.get::<Spending>(key)?.unwrap_or_default();
+    let raised =
+        Spent { opened: known.opened.max(record.opened), listed: known.listed.max(record.listed) };
+    if raised != known {
+        tx.put::<Spending>(key.clone(), raised)?;
+    }
+    Ok(raised != known)
+}
+
+fn raise_authorised(tx: &mut dyn WriteTx, day: Day, count: u32) -> Result<bool, StoreError> {
+    let known = tx.get::<Authorised>(&day)?.unwrap_or(0);
+    if known < count {
+        tx.put::<Authorised>(day, count)?;
+    }
+    Ok(known < count)
+}

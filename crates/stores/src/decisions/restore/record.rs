@@ -1,0 +1,74 @@
+//! The records that a gateway restores after its server lost writes, and their order.
+
+use std::sync::Arc;
+
+use domain::{
+    challenge::Challenge,
+    claim::{Claim, ClaimState},
+    dead_letter::DeadLetter,
+    id::{HolderId, SolveId},
+    ledger::{Entry, Total},
+    pool::Pool,
+    ports::Spent,
+    solve::Solve,
+    time::{Day, Timestamp},
+};
+
+use crate::schema::keys::Text;
+
+/// The last version of a record that this process wrote.
+#[derive(Clone, Debug)]
+pub(crate) enum RecoveryRecord {
+    Holder(HolderId, Timestamp),
+    Challenge(SolveId, Arc<Challenge>),
+    Solve(Box<Solve>),
+    Claim(Box<Claim>),
+    DeadLetter(Box<DeadLetter>),
+    Pool(Box<Pool>),
+    Page(u64, Vec<Entry>),
+    Total(Box<Total>),
+    Spent((Day, Text), Spent),
+    Authorised(Day, u32),
+}
+
+/// The order in which records are restored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum RestoreOrder {
+    /// The holders whose leases are valid.
+    First,
+    /// Records that prove a payment or an end.
+    Own,
+    /// Solves whose challenge another gateway has to restore first.
+    Deferred,
+    /// Claims that wait for a solve, which another gateway may have to restore first.
+    Waiting,
+    /// Records that no decision of the next seconds depends on.
+    Last,
+}
+
+impl RecoveryRecord {
+    /// Whether the record is about work in progress.
+    pub(crate) fn is_under_way(&self) -> bool {
+        match self {
+            Self::Solve(solve) => !solve.stage.is_final(),
+            Self::Claim(claim) => claim.state == ClaimState::Waiting,
+            Self::Holder(..) | Self::Pool(_) | Self::Spent(..) | Self::Authorised(..) => true,
+            Self::Challenge(..) | Self::DeadLetter(_) | Self::Page(..) | Self::Total(_) => false,
+        }
+    }
+
+    pub(crate) fn order(&self) -> RestoreOrder {
+        match self {
+            Self::Holder(..) => RestoreOrder::First,
+            Self::Claim(claim) if claim.state == ClaimState::Waiting => RestoreOrder::Waiting,
+            Self::Challenge(..)
+            | Self::Solve(_)
+            | Self::Claim(_)
+            | Self::Spent(..)
+            | Self::Authorised(..) => RestoreOrder::Own,
+            Self::DeadLetter(_) | Self::Pool(_) | Self::Page(..) | Self::Total(_) => {
+                RestoreOrder::Last
+            }
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! The decision in progress: its transaction, its time, and the ledger entries it records.
+
+use domain::{
+    challenge::Kind,
+    claim::Claim,
+    dead_letter::DeadLetter,
+    id::{ClaimId, Project, SolveId, WorkerName},
+    ledger::{Counts, Entry, Event, Total},
+    ports::StoreError,
+    solve::Solve,
+    time::Timestamp,
+};
+
+use crate::{schema::tables::Stocked, tx::WriteTx};
+
+use super::ledger;
+
+/// One decision in progress.
+pub(crate) struct DecisionCtx<'a> {
+    pub(crate) tx: &'a mut dyn WriteTx,
+    pub(crate) now: Timestamp,
+    /// The claims that this decision ended.
+    pub(crate) ended: Vec<ClaimId>,
+    entries: Vec<Entry>,
+    totals: Vec<Total>,
+}
+
+/// The claim, solve, worker, project and kind that an entry is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Attribution {
+    pub(crate) claim: Option<ClaimId>,
+    pub(crate) solve: Option<SolveId>,
+    pub(crate) worker: WorkerName,
+    pub(crate) project: Project,
+    pub(crate) kind: Option<Kind>,
+}
+
+// === impl DecisionCtx ===
+
+impl<'a> DecisionCtx<'a> {
+    pub(crate) fn new(tx: &'a mut dyn WriteTx, now: Timestamp) -> Self {
+        Self { tx, now, ended: Vec::new(), entries: Vec::new(), totals: Vec::new() }
+    }
+
+    /// Records an event as a ledger entry and counts it.
+    pub(crate) fn record(&mut self, about: impl Into<Attribution>, event: Event) {
+        self.record_with(about, event, Counts::default());
+    }
+
+    /// Records an event, and counts `more` in addition to what the event itself stands for.
+    pub(crate) fn record_with(
+        &mut self,
+        about: impl Into<Attribution>,
+        event: Event,
+        more: Counts,
+    ) {
+        let mut counts = ledger::counts_of(&event);
+        counts.add(&more);
+        let Attribution { claim, solve, worker, project, kind } = about.into();
+        // Totals are kept by kind. An entry that is about no challenge has none.
+        if let Some(kind) = kind.clone().filter(|_| counts != Counts::default()) {
+            let (day, worker, project) = (self.now.day(), worker.clone(), project.clone());
+            self.totals.push(Total { day, worker, project, kind, counts });
+        }
+        let entry = Entry { seq: 0, at: self.now, claim, solve, worker, project, kind, event };
+        self.entries.push(entry);
+    }
+
+    pub(crate) fn record_all(&mut self, about: &Solve, events: Vec<Event>) {
+        for event in events {
+            self.record(about, event);
+        }
+    }
+
+    /// Writes the recorded entries as one page of the ledger, and adds their counts to the totals.
+    pub(crate) fn finish(self) -> Result<(), StoreError> {
+        if self.entries.is_empty() {
+            return Ok(());
+        }
+        for total in self.totals {
+            ledger::add_to_total(self.tx, total)?;
+        }
+        ledger::append_page(self.tx, self.entries)
+    }
+}
+
+// === impl Attribution ===
+
+impl Attribution {
+    fn new(
+        claim: Option<ClaimId>,
+        solve: Option<SolveId>,
+        worker: &WorkerName,
+        project: &Project,
+        kind: &Kind,
+    ) -> Self {
+        let (worker, project) = (worker.clone(), project.clone());
+        Self { claim, solve, worker, project, kind: Some(kind.clone()) }
+    }
+}
+
+impl From<&Claim> for Attribution {
+    fn from(claim: &Claim) -> Self {
+        Self::new(Some(claim.id), claim.solve, &claim.worker, &claim.project, &claim.kind)
+    }
+}
+
+impl From<&Solve> for Attribution {
+    fn from(solve: &Solve) -> Self {
+        Self::new(None, Some(solve.id), &solve.worker, &solve.project, &solve.kind)
+    }
+}
+
+impl From<&DeadLetter> for Attribution {
+    fn from(letter: &DeadLetter) -> Self {
+        Self::new(None, Some(letter.id), &letter.worker, &letter.project, &letter.kind)
+    }
+}
+
+impl From<&Stocked> for Attribution {
+    fn from(stocked: &Stocked) -> Self {
+        let solve = Some(stocked.token.solve);
+        Self::new(None, solve, &stocked.worker, &stocked.project, &stocked.kind)
+    }
+}

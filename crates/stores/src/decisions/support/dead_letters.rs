@@ -1,0 +1,156 @@
+//! Dead letters: a failed solve has one, which keeps the causes of the failure. A solve that no claim waited for has none.
+
+use domain::{
+    challenge::Sharing,
+    claim::Claim,
+    dead_letter::{Closed, Closing, DeadLetter},
+    id::{ClaimId, SolveId},
+    ledger::Event,
+    money::Money,
+    ports::StoreError,
+    retry::Code,
+    solve::Solve,
+};
+
+use crate::{
+    schema::tables::{DeadLetters, Died},
+    tx::{TypedRead, TypedWrite, WriteTx},
+};
+
+use super::{
+    context::{Attribution, DecisionCtx},
+    effort::Effort,
+    indexes,
+};
+
+/// Writes the dead letter of a solve for `claims`, or adds them to the one it has. `witness` is the claim whose page the
+/// dead letter shows.
+pub(crate) fn write(
+    ctx: &mut DecisionCtx<'_>,
+    solve: &Solve,
+    witness: ClaimId,
+    claims: &[ClaimId],
+    code: &Code,
+) -> Result<(), StoreError> {
+    if let Some(letter) = ctx.tx.get::<DeadLetters>(&solve.id)? {
+        return add_claims(ctx, letter, solve, claims, code);
+    }
+    let witness = indexes::existing_claim(ctx.tx, witness)?;
+    let before = match &witness.revives {
+        Some(earlier) => ctx.tx.get::<DeadLetters>(earlier)?,
+        None => None,
+    };
+    let letter = DeadLetter {
+        generation: before.as_ref().map_or(1, |before| before.generation + 1),
+        revives: before.as_ref().map(|before| before.id),
+        earlier: before.map_or_else(Vec::new, DeadLetter::history),
+        id: solve.id,
+        claims: claims.to_vec(),
+        worker: solve.worker.clone(),
+        project: solve.project.clone(),
+        kind: solve.kind.clone(),
+        sitekey: witness.sitekey,
+        pageurl: witness.pageurl,
+        code: code.clone(),
+        attempts: solve.attempt,
+        causes: solve.failures.clone(),
+        cost: Effort::without_answer(solve).cost,
+        died_at: ctx.now,
+        closed: None,
+    };
+    ctx.record(solve, Event::DeadLettered { code: code.clone() });
+    put(ctx.tx, letter)
+}
+
+/// More claims joined the solve after it had its dead letter, and failed, too.
+fn add_claims(
+    ctx: &mut DecisionCtx<'_>,
+    mut letter: DeadLetter,
+    solve: &Solve,
+    claims: &[ClaimId],
+    code: &Code,
+) -> Result<(), StoreError> {
+    ctx.tx.take::<Died>(&(letter.died_at, letter.id))?;
+    letter.died_at = ctx.now;
+    letter.code = code.clone();
+    match solve.sharing() {
+        // An exclusive solve has one claim at a time, and the last one stands for those before it.
+        Sharing::Exclusive => letter.claims = claims.to_vec(),
+        Sharing::Bound | Sharing::Shared => letter.claims.extend_from_slice(claims),
+    }
+    update_causes(&mut letter, solve);
+    if letter.closed.take().is_some() {
+        letter.generation += 1;
+        ctx.record(&letter, Event::DeadLetterReopened { code: code.clone() });
+    }
+    put(ctx.tx, letter)
+}
+
+/// Adds the latest failures to the open dead letter of a solve whose claims lapsed earlier.
+pub(crate) fn refresh(ctx: &mut DecisionCtx<'_>, solve: &Solve) -> Result<(), StoreError> {
+    match ctx.tx.get::<DeadLetters>(&solve.id)? {
+        Some(mut letter) if letter.closed.is_none() => {
+            update_causes(&mut letter, solve);
+            ctx.tx.put::<DeadLetters>(solve.id, letter)
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// Closes the dead letter `id`, because `solve` got its answer after all.
+pub(crate) fn close(
+    ctx: &mut DecisionCtx<'_>,
+    solve: &Solve,
+    id: SolveId,
+    price: Option<Money>,
+) -> Result<(), StoreError> {
+    let Some(mut letter) = ctx.tx.get::<DeadLetters>(&id)? else { return Ok(()) };
+    if letter.closed.is_some() {
+        return Ok(());
+    }
+    if id == solve.id {
+        letter.cost = Effort::with_answer(solve, price).cost;
+    }
+    letter.closed = Some(Closed { at: ctx.now, how: Closing::LateAnswer, claim: None });
+    let about = Attribution { solve: Some(id), ..Attribution::from(solve) };
+    ctx.record(about, Event::DeadLetterClosed);
+    ctx.tx.put::<DeadLetters>(id, letter)
+}
+
+/// Reopens the dead letter that a claim revived. The claim lapsed because of the account, so it gets none of its own.
+pub(crate) fn reopen(
+    ctx: &mut DecisionCtx<'_>,
+    claim: &Claim,
+    trouble: &Code,
+) -> Result<(), StoreError> {
+    let Some(id) = claim.revives else { return Ok(()) };
+    let Some(mut letter) = ctx.tx.get::<DeadLetters>(&id)? else { return Ok(()) };
+    match letter.closed.take() {
+        Some(Closed { how: Closing::Revived, .. }) => {
+            ctx.record(&letter, Event::DeadLetterReopened { code: trouble.clone() });
+            ctx.tx.put::<DeadLetters>(id, letter)
+        }
+        Some(Closed { how: Closing::LateAnswer, .. }) | None => Ok(()),
+    }
+}
+
+/// Writes a dead letter and its index.
+pub(crate) fn put(tx: &mut dyn WriteTx, letter: DeadLetter) -> Result<(), StoreError> {
+    tx.put::<Died>((letter.died_at, letter.id), ())?;
+    tx.put::<DeadLetters>(letter.id, letter)
+}
+
+/// Deletes a dead letter and its index.
+pub(crate) fn delete(tx: &mut dyn WriteTx, id: SolveId) -> Result<Option<DeadLetter>, StoreError> {
+    let deleted = tx.take::<DeadLetters>(&id)?;
+    if let Some(letter) = &deleted {
+        tx.take::<Died>(&(letter.died_at, id))?;
+    }
+    Ok(deleted)
+}
+
+fn update_causes(letter: &mut DeadLetter, solve: &Solve) {
+    letter.attempts = solve.attempt;
+    letter.causes.clone_from(&solve.failures);
+    letter.cost = Effort::without_answer(solve).cost;
+}

@@ -1,0 +1,60 @@
+//! Tokens that workers fetched, and tokens that expired before anybody fetched them.
+
+use domain::{claim::Claim, ledger::Event, ports::StoreError, token::Token};
+
+use crate::{
+    schema::tables::Watched,
+    tx::{TypedRead, TypedWrite},
+};
+
+use super::{
+    context::{Attribution, DecisionCtx},
+    indexes,
+};
+
+/// Records that the worker got the claim's usable token.
+pub(crate) fn deliver_token(
+    ctx: &mut DecisionCtx<'_>,
+    before: Claim,
+    token: &Token,
+) -> Result<Claim, StoreError> {
+    record_delivered(ctx, &before, token);
+    if before.delivered_at.is_some() {
+        return Ok(before);
+    }
+    let mut claim = before.clone();
+    claim.delivered_at = Some(ctx.now);
+    indexes::update_claim(ctx.tx, &before, &claim)?;
+    Ok(claim)
+}
+
+pub(crate) fn record_delivered(ctx: &mut DecisionCtx<'_>, claim: &Claim, token: &Token) {
+    let event = Event::Delivered { task: token.task.clone(), usable_until: token.usable_until };
+    ctx.record(claim, event);
+}
+
+/// Records that the claim's token expired before anybody fetched it. The claim's row in `Watched` makes sure that this
+/// happens once; `false` when it was recorded before.
+pub(crate) fn expire_unfetched(
+    ctx: &mut DecisionCtx<'_>,
+    claim: &Claim,
+    token: &Token,
+) -> Result<bool, StoreError> {
+    let Some(at) = indexes::watch_at(claim) else { return Ok(false) };
+    let key = (at, claim.id);
+    let watched = ctx.tx.has::<Watched>(&key)?;
+    if watched {
+        ctx.tx.take::<Watched>(&key)?;
+        record_wasted(ctx, claim, token);
+    }
+    Ok(watched)
+}
+
+/// Records that a paid token expired unused.
+pub(crate) fn record_wasted(
+    ctx: &mut DecisionCtx<'_>,
+    about: impl Into<Attribution>,
+    token: &Token,
+) {
+    ctx.record(about, Event::Wasted { task: token.task.clone() });
+}

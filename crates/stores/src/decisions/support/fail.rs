@@ -1,0 +1,98 @@
+//! Ends claims without a token: because their solve failed, because their deadline passed, or because another claim is
+//! served in their place.
+
+use domain::{
+    claim::{Claim, ClaimState},
+    id::{ClaimId, SolveId},
+    ledger::Event,
+    ports::StoreError,
+    retry::{Code, own},
+    solve::Solve,
+};
+
+use super::{context::DecisionCtx, dead_letters, effort::Effort, indexes};
+
+/// Fails the claims that waited for the solve, and writes its dead letter.
+pub(crate) fn fail_solve(
+    ctx: &mut DecisionCtx<'_>,
+    solve: &Solve,
+    claims: &[ClaimId],
+    code: &Code,
+    effort: &Effort,
+) -> Result<(), StoreError> {
+    for id in claims {
+        let before = indexes::existing_claim(ctx.tx, *id)?;
+        end_claim(ctx, &before, ClaimState::Failed, Some(code.clone()), effort)?;
+    }
+    match claims.first() {
+        Some(first) => dead_letters::write(ctx, solve, *first, claims, code),
+        None => dead_letters::refresh(ctx, solve),
+    }
+}
+
+/// Ends the claims of a solve that could not answer them in time.
+pub(crate) fn lapse_claims(
+    ctx: &mut DecisionCtx<'_>,
+    solve: &Solve,
+    claims: &[ClaimId],
+    code: &Code,
+) -> Result<(), StoreError> {
+    for id in claims {
+        let before = indexes::existing_claim(ctx.tx, *id)?;
+        let effort = Effort::without_answer(solve);
+        end_claim(ctx, &before, ClaimState::Lapsed, Some(code.clone()), &effort)?;
+    }
+    Ok(())
+}
+
+/// Ends a waiting claim that nobody can fetch, and leaves its token to another claim.
+pub(crate) fn end_unattended(
+    ctx: &mut DecisionCtx<'_>,
+    claim: &Claim,
+    effort: &Effort,
+) -> Result<(), StoreError> {
+    let code = Some(Code::from(own::PASSED_ON));
+    end_claim(ctx, claim, ClaimState::Withdrawn, code, effort)?;
+    Ok(())
+}
+
+/// Ends a waiting claim without a token.
+pub(crate) fn end_claim(
+    ctx: &mut DecisionCtx<'_>,
+    before: &Claim,
+    state: ClaimState,
+    code: Option<Code>,
+    effort: &Effort,
+) -> Result<Claim, StoreError> {
+    let mut claim = before.clone();
+    claim.state = state;
+    claim.code.clone_from(&code);
+    claim.ended_at = Some(ctx.now);
+    claim.attempts = effort.attempts;
+    claim.polls = effort.polls;
+    claim.cost = effort.cost_of(claim.id);
+    ctx.record(&claim, Event::Ended { state, code });
+    ctx.ended.push(claim.id);
+    indexes::update_claim(ctx.tx, before, &claim)?;
+    Ok(claim)
+}
+
+/// Takes a claim off its solve. Without claims, an unsent solve ends and a paid one goes on. Returns the solve when this
+/// was its last claim.
+pub(crate) fn leave_solve(
+    ctx: &mut DecisionCtx<'_>,
+    claim: ClaimId,
+    solve: SolveId,
+    code: &str,
+) -> Result<Option<Solve>, StoreError> {
+    let before = indexes::existing_solve(ctx.tx, solve)?;
+    let mut after = before.clone();
+    after.claims.retain(|id| *id != claim);
+    let last = after.claims.is_empty();
+    if last {
+        let events = after.abandon(code, ctx.now);
+        ctx.record_all(&after, events);
+    }
+    indexes::update_solve(ctx.tx, &before, &after)?;
+    Ok(last.then_some(after))
+}

@@ -1,0 +1,225 @@
+//! Claims and solves together with their secondary indexes. Every change of one of these records goes through this file,
+//! so that the indexes always agree with it.
+
+use std::{sync::Arc, time::Duration};
+
+use domain::{
+    challenge::{Challenge, Sharing},
+    claim::{Claim, ClaimState},
+    fingerprint::KeyHash,
+    id::{ClaimId, HolderId, SolveId},
+    ports::StoreError,
+    solve::Solve,
+    time::Timestamp,
+    token::{MIN_LEFT, Token},
+};
+
+use crate::{
+    schema::codec::corrupt,
+    schema::keys::Text,
+    schema::tables::{
+        BySitekey, ByTime, ByWorker, Challenges, Claims, Free, Held, Holders, Joinable, Retained,
+        RetentionQueue, Solves, Spare, Waiting, Watched,
+    },
+    tx::{ReadTx, TypedRead, TypedWrite, WriteTx},
+};
+
+use super::callbacks;
+
+/// How long the challenge of an ended solve is kept, for replies that arrive late. The challenge of a dead letter is kept as
+/// long as the dead letter.
+const CHALLENGE_KEPT: Duration = Duration::from_secs(3600);
+
+// === claims ===
+
+pub(crate) fn insert_claim(tx: &mut dyn WriteTx, claim: &Claim) -> Result<(), StoreError> {
+    list_claim(tx, claim)?;
+    index_claim(tx, claim)?;
+    callbacks::enqueue(tx, claim)?;
+    tx.put::<Claims>(claim.id, claim.clone())
+}
+
+pub(crate) fn update_claim(
+    tx: &mut dyn WriteTx,
+    before: &Claim,
+    after: &Claim,
+) -> Result<(), StoreError> {
+    if wants_token(before) {
+        tx.take::<Waiting>(&(before.fingerprint, before.opened_at, before.id))?;
+    }
+    if let Some(at) = watch_at(before) {
+        tx.take::<Watched>(&(at, before.id))?;
+    }
+    index_claim(tx, after)?;
+    if before.state != after.state {
+        callbacks::enqueue(tx, after)?;
+    }
+    tx.put::<Claims>(after.id, after.clone())
+}
+
+/// Adds a claim to the indexes of the history.
+pub(crate) fn list_claim(tx: &mut dyn WriteTx, claim: &Claim) -> Result<(), StoreError> {
+    let (at, id) = (claim.opened_at, claim.id);
+    tx.put::<ByTime>((at, id), ())?;
+    tx.put::<ByWorker>((Text::new(claim.worker.as_str()), at, id), ())?;
+    match &claim.sitekey {
+        Some(sitekey) => tx.put::<BySitekey>((Text::new(sitekey), at, id), ()),
+        None => Ok(()),
+    }
+}
+
+pub(crate) fn unlist_claim(tx: &mut dyn WriteTx, claim: &Claim) -> Result<(), StoreError> {
+    let (at, id) = (claim.opened_at, claim.id);
+    tx.take::<ByTime>(&(at, id))?;
+    tx.take::<ByWorker>(&(Text::new(claim.worker.as_str()), at, id))?;
+    if let Some(sitekey) = &claim.sitekey {
+        tx.take::<BySitekey>(&(Text::new(sitekey), at, id))?;
+    }
+    Ok(())
+}
+
+fn index_claim(tx: &mut dyn WriteTx, claim: &Claim) -> Result<(), StoreError> {
+    if wants_token(claim) {
+        tx.put::<Waiting>((claim.fingerprint, claim.opened_at, claim.id), ())?;
+    }
+    match watch_at(claim) {
+        Some(at) => tx.put::<Watched>((at, claim.id), ()),
+        None => Ok(()),
+    }
+}
+
+/// Whether the claim takes a token that another claim returned.
+fn wants_token(claim: &Claim) -> bool {
+    claim.state == ClaimState::Waiting && !is_unattended(claim)
+}
+
+/// Whether nobody can fetch the claim's token: the claim was revived, and has neither a key of its worker nor a callback.
+pub(crate) fn is_unattended(claim: &Claim) -> bool {
+    claim.revives.is_some()
+        && claim.callback_url.is_none()
+        && claim.kind.sharing() == Sharing::Exclusive
+        && claim.key == Some(KeyHash::revived(&claim.worker, &claim.fingerprint))
+}
+
+/// When the sweep has to check the claim: at its deadline, or when an exclusive token that nobody fetched expires.
+pub(crate) fn watch_at(claim: &Claim) -> Option<Timestamp> {
+    let unfetched = claim.delivered_at.is_none() && claim.kind.sharing() == Sharing::Exclusive;
+    match (claim.state, &claim.token) {
+        (ClaimState::Waiting, _) => Some(claim.deadline),
+        (ClaimState::Served, Some(token)) if unfetched => {
+            Some(claim.deadline.min(unusable_from(token)))
+        }
+        (
+            ClaimState::Served | ClaimState::Failed | ClaimState::Withdrawn | ClaimState::Lapsed,
+            _,
+        ) => None,
+    }
+}
+
+/// The first moment at which a token may no longer be delivered.
+fn unusable_from(token: &Token) -> Timestamp {
+    token.usable_until.minus(MIN_LEFT).plus(Duration::from_millis(1))
+}
+
+// === solves ===
+
+pub(crate) fn insert_solve(tx: &mut dyn WriteTx, solve: &Solve) -> Result<(), StoreError> {
+    index_solve(tx, solve)?;
+    if solve.stage.is_final() {
+        schedule_deletion(tx, solve)?;
+    }
+    tx.put::<Solves>(solve.id, solve.clone())
+}
+
+pub(crate) fn update_solve(
+    tx: &mut dyn WriteTx,
+    before: &Solve,
+    after: &Solve,
+) -> Result<(), StoreError> {
+    unindex_solve(tx, before)?;
+    index_solve(tx, after)?;
+    if after.stage.is_final() && !before.stage.is_final() {
+        schedule_deletion(tx, after)?;
+    }
+    tx.put::<Solves>(after.id, after.clone())
+}
+
+/// Schedules the deletion of the challenge, which schedules that of the solve (`retention`).
+fn schedule_deletion(tx: &mut dyn WriteTx, solve: &Solve) -> Result<(), StoreError> {
+    let ended_at = solve.ended_at.unwrap_or(solve.due);
+    let row = (ended_at.plus(CHALLENGE_KEPT), Retained::Challenge(solve.id));
+    tx.put::<RetentionQueue>(row, ())
+}
+
+fn index_solve(tx: &mut dyn WriteTx, solve: &Solve) -> Result<(), StoreError> {
+    if solve.stage.is_final() {
+        return Ok(());
+    }
+    match solve.holder {
+        Some(holder) => tx.put::<Held>((holder, solve.due, solve.id), ())?,
+        None => tx.put::<Free>((solve.due, solve.id), ())?,
+    }
+    match solve.sharing() {
+        Sharing::Exclusive if solve.claims.is_empty() => {
+            tx.put::<Spare>((solve.fingerprint, solve.id), ())
+        }
+        Sharing::Exclusive => Ok(()),
+        Sharing::Bound | Sharing::Shared => tx.put::<Joinable>((solve.fingerprint, solve.id), ()),
+    }
+}
+
+fn unindex_solve(tx: &mut dyn WriteTx, solve: &Solve) -> Result<(), StoreError> {
+    if solve.stage.is_final() {
+        return Ok(());
+    }
+    match solve.holder {
+        Some(holder) => tx.take::<Held>(&(holder, solve.due, solve.id))?,
+        None => tx.take::<Free>(&(solve.due, solve.id))?,
+    };
+    match solve.sharing() {
+        Sharing::Exclusive if solve.claims.is_empty() => {
+            tx.take::<Spare>(&(solve.fingerprint, solve.id))?;
+        }
+        Sharing::Exclusive => {}
+        Sharing::Bound | Sharing::Shared => {
+            tx.take::<Joinable>(&(solve.fingerprint, solve.id))?;
+        }
+    }
+    Ok(())
+}
+
+// === records that must exist ===
+
+/// A claim that another record refers to.
+pub(crate) fn existing_claim(tx: &dyn ReadTx, id: ClaimId) -> Result<Claim, StoreError> {
+    tx.get::<Claims>(&id)?.ok_or_else(|| missing(tx, "claims", format!("claim {id} is missing")))
+}
+
+/// A solve that another record refers to.
+pub(crate) fn existing_solve(tx: &dyn ReadTx, id: SolveId) -> Result<Solve, StoreError> {
+    tx.get::<Solves>(&id)?.ok_or_else(|| missing(tx, "solves", format!("solve {id} is missing")))
+}
+
+/// The challenge of a solve in progress.
+pub(crate) fn existing_challenge(
+    tx: &dyn ReadTx,
+    id: SolveId,
+) -> Result<Arc<Challenge>, StoreError> {
+    tx.get::<Challenges>(&id)?
+        .ok_or_else(|| missing(tx, "challenges", format!("the challenge of solve {id} is missing")))
+}
+
+fn missing(tx: &dyn ReadTx, table: &'static str, why: String) -> StoreError {
+    corrupt(tx.backend(), table, why)
+}
+
+// === holders ===
+
+/// Whether the holder's lease has not expired.
+pub(crate) fn is_alive(
+    tx: &dyn ReadTx,
+    holder: HolderId,
+    now: Timestamp,
+) -> Result<bool, StoreError> {
+    Ok(tx.get::<Holders>(&holder)?.is_some_and(|until| now < until))
+}

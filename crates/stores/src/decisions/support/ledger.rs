@@ -1,0 +1,168 @@
+//! The ledger at rest. The entries of one decision are one page; `LedgerIndex` finds the pages about a claim or a solve.
+//! The daily totals are sums over the entries.
+
+use domain::{
+    claim::ClaimState,
+    ledger::{Counts, Entry, Event, Total},
+    money::Money,
+    ports::StoreError,
+    time::Day,
+};
+
+use crate::{
+    schema::keys::Text,
+    schema::tables::{LedgerIndex, Pages, Subject, Totals},
+    tx::{Order, ReadTx, TypedRead, TypedWrite, WriteTx},
+};
+
+// === pages ===
+
+/// Numbers the entries after the last page, and writes them as the next one.
+pub(crate) fn append_page(tx: &mut dyn WriteTx, mut entries: Vec<Entry>) -> Result<(), StoreError> {
+    let mut seq = tx.last::<Pages>()?.unwrap_or(0);
+    for entry in &mut entries {
+        seq += 1;
+        entry.seq = seq;
+    }
+    write_page(tx, seq, entries)
+}
+
+/// Writes a page of numbered entries, and its index.
+pub(crate) fn write_page(
+    tx: &mut dyn WriteTx,
+    seq: u64,
+    page: Vec<Entry>,
+) -> Result<(), StoreError> {
+    let mut subjects: Vec<Subject> = page.iter().filter_map(subject).collect();
+    subjects.sort_unstable();
+    subjects.dedup();
+    for subject in subjects {
+        tx.put::<LedgerIndex>((subject, seq), ())?;
+    }
+    tx.put::<Pages>(seq, page)
+}
+
+/// The entries from number `from` on.
+pub(crate) fn entries(tx: &dyn ReadTx, from: u64, limit: usize) -> Result<Vec<Entry>, StoreError> {
+    // A page has at least one entry, so `limit` pages hold enough.
+    let pages = tx.scan::<Pages>(from..=u64::MAX, Order::Rising, limit)?;
+    let all = pages.into_iter().flat_map(|(_, page)| page);
+    Ok(all.filter(|entry| entry.seq >= from).take(limit).collect())
+}
+
+/// The numbers of the pages about a subject, from `from` on.
+pub(crate) fn pages_about(
+    tx: &dyn ReadTx,
+    subject: Subject,
+    from: u64,
+    limit: usize,
+) -> Result<Vec<u64>, StoreError> {
+    let range = (subject, from)..=(subject, u64::MAX);
+    let rows = tx.scan::<LedgerIndex>(range, Order::Rising, limit)?;
+    Ok(rows.into_iter().map(|((_, seq), ())| seq).collect())
+}
+
+/// Whether an entry on a page about the subject matches.
+pub(crate) fn has_entry(
+    tx: &dyn ReadTx,
+    subject: Subject,
+    matches: impl Fn(&Entry) -> bool,
+) -> Result<bool, StoreError> {
+    for seq in pages_about(tx, subject, 0, usize::MAX)? {
+        if tx.get::<Pages>(&seq)?.unwrap_or_default().iter().any(&matches) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// The subject that an entry is indexed by. An entry about a claim is indexed by the claim alone, so that the explanation of
+/// one claim does not show the others that shared its solve.
+pub(crate) fn subject(entry: &Entry) -> Option<Subject> {
+    entry.claim.map(Subject::Claim).or(entry.solve.map(Subject::Solve))
+}
+
+/// The subject that an archive indexes an entry by. It indexes every entry, also those about neither claim nor solve.
+pub(crate) fn archive_subject(entry: &Entry) -> Subject {
+    subject(entry).unwrap_or(Subject::Moment(entry.at))
+}
+
+// === totals ===
+
+pub(crate) fn add_to_total(tx: &mut dyn WriteTx, added: Total) -> Result<(), StoreError> {
+    let key = total_key(&added);
+    let total = match tx.get::<Totals>(&key)? {
+        Some(mut total) => {
+            total.counts.add(&added.counts);
+            total
+        }
+        None => added,
+    };
+    tx.put::<Totals>(key, total)
+}
+
+/// Raises each count of a total to at least the given one; `true` when a count changed.
+pub(crate) fn raise_total(tx: &mut dyn WriteTx, least: &Total) -> Result<bool, StoreError> {
+    let key = total_key(least);
+    let known = tx.get::<Totals>(&key)?;
+    let mut total = known.clone().unwrap_or_else(|| least.clone());
+    total.counts.raise(&least.counts);
+    let changed = known.as_ref() != Some(&total);
+    if changed {
+        tx.put::<Totals>(key, total)?;
+    }
+    Ok(changed)
+}
+
+fn total_key(total: &Total) -> (Day, Text) {
+    let label = format!("{}/{}/{}", total.worker, total.project, total.kind);
+    (total.day, Text::new(&label))
+}
+
+/// The counts that an event adds to the totals.
+pub(crate) fn counts_of(event: &Event) -> Counts {
+    let none = Counts::default();
+    match event {
+        Event::Opened { .. } => Counts { claims: 1, opened: 1, ..none },
+        Event::Replayed => Counts { claims: 1, replayed: 1, ..none },
+        Event::Joined => Counts { claims: 1, joined: 1, ..none },
+        Event::Refused { .. } => Counts { refused: 1, ..none },
+        Event::Ordered { .. } => Counts { ordered: 1, ..none },
+        Event::Accepted { .. } | Event::Orphaned { .. } => Counts { attempts: 1, ..none },
+        Event::Ambiguous { .. } => Counts { ambiguous: 1, ..none },
+        // The cost of the ambiguous attempt stays unknown from here on.
+        Event::Authorised { .. } => Counts { authorised: 1, cost_unknown: 1, ..none },
+        Event::WrittenOff { .. } => Counts { cost_unknown: 1, ..none },
+        Event::TaskOver { cost, .. } => cost_counts(*cost),
+        Event::Ready { cost, .. } => Counts { solved: 1, ..cost_counts(*cost) },
+        Event::Wasted { .. } => Counts { wasted: 1, ..none },
+        Event::Ended { state, .. } => match state {
+            ClaimState::Failed | ClaimState::Lapsed => Counts { failed: 1, ..none },
+            ClaimState::Withdrawn => Counts { withdrawn: 1, ..none },
+            ClaimState::Waiting | ClaimState::Served => none,
+        },
+        Event::Intent { .. }
+        | Event::NotAccepted { .. }
+        | Event::Overdue { .. }
+        | Event::Failed { .. }
+        | Event::Recovered { .. }
+        | Event::Allotted { .. }
+        | Event::Banked { .. }
+        | Event::Delivered { .. }
+        | Event::DeadLettered { .. }
+        | Event::DeadLetterClosed
+        | Event::DeadLetterReopened { .. }
+        | Event::Reported { .. }
+        | Event::Revived { .. }
+        | Event::Purged { .. }
+        | Event::CalledBack { .. }
+        | Event::CallbackDropped { .. } => none,
+    }
+}
+
+fn cost_counts(cost: Option<Money>) -> Counts {
+    match cost {
+        Some(cost) => Counts { cost, ..Counts::default() },
+        None => Counts { cost_unknown: 1, ..Counts::default() },
+    }
+}

@@ -1,0 +1,90 @@
+//! Writes a claim that was admitted, together with its idempotency key.
+
+use domain::{
+    claim::{Claim, ClaimState, KeyRule, NewClaim},
+    fingerprint::KeyHash,
+    ledger::{Counts, Event},
+    ports::StoreError,
+    solve::Solve,
+    time::Timestamp,
+};
+
+use crate::{
+    schema::keys::KeyBytes,
+    schema::tables::{Keyed, Keys},
+    tx::TypedWrite,
+};
+
+use super::{context::DecisionCtx, indexes};
+
+/// The waiting claim that a new claim becomes.
+pub(crate) fn claim_of(new: &NewClaim, now: Timestamp) -> Claim {
+    Claim {
+        id: new.id,
+        worker: new.worker.clone(),
+        project: new.project.clone(),
+        door: new.door,
+        kind: new.challenge.kind().clone(),
+        sitekey: new.challenge.sitekey().map(str::to_owned),
+        pageurl: new.challenge.pageurl().map(|page| page.as_str().to_owned()),
+        basis: new.basis.clone(),
+        fingerprint: new.fingerprint,
+        key: key_of(new),
+        solve: None,
+        state: ClaimState::Waiting,
+        source: None,
+        opened_at: now,
+        deadline: new.deadline,
+        ended_at: None,
+        delivered_at: None,
+        token: None,
+        code: None,
+        attempts: 0,
+        polls: 0,
+        cost: None,
+        callback_url: new.callback_url.clone(),
+        revives: new.revives,
+        report: None,
+    }
+}
+
+pub(crate) fn key_of(new: &NewClaim) -> Option<KeyHash> {
+    match new.key {
+        KeyRule::Named(hash) | KeyRule::Derived { hash, .. } => Some(hash),
+        KeyRule::Own => None,
+    }
+}
+
+/// Writes the claim and its key.
+pub(crate) fn insert(
+    ctx: &mut DecisionCtx<'_>,
+    new: &NewClaim,
+    claim: &Claim,
+) -> Result<(), StoreError> {
+    if let Some(hash) = claim.key {
+        let row = Keyed { claim: claim.id, fingerprint: new.fingerprint };
+        ctx.tx.put::<Keys>(KeyBytes::from(&hash), row)?;
+    }
+    indexes::insert_claim(ctx.tx, claim)
+}
+
+/// Writes the claim as one more that waits for a solve in progress.
+pub(crate) fn join(
+    ctx: &mut DecisionCtx<'_>,
+    new: &NewClaim,
+    before: &Solve,
+) -> Result<Claim, StoreError> {
+    let mut claim = claim_of(new, ctx.now);
+    claim.solve = Some(before.id);
+    ctx.record_with(&claim, Event::Joined, saving(new));
+    let mut solve = before.clone();
+    solve.join(claim.id, claim.deadline);
+    indexes::update_solve(ctx.tx, before, &solve)?;
+    insert(ctx, new, &claim)?;
+    Ok(claim)
+}
+
+/// The list price, which a claim saves when it needs no solve of its own.
+pub(crate) fn saving(new: &NewClaim) -> Counts {
+    Counts { saved: new.price.unwrap_or_default(), ..Counts::default() }
+}

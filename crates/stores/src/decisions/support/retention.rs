@@ -1,0 +1,315 @@
+//! Deletes records after their retention period. No decision depends on this: a record past its time is not used, deleted or
+//! not. When an archive keeps the history, records are deleted here a day after their end.
+
+use std::time::Duration;
+
+use domain::{
+    claim::Claim,
+    id::{ClaimId, SolveId},
+    ledger::{Entry, Event},
+    ports::{History, StoreError},
+    time::{Day, Timestamp},
+};
+
+use crate::{
+    schema::keys::{Key, KeyBytes, Text, all, starting_with, up_to},
+    schema::tables::{
+        Authorised, ByTime, Challenges, Claims, DeadLetters, Died, Held, Holders, Keys,
+        LedgerIndex, Pages, Retained, RetentionQueue, Solves, Spending, Subject, Tasks, Totals,
+    },
+    tx::{Order, ReadTx, TypedRead, TypedWrite, WriteTx},
+};
+
+use super::{indexes, ledger};
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// How long a worker's own key replays an ended claim.
+pub(crate) const KEY_KEPT: Duration = DAY;
+/// For claims, solves and ledger entries.
+const HISTORY_KEPT: Duration = Duration::from_secs(90 * 86_400);
+const DEAD_LETTERS_KEPT: Duration = Duration::from_secs(30 * 86_400);
+const TOTALS_KEPT_DAYS: u32 = 400;
+
+/// With an archive, a claim outlives its key by this much, so that the end of its callback is still archived. Records that
+/// were not archived in time are checked again after this much.
+const GRACE: Duration = Duration::from_secs(3600);
+
+/// How far an archive holds the history of this store.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Archival {
+    /// There is no archive: the history is kept here.
+    Off,
+    /// The archive holds the ledger up to this number.
+    UpTo(u64),
+    /// The archive does not hold this ledger yet.
+    NotStarted,
+}
+
+/// Deletes at most `limit` records of each sort, and returns how many.
+pub(crate) fn delete_expired(
+    tx: &mut dyn WriteTx,
+    archival: Archival,
+    limit: usize,
+    now: Timestamp,
+) -> Result<usize, StoreError> {
+    delete_holders(tx, limit, now)?;
+    Ok(delete_dead_letters(tx, limit, now)?
+        + delete_queued(tx, archival, limit, now)?
+        + delete_claims(tx, archival, limit, now)?
+        + delete_pages(tx, archival, limit, now)?
+        + delete_totals(tx, limit, now)?)
+}
+
+// === impl Archival ===
+
+impl Archival {
+    /// The archive follows this ledger if the last entry it holds is in it.
+    pub(crate) fn of(tx: &dyn ReadTx, history: &History) -> Result<Self, StoreError> {
+        let History::Archived(last) = history else { return Ok(Self::Off) };
+        let Some(last) = last else { return Ok(Self::NotStarted) };
+        let found = ledger::entries(tx, last.seq, 1)?;
+        Ok(if found.first() == Some(&**last) { Self::UpTo(last.seq) } else { Self::NotStarted })
+    }
+
+    /// How long this store keeps an ended record.
+    fn retention(self) -> Duration {
+        match self {
+            Self::Off => HISTORY_KEPT,
+            Self::UpTo(_) | Self::NotStarted => KEY_KEPT,
+        }
+    }
+
+    /// Whether the archive, if there is one, holds every entry about the subject.
+    fn covers(self, tx: &dyn ReadTx, subject: Subject) -> Result<bool, StoreError> {
+        match self {
+            Self::Off => Ok(true),
+            Self::UpTo(seq) => Ok(ledger::pages_about(tx, subject, seq + 1, 1)?.is_empty()),
+            Self::NotStarted => Ok(false),
+        }
+    }
+}
+
+fn is_past(at: Timestamp, kept: Duration, now: Timestamp) -> bool {
+    at.plus(kept) <= now
+}
+
+fn delete_dead_letters(
+    tx: &mut dyn WriteTx,
+    limit: usize,
+    now: Timestamp,
+) -> Result<usize, StoreError> {
+    let mut deleted = 0;
+    for (key, ()) in tx.scan::<Died>(up_to(now.minus(DEAD_LETTERS_KEPT)), Order::Rising, limit)? {
+        // A solve that may still be answered keeps its dead letter, which the answer closes.
+        let over = tx.get::<Solves>(&key.1)?.is_none_or(|solve| solve.stage.is_final());
+        if over && is_past(key.0, DEAD_LETTERS_KEPT, now) {
+            tx.take::<Died>(&key)?;
+            tx.take::<DeadLetters>(&key.1)?;
+            deleted += 1;
+        }
+    }
+    Ok(deleted)
+}
+
+fn delete_queued(
+    tx: &mut dyn WriteTx,
+    archival: Archival,
+    limit: usize,
+    now: Timestamp,
+) -> Result<usize, StoreError> {
+    let mut deleted = 0;
+    for (key, ()) in tx.scan::<RetentionQueue>(up_to(now), Order::Rising, limit)? {
+        tx.take::<RetentionQueue>(&key)?;
+        deleted += match key.1 {
+            Retained::Challenge(id) => delete_challenge(tx, archival, id)?,
+            Retained::Solve(id) => delete_solve(tx, archival, id, now)?,
+            Retained::Claim(id) => delete_unlisted_claim(tx, id, now)?,
+        };
+    }
+    Ok(deleted)
+}
+
+fn delete_challenge(
+    tx: &mut dyn WriteTx,
+    archival: Archival,
+    id: SolveId,
+) -> Result<usize, StoreError> {
+    if let Some(letter) = tx.get::<DeadLetters>(&id)? {
+        let later = letter.died_at.plus(DEAD_LETTERS_KEPT);
+        tx.put::<RetentionQueue>((later, Retained::Challenge(id)), ())?;
+        return Ok(0);
+    }
+    if let Some(ended_at) = tx.get::<Solves>(&id)?.and_then(|solve| solve.ended_at) {
+        let row = (ended_at.plus(archival.retention()), Retained::Solve(id));
+        tx.put::<RetentionQueue>(row, ())?;
+    }
+    Ok(usize::from(tx.take::<Challenges>(&id)?.is_some()))
+}
+
+fn delete_solve(
+    tx: &mut dyn WriteTx,
+    archival: Archival,
+    id: SolveId,
+    now: Timestamp,
+) -> Result<usize, StoreError> {
+    let Some(solve) = tx.get::<Solves>(&id)? else { return Ok(0) };
+    // The archive may have been turned on or off since this deletion was scheduled.
+    let until = solve.ended_at.unwrap_or(solve.due).plus(archival.retention());
+    if now < until || !archival.covers(tx, Subject::Solve(id))? {
+        let row = (until.max(now.plus(GRACE)), Retained::Solve(id));
+        tx.put::<RetentionQueue>(row, ())?;
+        return Ok(0);
+    }
+    tx.take::<Solves>(&id)?;
+    Ok(1)
+}
+
+/// Deletes an archived claim that is in no index of the history, unless its dead letter still needs it.
+fn delete_unlisted_claim(
+    tx: &mut dyn WriteTx,
+    id: ClaimId,
+    now: Timestamp,
+) -> Result<usize, StoreError> {
+    let Some(claim) = tx.get::<Claims>(&id)? else { return Ok(0) };
+    match needed_until(tx, &claim)?.filter(|until| now < *until) {
+        Some(until) => tx.put::<RetentionQueue>((until, Retained::Claim(id)), ()).map(|()| 0),
+        None => delete_claim(tx, &claim).map(|()| 1),
+    }
+}
+
+/// Until when an ended claim can be replayed by its key or revived. `None`: the claim has not ended.
+fn needed_until(tx: &dyn ReadTx, claim: &Claim) -> Result<Option<Timestamp>, StoreError> {
+    let Some(ended_at) = claim.ended_at.filter(|_| claim.state.is_final()) else { return Ok(None) };
+    let letter = match claim.solve {
+        Some(solve) => tx.get::<DeadLetters>(&solve)?,
+        None => None,
+    };
+    let letter_until = letter.map(|letter| letter.died_at.plus(DEAD_LETTERS_KEPT).plus(GRACE));
+    Ok(letter_until.max(Some(ended_at.plus(KEY_KEPT).plus(GRACE))))
+}
+
+fn delete_claims(
+    tx: &mut dyn WriteTx,
+    archival: Archival,
+    limit: usize,
+    now: Timestamp,
+) -> Result<usize, StoreError> {
+    let age = match archival {
+        Archival::Off => HISTORY_KEPT,
+        Archival::UpTo(_) => KEY_KEPT + 2 * GRACE,
+        Archival::NotStarted => return Ok(0),
+    };
+    let mut deleted = 0;
+    for ((at, id), ()) in tx.scan::<ByTime>(up_to(now.minus(age)), Order::Rising, limit)? {
+        let Some(claim) = tx.get::<Claims>(&id)? else {
+            // The row of the claim has expired. Its index row would take a place in every later scan.
+            tx.take::<ByTime>(&(at, id))?;
+            continue;
+        };
+        let is_due = claim.state.is_final() && is_past(at, age, now);
+        if !is_due || !archival.covers(tx, Subject::Claim(id))? {
+            continue;
+        }
+        let needed = match archival {
+            Archival::Off => None,
+            Archival::UpTo(_) | Archival::NotStarted => needed_until(tx, &claim)?,
+        };
+        if let Some(until) = needed.filter(|until| now < *until) {
+            // The history finds it in the archive. Its index rows would take places in every later scan.
+            indexes::unlist_claim(tx, &claim)?;
+            tx.put::<RetentionQueue>((until, Retained::Claim(id)), ())?;
+        } else {
+            delete_claim(tx, &claim)?;
+            deleted += 1;
+        }
+    }
+    Ok(deleted)
+}
+
+fn delete_claim(tx: &mut dyn WriteTx, claim: &Claim) -> Result<(), StoreError> {
+    indexes::unlist_claim(tx, claim)?;
+    if let Some(hash) = &claim.key {
+        let key = KeyBytes::from(hash);
+        if tx.get::<Keys>(&key)?.is_some_and(|row| row.claim == claim.id) {
+            tx.take::<Keys>(&key)?;
+        }
+    }
+    tx.take::<Claims>(&claim.id)?;
+    Ok(())
+}
+
+/// Deletes old pages of the ledger. The newest page stays, because the next one is numbered after it; so does the last
+/// archived page, because it proves that the archive follows this ledger.
+fn delete_pages(
+    tx: &mut dyn WriteTx,
+    archival: Archival,
+    limit: usize,
+    now: Timestamp,
+) -> Result<usize, StoreError> {
+    let stays = match (archival, tx.last::<Pages>()?) {
+        (Archival::NotStarted, _) | (_, None) => return Ok(0),
+        (Archival::Off, Some(newest)) => newest,
+        (Archival::UpTo(archived), Some(newest)) => newest.min(archived),
+    };
+    let kept = archival.retention();
+    let is_old = |page: &[Entry]| page.first().is_none_or(|entry| is_past(entry.at, kept, now));
+    // Most sweeps find nothing, so one page is read before a whole batch is.
+    let first = tx.scan::<Pages>(0..=u64::MAX, Order::Rising, 1)?;
+    if !first.iter().any(|(_, page)| is_old(page)) {
+        return Ok(0);
+    }
+    let mut deleted = 0;
+    for (seq, page) in tx.scan::<Pages>(0..=u64::MAX, Order::Rising, limit)? {
+        if seq >= stays || !is_old(&page) {
+            break;
+        }
+        delete_page(tx, seq, &page)?;
+        deleted += page.len();
+    }
+    Ok(deleted)
+}
+
+fn delete_page(tx: &mut dyn WriteTx, seq: u64, page: &[Entry]) -> Result<(), StoreError> {
+    for entry in page {
+        tx.take::<LedgerIndex>(&(ledger::archive_subject(entry), seq))?;
+        if let Event::Accepted { task, .. } | Event::Orphaned { task, .. } = &entry.event {
+            tx.take::<Tasks>(&Text::new(task.as_str()))?;
+        }
+    }
+    tx.take::<Pages>(&seq)?;
+    Ok(())
+}
+
+fn delete_totals(tx: &mut dyn WriteTx, limit: usize, now: Timestamp) -> Result<usize, StoreError> {
+    let today = now.day().number();
+    let until = |kept: u32| Day::from_number(today.saturating_sub(kept));
+    let range = |kept| (Day::from_number(0), Text::least())..=(until(kept), Text::least());
+    let mut deleted = 0;
+    for (key, _) in tx.scan::<Totals>(range(TOTALS_KEPT_DAYS), Order::Rising, limit)? {
+        tx.take::<Totals>(&key)?;
+        deleted += 1;
+    }
+    for (key, _) in tx.scan::<Spending>(range(1), Order::Rising, limit)? {
+        tx.take::<Spending>(&key)?;
+    }
+    let before_yesterday = until(2);
+    for (day, _) in
+        tx.scan::<Authorised>(Day::from_number(0)..=before_yesterday, Order::Rising, limit)?
+    {
+        if day.number() + 2 <= today {
+            tx.take::<Authorised>(&day)?;
+        }
+    }
+    Ok(deleted)
+}
+
+/// Deletes expired holders once no solve is left to take over from them.
+fn delete_holders(tx: &mut dyn WriteTx, limit: usize, now: Timestamp) -> Result<(), StoreError> {
+    for (holder, until) in tx.scan::<Holders>(all(), Order::Rising, limit)? {
+        if until <= now && tx.scan::<Held>(starting_with(holder), Order::Rising, 1)?.is_empty() {
+            tx.take::<Holders>(&holder)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,132 @@
+//! The sweep: claims past their deadline lapse, tokens that nobody fetched serve other claims, expired tokens leave the stock,
+//! and old records are deleted.
+
+use std::time::Duration;
+
+use domain::{
+    challenge::Sharing,
+    claim::{Claim, ClaimState},
+    ports::{StoreError, SweepRequest, Swept},
+    retry::{Code, own},
+    solve::Stage,
+    time::Timestamp,
+    token::MIN_LEFT,
+};
+
+use crate::{
+    schema::keys::up_to,
+    schema::tables::{Expiries, Stock, Watched},
+    tx::{Order, TypedRead, TypedWrite, WriteTx},
+};
+
+use super::support::{
+    allocate::{return_token, unfetched_token},
+    context::DecisionCtx,
+    dead_letters, delivery,
+    effort::Effort,
+    fail, indexes, pools,
+    retention::{self, Archival},
+};
+
+pub(crate) fn sweep(
+    tx: &mut dyn WriteTx,
+    request: &SweepRequest,
+    now: Timestamp,
+) -> Result<Swept, StoreError> {
+    let limit = request.limit;
+    let mut ctx = DecisionCtx::new(tx, now);
+    let mut swept = Swept::default();
+    lapse_watched(&mut ctx, request, &mut swept)?;
+    swept.wasted += discard_expired_stock(&mut ctx, limit)?;
+    let archival = Archival::of(ctx.tx, &request.history)?;
+    swept.dropped = retention::delete_expired(ctx.tx, archival, limit, now)?;
+    ctx.finish()?;
+    Ok(swept)
+}
+
+fn lapse_watched(
+    ctx: &mut DecisionCtx<'_>,
+    request: &SweepRequest,
+    swept: &mut Swept,
+) -> Result<(), StoreError> {
+    let rows = ctx.tx.scan::<Watched>(up_to(ctx.now), Order::Rising, request.limit)?;
+    let mut served = Vec::new();
+    for ((_, id), ()) in rows {
+        let claim = indexes::existing_claim(ctx.tx, id)?;
+        if claim.state == ClaimState::Waiting {
+            lapse_waiting(ctx, &claim, request.trouble.as_ref())?;
+            swept.lapsed.push(id);
+        } else {
+            served.push(claim);
+        }
+    }
+    // These come last, so that no token goes to a claim that lapses in the same sweep.
+    for claim in served {
+        lapse_unfetched(ctx, &claim, swept)?;
+    }
+    Ok(())
+}
+
+fn lapse_waiting(
+    ctx: &mut DecisionCtx<'_>,
+    before: &Claim,
+    trouble: Option<&Code>,
+) -> Result<(), StoreError> {
+    let deadline = Code::from(own::DEADLINE);
+    let Some(id) = before.solve else {
+        fail::end_claim(ctx, before, ClaimState::Lapsed, Some(deadline), &Effort::NONE)?;
+        return Ok(());
+    };
+    let solve = indexes::existing_solve(ctx.tx, id)?;
+    // Only unsent work lapses because of the account.
+    let trouble = trouble.filter(|_| solve.stage == Stage::Queued);
+    let code = trouble.cloned().unwrap_or(deadline);
+    let effort = Effort::without_answer(&solve);
+    fail::end_claim(ctx, before, ClaimState::Lapsed, Some(code.clone()), &effort)?;
+    if trouble.is_some() {
+        dead_letters::reopen(ctx, before, &code)?;
+    }
+    match fail::leave_solve(ctx, before.id, id, code.as_str())? {
+        Some(solve) if solve.stage != Stage::Ready && trouble.is_none() => {
+            dead_letters::write(ctx, &solve, before.id, &[before.id], &code)
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+fn lapse_unfetched(
+    ctx: &mut DecisionCtx<'_>,
+    claim: &Claim,
+    swept: &mut Swept,
+) -> Result<(), StoreError> {
+    if let Some(token) = unfetched_token(claim, ctx.now) {
+        let code = Some(Code::from(own::DEADLINE));
+        return_token(ctx, claim, token, ClaimState::Lapsed, code)?;
+        swept.lapsed.push(claim.id);
+        swept.banked += 1;
+    } else if let Some(token) = &claim.token
+        && delivery::expire_unfetched(ctx, claim, token)?
+    {
+        swept.wasted += 1;
+    }
+    Ok(())
+}
+
+/// Removes expired tokens from stock. An exclusive one is wasted; a shared answer served the claims that wanted it.
+fn discard_expired_stock(ctx: &mut DecisionCtx<'_>, limit: usize) -> Result<usize, StoreError> {
+    let expired = ctx.now.plus(MIN_LEFT).minus(Duration::from_millis(1));
+    let mut wasted = 0;
+    for (key, ()) in ctx.tx.scan::<Expiries>(up_to(expired), Order::Rising, limit)? {
+        let (usable_until, fingerprint, solve) = key;
+        ctx.tx.take::<Expiries>(&key)?;
+        let stocked = ctx.tx.take::<Stock>(&(fingerprint, usable_until, solve))?;
+        if let Some(stocked) = stocked
+            && stocked.kind.sharing() == Sharing::Exclusive
+        {
+            delivery::record_wasted(ctx, &stocked, &stocked.token);
+            pools::count_wasted(ctx, fingerprint)?;
+            wasted += 1;
+        }
+    }
+    Ok(wasted)
+}

@@ -1,0 +1,82 @@
+//! The queue of decisions that wait for the writer task. The writer takes all that wait as one batch and commits them together.
+
+use domain::ports::{BoxError, StoreError};
+use std::{error::Error, sync::Arc};
+use tokio::sync::{
+    mpsc::{Receiver, Sender, channel, error::TrySendError},
+    oneshot,
+};
+
+use crate::adapter::DecideFn;
+
+use super::{BackendKind, queued::QueuedDecision, unavailable};
+
+/// Sends decisions to the writer task. The task ends when this is dropped and every queued decision is answered.
+pub(crate) struct WriteQueue {
+    backend: &'static str,
+    queue: Sender<QueuedDecision>,
+}
+
+/// Decisions that are committed together.
+pub(crate) type Batch = Vec<QueuedDecision>;
+
+/// One failure that is reported to every decision of a batch.
+pub(crate) struct SharedError {
+    backend: &'static str,
+    /// Where the store is corrupt; `None` when it is unavailable.
+    corrupt: Option<&'static str>,
+    source: Arc<dyn Error + Send + Sync>,
+}
+
+/// Beyond this many waiting decisions the store counts as unavailable, so that callers fail fast.
+const MAX_QUEUED: usize = 20_000;
+
+// === impl WriteQueue ===
+
+impl WriteQueue {
+    pub(crate) fn new(kind: &BackendKind) -> (Self, Receiver<QueuedDecision>) {
+        let (queue, receiver) = channel(MAX_QUEUED);
+        (Self { backend: kind.name, queue }, receiver)
+    }
+
+    /// Queues a decision and waits until it is committed.
+    pub(crate) async fn commit(&self, decide: DecideFn) -> Result<(), StoreError> {
+        let (queued, answer) = QueuedDecision::new(decide);
+        self.queue.try_send(queued).map_err(|error| match error {
+            TrySendError::Full(_) => unavailable(self.backend, "the write queue is full"),
+            TrySendError::Closed(_) => unavailable(self.backend, "the writer task has stopped"),
+        })?;
+        answered(self.backend, answer).await
+    }
+}
+
+/// Waits for the answer to a queued decision.
+pub(super) async fn answered(
+    backend: &'static str,
+    answer: oneshot::Receiver<Result<(), StoreError>>,
+) -> Result<(), StoreError> {
+    let panicked = |_| unavailable(backend, "a decision panicked; the log has the panic message");
+    answer.await.map_err(panicked)?
+}
+
+// === impl SharedError ===
+
+impl From<StoreError> for SharedError {
+    fn from(error: StoreError) -> Self {
+        let (backend, corrupt, source) = match error {
+            StoreError::Unavailable { backend, source } => (backend, None, source),
+            StoreError::Corrupt { backend, what, source } => (backend, Some(what), source),
+        };
+        Self { backend, corrupt, source: source.into() }
+    }
+}
+
+impl SharedError {
+    pub(crate) fn to_error(&self) -> StoreError {
+        let (backend, source): (_, BoxError) = (self.backend, Box::new(Arc::clone(&self.source)));
+        match self.corrupt {
+            None => StoreError::Unavailable { backend, source },
+            Some(what) => StoreError::Corrupt { backend, what, source },
+        }
+    }
+}

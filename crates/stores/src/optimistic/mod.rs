@@ -1,0 +1,111 @@
+//! Optimistic transactions on rows that live on a server. A decision runs in this process, on rows it has cached (`cache`), and
+//! records what it read and what it wants to write (`tx`). The server compares the read set with its rows and writes all or
+//! nothing. A conflict returns the current rows, and the decision runs again. Nothing is locked while a decision runs; a stale
+//! cache costs a round trip, never a wrong decision.
+//!
+//! A write goes through the files in this order: `batch` queues the decision, `writer` takes a batch, `tx` runs it, and the
+//! backend's `commit.rs` validates and writes. `read` serves queries, `notify` wakes waiting claims, and `recovery` keeps the
+//! records that a backend restores when its server loses data.
+
+pub(crate) mod batch;
+pub(crate) mod cache;
+pub(crate) mod notify;
+pub(crate) mod queued;
+pub(crate) mod read;
+pub(crate) mod read_set;
+pub(crate) mod recovery;
+pub(crate) mod tx;
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the writer task lives as long as the store it writes to"
+)]
+pub(crate) mod writer;
+
+pub(crate) use batch::WriteQueue;
+pub(crate) use cache::{Conflict, RowCache};
+pub(crate) use read_set::{RangeRead, ReadSet, ScanRange};
+pub(crate) use tx::{BackendKind, OptimisticTx, Write};
+pub(crate) use writer::{Commit, CommitError, CommitOutcome, CommitSeq, Committer};
+
+use std::{fmt, future::Future, sync::Arc};
+
+use async_trait::async_trait;
+use domain::ports::{BoxError, StoreError};
+
+use crate::adapter::{DecideFn, Driver, Extent, ReadFn};
+
+/// The version of a row: a new random value for every commit that writes it.
+pub(crate) type RowVersion = [u8; 8];
+
+/// A key with the tag of its table in front.
+pub(crate) type RawKey = Arc<[u8]>;
+
+/// A row as the server has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct VersionedRow {
+    pub(crate) version: RowVersion,
+    pub(crate) bytes: Arc<[u8]>,
+}
+
+/// A backend whose rows live on a server: a validator for queries, and the queue of the writer task for decisions.
+pub(crate) struct RemoteBackend<V> {
+    kind: BackendKind,
+    validator: Arc<V>,
+    queue: WriteQueue,
+}
+
+/// Compares the read sets of queries with the server's rows.
+pub(crate) trait Validator: Send + Sync + 'static {
+    /// Compares everything at one moment.
+    fn validate(
+        &self,
+        reads: &ReadSet,
+    ) -> impl Future<Output = Result<CommitOutcome, StoreError>> + Send;
+}
+
+/// A conflict returns at most this many rows of one range; a decision that needs more scans again.
+const MAX_CONFLICT_ROWS: usize = 5000;
+
+// === impl RemoteBackend ===
+
+impl<V: Validator> RemoteBackend<V> {
+    /// Starts the writer task.
+    pub(crate) fn start<C: Committer>(
+        kind: BackendKind,
+        validator: Arc<V>,
+        committer: C,
+        cache: RowCache,
+    ) -> Self {
+        Self { kind, validator, queue: writer::spawn(kind, committer, cache) }
+    }
+}
+
+#[async_trait]
+impl<V: Validator> Driver for RemoteBackend<V> {
+    async fn decide(&self, decide: DecideFn) -> Result<(), StoreError> {
+        self.queue.commit(decide).await
+    }
+
+    async fn read(&self, read: ReadFn, _: Extent) -> Result<(), StoreError> {
+        read::read(self, read).await
+    }
+}
+
+impl<V> fmt::Debug for RemoteBackend<V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RemoteBackend").field("kind", &self.kind.name).finish_non_exhaustive()
+    }
+}
+
+pub(crate) fn unavailable(backend: &'static str, why: impl Into<BoxError>) -> StoreError {
+    StoreError::Unavailable { backend, source: why.into() }
+}
+
+// === impl VersionedRow ===
+
+impl VersionedRow {
+    /// A row that is nothing but its key.
+    pub(crate) fn key_only() -> Self {
+        Self { version: [0; 8], bytes: Arc::from([]) }
+    }
+}

@@ -1,0 +1,287 @@
+//! The records this process wrote recently, and all of its records that are still in progress. A backend restores them when its
+//! server loses data. The buffer is in memory only: it protects against a server that loses writes, not against the loss of
+//! both.
+
+use std::{
+    collections::{BTreeMap, HashMap, VecDeque},
+    sync::Arc,
+};
+
+use crate::{
+    decisions::RecoveryRecord,
+    schema::codec::{read_key, read_row},
+    schema::tables::{
+        Archived, Authorised, Challenges, Claims, DeadLetters, Holders, Pages, Pools, Solves,
+        Spending, Table, Totals,
+    },
+};
+
+use super::{RawKey, RowCache, Write};
+
+/// The latest value of each row.
+#[derive(Debug, Default)]
+pub(crate) struct RecoveryBuffer {
+    rows: HashMap<RawKey, BufferedRow>,
+    /// Rows that may be evicted, oldest first. A row that was written again since has more than one entry.
+    finished: VecDeque<(u64, RawKey)>,
+    /// The number of the last write.
+    written: u64,
+    /// Bytes of the rows that may be evicted.
+    size: usize,
+}
+
+#[derive(Debug)]
+struct BufferedRow {
+    bytes: Arc<[u8]>,
+    /// The number of the write that stored it.
+    written: u64,
+    /// Rows in progress are never evicted.
+    in_progress: bool,
+}
+
+/// Enough for the last minutes of a busy gateway, not counting the rows in progress.
+const MAX_BYTES: usize = 32 << 20;
+/// The memory a row takes besides its bytes.
+const ROW_OVERHEAD: usize = 160;
+/// Beyond this many surplus entries, `finished` is cleared of rows that were written again.
+const MAX_SURPLUS: usize = 1000;
+
+// === impl RecoveryBuffer ===
+
+impl RecoveryBuffer {
+    /// Records committed writes. Archived history is left out, because the source store sends it again. A solve that another
+    /// gateway admitted is recorded together with its cached challenge: a solve cannot continue without its challenge, and
+    /// the other gateway may be gone.
+    pub(crate) fn record(&mut self, writes: &BTreeMap<RawKey, Write>, cache: &RowCache) {
+        if writes.keys().any(|key| key[0] == Archived::TAG) {
+            return;
+        }
+        for (key, write) in writes.iter().filter(|(key, _)| is_recorded(key)) {
+            match write {
+                Write::Put(bytes) => {
+                    self.put(key, bytes.clone());
+                    self.record_challenge_of(key, cache);
+                }
+                Write::Delete => self.remove(key),
+            }
+        }
+        self.evict();
+    }
+
+    fn record_challenge_of(&mut self, solve: &RawKey, cache: &RowCache) {
+        let in_progress = self.rows.get(solve).is_some_and(|row| row.in_progress);
+        let Some(key) =
+            challenge_of(solve).filter(|key| in_progress && !self.rows.contains_key(key))
+        else {
+            return;
+        };
+        if let Some(challenge) = cache.get(&key) {
+            self.put(&key, challenge.bytes.clone());
+        }
+    }
+
+    /// All records, in the order in which they depend on each other.
+    pub(crate) fn records(&self, backend: &'static str) -> Vec<RecoveryRecord> {
+        let mut rows: Vec<_> = self.rows.iter().collect();
+        rows.sort_unstable_by(|a, b| (restore_order(a.0), a.0).cmp(&(restore_order(b.0), b.0)));
+        rows.into_iter().filter_map(|(key, row)| record(backend, key, &row.bytes)).collect()
+    }
+
+    /// Drops the ledger pages, which get new numbers when they are restored.
+    pub(crate) fn drop_pages(&mut self) {
+        let pages: Vec<RawKey> =
+            self.rows.keys().filter(|key| key[0] == Pages::TAG).cloned().collect();
+        for key in &pages {
+            self.remove(key);
+        }
+    }
+
+    fn put(&mut self, key: &RawKey, bytes: Arc<[u8]>) {
+        self.remove(key);
+        self.written += 1;
+        let is_finished = !self.is_in_progress(key, &bytes);
+        self.rows
+            .insert(key.clone(), BufferedRow { bytes, written: self.written, in_progress: true });
+        if is_finished {
+            self.mark_finished(key);
+            if let Some(challenge) = challenge_of(key) {
+                self.mark_finished(&challenge);
+            }
+        }
+    }
+
+    /// Allows a row to be evicted.
+    fn mark_finished(&mut self, key: &RawKey) {
+        if let Some(row) = self.rows.get_mut(key).filter(|row| row.in_progress) {
+            row.in_progress = false;
+            self.size += size_of(key, row);
+            self.finished.push_back((row.written, key.clone()));
+        }
+    }
+
+    fn remove(&mut self, key: &RawKey) {
+        if let Some(row) = self.rows.remove(key).filter(|row| !row.in_progress) {
+            self.size = self.size.saturating_sub(size_of(key, &row));
+        }
+    }
+
+    fn evict(&mut self) {
+        while self.size > MAX_BYTES {
+            let Some((written, key)) = self.finished.pop_front() else { return };
+            if self.rows.get(&key).is_some_and(|row| row.written == written) {
+                self.remove(&key);
+            }
+        }
+        if self.finished.len() > 2 * self.rows.len() + MAX_SURPLUS {
+            let rows = &self.rows;
+            self.finished
+                .retain(|(written, key)| rows.get(key).is_some_and(|row| row.written == *written));
+        }
+    }
+
+    fn is_in_progress(&self, key: &RawKey, bytes: &[u8]) -> bool {
+        match key[0] {
+            // A challenge is in progress as long as its solve, which was recorded before it. It may be large, so it is not decoded.
+            Challenges::TAG => {
+                let solve: RawKey = [&[Solves::TAG], &key[1..]].concat().into();
+                self.rows.get(&solve).is_some_and(|row| row.in_progress)
+            }
+            // Most rows are pages. They are not decoded either.
+            Pages::TAG | Totals::TAG | DeadLetters::TAG => false,
+            _ => record("recovery", key, bytes).is_some_and(|record| record.is_under_way()),
+        }
+    }
+}
+
+fn size_of(key: &RawKey, row: &BufferedRow) -> usize {
+    ROW_OVERHEAD + key.len() + row.bytes.len()
+}
+
+/// The key of a solve's challenge.
+fn challenge_of(solve: &RawKey) -> Option<RawKey> {
+    (solve[0] == Solves::TAG).then(|| [&[Challenges::TAG], &solve[1..]].concat().into())
+}
+
+fn is_recorded(key: &RawKey) -> bool {
+    restore_order(key).is_some()
+}
+
+/// The order in which rows are restored; `None`: the row is not recorded.
+fn restore_order(key: &RawKey) -> Option<u8> {
+    Some(match key[0] {
+        Holders::TAG => 0,
+        Challenges::TAG => 1,
+        Solves::TAG => 2,
+        Claims::TAG => 3,
+        DeadLetters::TAG => 4,
+        Pools::TAG => 5,
+        Pages::TAG => 6,
+        Totals::TAG => 7,
+        Spending::TAG => 8,
+        Authorised::TAG => 9,
+        _ => return None,
+    })
+}
+
+fn record(backend: &'static str, key: &RawKey, bytes: &[u8]) -> Option<RecoveryRecord> {
+    fn row<T: Table>(
+        backend: &'static str,
+        key: &RawKey,
+        bytes: &[u8],
+    ) -> Option<(T::Key, T::Value)> {
+        Some((read_key::<T>(backend, key).ok()?, read_row::<T>(backend, key, bytes).ok()?))
+    }
+    let (a, b, c) = (backend, key, bytes);
+    Some(match key[0] {
+        Holders::TAG => {
+            row::<Holders>(a, b, c).map(|(id, until)| RecoveryRecord::Holder(id, until))?
+        }
+        Challenges::TAG => {
+            row::<Challenges>(a, b, c).map(|(id, what)| RecoveryRecord::Challenge(id, what))?
+        }
+        Solves::TAG => RecoveryRecord::Solve(Box::new(row::<Solves>(a, b, c)?.1)),
+        Claims::TAG => RecoveryRecord::Claim(Box::new(row::<Claims>(a, b, c)?.1)),
+        DeadLetters::TAG => RecoveryRecord::DeadLetter(Box::new(row::<DeadLetters>(a, b, c)?.1)),
+        Pools::TAG => RecoveryRecord::Pool(Box::new(row::<Pools>(a, b, c)?.1)),
+        Pages::TAG => row::<Pages>(a, b, c).map(|(seq, page)| RecoveryRecord::Page(seq, page))?,
+        Totals::TAG => RecoveryRecord::Total(Box::new(row::<Totals>(a, b, c)?.1)),
+        Spending::TAG => {
+            row::<Spending>(a, b, c).map(|(key, spent)| RecoveryRecord::Spent(key, spent))?
+        }
+        Authorised::TAG => {
+            row::<Authorised>(a, b, c).map(|(day, n)| RecoveryRecord::Authorised(day, n))?
+        }
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        schema::codec::{key_bytes, write_row},
+        tx::{RowKey, RowValue},
+    };
+
+    fn row(key: &[u8], value: &dyn RowValue) -> Write {
+        let mut bytes = Vec::new();
+        let key = RowKey { bytes: key, table: "x", is_plain: false };
+        write_row("x", key, value, &mut bytes).unwrap();
+        Write::Put(bytes.into())
+    }
+
+    fn page(seq: u64, size: usize) -> (RawKey, Write) {
+        let key: RawKey = key_bytes::<Pages>(&seq).into();
+        (key, Write::Put(vec![0; size].into()))
+    }
+
+    #[test]
+    fn the_oldest_finished_row_is_evicted_first() {
+        let mut buffer = RecoveryBuffer::default();
+        for seq in 0..100 {
+            buffer.record(&BTreeMap::from([page(seq, 1 << 20)]), &RowCache::default());
+        }
+        assert!(buffer.size <= MAX_BYTES + (1 << 21));
+        assert!(!buffer.rows.contains_key(&page(0, 0).0));
+        assert!(buffer.rows.contains_key(&page(99, 0).0));
+    }
+
+    #[test]
+    fn a_row_in_progress_is_not_evicted() {
+        let mut buffer = RecoveryBuffer::default();
+        let key = key_bytes::<Holders>(&domain::id::HolderId::from_number(1));
+        let until = domain::time::Timestamp::from_millis(5);
+        let held = row(&key, &until);
+        buffer.record(&BTreeMap::from([(key.into(), held)]), &RowCache::default());
+        for seq in 0..100 {
+            buffer.record(&BTreeMap::from([page(seq, 1 << 20)]), &RowCache::default());
+        }
+        assert!(
+            matches!(buffer.records("x").as_slice(), [RecoveryRecord::Holder(_, at)] if *at == until)
+        );
+    }
+
+    #[test]
+    fn a_row_written_many_times_takes_the_memory_of_one() {
+        let mut buffer = RecoveryBuffer::default();
+        let day = domain::time::Day::from_number(1);
+        for count in 0..100_000_u32 {
+            let key = key_bytes::<Authorised>(&day);
+            let authorised = row(&key, &count);
+            let writes = BTreeMap::from([(key.into(), authorised), page(1, 10)]);
+            buffer.record(&writes, &RowCache::default());
+        }
+        assert!(buffer.finished.len() < 2000, "{}", buffer.finished.len());
+        assert_eq!(buffer.size, ROW_OVERHEAD + 9 + 10);
+        assert!(matches!(buffer.records("x").as_slice(), [RecoveryRecord::Authorised(_, 99_999)]));
+    }
+
+    #[test]
+    fn a_deleted_row_is_not_restored() {
+        let mut buffer = RecoveryBuffer::default();
+        let (key, write) = page(1, 10);
+        buffer.record(&BTreeMap::from([(key.clone(), write)]), &RowCache::default());
+        buffer.record(&BTreeMap::from([(key, Write::Delete)]), &RowCache::default());
+        assert_eq!((buffer.rows.len(), buffer.size), (0, 0));
+    }
+}

@@ -1,0 +1,241 @@
+//! The transaction a decision runs on: the cached rows under the decision's own writes, with a record of what it read.
+
+use std::{cell::RefCell, collections::BTreeMap, sync::Arc};
+
+use domain::ports::StoreError;
+
+use crate::{
+    schema::codec::{corrupt, write_row},
+    tx::{KeyRange, Order, ReadRow, ReadTx, RowKey, RowValue, Stored, WriteTx},
+};
+
+use super::{RawKey, ReadSet, RowCache, ScanRange};
+
+pub(crate) struct OptimisticTx<'a> {
+    kind: BackendKind,
+    cache: &'a RowCache,
+    writes: BTreeMap<RawKey, Write>,
+    /// The writes that were replaced since the savepoint.
+    undo: Vec<(RawKey, Option<Write>)>,
+    reads: RefCell<ReadSet>,
+    doubtful: bool,
+    durable: bool,
+    written_bytes: usize,
+    /// Values are encoded here.
+    scratch: Vec<u8>,
+    /// The value of every row that is nothing but its key.
+    no_value: Arc<[u8]>,
+}
+
+/// The properties of a backend that a transaction needs. They are data and not a type parameter, so that decisions are compiled
+/// once.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BackendKind {
+    /// Its name in messages.
+    pub(crate) name: &'static str,
+    /// Bytes in one commit. The last decision may exceed it, because challenges can be large.
+    pub(crate) max_bytes: usize,
+    /// Why the backend cannot store a key. Only the decision that writes such a key fails; the server would refuse the batch.
+    pub(crate) refuses: fn(&[u8]) -> Option<&'static str>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Write {
+    Put(Arc<[u8]>),
+    Delete,
+}
+
+// === impl OptimisticTx ===
+
+impl<'a> OptimisticTx<'a> {
+    /// `doubtful`: the cached rows may be older than an answer that was already given.
+    pub(crate) fn new(kind: BackendKind, cache: &'a RowCache, doubtful: bool) -> Self {
+        Self {
+            kind,
+            cache,
+            writes: BTreeMap::new(),
+            undo: Vec::new(),
+            reads: RefCell::default(),
+            doubtful,
+            durable: false,
+            written_bytes: 0,
+            scratch: Vec::new(),
+            no_value: Arc::from([]),
+        }
+    }
+
+    pub(crate) fn set_savepoint(&mut self) {
+        self.undo.clear();
+    }
+
+    /// Undoes the writes since the savepoint. The reads stay: the failure depends on them.
+    pub(crate) fn rollback_to_savepoint(&mut self) {
+        while let Some((key, before)) = self.undo.pop() {
+            match before {
+                Some(write) => self.writes.insert(key, write),
+                None => self.writes.remove(&key),
+            };
+        }
+    }
+
+    /// Whether a durable commit was required since the last call.
+    pub(crate) fn take_durable(&mut self) -> bool {
+        std::mem::take(&mut self.durable)
+    }
+
+    pub(crate) fn finish(self) -> (ReadSet, BTreeMap<RawKey, Write>) {
+        (self.reads.into_inner(), self.writes)
+    }
+
+    /// Bytes written so far, including those that were overwritten.
+    pub(crate) fn written_bytes(&self) -> usize {
+        self.written_bytes
+    }
+
+    fn set(&mut self, key: RawKey, write: Write) {
+        if let Write::Put(bytes) = &write {
+            self.written_bytes += bytes.len();
+        }
+        let before = self.writes.insert(key.clone(), write);
+        self.undo.push((key, before));
+    }
+
+    /// The row as this transaction sees it.
+    fn visible(&self, key: &RawKey) -> Option<Arc<[u8]>> {
+        match self.writes.get(key) {
+            Some(Write::Put(bytes)) => Some(bytes.clone()),
+            Some(Write::Delete) => None,
+            None => {
+                let row = self.cache.get(key);
+                let version = row.map(|row| row.version);
+                self.reads.borrow_mut().rows.insert(key.clone(), version);
+                row.map(|row| row.bytes.clone())
+            }
+        }
+    }
+
+    /// The rows of a range as this transaction sees them: its own writes merged over the cached rows.
+    fn visible_range(&self, scan: &ScanRange, limit: usize) -> Vec<(RawKey, Arc<[u8]>)> {
+        let order = scan.order();
+        let range = scan.least.clone()..=scan.most.clone();
+        let mut cached = self.cache.range(&range, order).peekable();
+        let mut written = in_order(self.writes.range(range.clone()), order).peekable();
+        let mut found = Vec::new();
+        let mut seen = Vec::new();
+        while found.len() < limit {
+            let ours = written.peek().map(|(key, _)| *key);
+            let theirs = cached.peek().map(|(key, _)| *key);
+            let Some(next) = first_of(order, ours, theirs).cloned() else { break };
+            let row = cached.next_if(|(key, _)| **key == next);
+            seen.extend(row);
+            let own = written.next_if(|(key, _)| **key == next);
+            match (own, row) {
+                (Some((_, Write::Put(bytes))), _) => found.push((next, bytes.clone())),
+                (Some((_, Write::Delete)), _) | (None, None) => {}
+                (None, Some((_, row))) => found.push((next, row.bytes.clone())),
+            }
+        }
+        let until =
+            if found.len() < limit { None } else { found.last().map(|(key, _)| key.clone()) };
+        self.reads.borrow_mut().add_scan(scan, until, &seen, limit);
+        found
+    }
+}
+
+fn in_order<'a, I>(rows: I, order: Order) -> Box<dyn Iterator<Item = I::Item> + 'a>
+where
+    I: DoubleEndedIterator + 'a,
+{
+    match order {
+        Order::Rising => Box::new(rows),
+        Order::Falling => Box::new(rows.rev()),
+    }
+}
+
+fn first_of<'k>(order: Order, a: Option<&'k RawKey>, b: Option<&'k RawKey>) -> Option<&'k RawKey> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(match order {
+            Order::Rising => a.min(b),
+            Order::Falling => a.max(b),
+        }),
+        (one, None) | (None, one) => one,
+    }
+}
+
+impl ReadTx for OptimisticTx<'_> {
+    fn backend(&self) -> &'static str {
+        self.kind.name
+    }
+
+    fn find(&self, key: &[u8], read: ReadRow<'_>) -> Result<(), StoreError> {
+        match self.visible(&key.into()) {
+            Some(bytes) => read(key, stored(&bytes)),
+            None => Ok(()),
+        }
+    }
+
+    fn last_key(&self, tag: u8) -> Result<Option<Vec<u8>>, StoreError> {
+        let scan = ScanRange {
+            least: [tag].as_slice().into(),
+            most: [tag + 1].as_slice().into(),
+            falling: true,
+        };
+        Ok(self.visible_range(&scan, 1).first().map(|(key, _)| key.to_vec()))
+    }
+
+    fn find_range(&self, range: &KeyRange, read: ReadRow<'_>) -> Result<(), StoreError> {
+        let scan = ScanRange {
+            least: range.least.as_slice().into(),
+            most: range.most.as_slice().into(),
+            falling: range.order == Order::Falling,
+        };
+        let rows = self.visible_range(&scan, range.limit);
+        rows.iter().try_for_each(|(key, bytes)| read(key, stored(bytes)))
+    }
+}
+
+impl WriteTx for OptimisticTx<'_> {
+    fn write(&mut self, key: RowKey<'_>, value: Box<dyn RowValue>) -> Result<(), StoreError> {
+        if let Some(why) = (self.kind.refuses)(key.bytes) {
+            return Err(corrupt(self.kind.name, key.table, why));
+        }
+        let bytes: Arc<[u8]> = if key.is_plain {
+            self.no_value.clone()
+        } else {
+            write_row(self.kind.name, key, &*value, &mut self.scratch)?;
+            self.scratch.as_slice().into()
+        };
+        self.set(key.bytes.into(), Write::Put(bytes));
+        Ok(())
+    }
+
+    fn remove(&mut self, key: RowKey<'_>, read: ReadRow<'_>) -> Result<(), StoreError> {
+        let name: RawKey = key.bytes.into();
+        let before = if key.is_plain {
+            // No decision depends on whether a row without a value existed, so it is not added to the read set.
+            self.cache.get(&name).map(|row| row.bytes.clone())
+        } else {
+            self.visible(&name)
+        };
+        if let Some(bytes) = &before {
+            read(key.bytes, stored(bytes))?;
+        }
+        if before.is_some() || key.is_plain {
+            self.set(name, Write::Delete);
+        }
+        Ok(())
+    }
+
+    fn require_durable(&mut self) {
+        self.durable = true;
+    }
+
+    fn is_doubtful(&self) -> bool {
+        self.doubtful
+    }
+}
+
+/// An encoded value is never empty, because it begins with its checksum.
+fn stored(bytes: &[u8]) -> Stored<'_> {
+    if bytes.is_empty() { Stored::Plain } else { Stored::Encoded(bytes) }
+}

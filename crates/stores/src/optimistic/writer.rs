@@ -1,0 +1,331 @@
+//! The write loop: takes a batch of queued decisions, runs them on an optimistic transaction, lets the backend validate and commit
+//! it, runs them again after a conflict, and answers the callers.
+//!
+//! Each process has one writer task per store, so its commits have sequence numbers and are sent one after the other. The queue is
+//! in `batch.rs`; the [`Committer`] of a backend is in its `commit.rs`.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    future::Future,
+    panic::{AssertUnwindSafe, catch_unwind},
+    time::Duration,
+};
+
+use domain::ports::StoreError;
+use tokio::{sync::mpsc::Receiver, time::timeout};
+
+use crate::adapter::DecideFn;
+
+use super::{
+    BackendKind, Conflict, OptimisticTx, RawKey, ReadSet, RowCache, RowVersion, Write, WriteQueue,
+    batch::{Batch, SharedError, answered},
+    queued::QueuedDecision,
+    unavailable,
+};
+
+/// The commit protocol of a backend. Only `validate` and `commit` are needed; the rest are hooks with defaults.
+pub(crate) trait Committer: Send + 'static {
+    /// Compares the read set with the server's rows and writes nothing.
+    fn validate(
+        &mut self,
+        cache: &mut RowCache,
+        reads: &ReadSet,
+    ) -> impl Future<Output = Result<CommitOutcome, StoreError>> + Send;
+
+    /// Compares the read set and writes, all or nothing. Once a commit has succeeded, the server applies no earlier commit of this
+    /// writer that is still on its way.
+    fn commit(
+        &mut self,
+        cache: &mut RowCache,
+        commit: &Commit,
+        seq: CommitSeq,
+    ) -> impl Future<Output = Result<CommitOutcome, CommitError>> + Send;
+
+    /// The writer has emptied its cache, because it was full.
+    fn cache_cleared(&mut self) {}
+
+    /// Whether the rows may be older than an answer that was already given. Decisions spend no money on such rows.
+    fn is_doubtful(&self) -> bool {
+        false
+    }
+
+    /// Makes sure that the last commit survives the loss of the server. Called when money is about to be spent on it.
+    fn confirm_durable(&mut self) -> impl Future<Output = Result<(), StoreError>> + Send {
+        async { Ok(()) }
+    }
+
+    /// Whether records must be restored before the next batch, because the server lost data.
+    fn is_restoring(&self) -> bool {
+        false
+    }
+
+    /// The next decision that restores records; `None` when all are restored.
+    fn next_restore_step(
+        &mut self,
+    ) -> impl Future<Output = Result<Option<DecideFn>, StoreError>> + Send {
+        async { Ok(None) }
+    }
+
+    /// The step was committed, and its decision has left its result.
+    fn finish_restore_step(&mut self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    /// Fails while batches must wait for other gateways to restore their records.
+    fn check_ready(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+}
+
+/// A batch on its way to the server: what its decisions read, and what they want to write.
+#[derive(Clone, Debug)]
+pub(crate) struct Commit {
+    pub(crate) reads: ReadSet,
+    pub(crate) writes: BTreeMap<RawKey, Write>,
+    /// The version of every row that is written.
+    pub(crate) version: RowVersion,
+}
+
+#[derive(Debug)]
+pub(crate) enum CommitOutcome {
+    /// The read set is current, and the writes are stored.
+    Accepted,
+    /// The read set is out of date; nothing was written. These are the current rows.
+    Conflicts(Vec<Conflict>),
+    /// Nothing was written, and the decisions must run again.
+    Retry,
+    /// The server lost acknowledged writes, so the cache and the sequence numbers are worthless.
+    DataLost,
+}
+
+/// The sequence number of a commit. The server applies each number of a writer at most once.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CommitSeq {
+    pub(crate) number: u64,
+    /// The outcome of an earlier commit is unknown, because its reply was lost.
+    pub(crate) follows_unknown: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct CommitError {
+    pub(crate) error: StoreError,
+    /// The server may have applied the commit, or may still do so when the request arrives.
+    pub(crate) outcome_unknown: bool,
+}
+
+/// The writer task: its committer, its cache, and the state of its sequence numbers.
+struct WriterTask<C> {
+    kind: BackendKind,
+    committer: C,
+    cache: RowCache,
+    queue: Receiver<QueuedDecision>,
+    /// Decisions that did not fit into the last commit.
+    deferred: VecDeque<QueuedDecision>,
+    /// The number of the last commit that was sent.
+    seq: u64,
+    outcome_unknown: bool,
+}
+
+/// Decisions in one commit. A server does nothing else while it applies one.
+const MAX_BATCH: usize = 64;
+/// A batch is given up after this many tries.
+const MAX_TRIES: usize = 100;
+/// Every so many tries, retry with half of the batch: a smaller read set conflicts less.
+const HALVE_EVERY: usize = 8;
+/// While records are being restored, the writer waits no longer than this for a decision before it continues.
+const RESTORE_RETRY: Duration = Duration::from_millis(100);
+
+/// Starts the writer task.
+pub(crate) fn spawn<C: Committer>(kind: BackendKind, committer: C, cache: RowCache) -> WriteQueue {
+    let (write_queue, queue) = WriteQueue::new(&kind);
+    let deferred = VecDeque::new();
+    let task =
+        WriterTask { kind, committer, cache, queue, deferred, seq: 0, outcome_unknown: false };
+    tokio::spawn(task.run());
+    write_queue
+}
+
+// === impl WriterTask ===
+
+impl<C: Committer> WriterTask<C> {
+    async fn run(mut self) {
+        loop {
+            let wait = if self.committer.is_restoring() { RESTORE_RETRY } else { Duration::MAX };
+            match timeout(wait, self.next_batch()).await {
+                Ok(batch) if batch.is_empty() => return,
+                Ok(batch) => self.write(batch).await,
+                Err(_) => {
+                    if let Err(error) = self.restore().await {
+                        tracing::warn!(%error, store = self.kind.name, "restoring records failed, retrying");
+                    }
+                }
+            }
+        }
+    }
+
+    /// The decisions that were deferred, or else those that wait in the queue; empty when the queue is closed.
+    async fn next_batch(&mut self) -> Batch {
+        let mut batch: Batch = self.deferred.drain(..).collect();
+        if batch.is_empty() {
+            self.queue.recv_many(&mut batch, MAX_BATCH).await;
+        }
+        batch
+    }
+
+    /// Commits a batch and answers its decisions.
+    async fn write(&mut self, mut batch: Batch) {
+        match self.prepare_and_commit(&mut batch).await {
+            Ok(durable) => {
+                let confirmed = if durable.contains(&true) {
+                    self.committer.confirm_durable().await.map_err(SharedError::from)
+                } else {
+                    Ok(())
+                };
+                for (queued, needs_durable) in batch.into_iter().zip(durable) {
+                    queued.answer(match &confirmed {
+                        Err(error) if needs_durable => Err(error.to_error()),
+                        _ => Ok(()),
+                    });
+                }
+            }
+            Err(error) => answer_all(batch, &Err(error.into())),
+        }
+    }
+
+    async fn prepare_and_commit(&mut self, batch: &mut Batch) -> Result<Vec<bool>, StoreError> {
+        self.restore().await?;
+        self.committer.check_ready()?;
+        self.commit(batch).await
+    }
+
+    /// Restores records, if the server lost any. After an error the next call continues where this one stopped.
+    async fn restore(&mut self) -> Result<(), StoreError> {
+        while let Some(decide) = self.committer.next_restore_step().await? {
+            let (queued, answer) = QueuedDecision::new(decide);
+            let mut batch = vec![queued];
+            let committed = self.commit(&mut batch).await.map(drop);
+            answer_all(batch, &committed.map_err(SharedError::from));
+            answered(self.kind.name, answer).await?;
+            self.committer.finish_restore_step()?;
+        }
+        Ok(())
+    }
+
+    /// Runs the decisions and commits them, again after each conflict. Returns which of them need a durable commit.
+    async fn commit(&mut self, batch: &mut Batch) -> Result<Vec<bool>, StoreError> {
+        if self.cache.clear_if_full() {
+            self.committer.cache_cleared();
+        }
+        let mut validated: Option<ReadSet> = None;
+        for tries in 1..=MAX_TRIES {
+            if tries % HALVE_EVERY == 0 {
+                tracing::debug!(tries, "conflicts persist, retrying with half of the batch");
+                self.defer(batch, batch.len().div_ceil(2));
+            }
+            let (commit, durable) = self.run_decisions(batch);
+            let is_validated = |reads| commit.reads.clone().without(reads).is_empty();
+            if commit.writes.is_empty() && validated.as_ref().is_some_and(is_validated) {
+                return Ok(durable);
+            }
+            match self.send(&commit).await? {
+                CommitOutcome::Accepted => {
+                    self.cache.apply(commit.writes, commit.version);
+                    return Ok(durable);
+                }
+                CommitOutcome::Conflicts(conflicts) => {
+                    tracing::trace!(tries, conflicts = conflicts.len(), "conflict, retrying batch");
+                    validated = Some(self.learn(commit.reads, conflicts));
+                }
+                CommitOutcome::Retry => tracing::trace!(tries, "retrying batch"),
+                CommitOutcome::DataLost => return Err(self.reset()),
+            }
+        }
+        Err(unavailable(self.kind.name, "too many conflicts with other gateways; retry later"))
+    }
+
+    /// Runs as many decisions of the batch as fit into one commit, and defers the others.
+    fn run_decisions(&mut self, batch: &mut Batch) -> (Commit, Vec<bool>) {
+        let mut tx = OptimisticTx::new(self.kind, &self.cache, self.committer.is_doubtful());
+        let mut durable = Vec::with_capacity(batch.len());
+        for queued in batch.iter_mut() {
+            if tx.written_bytes() > self.kind.max_bytes {
+                break;
+            }
+            tx.set_savepoint();
+            // A decision that panics or fails must not take the rest of the batch with it.
+            let succeeded = catch_unwind(AssertUnwindSafe(|| queued.run(&mut tx)));
+            if !succeeded.unwrap_or(false) {
+                tx.rollback_to_savepoint();
+            }
+            durable.push(tx.take_durable());
+        }
+        let (reads, writes) = tx.finish();
+        self.defer(batch, durable.len());
+        (Commit { reads, writes, version: fastrand::u64(..).to_be_bytes() }, durable)
+    }
+
+    /// Moves all but the first decisions of the batch to the next one.
+    fn defer(&mut self, batch: &mut Batch, keep: usize) {
+        for queued in batch.drain(keep.min(batch.len())..).rev() {
+            self.deferred.push_front(queued);
+        }
+    }
+
+    /// Validates a commit, or commits it if it writes. While the outcome of an earlier commit is unknown, the next one always
+    /// takes a sequence number, even without writes: only a later number keeps the server from applying the earlier commit
+    /// when its request arrives late.
+    async fn send(&mut self, commit: &Commit) -> Result<CommitOutcome, StoreError> {
+        if commit.writes.is_empty() && !self.outcome_unknown {
+            return self.committer.validate(&mut self.cache, &commit.reads).await;
+        }
+        self.seq += 1;
+        let seq = CommitSeq { number: self.seq, follows_unknown: self.outcome_unknown };
+        let outcome = self.committer.commit(&mut self.cache, commit, seq).await;
+        tracing::trace!(seq = seq.number, writes = commit.writes.len(), ?outcome, "sent commit");
+        self.outcome_unknown = match &outcome {
+            Ok(_) => false,
+            Err(failed) => self.outcome_unknown || failed.outcome_unknown,
+        };
+        outcome.map_err(|failed| failed.error)
+    }
+
+    /// Takes the current rows into the cache. Returns what is known to be current as of this one request.
+    fn learn(&mut self, mut reads: ReadSet, conflicts: Vec<Conflict>) -> ReadSet {
+        for conflict in conflicts {
+            reads.add_conflict(&conflict);
+            self.cache.apply_conflict(conflict);
+        }
+        reads
+    }
+
+    /// Starts over on a server that lost writes. No request of the time before can be applied there.
+    fn reset(&mut self) -> StoreError {
+        self.cache.clear();
+        (self.seq, self.outcome_unknown) = (0, false);
+        unavailable(self.kind.name, "it lost acknowledged writes; the gateways are restoring them")
+    }
+}
+
+fn answer_all(batch: Batch, result: &Result<(), SharedError>) {
+    for queued in batch {
+        queued.answer(result.as_ref().copied().map_err(SharedError::to_error));
+    }
+}
+
+// === impl CommitOutcome ===
+
+impl CommitOutcome {
+    pub(crate) fn of_conflicts(conflicts: Vec<Conflict>) -> Self {
+        if conflicts.is_empty() { Self::Accepted } else { Self::Conflicts(conflicts) }
+    }
+}
+
+// === impl CommitError ===
+
+#[cfg(feature = "dynamodb")]
+impl CommitError {
+    /// Nothing was written, and nothing will be.
+    pub(crate) fn not_applied(error: StoreError) -> Self {
+        Self { error, outcome_unknown: false }
+    }
+}

@@ -1,0 +1,5 @@
+//! The stored data: tables, keys and the encoding of rows.
+
+pub(crate) mod codec;
+pub(crate) mod keys;
+pub(crate) mod tables;

@@ -1,0 +1,239 @@
+//! The tables of a store, with their keys and values. Tags and table names are part of the stored format, so a table keeps
+//! its old name where its type was renamed.
+
+use std::{fmt, sync::Arc};
+
+use domain::{
+    callback::Callback,
+    challenge::{Challenge, Kind},
+    claim::Claim,
+    dead_letter::DeadLetter,
+    fingerprint::Fingerprint,
+    id::{ClaimId, HolderId, Project, SolveId, WorkerName},
+    ledger::{Entry, Total},
+    pool::Pool,
+    ports::{LearnedMargin, Spent},
+    solve::Solve,
+    time::{Day, Timestamp},
+    token::Token,
+};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use crate::schema::keys::{Key, KeyBytes, Text};
+
+/// One ordered table. The types that implement this have no values; they only name a table.
+pub(crate) trait Table: 'static {
+    /// The first byte of every stored key. A tag is never reused for another table.
+    const TAG: u8;
+    /// The name on servers and in error messages.
+    const NAME: &'static str;
+    type Key: Key;
+    type Value: Clone + fmt::Debug + Serialize + DeserializeOwned + Send + 'static;
+}
+
+macro_rules! tables {
+    ($( $(#[$doc:meta])* $tag:literal $type:ident in $name:ident: $key:ty => $value:ty; )*) => {
+        $(
+            $(#[$doc])*
+            #[derive(Debug)]
+            pub(crate) enum $type {}
+
+            impl Table for $type {
+                const TAG: u8 = $tag;
+                const NAME: &'static str = stringify!($name);
+                type Key = $key;
+                type Value = $value;
+            }
+        )*
+
+        pub(crate) const LAST_TAG: u8 = {
+            let tags = [$( $tag, )*];
+            tags[tags.len() - 1]
+        };
+
+        /// The tag and name of every table.
+        #[cfg(any(test, feature = "dynamodb"))]
+        pub(crate) const NAMES: &[(u8, &str)] = &[$( ($tag, stringify!($name)), )*];
+    };
+}
+
+tables! {
+    1 Claims in claims: ClaimId => Claim;
+    /// The claim of each idempotency key.
+    2 Keys in keys: KeyBytes => Keyed;
+    3 Solves in solves: SolveId => Solve;
+    /// The challenge of a solve. It is written once and can have a mebibyte.
+    4 Challenges in challenges: SolveId => Arc<Challenge>;
+    /// Unfinished solves without a holder, by when they are due.
+    5 Free in free: (Timestamp, SolveId) => ();
+    /// Unfinished solves with a holder, by holder and by when they are due.
+    6 Held in held: (HolderId, Timestamp, SolveId) => ();
+    /// When the lease of each holder expires.
+    7 Holders in holders: HolderId => Timestamp;
+    /// The waiting claims of a fingerprint, oldest first.
+    8 Waiting in waiting: (Fingerprint, Timestamp, ClaimId) => ();
+    /// Unfinished solves whose answer several claims may share.
+    9 Joinable in joinable: (Fingerprint, SolveId) => ();
+    /// Claims by when the sweep has to check them: at a deadline, or when an unfetched token expires.
+    10 Watched in watched: (Timestamp, ClaimId) => ();
+    /// The unassigned tokens of a fingerprint, earliest expiry first.
+    11 Stock in stock: (Fingerprint, Timestamp, SolveId) => Stocked;
+    /// The stock by expiry.
+    12 Expiries in expiries: (Timestamp, Fingerprint, SolveId) => ();
+    /// The ledger. A page holds the entries of one decision, and its key is the number of the last entry.
+    13 Pages in pages: u64 => Vec<Entry>;
+    /// The pages of the ledger that have entries about a subject.
+    14 LedgerIndex in told: (Subject, u64) => ();
+    /// Totals by day and label.
+    15 Totals in totals: (Day, Text) => Total;
+    /// The spending of a worker on a day.
+    16 Spending in spending: (Day, Text) => Spent;
+    /// The number of AUTHORISE events of a day.
+    17 Authorised in authorised: Day => u32;
+    /// Claims by age.
+    18 ByTime in by_time: (Timestamp, ClaimId) => ();
+    /// The claims of a worker by age.
+    19 ByWorker in by_worker: (Text, Timestamp, ClaimId) => ();
+    /// The claims of a site key by age.
+    20 BySitekey in by_sitekey: (Text, Timestamp, ClaimId) => ();
+    21 DeadLetters in dead_letters: SolveId => DeadLetter;
+    /// Dead letters by age.
+    22 Died in died: (Timestamp, SolveId) => ();
+    /// The attempt that a task belongs to. Two attempts never share a task.
+    23 Tasks in tasks: Text => (SolveId, u32);
+    /// When ended records may be deleted.
+    24 RetentionQueue in garbage: (Timestamp, Retained) => ();
+    /// Callbacks that no receiver has accepted yet.
+    25 Callbacks in callbacks: ClaimId => Callback;
+    /// The callbacks by when they are tried next.
+    26 Outbox in outbox: (Timestamp, ClaimId) => ();
+    27 Pools in pools: Fingerprint => Pool;
+    /// Unfinished exclusive solves that no claim waits for.
+    28 Spare in spare: (Fingerprint, SolveId) => ();
+    /// How early a site needs its tokens, by site and kind.
+    29 Margins in margins: (Text, Text) => LearnedMargin;
+    /// Small values that the engine learned, by name.
+    30 Memos in memos: Text => Vec<u8>;
+    /// In an archive: how far it holds the ledger of its store. There is one row.
+    31 Archived in archived: u8 => ArchiveProgress;
+}
+
+#[cfg(feature = "dynamodb")]
+pub(crate) fn name_of(tag: u8) -> Option<&'static str> {
+    NAMES.iter().find(|(other, _)| *other == tag).map(|(_, name)| *name)
+}
+
+/// The owner of an idempotency key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Keyed {
+    pub(crate) claim: ClaimId,
+    /// Another challenge under the same key is refused.
+    pub(crate) fingerprint: Fingerprint,
+}
+
+/// An unassigned token.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Stocked {
+    pub(crate) token: Token,
+    pub(crate) kind: Kind,
+    /// The worker and project that its cost was charged to.
+    pub(crate) worker: WorkerName,
+    pub(crate) project: Project,
+}
+
+/// How far an archive holds the ledger of its store.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ArchiveProgress {
+    /// The last entry of the last lot, as the store had it.
+    pub(crate) last: Entry,
+    /// The latest time of any archived entry.
+    pub(crate) newest: Timestamp,
+    /// The store may send entries up to this time again, because it lost its ledger.
+    pub(crate) doubtful_until: Timestamp,
+}
+
+/// The subject that a page of the ledger is found by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Subject {
+    Claim(ClaimId),
+    /// A solve, without its claims.
+    Solve(SolveId),
+    /// For entries about neither, which only an archive indexes.
+    Moment(Timestamp),
+}
+
+/// A record that is deleted after its retention period.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Retained {
+    /// The challenge of an ended solve.
+    Challenge(SolveId),
+    Solve(SolveId),
+    /// An ended claim that was removed from the indexes of the history.
+    Claim(ClaimId),
+}
+
+impl Key for Subject {
+    fn write(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Claim(id) => (0_u8, *id).write(out),
+            Self::Solve(id) => (1_u8, *id).write(out),
+            Self::Moment(at) => (2_u8, *at).write(out),
+        }
+    }
+
+    fn read(input: &mut &[u8]) -> Option<Self> {
+        match u8::read(input)? {
+            0 => Some(Self::Claim(ClaimId::read(input)?)),
+            1 => Some(Self::Solve(SolveId::read(input)?)),
+            2 => Some(Self::Moment(Timestamp::read(input)?)),
+            _ => None,
+        }
+    }
+
+    fn least() -> Self {
+        Self::Claim(ClaimId::least())
+    }
+
+    fn most() -> Self {
+        Self::Moment(Timestamp::most())
+    }
+}
+
+impl Key for Retained {
+    fn write(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Challenge(id) => (0_u8, *id).write(out),
+            Self::Solve(id) => (1_u8, *id).write(out),
+            Self::Claim(id) => (2_u8, *id).write(out),
+        }
+    }
+
+    fn read(input: &mut &[u8]) -> Option<Self> {
+        match u8::read(input)? {
+            0 => Some(Self::Challenge(SolveId::read(input)?)),
+            1 => Some(Self::Solve(SolveId::read(input)?)),
+            2 => Some(Self::Claim(ClaimId::read(input)?)),
+            _ => None,
+        }
+    }
+
+    fn least() -> Self {
+        Self::Challenge(SolveId::least())
+    }
+
+    fn most() -> Self {
+        Self::Claim(ClaimId::most())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::NAMES;
+
+    #[test]
+    fn every_table_has_a_tag_of_its_own() {
+        for (i, (tag, name)) in NAMES.iter().enumerate() {
+            assert!(NAMES[i + 1..].iter().all(|(other, _)| other != tag), "{name}");
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! The configuration of webhooks, and why it may be refused.
+
+use std::{fmt, time::Duration};
+
+use domain::secret::Secret;
+
+use crate::tls::BadRoots;
+
+/// The signing secret, and the hosts that may receive webhooks although they are not public.
+#[derive(Clone)]
+pub struct WebhookConfig {
+    /// The signing secret: `whsec_` and the base64 of 24 to 64 bytes.
+    pub secret: Secret,
+    /// Hosts the operator listed, `host` or `host:port`: they may be private, without TLS, on any port.
+    pub trusted: Vec<String>,
+    pub user_agent: String,
+    /// Root certificates to trust besides the public ones, as PEM.
+    pub extra_root_pem: Option<Vec<u8>>,
+    /// For one delivery, DNS included.
+    pub timeout: Duration,
+}
+
+/// Why the configuration is refused.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum BadWebhookConfig {
+    #[error(
+        "[callbacks] secret: {0}; expected whsec_ and the base64 of 24 to 64 random bytes, best as env:NAME or file:PATH"
+    )]
+    Secret(&'static str),
+    #[error("[callbacks] hosts: {0:?} is not a host; expected host or host:port")]
+    Host(String),
+    #[error("the user agent contains characters that HTTP does not allow; use plain ASCII")]
+    UserAgent,
+    #[error("the additional root certificates cannot be used: {0}")]
+    Roots(#[from] BadRoots),
+}
+
+// === impl WebhookConfig ===
+
+impl WebhookConfig {
+    pub fn new(secret: Secret) -> Self {
+        Self {
+            secret,
+            trusted: Vec::new(),
+            user_agent: concat!("solvegate/", env!("CARGO_PKG_VERSION")).to_owned(),
+            extra_root_pem: None,
+            timeout: Duration::from_secs(5),
+        }
+    }
+}
+
+impl fmt::Debug for WebhookConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WebhookConfig")
+            .field("secret", &self.secret)
+            .field("trusted", &self.trusted)
+            .field("user_agent", &self.user_agent)
+            .field("timeout", &self.timeout)
+            .finish_non_exhaustive()
+    }
+}
