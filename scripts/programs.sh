@@ -7,6 +7,7 @@
 # One that waits most of the time and one that computes.
 SIDE_BY_SIDE=2
 TIME_LIMIT=1200 # seconds for one program
+RUN_UNDER=()    # a command, with its first arguments, that runs each program
 
 # build_programs CARGO-OPTION… — builds everything and writes "NAME<tab>DIRECTORY<tab>PROGRAM" for each into $PROGRAMS.
 PROGRAMS=$LOGS/programs
@@ -47,7 +48,7 @@ run_programs() {
       # Amazon's SDK reads these in the test process itself, where no test can clear them.
       unset ${!AWS_@}
       CARGO_MANIFEST_DIR=$directory exec timeout --kill-after=10 "$TIME_LIMIT" \
-        "$program" --test-threads="$(threads_of "$name")" $(filters_of "$name") </dev/null >"$log" 2>&1
+        "${RUN_UNDER[@]}" "$program" --test-threads="$(threads_of "$name")" $(filters_of "$name") </dev/null >"$log" 2>&1
     ) &
     set +m
     pid=$!

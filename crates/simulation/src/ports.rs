@@ -74,11 +74,16 @@ impl Gate {
 pub struct StoreFaults {
     /// Maximum, in milliseconds.
     pub latency: u64,
+    /// Per thousand calls: those that take seconds on their way.
+    pub slow: u32,
     /// Per thousand calls: those that fail before they reach the store.
     pub unreached: u32,
     /// Per thousand calls: those that are carried out and whose reply is lost.
     pub reply_lost: u32,
 }
+
+/// How long a slow call is under way at most, in milliseconds: long enough for a submission to end and its task to be polled.
+const SLOW: u64 = 15_000;
 
 /// Bugs the simulation must find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,7 +115,8 @@ pub struct RemoteStore {
     pub store: Arc<dyn Store>,
     pub clock: Arc<dyn Clock>,
     pub gate: Arc<Gate>,
-    pub store_faults: Mutex<StoreFaults>,
+    /// The same for all gateways.
+    pub store_faults: Arc<Mutex<StoreFaults>>,
     pub rng: Mutex<fastrand::Rng>,
     pub bug: Option<Bug>,
 }
@@ -127,7 +133,8 @@ fn unavailable() -> StoreError {
 
 impl RemoteStore {
     async fn network_delay(&self) {
-        let latency = self.store_faults.lock().unwrap().latency;
+        let StoreFaults { latency, slow, .. } = *self.store_faults.lock().unwrap();
+        let latency = if slow > 0 && self.happens(slow) { SLOW } else { latency };
         let length = Duration::from_millis(self.rng.lock().unwrap().u64(0..=latency));
         self.clock.sleep_until(self.clock.now().plus(length)).await;
         self.gate.pass(&*self.clock).await;

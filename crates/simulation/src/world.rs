@@ -115,6 +115,7 @@ pub struct World {
     pub announced: Mutex<Vec<(Kind, u32)>>,
     /// Gateways no longer declare pools.
     pub is_closing: AtomicBool,
+    pub store_faults: Arc<Mutex<StoreFaults>>,
     /// How far the wall clock is ahead. It may jump; a running process does not notice.
     pub wall: Mutex<Duration>,
 }
@@ -131,6 +132,8 @@ impl Plan {
         let mut rng = fastrand::Rng::with_seed(seed ^ 0xD15E_A5E5);
         let store_faults = StoreFaults {
             latency: rng.u64(0..40),
+            // Drawn apart, so that the other seeds play what they played before there was this fault.
+            slow: if seed % 3 == 1 { fastrand::Rng::with_seed(!seed).u32(10..100) } else { 0 },
             unreached: if rng.bool() { rng.u32(0..30) } else { 0 },
             reply_lost: if rng.bool() { rng.u32(0..30) } else { 0 },
         };
@@ -167,6 +170,16 @@ impl Plan {
             slots: rng.usize(2..=10),
             claims_each: plan.claims_each * 2,
             ..plan
+        }
+    }
+
+    /// A slow network is slow on both sides of the gateway.
+    fn provider_latency(&self) -> Latency {
+        let usual = Latency::default();
+        if self.store_faults.slow == 0 {
+            usual
+        } else {
+            Latency { most: usual.deadline / 8, ..usual }
         }
     }
 
@@ -229,6 +242,7 @@ impl World {
             crashes: Mutex::default(),
             announced: Mutex::default(),
             is_closing: AtomicBool::new(false),
+            store_faults: Arc::new(Mutex::new(plan.store_faults)),
             wall: Mutex::default(),
             account,
             start,
@@ -252,6 +266,9 @@ impl World {
         if self.plan.announces {
             nemesis.spawn(Arc::clone(&self).announce());
         }
+        if self.plan.store_faults.slow > 0 {
+            nemesis.spawn(Arc::clone(&self).recover_store());
+        }
         while let Some(ended) = workers.join_next().await {
             ended.expect("a worker ends by itself");
         }
@@ -262,10 +279,24 @@ impl World {
         self.heal().await;
     }
 
+    /// Ends the store's faults while workers still wait. As long as calls fail, gateways lease everything again and again,
+    /// which repairs what an earlier fault has damaged.
+    async fn recover_store(self: Arc<Self>) {
+        self.sleep(Duration::from_secs(10 + self.plan.seed % 90)).await;
+        self.end_store_faults();
+        std::future::pending::<()>().await;
+    }
+
+    fn end_store_faults(&self) {
+        let mut store_faults = self.store_faults.lock().unwrap();
+        *store_faults = StoreFaults { latency: store_faults.latency, ..StoreFaults::default() };
+    }
+
     /// Ends all faults and leaves enough time for every lease, deadline and harvest to end.
     async fn heal(&self) {
         self.monitor.record("all workers are done, all faults end".into());
         self.account.faults(FaultPlan::clear);
+        self.end_store_faults();
         self.is_closing.store(true, Ordering::SeqCst);
         self.receiver.is_down.store(false, std::sync::atomic::Ordering::SeqCst);
         self.account.with(|behaviour| behaviour.set_balance(Money::from_micros(1_000_000_000)));
@@ -355,7 +386,7 @@ impl World {
             store: Arc::clone(&self.backend.store),
             clock: Arc::clone(clock),
             gate: Arc::clone(gate),
-            store_faults: Mutex::new(self.plan.store_faults),
+            store_faults: Arc::clone(&self.store_faults),
             rng: Mutex::new(fastrand::Rng::with_seed(seed ^ 0x5707)),
             bug,
         };
@@ -363,7 +394,7 @@ impl World {
         let provider: Arc<dyn Provider> = Arc::new(SimProvider::new(
             self.account.clone(),
             Arc::clone(&self.clock),
-            Latency::default(),
+            self.plan.provider_latency(),
         ));
         let provider = RemoteProvider {
             monitor: Arc::clone(&self.monitor),

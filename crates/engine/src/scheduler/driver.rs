@@ -37,6 +37,9 @@ struct Driver {
     hopeless_at: Timestamp,
     /// Rises with every resync. Steps of an earlier epoch hand back solves that may have been leased again.
     epoch: u64,
+    /// Submissions that ended during the last resync. The store did not release them, so a step that was started then,
+    /// such as their first poll, still hands back a solve of ours.
+    kept: BTreeSet<SolveId>,
     /// When queued solves are next considered; `None` while only a freed slot helps.
     submit_at: Option<Timestamp>,
     drain_until: Option<Timestamp>,
@@ -101,6 +104,7 @@ impl Driver {
             submits_running: 0,
             hopeless_at: now,
             epoch: 0,
+            kept: BTreeSet::new(),
             submit_at: None,
             drain_until: None,
             report: RoundReport::default(),
@@ -250,10 +254,11 @@ impl Driver {
                     self.take_step(next, step);
                 }
             }
-            // Only a lease call can end like this: other steps catch their panics.
+            // Only a lease call can end like this: other steps catch their panics. The store may have leased something.
             Err(error) => {
                 tracing::error!(%error, "failed to lease due solves");
                 self.leases.finish();
+                self.leases.request_resync();
             }
         }
     }
@@ -271,6 +276,7 @@ impl Driver {
         if resync {
             submitted.retain(|id| leases.iter().all(|lease| lease.solve.id != *id));
             self.forget_all_but(&submitted);
+            self.kept.clone_from(&submitted);
         }
         if self.leases.record_count(leases.len()) {
             // Until now, tasks that an earlier process submitted were counted as other people's.
@@ -316,15 +322,15 @@ impl Driver {
             self.report.polled += 1;
             self.report.over += usize::from(matches!(next, NextStep::Released));
         }
+        let is_current = self.is_current(&step);
         let keeps_slot = match next {
-            NextStep::At(at, active) if step.epoch == self.epoch => {
+            // A resync does not release a submission under way; anything else may have been leased again already.
+            NextStep::At(at, active)
+                if is_current || (step.is_submit && !self.drives(step.solve)) =>
+            {
                 if step.is_submit {
                     self.leases.record_submission(step.solve);
                 }
-                self.keep(at, active)
-            }
-            // A resync does not release a submission under way; anything else may have been leased again already.
-            NextStep::At(at, active) if step.is_submit && !self.drives(step.solve) => {
                 self.keep(at, active)
             }
             NextStep::At(..) | NextStep::Released => false,
@@ -336,10 +342,16 @@ impl Driver {
         if !keeps_slot {
             let now = self.shared.now();
             self.end_turn(step.turn);
-            if step.epoch == self.epoch {
+            if is_current {
                 self.scheduler().in_flight.release(step.solve, self.agenda.scheduled(), now);
             }
         }
+    }
+
+    /// Whether the solve of a step cannot have been released since the step was started.
+    fn is_current(&self, step: &Step) -> bool {
+        step.epoch == self.epoch
+            || (step.epoch + 1 == self.epoch && self.kept.contains(&step.solve))
     }
 
     fn drives(&self, id: SolveId) -> bool {
@@ -405,3 +417,6 @@ impl Driver {
         end_turn(self.scheduler(), turn, self.shared.now());
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,143 @@
+use domain::{
+    challenge::{Challenge, ChallengeParts, Kind},
+    claim::{Allowance, Door},
+    id::{Nonce, Project, TaskId, WorkerName},
+    ports::{Advanced, Chance, LeaseRequest, NoWebhooks},
+    site::Sites,
+    solve::{Decision, Fact},
+};
+use simulator::{Account, BehaviourConfig, Latency, SimProvider, VirtualClock};
+
+use crate::{
+    ClaimRequest, EngineConfig, Ports,
+    maintenance::lease_renewal,
+    pipeline::{admit, settle},
+};
+
+use super::*;
+
+#[derive(Debug)]
+struct Fixed;
+
+impl Chance for Fixed {
+    fn draw(&self) -> u64 {
+        0x9E37_79B9_7F4A_7C15
+    }
+}
+
+/// An engine of which nothing runs: the test is its driver's loop.
+async fn shared() -> Arc<Shared> {
+    let backend = stores::open("memory:").unwrap();
+    let clock = Arc::new(VirtualClock::new(tokio::time::Instant::now(), Duration::ZERO));
+    let account = Account::new(BehaviourConfig::new(7));
+    let ports = Ports {
+        store: backend.store,
+        records: backend.records,
+        notifier: backend.notifier,
+        provider: Arc::new(SimProvider::new(account, clock.clone(), Latency::default())),
+        clock,
+        chance: Arc::new(Fixed),
+        webhooks: Arc::new(NoWebhooks),
+    };
+    let sites = Arc::new(Sites::new(Vec::new(), Some("pictures of our own shop".into())));
+    let shared = Arc::new(Shared::new(ports, EngineConfig { sites, ..EngineConfig::default() }));
+    lease_renewal::renew(&shared).await.unwrap();
+    shared
+}
+
+/// A queued solve, leased by this process.
+async fn leased(shared: &Arc<Shared>) -> Box<ActiveSolve> {
+    let files = [("body".to_owned(), vec![1, 2, 3])].into();
+    let parts = ChallengeParts { files, ..ChallengeParts::default() };
+    let request = ClaimRequest {
+        worker: WorkerName::new("ann").unwrap(),
+        project: Project::new("shop").unwrap(),
+        door: Door::V1,
+        challenge: Challenge::new(Kind::Image, parts).unwrap(),
+        key: Some("order-17".into()),
+        fresh: false,
+        deadline: None,
+        allowance: Allowance::default(),
+        narrowing: None,
+        collect: true,
+        callback_url: None,
+    };
+    admit::claim(shared, request).await.unwrap();
+    let lease = lease(shared).await.pop().unwrap();
+    Box::new(ActiveSolve::new(lease, 0))
+}
+
+async fn lease(shared: &Shared) -> Vec<Lease> {
+    let request = LeaseRequest::any(shared.scheduler.lease.holder(), LEASE_LIMIT);
+    shared.ports.store.lease(request, shared.now()).await.unwrap()
+}
+
+/// Writes the intent of a submission and starts its step.
+async fn start_submission(driver: &mut Driver, active: &mut ActiveSolve) -> Step {
+    let store = &driver.shared.ports.store;
+    let nonce = Nonce::draw(&Fixed);
+    let intend = store.advance(&active.lease, Decision::Intend { nonce }, driver.shared.now());
+    let Advanced::Done(solve) = intend.await.unwrap() else { panic!("the solve is leased") };
+    active.lease.solve = solve;
+    driver.submits_running += 1;
+    Step::submission(active, driver.epoch)
+}
+
+/// The provider accepts the submission, and the store knows the task.
+async fn accept(driver: &mut Driver, mut active: Box<ActiveSolve>, submission: Step) {
+    let shared = &driver.shared;
+    let solve = &active.lease.solve;
+    let fact = Fact::Accepted { task: TaskId::new("1").unwrap(), sent_at: shared.now() };
+    active.lease.solve = settle::record(shared, solve.id, solve.attempt, fact).await.solve;
+    driver.take_step(NextStep::At(driver.shared.now(), active), submission);
+}
+
+/// The first half of a resync: the store releases everything except intents.
+async fn start_resync(driver: &mut Driver) {
+    driver.leases.request_resync();
+    assert!(driver.leases.start(driver.shared.now()).resync);
+    driver.shared.ports.store.release(driver.scheduler().lease.holder()).await.unwrap();
+    lease_renewal::renew(&driver.shared).await.unwrap();
+}
+
+/// The second half: what was released is leased again. The store released nothing here.
+async fn finish_resync(driver: &mut Driver) {
+    let leases = lease(&driver.shared).await;
+    assert!(leases.is_empty());
+    driver.take_leases(Ok(leases), true);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_poll_that_outlives_a_resync_hands_back_a_task_submitted_during_it() {
+    let shared = shared().await;
+    let mut active = leased(&shared).await;
+    let id = active.lease.solve.id;
+    let mut driver = Driver::new(&shared, None);
+
+    let submission = start_submission(&mut driver, &mut active).await;
+    start_resync(&mut driver).await;
+    accept(&mut driver, active, submission).await;
+    let active = driver.agenda.take_due(shared.now()).unwrap();
+    let poll = Step::new(&active, driver.epoch);
+    finish_resync(&mut driver).await;
+    driver.take_step(NextStep::At(shared.now(), active), poll);
+
+    assert!(driver.drives(id), "the store says that we drive it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_submission_that_ends_in_the_second_resync_since_its_start_is_kept() {
+    let shared = shared().await;
+    let mut active = leased(&shared).await;
+    let id = active.lease.solve.id;
+    let mut driver = Driver::new(&shared, None);
+
+    let submission = start_submission(&mut driver, &mut active).await;
+    start_resync(&mut driver).await;
+    finish_resync(&mut driver).await;
+    start_resync(&mut driver).await;
+    accept(&mut driver, active, submission).await;
+    finish_resync(&mut driver).await;
+
+    assert!(driver.drives(id), "the store says that we drive it");
+}
