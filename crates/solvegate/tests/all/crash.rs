@@ -50,11 +50,15 @@ fn claim(name: &str) -> Call {
     Call::post("/v1/solves", body).header("idempotency-key", name)
 }
 
-/// Sends all claims and returns those without an answer, which the caller retries with the same key.
+/// Sends all claims and returns those without an answer, which the caller retries with the same key. On a slow machine a
+/// claim that was admitted before a kill may have lapsed when it is retried.
 async fn claim_all(gateway: &Gateway, names: Vec<String>) -> Vec<String> {
     let claims = names.into_iter().map(async |name| {
-        let answered = gateway.try_send(&claim(&name)).await;
-        answered.is_none_or(|reply| !reply.status.is_success()).then_some(name)
+        let reply = gateway.try_send(&claim(&name)).await;
+        let is_known = reply.is_some_and(|reply| {
+            reply.status.is_success() || reply.body["code"] == "deadline_passed"
+        });
+        (!is_known).then_some(name)
     });
     join_all(claims).await.into_iter().flatten().collect()
 }

@@ -58,6 +58,7 @@ impl Run {
         join_all(doors.map(|(n, door)| self.reports_the_outage(n, door))).await;
     }
 
+    /// On a busy machine a call may time out before the outage begins, so each answer is waited for on its own.
     async fn reports_the_outage(&self, n: usize, door: &Door) {
         eventually("v1 says so", async || {
             let reply = door.try_send(&claim(&format!("probe-{n}"))).await?;
@@ -65,13 +66,16 @@ impl Run {
             (said == (StatusCode::SERVICE_UNAVAILABLE, Some("store_unavailable"))).then_some(())
         })
         .await;
-        let submit = compat_submit(n);
-        let submitted = eventually("compat answers", async || door.try_send(&submit).await).await;
-        assert_eq!(submitted.body["request"], "ERROR_SERVER_ERROR", "{}", submitted.body);
         let id = &self.early;
         let fetch = Call::get(format!("/res.php?key={WORKER}&action=get&id={id}&hold=0&json=1"));
-        let fetched = eventually("compat answers", async || door.try_send(&fetch).await).await;
-        assert_eq!(fetched.body["request"], "CAPCHA_NOT_READY", "{}", fetched.body);
+        let answers = [(compat_submit(n), "ERROR_SERVER_ERROR"), (fetch, "CAPCHA_NOT_READY")];
+        for (call, answer) in answers {
+            eventually("compat says so", async || {
+                let reply = door.try_send(&call).await?;
+                (reply.body["request"] == answer).then_some(())
+            })
+            .await;
+        }
     }
 
     /// Waits until every gateway admits claims again, and prints how long that took. There is no bound, because the
