@@ -6,13 +6,14 @@ use domain::{
     id::ClaimId,
     ledger::{Counts, Event},
     money::Money,
-    ports::{Spent, StoreError},
+    ports::Spent,
     solve::{Origin, Solve, Stage},
     time::Timestamp,
     token::Token,
 };
 
 use crate::{
+    Result,
     schema::keys::{KeyBytes, Text, starting_with},
     schema::tables::{
         Challenges, Claims, Expiries, Joinable, Keys, Solves, Spending, Stock, Stocked,
@@ -30,11 +31,7 @@ use super::support::{
     retention::KEY_KEPT,
 };
 
-pub(crate) fn admit(
-    tx: &mut dyn WriteTx,
-    new: &NewClaim,
-    now: Timestamp,
-) -> Result<Admission, StoreError> {
+pub(crate) fn admit(tx: &mut dyn WriteTx, new: &NewClaim, now: Timestamp) -> Result<Admission> {
     if tx.has::<Claims>(&new.id)? || tx.has::<Solves>(&new.solve)? {
         return Ok(Admission::NameTaken);
     }
@@ -52,10 +49,7 @@ pub(crate) fn admit(
 }
 
 /// Admits a claim whose key is not known: from stock, to a solve in progress, or with a solve of its own.
-pub(crate) fn admit_new(
-    ctx: &mut DecisionCtx<'_>,
-    new: &NewClaim,
-) -> Result<Admission, StoreError> {
+pub(crate) fn admit_new(ctx: &mut DecisionCtx<'_>, new: &NewClaim) -> Result<Admission> {
     let stocked = take_stock(ctx, new)?;
     if let Some(stocked) = stocked {
         pools::count_arrival(ctx, new.fingerprint, true)?;
@@ -90,7 +84,7 @@ enum KeyMatch {
     OtherChallenge(ClaimId),
 }
 
-fn find_by_key(ctx: &DecisionCtx<'_>, new: &NewClaim) -> Result<KeyMatch, StoreError> {
+fn find_by_key(ctx: &DecisionCtx<'_>, new: &NewClaim) -> Result<KeyMatch> {
     let Some(hash) = new_claim::key_of(new) else { return Ok(KeyMatch::None) };
     let Some(row) = ctx.tx.get::<Keys>(&KeyBytes::from(&hash))? else {
         return Ok(KeyMatch::None);
@@ -121,7 +115,7 @@ fn is_replayed(rule: &KeyRule, claim: &Claim, now: Timestamp) -> bool {
     }
 }
 
-fn replay(ctx: &mut DecisionCtx<'_>, new: &NewClaim, claim: Claim) -> Result<Claim, StoreError> {
+fn replay(ctx: &mut DecisionCtx<'_>, new: &NewClaim, claim: Claim) -> Result<Claim> {
     ctx.record_with(&claim, Event::Replayed, saving(new));
     match claim.token.clone() {
         Some(token)
@@ -136,7 +130,7 @@ fn replay(ctx: &mut DecisionCtx<'_>, new: &NewClaim, claim: Claim) -> Result<Cla
 // === stock ===
 
 /// Takes the exclusive token that expires first out of the stock, or reads the shared answer that expires last.
-fn take_stock(ctx: &mut DecisionCtx<'_>, new: &NewClaim) -> Result<Option<Stocked>, StoreError> {
+fn take_stock(ctx: &mut DecisionCtx<'_>, new: &NewClaim) -> Result<Option<Stocked>> {
     let usable = pools::usable_range(new.fingerprint, ctx.now);
     let exclusive = new.challenge.kind().sharing() == Sharing::Exclusive;
     let order = if exclusive { Order::Rising } else { Order::Falling };
@@ -151,7 +145,7 @@ fn take_stock(ctx: &mut DecisionCtx<'_>, new: &NewClaim) -> Result<Option<Stocke
     Ok(Some(stocked))
 }
 
-fn serve(ctx: &mut DecisionCtx<'_>, new: &NewClaim, token: Token) -> Result<Claim, StoreError> {
+fn serve(ctx: &mut DecisionCtx<'_>, new: &NewClaim, token: Token) -> Result<Claim> {
     let mut claim = new_claim::claim_of(new, ctx.now);
     claim.state = ClaimState::Served;
     claim.source = Some(Source::Stock);
@@ -170,7 +164,7 @@ fn serve(ctx: &mut DecisionCtx<'_>, new: &NewClaim, token: Token) -> Result<Clai
 
 // === join ===
 
-fn find_joinable(ctx: &DecisionCtx<'_>, new: &NewClaim) -> Result<Option<Solve>, StoreError> {
+fn find_joinable(ctx: &DecisionCtx<'_>, new: &NewClaim) -> Result<Option<Solve>> {
     let rows = ctx.tx.scan::<Joinable>(starting_with(new.fingerprint), Order::Rising, 1)?;
     match rows.first() {
         Some(((_, id), ())) => indexes::existing_solve(ctx.tx, *id).map(Some),
@@ -180,7 +174,7 @@ fn find_joinable(ctx: &DecisionCtx<'_>, new: &NewClaim) -> Result<Option<Solve>,
 
 // === open ===
 
-fn spent_today(ctx: &DecisionCtx<'_>, new: &NewClaim) -> Result<Spent, StoreError> {
+fn spent_today(ctx: &DecisionCtx<'_>, new: &NewClaim) -> Result<Spent> {
     let key = (ctx.now.day(), Text::new(new.worker.as_str()));
     Ok(ctx.tx.get::<Spending>(&key)?.unwrap_or_default())
 }
@@ -198,7 +192,7 @@ fn exceeded_limit(new: &NewClaim, spent: Spent) -> Option<&'static str> {
     }
 }
 
-fn open(ctx: &mut DecisionCtx<'_>, new: &NewClaim, spent: Spent) -> Result<Claim, StoreError> {
+fn open(ctx: &mut DecisionCtx<'_>, new: &NewClaim, spent: Spent) -> Result<Claim> {
     let mut claim = new_claim::claim_of(new, ctx.now);
     claim.solve = Some(new.solve);
     ctx.record(&claim, Event::Opened { basis: new.basis.as_ref().to_owned() });

@@ -11,6 +11,7 @@ use domain::{
 };
 
 use crate::{
+    Result,
     schema::tables::{Authorised, Solves},
     tx::{ReadTx, TypedRead, TypedWrite, WriteTx},
 };
@@ -29,7 +30,7 @@ pub(crate) fn advance(
     lease: &Lease,
     decision: &Decision,
     now: Timestamp,
-) -> Result<Advanced, StoreError> {
+) -> Result<Advanced> {
     let Some(before) = tx.get::<Solves>(&lease.solve.id)? else {
         return Ok(Advanced::Refused(Refused::Moved));
     };
@@ -59,7 +60,7 @@ fn apply(
     before: &Solve,
     solve: &mut Solve,
     decision: &Decision,
-) -> Result<(), StoreError> {
+) -> Result<()> {
     if is_authorise(decision) {
         let count = authorised_today(ctx.tx, ctx.now)? + 1;
         ctx.tx.put::<Authorised>(ctx.now.day(), count)?;
@@ -86,7 +87,7 @@ fn end_claims(
     solve: &Solve,
     claims: &[ClaimId],
     decision: &Decision,
-) -> Result<(), StoreError> {
+) -> Result<()> {
     match decision {
         // The account was at fault, not the claims: they get no dead letter.
         Decision::Lapse { trouble: Some(code), .. } => {
@@ -131,7 +132,7 @@ fn refusal(
     solve: &Solve,
     decision: &Decision,
     now: Timestamp,
-) -> Result<Option<Refused>, StoreError> {
+) -> Result<Option<Refused>> {
     if lease.fence == solve.fence && solve.stage.is_final() {
         return Ok(Some(Refused::Moved));
     }
@@ -152,6 +153,6 @@ fn refusal(
     Ok(None)
 }
 
-fn authorised_today(tx: &dyn ReadTx, now: Timestamp) -> Result<u32, StoreError> {
+fn authorised_today(tx: &dyn ReadTx, now: Timestamp) -> Result<u32> {
     Ok(tx.get::<Authorised>(&now.day())?.unwrap_or(0))
 }

@@ -3,11 +3,11 @@
 use domain::{
     claim::{ClaimState, Delivery},
     id::ClaimId,
-    ports::StoreError,
     time::Timestamp,
 };
 
 use crate::{
+    Result,
     schema::tables::Claims,
     tx::{TypedRead, WriteTx},
 };
@@ -18,7 +18,7 @@ pub(crate) fn deliver(
     tx: &mut dyn WriteTx,
     id: ClaimId,
     now: Timestamp,
-) -> Result<Option<Delivery>, StoreError> {
+) -> Result<Option<Delivery>> {
     let Some(claim) = tx.get::<Claims>(&id)? else { return Ok(None) };
     let mut ctx = DecisionCtx::new(tx, now);
     let delivery = match (claim.state, claim.token.clone()) {

@@ -5,13 +5,14 @@ use domain::{
     id::{HolderId, SolveId},
     lease::{Holder, Lease},
     ledger::{Counts, Event},
-    ports::{LeaseRequest, StoreError},
+    ports::LeaseRequest,
     retry::{Code, own},
     solve::{Solve, Stage},
     time::Timestamp,
 };
 
 use crate::{
+    Result,
     schema::keys::{CompoundKey, Key, starting_with, up_to},
     schema::tables::{Free, Held, Holders, Solves},
     tx::{Order, ReadTx, TypedRead, TypedWrite, WriteTx},
@@ -28,13 +29,13 @@ use super::support::{
 type Due = (Timestamp, SolveId);
 
 /// Takes or renews a holder's lease.
-pub(crate) fn hold(tx: &mut dyn WriteTx, holder: Holder) -> Result<(), StoreError> {
+pub(crate) fn hold(tx: &mut dyn WriteTx, holder: Holder) -> Result<()> {
     tx.put::<Holders>(holder.id, holder.until)
 }
 
 /// Gives up a holder's lease. Its solves are free at once, except intents. Whether the bytes of an intent left is not known
 /// here, so it keeps its holder, and the next holder takes it over as from a dead one.
-pub(crate) fn release(tx: &mut dyn WriteTx, holder: HolderId) -> Result<(), StoreError> {
+pub(crate) fn release(tx: &mut dyn WriteTx, holder: HolderId) -> Result<()> {
     tx.take::<Holders>(&holder)?;
     let rows = tx.scan::<Held>(starting_with(holder), Order::Rising, usize::MAX)?;
     for ((_, _, id), ()) in rows {
@@ -52,7 +53,7 @@ pub(crate) fn lease(
     tx: &mut dyn WriteTx,
     request: LeaseRequest,
     now: Timestamp,
-) -> Result<Vec<Lease>, StoreError> {
+) -> Result<Vec<Lease>> {
     if !is_alive(tx, request.holder, now)? {
         return Ok(Vec::new());
     }
@@ -70,7 +71,7 @@ pub(crate) fn lease(
 }
 
 /// The solves that can be leased, oldest first.
-fn available(tx: &dyn ReadTx, limit: usize, now: Timestamp) -> Result<Vec<Due>, StoreError> {
+fn available(tx: &dyn ReadTx, limit: usize, now: Timestamp) -> Result<Vec<Due>> {
     let free = tx.scan::<Free>(up_to(now), Order::Rising, limit)?;
     let mut found: Vec<Due> = free.into_iter().map(|(key, ())| key).collect();
     for dead in dead_holders(tx, now)? {
@@ -82,7 +83,7 @@ fn available(tx: &dyn ReadTx, limit: usize, now: Timestamp) -> Result<Vec<Due>, 
 }
 
 /// The given solve, if it can be leased. Its row says so as well as the indexes do, so nothing else is read.
-fn if_available(tx: &dyn ReadTx, id: SolveId, now: Timestamp) -> Result<Vec<Due>, StoreError> {
+fn if_available(tx: &dyn ReadTx, id: SolveId, now: Timestamp) -> Result<Vec<Due>> {
     let Some(solve) = tx.get::<Solves>(&id)?.filter(|solve| !solve.stage.is_final()) else {
         return Ok(Vec::new());
     };
@@ -94,11 +95,7 @@ fn if_available(tx: &dyn ReadTx, id: SolveId, now: Timestamp) -> Result<Vec<Due>
     Ok(if is_available { vec![(solve.due, id)] } else { Vec::new() })
 }
 
-fn take(
-    ctx: &mut DecisionCtx<'_>,
-    holder: HolderId,
-    id: SolveId,
-) -> Result<Option<Lease>, StoreError> {
+fn take(ctx: &mut DecisionCtx<'_>, holder: HolderId, id: SolveId) -> Result<Option<Lease>> {
     let before = indexes::existing_solve(ctx.tx, id)?;
     let mut solve = before.clone();
     for event in solve.take(holder, ctx.now) {
@@ -120,7 +117,7 @@ fn take(
 }
 
 /// The holders that have solves and whose lease expired.
-fn dead_holders(tx: &dyn ReadTx, now: Timestamp) -> Result<Vec<HolderId>, StoreError> {
+fn dead_holders(tx: &dyn ReadTx, now: Timestamp) -> Result<Vec<HolderId>> {
     let mut dead = Vec::new();
     let mut from = Some(0);
     while let Some(number) = from {
@@ -137,12 +134,7 @@ fn dead_holders(tx: &dyn ReadTx, now: Timestamp) -> Result<Vec<HolderId>, StoreE
 
 /// The solves of a dead holder that can be leased: those that are due, and those with a task, because only the dead holder
 /// knew when their next poll is due.
-fn available_of(
-    tx: &dyn ReadTx,
-    dead: HolderId,
-    limit: usize,
-    now: Timestamp,
-) -> Result<Vec<Due>, StoreError> {
+fn available_of(tx: &dyn ReadTx, dead: HolderId, limit: usize, now: Timestamp) -> Result<Vec<Due>> {
     let due = CompoundKey::least_of(dead)..=(dead, now, SolveId::most());
     let due = tx.scan::<Held>(due, Order::Rising, limit)?;
     let mut found: Vec<Due> = due.into_iter().map(|((_, due, id), ())| (due, id)).collect();

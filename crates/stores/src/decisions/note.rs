@@ -5,11 +5,12 @@ use domain::{
     challenge::Sharing,
     claim::Claim,
     ledger::Event,
-    ports::{Feedback, Note, StoreError},
+    ports::{Feedback, Note},
     time::Timestamp,
 };
 
 use crate::{
+    Result,
     schema::tables::{Claims, Expiries, Stock},
     tx::{TypedRead, TypedWrite, WriteTx},
 };
@@ -20,7 +21,7 @@ use super::support::{
 };
 
 /// Records the note; `false` when it repeats a report.
-pub(crate) fn note(tx: &mut dyn WriteTx, note: &Note, now: Timestamp) -> Result<bool, StoreError> {
+pub(crate) fn note(tx: &mut dyn WriteTx, note: &Note, now: Timestamp) -> Result<bool> {
     let known = match note.claim {
         Some(id) => tx.get::<Claims>(&id)?,
         None => None,
@@ -44,7 +45,7 @@ pub(crate) fn note(tx: &mut dyn WriteTx, note: &Note, now: Timestamp) -> Result<
 }
 
 /// Takes a claim's first report; `false` for any later one.
-fn report(tx: &mut dyn WriteTx, claim: &Claim, good: bool) -> Result<bool, StoreError> {
+fn report(tx: &mut dyn WriteTx, claim: &Claim, good: bool) -> Result<bool> {
     if claim.report.is_some() {
         return Ok(false);
     }
@@ -59,7 +60,7 @@ fn report(tx: &mut dyn WriteTx, claim: &Claim, good: bool) -> Result<bool, Store
 }
 
 /// Takes a shared answer out of stock. An exclusive one left the stock when it was assigned.
-fn discard_shared_answer(tx: &mut dyn WriteTx, claim: &Claim) -> Result<(), StoreError> {
+fn discard_shared_answer(tx: &mut dyn WriteTx, claim: &Claim) -> Result<()> {
     let Some(token) = &claim.token else { return Ok(()) };
     if claim.kind.sharing() == Sharing::Exclusive {
         return Ok(());

@@ -1,9 +1,10 @@
 //! The callback outbox: the ends of claims that are sent to the workers' own addresses. A callback leaves the outbox when
 //! its receiver accepted it, or after a day.
 
-use domain::{callback::Callback, id::ClaimId, ledger::Event, ports::StoreError, time::Timestamp};
+use domain::{callback::Callback, id::ClaimId, ledger::Event, time::Timestamp};
 
 use crate::{
+    Result,
     schema::keys::up_to,
     schema::tables::{Callbacks, Claims, Outbox},
     tx::{Order, TypedRead, WriteTx},
@@ -16,7 +17,7 @@ pub(crate) fn callbacks(
     tx: &mut dyn WriteTx,
     limit: usize,
     now: Timestamp,
-) -> Result<Vec<Callback>, StoreError> {
+) -> Result<Vec<Callback>> {
     let due = tx.scan::<Outbox>(up_to(now), Order::Rising, limit)?;
     let mut ctx = DecisionCtx::new(tx, now);
     let mut taken = Vec::with_capacity(due.len());
@@ -36,11 +37,7 @@ pub(crate) fn callbacks(
 }
 
 /// Removes a callback that its receiver accepted. A callback for a later end of the same claim stays.
-pub(crate) fn called_back(
-    tx: &mut dyn WriteTx,
-    sent: &Callback,
-    now: Timestamp,
-) -> Result<(), StoreError> {
+pub(crate) fn called_back(tx: &mut dyn WriteTx, sent: &Callback, now: Timestamp) -> Result<()> {
     match tx.get::<Callbacks>(&sent.claim)? {
         Some(callback) if callback.state == sent.state => {}
         Some(_) | None => return Ok(()),
@@ -51,7 +48,7 @@ pub(crate) fn called_back(
     ctx.finish()
 }
 
-fn record(ctx: &mut DecisionCtx<'_>, id: ClaimId, event: Event) -> Result<(), StoreError> {
+fn record(ctx: &mut DecisionCtx<'_>, id: ClaimId, event: Event) -> Result<()> {
     if let Some(claim) = ctx.tx.get::<Claims>(&id)? {
         ctx.record(&claim, event);
     }

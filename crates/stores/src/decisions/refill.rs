@@ -8,13 +8,14 @@ use domain::{
     id::{HolderId, SolveId},
     ledger::Event,
     pool::{Expectation, Pool, StandingOrder},
-    ports::{RefillRequest, Refilled, StoreError},
+    ports::{RefillRequest, Refilled},
     solve::{AmbiguousPolicy, Origin, Policy, Solve, Stage},
     time::Timestamp,
     token::MIN_LEFT,
 };
 
 use crate::{
+    Result,
     schema::tables::{Challenges, Pools, Solves},
     tx::{ReadTx, TypedRead, TypedWrite, WriteTx},
 };
@@ -31,7 +32,7 @@ pub(crate) fn set_pool(
     fingerprint: Fingerprint,
     order: Option<StandingOrder>,
     now: Timestamp,
-) -> Result<Option<Pool>, StoreError> {
+) -> Result<Option<Pool>> {
     let Some(order) = order else { return tx.take::<Pools>(&fingerprint) };
     let before = tx.get::<Pools>(&fingerprint)?;
     let pool = match before {
@@ -49,7 +50,7 @@ pub(crate) fn expect(
     fingerprint: Fingerprint,
     expectation: Expectation,
     now: Timestamp,
-) -> Result<Option<Pool>, StoreError> {
+) -> Result<Option<Pool>> {
     update(tx, fingerprint, |pool| pool.expect(expectation.left, expectation.at, now))?;
     tx.get::<Pools>(&fingerprint)
 }
@@ -59,7 +60,7 @@ pub(crate) fn refill(
     tx: &mut dyn WriteTx,
     request: &RefillRequest,
     now: Timestamp,
-) -> Result<Refilled, StoreError> {
+) -> Result<Refilled> {
     let nothing = Refilled { is_controller: false, opened: Vec::new() };
     let Some(before) = tx.get::<Pools>(&request.pool)? else { return Ok(nothing) };
     if !may_control(tx, &before, request.holder, now)? {
@@ -95,12 +96,7 @@ pub(crate) fn refill(
 }
 
 /// Whether the holder is alive, and no other living holder controls the pool.
-fn may_control(
-    tx: &dyn ReadTx,
-    pool: &Pool,
-    holder: HolderId,
-    now: Timestamp,
-) -> Result<bool, StoreError> {
+fn may_control(tx: &dyn ReadTx, pool: &Pool, holder: HolderId, now: Timestamp) -> Result<bool> {
     let other = pool.controller.filter(|other| *other != holder);
     let is_taken = match other {
         Some(other) => is_alive(tx, other, now)?,
@@ -114,7 +110,7 @@ fn open(
     pool: &Pool,
     request: &RefillRequest,
     id: SolveId,
-) -> Result<(), StoreError> {
+) -> Result<()> {
     let order = &pool.order;
     let solve = Solve {
         id,

@@ -17,13 +17,14 @@ use domain::{
     id::{ClaimId, HolderId, SolveId},
     ledger::Entry,
     pool::Pool,
-    ports::{Spent, StoreError},
+    ports::Spent,
     solve::{Fact, Solve, Stage},
     time::{Day, Timestamp},
     token::Token,
 };
 
 use crate::{
+    Result,
     schema::keys::{KeyBytes, Text},
     schema::tables::{
         Authorised, Challenges, Claims, DeadLetters, Holders, Keyed, Keys, Pages, Pools, Solves,
@@ -57,7 +58,7 @@ pub(crate) fn restore(
     tx: &mut dyn WriteTx,
     record: &RecoveryRecord,
     now: Timestamp,
-) -> Result<Restored, StoreError> {
+) -> Result<Restored> {
     if let RecoveryRecord::Solve(solve) = record
         && lacks_challenge(tx, solve)?
     {
@@ -67,11 +68,7 @@ pub(crate) fn restore(
 }
 
 /// Merges a record; `true` when the store changed.
-fn merge(
-    tx: &mut dyn WriteTx,
-    record: &RecoveryRecord,
-    now: Timestamp,
-) -> Result<bool, StoreError> {
+fn merge(tx: &mut dyn WriteTx, record: &RecoveryRecord, now: Timestamp) -> Result<bool> {
     match record {
         RecoveryRecord::Holder(id, until) => merge_holder(tx, *id, *until),
         RecoveryRecord::Challenge(id, challenge) => merge_challenge(tx, *id, challenge),
@@ -89,17 +86,13 @@ fn merge(
 // === solves ===
 
 /// Whether a solve is in progress and the store has neither it nor its challenge.
-fn lacks_challenge(tx: &dyn ReadTx, solve: &Solve) -> Result<bool, StoreError> {
+fn lacks_challenge(tx: &dyn ReadTx, solve: &Solve) -> Result<bool> {
     Ok(!solve.stage.is_final()
         && tx.get::<Solves>(&solve.id)?.is_none()
         && !tx.has::<Challenges>(&solve.id)?)
 }
 
-fn merge_challenge(
-    tx: &mut dyn WriteTx,
-    id: SolveId,
-    challenge: &Arc<Challenge>,
-) -> Result<bool, StoreError> {
+fn merge_challenge(tx: &mut dyn WriteTx, id: SolveId, challenge: &Arc<Challenge>) -> Result<bool> {
     if tx.has::<Challenges>(&id)? {
         return Ok(false);
     }
@@ -107,7 +100,7 @@ fn merge_challenge(
     Ok(true)
 }
 
-fn merge_solve(tx: &mut dyn WriteTx, record: &Solve, now: Timestamp) -> Result<bool, StoreError> {
+fn merge_solve(tx: &mut dyn WriteTx, record: &Solve, now: Timestamp) -> Result<bool> {
     match tx.get::<Solves>(&record.id)? {
         None => {
             let solve = with_claims(tx, record, &record.claims)?;
@@ -129,7 +122,7 @@ fn merge_solve(tx: &mut dyn WriteTx, record: &Solve, now: Timestamp) -> Result<b
 
 /// Reports the task of a solve that the store continued without it. If another attempt has replaced it, the task becomes an
 /// orphan.
-fn settle_task(tx: &mut dyn WriteTx, solve: &Solve, now: Timestamp) -> Result<bool, StoreError> {
+fn settle_task(tx: &mut dyn WriteTx, solve: &Solve, now: Timestamp) -> Result<bool> {
     let (Some(task), Some(sent_at)) = (&solve.task, solve.accepted_at) else { return Ok(false) };
     if solve.stage.is_final() {
         return Ok(false);
@@ -138,7 +131,7 @@ fn settle_task(tx: &mut dyn WriteTx, solve: &Solve, now: Timestamp) -> Result<bo
     Ok(settle(tx, solve.id, solve.attempt, &fact, now)?.fresh)
 }
 
-fn register_task(tx: &mut dyn WriteTx, solve: &Solve) -> Result<(), StoreError> {
+fn register_task(tx: &mut dyn WriteTx, solve: &Solve) -> Result<()> {
     let Some(task) = &solve.task else { return Ok(()) };
     let key = Text::new(task.as_str());
     if tx.has::<Tasks>(&key)? {
@@ -152,11 +145,7 @@ fn register_task(tx: &mut dyn WriteTx, solve: &Solve) -> Result<(), StoreError> 
 /// A claim that was restored earlier may hold the solve's token already: another gateway delivered it, and this one never
 /// learned that the answer was committed. If no other claim waits, the solve has ended. Polled again, it would bring the
 /// token of one claim to a second.
-fn with_claims(
-    tx: &dyn ReadTx,
-    solve: &Solve,
-    candidates: &[ClaimId],
-) -> Result<Solve, StoreError> {
+fn with_claims(tx: &dyn ReadTx, solve: &Solve, candidates: &[ClaimId]) -> Result<Solve> {
     let mut claims = Vec::with_capacity(candidates.len());
     if solve.stage.is_final() {
         return Ok(Solve { claims, ..solve.clone() });
@@ -193,7 +182,7 @@ fn ended_by_token(solve: &Solve, claim: &Claim, token: &Token) -> Solve {
 
 // === claims ===
 
-fn merge_claim(tx: &mut dyn WriteTx, record: &Claim) -> Result<bool, StoreError> {
+fn merge_claim(tx: &mut dyn WriteTx, record: &Claim) -> Result<bool> {
     let before = tx.get::<Claims>(&record.id)?;
     if let Some(before) = &before
         && claim_progress(before) >= claim_progress(record)
@@ -219,13 +208,13 @@ fn merge_claim(tx: &mut dyn WriteTx, record: &Claim) -> Result<bool, StoreError>
 }
 
 /// Whether a claim waits for a solve that ended or is missing, because the claim had moved on to another one.
-fn is_stranded(tx: &dyn ReadTx, claim: &Claim) -> Result<bool, StoreError> {
+fn is_stranded(tx: &dyn ReadTx, claim: &Claim) -> Result<bool> {
     let (ClaimState::Waiting, Some(solve)) = (claim.state, claim.solve) else { return Ok(false) };
     Ok(tx.get::<Solves>(&solve)?.is_none_or(|solve| solve.stage.is_final()))
 }
 
 /// Ends the solve that the claim's token came from, unless other claims wait for its next attempt.
-fn end_solve_of_token(tx: &mut dyn WriteTx, claim: &Claim) -> Result<(), StoreError> {
+fn end_solve_of_token(tx: &mut dyn WriteTx, claim: &Claim) -> Result<()> {
     let Some(token) = &claim.token else { return Ok(()) };
     let Some(before) = unfinished_solve(tx, token.solve)? else { return Ok(()) };
     let after = with_claims(tx, &before, &[before.claims.as_slice(), &[claim.id]].concat())?;
@@ -237,7 +226,7 @@ fn end_solve_of_token(tx: &mut dyn WriteTx, claim: &Claim) -> Result<(), StoreEr
 }
 
 /// Lets a waiting claim join its solve again; `false` when the solve is missing or has ended.
-fn rejoin(tx: &mut dyn WriteTx, claim: &Claim) -> Result<bool, StoreError> {
+fn rejoin(tx: &mut dyn WriteTx, claim: &Claim) -> Result<bool> {
     let Some(id) = claim.solve else { return Ok(false) };
     let Some(before) = unfinished_solve(tx, id)? else { return Ok(false) };
     if !before.claims.contains(&claim.id) {
@@ -248,7 +237,7 @@ fn rejoin(tx: &mut dyn WriteTx, claim: &Claim) -> Result<bool, StoreError> {
     Ok(true)
 }
 
-fn leave_solve(tx: &mut dyn WriteTx, claim: &Claim) -> Result<(), StoreError> {
+fn leave_solve(tx: &mut dyn WriteTx, claim: &Claim) -> Result<()> {
     let Some(id) = claim.solve else { return Ok(()) };
     let Some(before) = unfinished_solve(tx, id)? else { return Ok(()) };
     let mut after = before.clone();
@@ -256,11 +245,11 @@ fn leave_solve(tx: &mut dyn WriteTx, claim: &Claim) -> Result<(), StoreError> {
     indexes::update_solve(tx, &before, &after)
 }
 
-fn unfinished_solve(tx: &dyn ReadTx, id: SolveId) -> Result<Option<Solve>, StoreError> {
+fn unfinished_solve(tx: &dyn ReadTx, id: SolveId) -> Result<Option<Solve>> {
     Ok(tx.get::<Solves>(&id)?.filter(|solve| !solve.stage.is_final()))
 }
 
-fn restore_key(tx: &mut dyn WriteTx, claim: &Claim) -> Result<(), StoreError> {
+fn restore_key(tx: &mut dyn WriteTx, claim: &Claim) -> Result<()> {
     let Some(hash) = &claim.key else { return Ok(()) };
     let key = KeyBytes::from(hash);
     if let Some(row) = tx.get::<Keys>(&key)?
@@ -274,7 +263,7 @@ fn restore_key(tx: &mut dyn WriteTx, claim: &Claim) -> Result<(), StoreError> {
 
 // === other records ===
 
-fn merge_holder(tx: &mut dyn WriteTx, id: HolderId, until: Timestamp) -> Result<bool, StoreError> {
+fn merge_holder(tx: &mut dyn WriteTx, id: HolderId, until: Timestamp) -> Result<bool> {
     let is_new = tx.get::<Holders>(&id)?.is_none_or(|known| known < until);
     if is_new {
         tx.put::<Holders>(id, until)?;
@@ -282,7 +271,7 @@ fn merge_holder(tx: &mut dyn WriteTx, id: HolderId, until: Timestamp) -> Result<
     Ok(is_new)
 }
 
-fn merge_dead_letter(tx: &mut dyn WriteTx, record: &DeadLetter) -> Result<bool, StoreError> {
+fn merge_dead_letter(tx: &mut dyn WriteTx, record: &DeadLetter) -> Result<bool> {
     let known = tx.get::<DeadLetters>(&record.id)?;
     let is_new = known.is_none_or(|known| known.closed.is_none() && record.closed.is_some());
     if is_new {
@@ -291,7 +280,7 @@ fn merge_dead_letter(tx: &mut dyn WriteTx, record: &DeadLetter) -> Result<bool, 
     Ok(is_new)
 }
 
-fn merge_pool(tx: &mut dyn WriteTx, record: &Pool) -> Result<bool, StoreError> {
+fn merge_pool(tx: &mut dyn WriteTx, record: &Pool) -> Result<bool> {
     let known = tx.get::<Pools>(&record.fingerprint)?;
     let counters = |pool: &Pool| (pool.arrived, pool.ordered, pool.served, pool.wasted);
     let is_new = known.is_none_or(|known| counters(&known) < counters(record));
@@ -302,7 +291,7 @@ fn merge_pool(tx: &mut dyn WriteTx, record: &Pool) -> Result<bool, StoreError> {
 }
 
 /// Appends a missing page at the end of the ledger, because its numbers may be in use.
-fn merge_page(tx: &mut dyn WriteTx, seq: u64, page: &[Entry]) -> Result<bool, StoreError> {
+fn merge_page(tx: &mut dyn WriteTx, seq: u64, page: &[Entry]) -> Result<bool> {
     if tx.get::<Pages>(&seq)?.is_some_and(|known| known == page) {
         return Ok(false);
     }
@@ -310,7 +299,7 @@ fn merge_page(tx: &mut dyn WriteTx, seq: u64, page: &[Entry]) -> Result<bool, St
     Ok(true)
 }
 
-fn raise_spent(tx: &mut dyn WriteTx, key: &(Day, Text), record: Spent) -> Result<bool, StoreError> {
+fn raise_spent(tx: &mut dyn WriteTx, key: &(Day, Text), record: Spent) -> Result<bool> {
     let known = tx.get::<Spending>(key)?.unwrap_or_default();
     let raised =
         Spent { opened: known.opened.max(record.opened), listed: known.listed.max(record.listed) };
@@ -320,7 +309,7 @@ fn raise_spent(tx: &mut dyn WriteTx, key: &(Day, Text), record: Spent) -> Result
     Ok(raised != known)
 }
 
-fn raise_authorised(tx: &mut dyn WriteTx, day: Day, count: u32) -> Result<bool, StoreError> {
+fn raise_authorised(tx: &mut dyn WriteTx, day: Day, count: u32) -> Result<bool> {
     let known = tx.get::<Authorised>(&day)?.unwrap_or(0);
     if known < count {
         tx.put::<Authorised>(day, count)?;

@@ -11,13 +11,14 @@ use domain::{
     id::{ClaimId, SolveId, WorkerName},
     ledger::Event,
     money::Money,
-    ports::{Revival, ReviveRequest, StoreError},
+    ports::{Revival, ReviveRequest},
     retry::{Code, own},
     solve::Solve,
     time::Timestamp,
 };
 
 use crate::{
+    Result,
     schema::keys::KeyBytes,
     schema::tables::{Challenges, Claims, DeadLetters, Keys, Solves},
     tx::{ReadTx, TypedRead, TypedWrite, WriteTx},
@@ -39,7 +40,7 @@ pub(crate) fn revive(
     tx: &mut dyn WriteTx,
     request: &ReviveRequest,
     now: Timestamp,
-) -> Result<Revival, StoreError> {
+) -> Result<Revival> {
     let Some(mut dead) = find_dead_solve(tx, request.letter)? else { return Ok(Revival::Unknown) };
     if let Some(closed) = dead.letter.closed {
         return Ok(Revival::Closed(closed));
@@ -65,7 +66,7 @@ pub(crate) fn purge(
     id: SolveId,
     by: WorkerName,
     now: Timestamp,
-) -> Result<bool, StoreError> {
+) -> Result<bool> {
     let Some(letter) = dead_letters::delete(tx, id)? else { return Ok(false) };
     let mut ctx = DecisionCtx::new(tx, now);
     ctx.record(&letter, Event::Purged { by });
@@ -73,7 +74,7 @@ pub(crate) fn purge(
     Ok(true)
 }
 
-fn find_dead_solve(tx: &dyn ReadTx, id: SolveId) -> Result<Option<DeadSolve>, StoreError> {
+fn find_dead_solve(tx: &dyn ReadTx, id: SolveId) -> Result<Option<DeadSolve>> {
     let (letter, solve) = (tx.get::<DeadLetters>(&id)?, tx.get::<Solves>(&id)?);
     let challenge = tx.get::<Challenges>(&id)?;
     let (Some(letter), Some(solve), Some(challenge)) = (letter, solve, challenge) else {
@@ -82,7 +83,7 @@ fn find_dead_solve(tx: &dyn ReadTx, id: SolveId) -> Result<Option<DeadSolve>, St
     Ok(Some(DeadSolve { letter, solve, challenge }))
 }
 
-fn is_id_taken(tx: &dyn ReadTx, request: &ReviveRequest) -> Result<bool, StoreError> {
+fn is_id_taken(tx: &dyn ReadTx, request: &ReviveRequest) -> Result<bool> {
     let mut taken = tx.has::<Solves>(&request.solve)?;
     for id in &request.claims {
         taken = taken || tx.has::<Claims>(id)?;
@@ -96,7 +97,7 @@ fn revive_claims(
     ctx: &mut DecisionCtx<'_>,
     request: &ReviveRequest,
     dead: &DeadSolve,
-) -> Result<Option<Admission>, StoreError> {
+) -> Result<Option<Admission>> {
     let (mut revived, mut refused) = (None, None);
     let mut left: Vec<_> = dead.letter.claims.iter().zip(&request.claims).collect();
     // Two rounds: a claim whose worker has no budget left can join the solve that another claim opened.
@@ -130,11 +131,7 @@ fn revived_claim(admission: &Admission) -> Option<ClaimId> {
     }
 }
 
-fn revive_claim(
-    ctx: &mut DecisionCtx<'_>,
-    dead: &DeadSolve,
-    new: &NewClaim,
-) -> Result<Admission, StoreError> {
+fn revive_claim(ctx: &mut DecisionCtx<'_>, dead: &DeadSolve, new: &NewClaim) -> Result<Admission> {
     let claim = new_claim::claim_of(new, ctx.now);
     let unattended = indexes::is_unattended(&claim).then_some(claim);
     if let Some(claim) = equivalent_claim(ctx, new, unattended.is_some())? {
@@ -154,11 +151,7 @@ fn revive_claim(
 }
 
 /// Ends an unattended claim at once. The stock has a token for the next live claim, and another one would be wasted.
-fn leave_to_stock(
-    ctx: &mut DecisionCtx<'_>,
-    new: &NewClaim,
-    mut claim: Claim,
-) -> Result<Claim, StoreError> {
+fn leave_to_stock(ctx: &mut DecisionCtx<'_>, new: &NewClaim, mut claim: Claim) -> Result<Claim> {
     (claim.state, claim.ended_at) = (ClaimState::Withdrawn, Some(ctx.now));
     (claim.code, claim.cost) = (Some(Code::from(own::PASSED_ON)), Some(Money::ZERO));
     let ended = Event::Ended { state: claim.state, code: claim.code.clone() };
@@ -172,7 +165,7 @@ fn equivalent_claim(
     ctx: &DecisionCtx<'_>,
     new: &NewClaim,
     is_unattended: bool,
-) -> Result<Option<Claim>, StoreError> {
+) -> Result<Option<Claim>> {
     let live = KeyHash::derived(&new.worker, &new.fingerprint);
     let keys = new_claim::key_of(new).into_iter().chain(is_unattended.then_some(live));
     for key in keys {
@@ -192,7 +185,7 @@ fn has_or_awaits_token(claim: &Claim, now: Timestamp) -> bool {
     }
 }
 
-fn claim_by_key(ctx: &DecisionCtx<'_>, key: &KeyHash) -> Result<Option<Claim>, StoreError> {
+fn claim_by_key(ctx: &DecisionCtx<'_>, key: &KeyHash) -> Result<Option<Claim>> {
     match ctx.tx.get::<Keys>(&KeyBytes::from(key))? {
         Some(row) => ctx.tx.get::<Claims>(&row.claim),
         None => Ok(None),
@@ -206,7 +199,7 @@ fn next_generation(
     (request, allowance): (&ReviveRequest, Allowance),
     dead: &DeadSolve,
     (old, fresh): (&Claim, ClaimId),
-) -> Result<NewClaim, StoreError> {
+) -> Result<NewClaim> {
     let derived = KeyHash::derived(&old.worker, &old.fingerprint);
     let hash = KeyHash::revived(&old.worker, &old.fingerprint);
     let key = match old.key.filter(|key| ![derived, hash].contains(key)) {
@@ -235,7 +228,7 @@ fn next_generation(
 }
 
 /// Whether the key belongs to this claim or to a later generation of it.
-fn still_has_key(ctx: &DecisionCtx<'_>, key: &KeyHash, old: &Claim) -> Result<bool, StoreError> {
+fn still_has_key(ctx: &DecisionCtx<'_>, key: &KeyHash, old: &Claim) -> Result<bool> {
     let row = ctx.tx.get::<Keys>(&KeyBytes::from(key))?;
     Ok(row.is_none_or(|row| row.claim == old.id || row.fingerprint == old.fingerprint))
 }

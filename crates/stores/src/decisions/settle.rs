@@ -5,7 +5,7 @@ use domain::{
     challenge::Sharing,
     id::{ClaimId, SolveId, TaskId},
     ledger::{Counts, Entry, Event},
-    ports::{Settled, StoreError},
+    ports::Settled,
     retry::{Code, Verdict, own},
     solve::{Fact, FactEffect, Origin, Solve, Solved, Stage},
     time::Timestamp,
@@ -13,6 +13,7 @@ use domain::{
 };
 
 use crate::{
+    Result,
     schema::keys::Text,
     schema::tables::{Challenges, Solves, Subject, Tasks},
     tx::{ReadTx, TypedRead, TypedWrite, WriteTx},
@@ -32,7 +33,7 @@ pub(crate) fn settle(
     attempt: u32,
     fact: &Fact,
     now: Timestamp,
-) -> Result<Settled, StoreError> {
+) -> Result<Settled> {
     let before = indexes::existing_solve(tx, id)?;
     let mut solve = before.clone();
     let mut ctx = DecisionCtx::new(tx, now);
@@ -68,7 +69,7 @@ fn learn(
     attempt: u32,
     fact: &Fact,
     now: Timestamp,
-) -> Result<FactEffect, StoreError> {
+) -> Result<FactEffect> {
     // A fact about an attempt that was never made is ignored.
     if attempt == 0 || attempt > solve.attempt {
         return Ok(FactEffect::Known);
@@ -81,12 +82,7 @@ fn learn(
     })
 }
 
-fn owner(
-    tx: &dyn ReadTx,
-    task: &TaskId,
-    solve: SolveId,
-    attempt: u32,
-) -> Result<Owner, StoreError> {
+fn owner(tx: &dyn ReadTx, task: &TaskId, solve: SolveId, attempt: u32) -> Result<Owner> {
     Ok(match tx.get::<Tasks>(&Text::new(task.as_str()))? {
         None => Owner::None,
         Some(owner) if owner == (solve, attempt) || owner.0 == solve.orphan(attempt) => {
@@ -115,7 +111,7 @@ fn record_unwritten_price(
     solve: &Solve,
     attempt: u32,
     fact: &Fact,
-) -> Result<bool, StoreError> {
+) -> Result<bool> {
     let Fact::Solved(solved) = fact else { return Ok(false) };
     let is_its_answer = solve.stage == Stage::Ready && solve.task.as_ref() == Some(&solved.task);
     let is_ready =
@@ -138,7 +134,7 @@ fn apply(
     solve: &mut Solve,
     (attempt, fact): (u32, &Fact),
     events: Vec<Event>,
-) -> Result<(), StoreError> {
+) -> Result<()> {
     for event in events {
         let more = extra_counts(&event, solve, ctx.now);
         ctx.record_with(&*solve, event, more);
@@ -192,7 +188,7 @@ fn on_solved(
     solve: &Solve,
     claims: &[ClaimId],
     solved: &Solved,
-) -> Result<(), StoreError> {
+) -> Result<()> {
     pools::count_cost(ctx, solve.fingerprint, solved.cost)?;
     let (expires_at, usable_until) = solved.life.expiry(solved.ready_lower);
     let usable_until = match solve.sharing() {
@@ -232,7 +228,7 @@ fn adopt(
     parent: &Solve,
     attempt: u32,
     (task, sent_at): (TaskId, Timestamp),
-) -> Result<Option<SolveId>, StoreError> {
+) -> Result<Option<SolveId>> {
     let id = parent.id.orphan(attempt);
     let Some(challenge) = ctx.tx.get::<Challenges>(&parent.id)? else { return Ok(None) };
     if ctx.tx.has::<Solves>(&id)? {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use domain::{
     challenge::Sharing,
     claim::{Claim, ClaimState},
-    ports::{StoreError, SweepRequest, Swept},
+    ports::{SweepRequest, Swept},
     retry::{Code, own},
     solve::Stage,
     time::Timestamp,
@@ -14,6 +14,7 @@ use domain::{
 };
 
 use crate::{
+    Result,
     schema::keys::up_to,
     schema::tables::{Expiries, Stock, Watched},
     tx::{Order, TypedRead, TypedWrite, WriteTx},
@@ -28,11 +29,7 @@ use super::support::{
     retention::{self, Archival},
 };
 
-pub(crate) fn sweep(
-    tx: &mut dyn WriteTx,
-    request: &SweepRequest,
-    now: Timestamp,
-) -> Result<Swept, StoreError> {
+pub(crate) fn sweep(tx: &mut dyn WriteTx, request: &SweepRequest, now: Timestamp) -> Result<Swept> {
     let limit = request.limit;
     let mut ctx = DecisionCtx::new(tx, now);
     let mut swept = Swept::default();
@@ -48,7 +45,7 @@ fn lapse_watched(
     ctx: &mut DecisionCtx<'_>,
     request: &SweepRequest,
     swept: &mut Swept,
-) -> Result<(), StoreError> {
+) -> Result<()> {
     let rows = ctx.tx.scan::<Watched>(up_to(ctx.now), Order::Rising, request.limit)?;
     let mut served = Vec::new();
     for ((_, id), ()) in rows {
@@ -67,11 +64,7 @@ fn lapse_watched(
     Ok(())
 }
 
-fn lapse_waiting(
-    ctx: &mut DecisionCtx<'_>,
-    before: &Claim,
-    trouble: Option<&Code>,
-) -> Result<(), StoreError> {
+fn lapse_waiting(ctx: &mut DecisionCtx<'_>, before: &Claim, trouble: Option<&Code>) -> Result<()> {
     let deadline = Code::from(own::DEADLINE);
     let Some(id) = before.solve else {
         fail::end_claim(ctx, before, ClaimState::Lapsed, Some(deadline), &Effort::NONE)?;
@@ -94,11 +87,7 @@ fn lapse_waiting(
     }
 }
 
-fn lapse_unfetched(
-    ctx: &mut DecisionCtx<'_>,
-    claim: &Claim,
-    swept: &mut Swept,
-) -> Result<(), StoreError> {
+fn lapse_unfetched(ctx: &mut DecisionCtx<'_>, claim: &Claim, swept: &mut Swept) -> Result<()> {
     if let Some(token) = unfetched_token(claim, ctx.now) {
         let code = Some(Code::from(own::DEADLINE));
         return_token(ctx, claim, token, ClaimState::Lapsed, code)?;
@@ -113,7 +102,7 @@ fn lapse_unfetched(
 }
 
 /// Removes expired tokens from stock. An exclusive one is wasted; a shared answer served the claims that wanted it.
-fn discard_expired_stock(ctx: &mut DecisionCtx<'_>, limit: usize) -> Result<usize, StoreError> {
+fn discard_expired_stock(ctx: &mut DecisionCtx<'_>, limit: usize) -> Result<usize> {
     let expired = ctx.now.plus(MIN_LEFT).minus(Duration::from_millis(1));
     let mut wasted = 0;
     for (key, ()) in ctx.tx.scan::<Expiries>(up_to(expired), Order::Rising, limit)? {

@@ -1,11 +1,10 @@
 //! Discards the exclusive tokens in stock after a server lost writes, because a token may have been delivered by a decision
 //! that is lost.
 
-use domain::{
-    challenge::Sharing, fingerprint::Fingerprint, id::SolveId, ports::StoreError, time::Timestamp,
-};
+use domain::{challenge::Sharing, fingerprint::Fingerprint, id::SolveId, time::Timestamp};
 
 use crate::{
+    Result,
     schema::keys::Key,
     schema::tables::{Expiries, Stock},
     tx::{Order, TypedRead, TypedWrite, WriteTx},
@@ -23,7 +22,7 @@ pub(crate) fn void_stock(
     from: Option<StockPlace>,
     limit: usize,
     now: Timestamp,
-) -> Result<(usize, Option<StockPlace>), StoreError> {
+) -> Result<(usize, Option<StockPlace>)> {
     let range = from.unwrap_or_else(StockPlace::least)..=StockPlace::most();
     let mut ctx = DecisionCtx::new(tx, now);
     let mut voided = 0;

@@ -3,12 +3,13 @@
 use domain::{
     claim::{Claim, ClaimState},
     id::ClaimId,
-    ports::{StoreError, Withdrawal},
+    ports::Withdrawal,
     retry::own,
     time::Timestamp,
 };
 
 use crate::{
+    Result,
     schema::tables::Claims,
     tx::{TypedRead, WriteTx},
 };
@@ -24,7 +25,7 @@ pub(crate) fn withdraw(
     tx: &mut dyn WriteTx,
     id: ClaimId,
     now: Timestamp,
-) -> Result<Option<Withdrawal>, StoreError> {
+) -> Result<Option<Withdrawal>> {
     let Some(claim) = tx.get::<Claims>(&id)? else { return Ok(None) };
     let mut ctx = DecisionCtx::new(tx, now);
     let was_waiting = claim.state == ClaimState::Waiting;
@@ -42,7 +43,7 @@ pub(crate) fn withdraw(
     Ok(Some(Withdrawal { claim, was_waiting }))
 }
 
-fn withdraw_waiting(ctx: &mut DecisionCtx<'_>, before: &Claim) -> Result<Claim, StoreError> {
+fn withdraw_waiting(ctx: &mut DecisionCtx<'_>, before: &Claim) -> Result<Claim> {
     let effort = match before.solve {
         Some(solve) => Effort::without_answer(&indexes::existing_solve(ctx.tx, solve)?),
         None => Effort::NONE,

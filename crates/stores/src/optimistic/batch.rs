@@ -7,7 +7,7 @@ use tokio::sync::{
     oneshot,
 };
 
-use crate::adapter::DecideFn;
+use crate::{Result, adapter::DecideFn};
 
 use super::{BackendKind, queued::QueuedDecision, unavailable};
 
@@ -40,7 +40,7 @@ impl WriteQueue {
     }
 
     /// Queues a decision and waits until it is committed.
-    pub(crate) async fn commit(&self, decide: DecideFn) -> Result<(), StoreError> {
+    pub(crate) async fn commit(&self, decide: DecideFn) -> Result<()> {
         let (queued, answer) = QueuedDecision::new(decide);
         self.queue.try_send(queued).map_err(|error| match error {
             TrySendError::Full(_) => unavailable(self.backend, "the write queue is full"),
@@ -53,8 +53,8 @@ impl WriteQueue {
 /// Waits for the answer to a queued decision.
 pub(super) async fn answered(
     backend: &'static str,
-    answer: oneshot::Receiver<Result<(), StoreError>>,
-) -> Result<(), StoreError> {
+    answer: oneshot::Receiver<Result<()>>,
+) -> Result<()> {
     let panicked = |_| unavailable(backend, "a decision panicked; the log has the panic message");
     answer.await.map_err(panicked)?
 }

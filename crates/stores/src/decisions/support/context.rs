@@ -6,12 +6,11 @@ use domain::{
     dead_letter::DeadLetter,
     id::{ClaimId, Project, SolveId, WorkerName},
     ledger::{Counts, Entry, Event, Total},
-    ports::StoreError,
     solve::Solve,
     time::Timestamp,
 };
 
-use crate::{schema::tables::Stocked, tx::WriteTx};
+use crate::{Result, schema::tables::Stocked, tx::WriteTx};
 
 use super::ledger;
 
@@ -73,7 +72,7 @@ impl<'a> DecisionCtx<'a> {
     }
 
     /// Writes the recorded entries as one page of the ledger, and adds their counts to the totals.
-    pub(crate) fn finish(self) -> Result<(), StoreError> {
+    pub(crate) fn finish(self) -> Result<()> {
         if self.entries.is_empty() {
             return Ok(());
         }

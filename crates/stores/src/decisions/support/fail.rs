@@ -5,10 +5,11 @@ use domain::{
     claim::{Claim, ClaimState},
     id::{ClaimId, SolveId},
     ledger::Event,
-    ports::StoreError,
     retry::{Code, own},
     solve::Solve,
 };
+
+use crate::Result;
 
 use super::{context::DecisionCtx, dead_letters, effort::Effort, indexes};
 
@@ -19,7 +20,7 @@ pub(crate) fn fail_solve(
     claims: &[ClaimId],
     code: &Code,
     effort: &Effort,
-) -> Result<(), StoreError> {
+) -> Result<()> {
     for id in claims {
         let before = indexes::existing_claim(ctx.tx, *id)?;
         end_claim(ctx, &before, ClaimState::Failed, Some(code.clone()), effort)?;
@@ -36,7 +37,7 @@ pub(crate) fn lapse_claims(
     solve: &Solve,
     claims: &[ClaimId],
     code: &Code,
-) -> Result<(), StoreError> {
+) -> Result<()> {
     for id in claims {
         let before = indexes::existing_claim(ctx.tx, *id)?;
         let effort = Effort::without_answer(solve);
@@ -50,7 +51,7 @@ pub(crate) fn end_unattended(
     ctx: &mut DecisionCtx<'_>,
     claim: &Claim,
     effort: &Effort,
-) -> Result<(), StoreError> {
+) -> Result<()> {
     let code = Some(Code::from(own::PASSED_ON));
     end_claim(ctx, claim, ClaimState::Withdrawn, code, effort)?;
     Ok(())
@@ -63,7 +64,7 @@ pub(crate) fn end_claim(
     state: ClaimState,
     code: Option<Code>,
     effort: &Effort,
-) -> Result<Claim, StoreError> {
+) -> Result<Claim> {
     let mut claim = before.clone();
     claim.state = state;
     claim.code.clone_from(&code);
@@ -84,7 +85,7 @@ pub(crate) fn leave_solve(
     claim: ClaimId,
     solve: SolveId,
     code: &str,
-) -> Result<Option<Solve>, StoreError> {
+) -> Result<Option<Solve>> {
     let before = indexes::existing_solve(ctx.tx, solve)?;
     let mut after = before.clone();
     after.claims.retain(|id| *id != claim);

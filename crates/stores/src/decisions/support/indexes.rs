@@ -15,6 +15,7 @@ use domain::{
 };
 
 use crate::{
+    Result,
     schema::codec::corrupt,
     schema::keys::Text,
     schema::tables::{
@@ -32,18 +33,14 @@ const CHALLENGE_KEPT: Duration = Duration::from_secs(3600);
 
 // === claims ===
 
-pub(crate) fn insert_claim(tx: &mut dyn WriteTx, claim: &Claim) -> Result<(), StoreError> {
+pub(crate) fn insert_claim(tx: &mut dyn WriteTx, claim: &Claim) -> Result<()> {
     list_claim(tx, claim)?;
     index_claim(tx, claim)?;
     callbacks::enqueue(tx, claim)?;
     tx.put::<Claims>(claim.id, claim.clone())
 }
 
-pub(crate) fn update_claim(
-    tx: &mut dyn WriteTx,
-    before: &Claim,
-    after: &Claim,
-) -> Result<(), StoreError> {
+pub(crate) fn update_claim(tx: &mut dyn WriteTx, before: &Claim, after: &Claim) -> Result<()> {
     if wants_token(before) {
         tx.take::<Waiting>(&(before.fingerprint, before.opened_at, before.id))?;
     }
@@ -58,7 +55,7 @@ pub(crate) fn update_claim(
 }
 
 /// Adds a claim to the indexes of the history.
-pub(crate) fn list_claim(tx: &mut dyn WriteTx, claim: &Claim) -> Result<(), StoreError> {
+pub(crate) fn list_claim(tx: &mut dyn WriteTx, claim: &Claim) -> Result<()> {
     let (at, id) = (claim.opened_at, claim.id);
     tx.put::<ByTime>((at, id), ())?;
     tx.put::<ByWorker>((Text::new(claim.worker.as_str()), at, id), ())?;
@@ -68,7 +65,7 @@ pub(crate) fn list_claim(tx: &mut dyn WriteTx, claim: &Claim) -> Result<(), Stor
     }
 }
 
-pub(crate) fn unlist_claim(tx: &mut dyn WriteTx, claim: &Claim) -> Result<(), StoreError> {
+pub(crate) fn unlist_claim(tx: &mut dyn WriteTx, claim: &Claim) -> Result<()> {
     let (at, id) = (claim.opened_at, claim.id);
     tx.take::<ByTime>(&(at, id))?;
     tx.take::<ByWorker>(&(Text::new(claim.worker.as_str()), at, id))?;
@@ -78,7 +75,7 @@ pub(crate) fn unlist_claim(tx: &mut dyn WriteTx, claim: &Claim) -> Result<(), St
     Ok(())
 }
 
-fn index_claim(tx: &mut dyn WriteTx, claim: &Claim) -> Result<(), StoreError> {
+fn index_claim(tx: &mut dyn WriteTx, claim: &Claim) -> Result<()> {
     if wants_token(claim) {
         tx.put::<Waiting>((claim.fingerprint, claim.opened_at, claim.id), ())?;
     }
@@ -123,7 +120,7 @@ fn unusable_from(token: &Token) -> Timestamp {
 
 // === solves ===
 
-pub(crate) fn insert_solve(tx: &mut dyn WriteTx, solve: &Solve) -> Result<(), StoreError> {
+pub(crate) fn insert_solve(tx: &mut dyn WriteTx, solve: &Solve) -> Result<()> {
     index_solve(tx, solve)?;
     if solve.stage.is_final() {
         schedule_deletion(tx, solve)?;
@@ -131,11 +128,7 @@ pub(crate) fn insert_solve(tx: &mut dyn WriteTx, solve: &Solve) -> Result<(), St
     tx.put::<Solves>(solve.id, solve.clone())
 }
 
-pub(crate) fn update_solve(
-    tx: &mut dyn WriteTx,
-    before: &Solve,
-    after: &Solve,
-) -> Result<(), StoreError> {
+pub(crate) fn update_solve(tx: &mut dyn WriteTx, before: &Solve, after: &Solve) -> Result<()> {
     unindex_solve(tx, before)?;
     index_solve(tx, after)?;
     if after.stage.is_final() && !before.stage.is_final() {
@@ -145,13 +138,13 @@ pub(crate) fn update_solve(
 }
 
 /// Schedules the deletion of the challenge, which schedules that of the solve (`retention`).
-fn schedule_deletion(tx: &mut dyn WriteTx, solve: &Solve) -> Result<(), StoreError> {
+fn schedule_deletion(tx: &mut dyn WriteTx, solve: &Solve) -> Result<()> {
     let ended_at = solve.ended_at.unwrap_or(solve.due);
     let row = (ended_at.plus(CHALLENGE_KEPT), Retained::Challenge(solve.id));
     tx.put::<RetentionQueue>(row, ())
 }
 
-fn index_solve(tx: &mut dyn WriteTx, solve: &Solve) -> Result<(), StoreError> {
+fn index_solve(tx: &mut dyn WriteTx, solve: &Solve) -> Result<()> {
     if solve.stage.is_final() {
         return Ok(());
     }
@@ -168,7 +161,7 @@ fn index_solve(tx: &mut dyn WriteTx, solve: &Solve) -> Result<(), StoreError> {
     }
 }
 
-fn unindex_solve(tx: &mut dyn WriteTx, solve: &Solve) -> Result<(), StoreError> {
+fn unindex_solve(tx: &mut dyn WriteTx, solve: &Solve) -> Result<()> {
     if solve.stage.is_final() {
         return Ok(());
     }
@@ -191,20 +184,17 @@ fn unindex_solve(tx: &mut dyn WriteTx, solve: &Solve) -> Result<(), StoreError> 
 // === records that must exist ===
 
 /// A claim that another record refers to.
-pub(crate) fn existing_claim(tx: &dyn ReadTx, id: ClaimId) -> Result<Claim, StoreError> {
+pub(crate) fn existing_claim(tx: &dyn ReadTx, id: ClaimId) -> Result<Claim> {
     tx.get::<Claims>(&id)?.ok_or_else(|| missing(tx, "claims", format!("claim {id} is missing")))
 }
 
 /// A solve that another record refers to.
-pub(crate) fn existing_solve(tx: &dyn ReadTx, id: SolveId) -> Result<Solve, StoreError> {
+pub(crate) fn existing_solve(tx: &dyn ReadTx, id: SolveId) -> Result<Solve> {
     tx.get::<Solves>(&id)?.ok_or_else(|| missing(tx, "solves", format!("solve {id} is missing")))
 }
 
 /// The challenge of a solve in progress.
-pub(crate) fn existing_challenge(
-    tx: &dyn ReadTx,
-    id: SolveId,
-) -> Result<Arc<Challenge>, StoreError> {
+pub(crate) fn existing_challenge(tx: &dyn ReadTx, id: SolveId) -> Result<Arc<Challenge>> {
     tx.get::<Challenges>(&id)?
         .ok_or_else(|| missing(tx, "challenges", format!("the challenge of solve {id} is missing")))
 }
@@ -216,10 +206,6 @@ fn missing(tx: &dyn ReadTx, table: &'static str, why: String) -> StoreError {
 // === holders ===
 
 /// Whether the holder's lease has not expired.
-pub(crate) fn is_alive(
-    tx: &dyn ReadTx,
-    holder: HolderId,
-    now: Timestamp,
-) -> Result<bool, StoreError> {
+pub(crate) fn is_alive(tx: &dyn ReadTx, holder: HolderId, now: Timestamp) -> Result<bool> {
     Ok(tx.get::<Holders>(&holder)?.is_some_and(|until| now < until))
 }

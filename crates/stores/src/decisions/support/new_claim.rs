@@ -4,12 +4,12 @@ use domain::{
     claim::{Claim, ClaimState, KeyRule, NewClaim},
     fingerprint::KeyHash,
     ledger::{Counts, Event},
-    ports::StoreError,
     solve::Solve,
     time::Timestamp,
 };
 
 use crate::{
+    Result,
     schema::keys::KeyBytes,
     schema::tables::{Keyed, Keys},
     tx::TypedWrite,
@@ -56,11 +56,7 @@ pub(crate) fn key_of(new: &NewClaim) -> Option<KeyHash> {
 }
 
 /// Writes the claim and its key.
-pub(crate) fn insert(
-    ctx: &mut DecisionCtx<'_>,
-    new: &NewClaim,
-    claim: &Claim,
-) -> Result<(), StoreError> {
+pub(crate) fn insert(ctx: &mut DecisionCtx<'_>, new: &NewClaim, claim: &Claim) -> Result<()> {
     if let Some(hash) = claim.key {
         let row = Keyed { claim: claim.id, fingerprint: new.fingerprint };
         ctx.tx.put::<Keys>(KeyBytes::from(&hash), row)?;
@@ -69,11 +65,7 @@ pub(crate) fn insert(
 }
 
 /// Writes the claim as one more that waits for a solve in progress.
-pub(crate) fn join(
-    ctx: &mut DecisionCtx<'_>,
-    new: &NewClaim,
-    before: &Solve,
-) -> Result<Claim, StoreError> {
+pub(crate) fn join(ctx: &mut DecisionCtx<'_>, new: &NewClaim, before: &Solve) -> Result<Claim> {
     let mut claim = claim_of(new, ctx.now);
     claim.solve = Some(before.id);
     ctx.record_with(&claim, Event::Joined, saving(new));

@@ -3,11 +3,12 @@
 use std::ops::RangeInclusive;
 
 use domain::{
-    fingerprint::Fingerprint, id::SolveId, money::Money, pool::Pool, ports::StoreError,
-    time::Timestamp, token::MIN_LEFT,
+    fingerprint::Fingerprint, id::SolveId, money::Money, pool::Pool, time::Timestamp,
+    token::MIN_LEFT,
 };
 
 use crate::{
+    Result,
     schema::keys::{CompoundKey, Key, starting_with},
     schema::tables::{Pools, Spare, Stock, Table},
     tx::{Order, ReadTx, TypedRead, TypedWrite, WriteTx},
@@ -22,7 +23,7 @@ pub(crate) fn usable(
     tx: &dyn ReadTx,
     fingerprint: Fingerprint,
     now: Timestamp,
-) -> Result<Vec<Timestamp>, StoreError> {
+) -> Result<Vec<Timestamp>> {
     let rows = tx.scan::<Stock>(usable_range(fingerprint, now), Order::Rising, usize::MAX)?;
     Ok(rows.into_iter().map(|((_, until, _), _)| until).collect())
 }
@@ -36,7 +37,7 @@ pub(crate) fn usable_range(
 }
 
 /// The number of solves in progress whose token goes to stock.
-pub(crate) fn coming(tx: &dyn ReadTx, fingerprint: Fingerprint) -> Result<usize, StoreError> {
+pub(crate) fn coming(tx: &dyn ReadTx, fingerprint: Fingerprint) -> Result<usize> {
     Ok(tx.scan::<Spare>(starting_with(fingerprint), Order::Rising, usize::MAX)?.len())
 }
 
@@ -47,7 +48,7 @@ pub(crate) fn count_arrival(
     ctx: &mut DecisionCtx<'_>,
     fingerprint: Fingerprint,
     hit: bool,
-) -> Result<(), StoreError> {
+) -> Result<()> {
     let now = ctx.now;
     update(ctx.tx, fingerprint, |pool| {
         pool.arrive(hit, now);
@@ -56,18 +57,12 @@ pub(crate) fn count_arrival(
 }
 
 /// Counts a waiting claim that was served.
-pub(crate) fn count_served(
-    ctx: &mut DecisionCtx<'_>,
-    fingerprint: Fingerprint,
-) -> Result<(), StoreError> {
+pub(crate) fn count_served(ctx: &mut DecisionCtx<'_>, fingerprint: Fingerprint) -> Result<()> {
     update(ctx.tx, fingerprint, |pool| pool.served += 1)
 }
 
 /// Counts a token that expired unassigned.
-pub(crate) fn count_wasted(
-    ctx: &mut DecisionCtx<'_>,
-    fingerprint: Fingerprint,
-) -> Result<(), StoreError> {
+pub(crate) fn count_wasted(ctx: &mut DecisionCtx<'_>, fingerprint: Fingerprint) -> Result<()> {
     update(ctx.tx, fingerprint, |pool| pool.wasted += 1)
 }
 
@@ -76,7 +71,7 @@ pub(crate) fn count_cost(
     ctx: &mut DecisionCtx<'_>,
     fingerprint: Fingerprint,
     cost: Option<Money>,
-) -> Result<(), StoreError> {
+) -> Result<()> {
     update(ctx.tx, fingerprint, |pool| match cost {
         Some(cost) => pool.cost = pool.cost + cost,
         None => pool.cost_unknown += 1,
@@ -88,7 +83,7 @@ pub(crate) fn update(
     tx: &mut dyn WriteTx,
     fingerprint: Fingerprint,
     change: impl FnOnce(&mut Pool),
-) -> Result<(), StoreError> {
+) -> Result<()> {
     let Some(mut pool) = tx.get::<Pools>(&fingerprint)? else { return Ok(()) };
     change(&mut pool);
     tx.put::<Pools>(fingerprint, pool)

@@ -7,11 +7,12 @@ use domain::{
     claim::Claim,
     id::{ClaimId, SolveId},
     ledger::{Entry, Event},
-    ports::{History, StoreError},
+    ports::History,
     time::{Day, Timestamp},
 };
 
 use crate::{
+    Result,
     schema::keys::{Key, KeyBytes, Text, all, starting_with, up_to},
     schema::tables::{
         Authorised, ByTime, Challenges, Claims, DeadLetters, Died, Held, Holders, Keys,
@@ -52,7 +53,7 @@ pub(crate) fn delete_expired(
     archival: Archival,
     limit: usize,
     now: Timestamp,
-) -> Result<usize, StoreError> {
+) -> Result<usize> {
     delete_holders(tx, limit, now)?;
     Ok(delete_dead_letters(tx, limit, now)?
         + delete_queued(tx, archival, limit, now)?
@@ -65,7 +66,7 @@ pub(crate) fn delete_expired(
 
 impl Archival {
     /// The archive follows this ledger if the last entry it holds is in it.
-    pub(crate) fn of(tx: &dyn ReadTx, history: &History) -> Result<Self, StoreError> {
+    pub(crate) fn of(tx: &dyn ReadTx, history: &History) -> Result<Self> {
         let History::Archived(last) = history else { return Ok(Self::Off) };
         let Some(last) = last else { return Ok(Self::NotStarted) };
         let found = ledger::entries(tx, last.seq, 1)?;
@@ -81,7 +82,7 @@ impl Archival {
     }
 
     /// Whether the archive, if there is one, holds every entry about the subject.
-    fn covers(self, tx: &dyn ReadTx, subject: Subject) -> Result<bool, StoreError> {
+    fn covers(self, tx: &dyn ReadTx, subject: Subject) -> Result<bool> {
         match self {
             Self::Off => Ok(true),
             Self::UpTo(seq) => Ok(ledger::pages_about(tx, subject, seq + 1, 1)?.is_empty()),
@@ -94,11 +95,7 @@ fn is_past(at: Timestamp, kept: Duration, now: Timestamp) -> bool {
     at.plus(kept) <= now
 }
 
-fn delete_dead_letters(
-    tx: &mut dyn WriteTx,
-    limit: usize,
-    now: Timestamp,
-) -> Result<usize, StoreError> {
+fn delete_dead_letters(tx: &mut dyn WriteTx, limit: usize, now: Timestamp) -> Result<usize> {
     let mut deleted = 0;
     for (key, ()) in tx.scan::<Died>(up_to(now.minus(DEAD_LETTERS_KEPT)), Order::Rising, limit)? {
         // A solve that may still be answered keeps its dead letter, which the answer closes.
@@ -117,7 +114,7 @@ fn delete_queued(
     archival: Archival,
     limit: usize,
     now: Timestamp,
-) -> Result<usize, StoreError> {
+) -> Result<usize> {
     let mut deleted = 0;
     for (key, ()) in tx.scan::<RetentionQueue>(up_to(now), Order::Rising, limit)? {
         tx.take::<RetentionQueue>(&key)?;
@@ -130,11 +127,7 @@ fn delete_queued(
     Ok(deleted)
 }
 
-fn delete_challenge(
-    tx: &mut dyn WriteTx,
-    archival: Archival,
-    id: SolveId,
-) -> Result<usize, StoreError> {
+fn delete_challenge(tx: &mut dyn WriteTx, archival: Archival, id: SolveId) -> Result<usize> {
     if let Some(letter) = tx.get::<DeadLetters>(&id)? {
         let later = letter.died_at.plus(DEAD_LETTERS_KEPT);
         tx.put::<RetentionQueue>((later, Retained::Challenge(id)), ())?;
@@ -152,7 +145,7 @@ fn delete_solve(
     archival: Archival,
     id: SolveId,
     now: Timestamp,
-) -> Result<usize, StoreError> {
+) -> Result<usize> {
     let Some(solve) = tx.get::<Solves>(&id)? else { return Ok(0) };
     // The archive may have been turned on or off since this deletion was scheduled.
     let until = solve.ended_at.unwrap_or(solve.due).plus(archival.retention());
@@ -166,11 +159,7 @@ fn delete_solve(
 }
 
 /// Deletes an archived claim that is in no index of the history, unless its dead letter still needs it.
-fn delete_unlisted_claim(
-    tx: &mut dyn WriteTx,
-    id: ClaimId,
-    now: Timestamp,
-) -> Result<usize, StoreError> {
+fn delete_unlisted_claim(tx: &mut dyn WriteTx, id: ClaimId, now: Timestamp) -> Result<usize> {
     let Some(claim) = tx.get::<Claims>(&id)? else { return Ok(0) };
     match needed_until(tx, &claim)?.filter(|until| now < *until) {
         Some(until) => tx.put::<RetentionQueue>((until, Retained::Claim(id)), ()).map(|()| 0),
@@ -179,7 +168,7 @@ fn delete_unlisted_claim(
 }
 
 /// Until when an ended claim can be replayed by its key or revived. `None`: the claim has not ended.
-fn needed_until(tx: &dyn ReadTx, claim: &Claim) -> Result<Option<Timestamp>, StoreError> {
+fn needed_until(tx: &dyn ReadTx, claim: &Claim) -> Result<Option<Timestamp>> {
     let Some(ended_at) = claim.ended_at.filter(|_| claim.state.is_final()) else { return Ok(None) };
     let letter = match claim.solve {
         Some(solve) => tx.get::<DeadLetters>(&solve)?,
@@ -194,7 +183,7 @@ fn delete_claims(
     archival: Archival,
     limit: usize,
     now: Timestamp,
-) -> Result<usize, StoreError> {
+) -> Result<usize> {
     let age = match archival {
         Archival::Off => HISTORY_KEPT,
         Archival::UpTo(_) => KEY_KEPT + 2 * GRACE,
@@ -227,7 +216,7 @@ fn delete_claims(
     Ok(deleted)
 }
 
-fn delete_claim(tx: &mut dyn WriteTx, claim: &Claim) -> Result<(), StoreError> {
+fn delete_claim(tx: &mut dyn WriteTx, claim: &Claim) -> Result<()> {
     indexes::unlist_claim(tx, claim)?;
     if let Some(hash) = &claim.key {
         let key = KeyBytes::from(hash);
@@ -246,7 +235,7 @@ fn delete_pages(
     archival: Archival,
     limit: usize,
     now: Timestamp,
-) -> Result<usize, StoreError> {
+) -> Result<usize> {
     let stays = match (archival, tx.last::<Pages>()?) {
         (Archival::NotStarted, _) | (_, None) => return Ok(0),
         (Archival::Off, Some(newest)) => newest,
@@ -270,7 +259,7 @@ fn delete_pages(
     Ok(deleted)
 }
 
-fn delete_page(tx: &mut dyn WriteTx, seq: u64, page: &[Entry]) -> Result<(), StoreError> {
+fn delete_page(tx: &mut dyn WriteTx, seq: u64, page: &[Entry]) -> Result<()> {
     for entry in page {
         tx.take::<LedgerIndex>(&(ledger::archive_subject(entry), seq))?;
         if let Event::Accepted { task, .. } | Event::Orphaned { task, .. } = &entry.event {
@@ -281,7 +270,7 @@ fn delete_page(tx: &mut dyn WriteTx, seq: u64, page: &[Entry]) -> Result<(), Sto
     Ok(())
 }
 
-fn delete_totals(tx: &mut dyn WriteTx, limit: usize, now: Timestamp) -> Result<usize, StoreError> {
+fn delete_totals(tx: &mut dyn WriteTx, limit: usize, now: Timestamp) -> Result<usize> {
     let today = now.day().number();
     let until = |kept: u32| Day::from_number(today.saturating_sub(kept));
     let range = |kept| (Day::from_number(0), Text::least())..=(until(kept), Text::least());
@@ -305,7 +294,7 @@ fn delete_totals(tx: &mut dyn WriteTx, limit: usize, now: Timestamp) -> Result<u
 }
 
 /// Deletes expired holders once no solve is left to take over from them.
-fn delete_holders(tx: &mut dyn WriteTx, limit: usize, now: Timestamp) -> Result<(), StoreError> {
+fn delete_holders(tx: &mut dyn WriteTx, limit: usize, now: Timestamp) -> Result<()> {
     for (holder, until) in tx.scan::<Holders>(all(), Order::Rising, limit)? {
         if until <= now && tx.scan::<Held>(starting_with(holder), Order::Rising, 1)?.is_empty() {
             tx.take::<Holders>(&holder)?;
