@@ -1,10 +1,10 @@
 //! Implements the store ports. Each method runs a decision (`decisions/`) or a query (`queries.rs`) in a transaction of the
-//! backend, which implements [`Driver`].
+//! backend, which implements [`TransactionRunner`].
 
-mod driver;
+mod runner;
 
-pub use driver::Counters;
-pub(crate) use driver::{DecideFn, Driver, Extent, ReadFn, ResultSlot, decision};
+pub use runner::Counters;
+pub(crate) use runner::{DecideFn, Extent, ReadFn, ResultSlot, TransactionRunner, decision};
 
 use std::{fmt, path::Path, sync::Arc};
 
@@ -32,18 +32,24 @@ use crate::{
     OpenError, Result,
     backends::embedded::Embedded,
     backends::memory::Memory,
-    decisions::{self, support::ledger},
+    decisions::{
+        self,
+        support::{context::DecisionCtx, ledger},
+    },
     queries,
-    schema::tables::{Archived, Claims, DeadLetters, Solves, Table},
-    tx::{ReadTx, TypedRead, WriteTx},
+    schema::{
+        keys::Text,
+        tables::{Archived, Claims, DeadLetters, Memos, Solves, Table},
+    },
+    tx::{ReadTx, TypedRead, TypedWrite, WriteTx},
 };
 
-use driver::query;
+use runner::query;
 
 /// The store ports on any backend. One adapter serves all backends, so the ports are compiled once.
 #[derive(Clone)]
 pub struct StoreAdapter {
-    driver: Arc<dyn Driver>,
+    runner: Arc<dyn TransactionRunner>,
 }
 
 // === impl StoreAdapter ===
@@ -59,57 +65,64 @@ impl StoreAdapter {
         Ok(Self::new(Arc::new(Embedded::open(dir.as_ref())?)))
     }
 
-    pub(crate) fn new(driver: Arc<dyn Driver>) -> Self {
-        Self { driver }
+    pub(crate) fn new(runner: Arc<dyn TransactionRunner>) -> Self {
+        Self { runner }
     }
 
     pub fn counters(&self) -> Counters {
-        self.driver.counters()
+        self.runner.counters()
     }
 
-    async fn decide<T, F>(&self, decide: F) -> Result<T>
-    where
-        T: Send + 'static,
-        F: FnMut(&mut dyn WriteTx) -> Result<T> + Send + 'static,
-    {
+    async fn decide<T: Send + 'static>(
+        &self,
+        decide: impl FnMut(&mut dyn WriteTx) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
         let (decide, slot) = decision(decide);
-        self.driver.decide(decide).await?;
+        self.runner.decide(decide).await?;
         slot.take()
+    }
+
+    /// Runs a decision that writes to the ledger.
+    async fn decide_at<T: Send + 'static>(
+        &self,
+        now: Timestamp,
+        mut decide: impl FnMut(&mut DecisionCtx<'_>) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        self.decide(move |tx| DecisionCtx::run(tx, now, &mut decide)).await
     }
 
     async fn get<T: Table>(&self, key: T::Key) -> Result<Option<T::Value>> {
         self.read(Extent::OneRow, move |tx| tx.get::<T>(&key)).await
     }
 
-    async fn scan<T, F>(&self, read: F) -> Result<T>
-    where
-        T: Send + 'static,
-        F: Fn(&dyn ReadTx) -> Result<T> + Send + 'static,
-    {
+    async fn scan<T: Send + 'static>(
+        &self,
+        read: impl Fn(&dyn ReadTx) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
         self.read(Extent::Scan, read).await
     }
 
-    async fn read<T, F>(&self, extent: Extent, read: F) -> Result<T>
-    where
-        T: Send + 'static,
-        F: Fn(&dyn ReadTx) -> Result<T> + Send + 'static,
-    {
+    async fn read<T: Send + 'static>(
+        &self,
+        extent: Extent,
+        read: impl Fn(&dyn ReadTx) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
         let (read, slot) = query(read);
-        self.driver.read(read, extent).await?;
+        self.runner.read(read, extent).await?;
         slot.take()
     }
 }
 
 impl fmt::Debug for StoreAdapter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.driver.fmt(f)
+        self.runner.fmt(f)
     }
 }
 
 #[async_trait]
 impl Store for StoreAdapter {
     async fn admit(&self, claim: NewClaim, now: Timestamp) -> Result<Admission> {
-        self.decide(move |tx| decisions::admit(tx, &claim, now)).await
+        self.decide_at(now, move |ctx| decisions::admit(ctx, &claim)).await
     }
 
     async fn find_claim(&self, id: ClaimId) -> Result<Option<Claim>> {
@@ -121,11 +134,11 @@ impl Store for StoreAdapter {
     }
 
     async fn deliver(&self, id: ClaimId, now: Timestamp) -> Result<Option<Delivery>> {
-        self.decide(move |tx| decisions::deliver(tx, id, now)).await
+        self.decide_at(now, move |ctx| decisions::deliver(ctx, id)).await
     }
 
     async fn withdraw(&self, id: ClaimId, now: Timestamp) -> Result<Option<Withdrawal>> {
-        self.decide(move |tx| decisions::withdraw(tx, id, now)).await
+        self.decide_at(now, move |ctx| decisions::withdraw(ctx, id)).await
     }
 
     async fn hold(&self, holder: Holder) -> Result<()> {
@@ -137,12 +150,12 @@ impl Store for StoreAdapter {
     }
 
     async fn lease(&self, request: LeaseRequest, now: Timestamp) -> Result<Vec<Lease>> {
-        self.decide(move |tx| decisions::lease(tx, request, now)).await
+        self.decide_at(now, move |ctx| decisions::lease(ctx, request)).await
     }
 
     async fn advance(&self, lease: &Lease, decision: Decision, now: Timestamp) -> Result<Advanced> {
         let lease = lease.clone();
-        self.decide(move |tx| decisions::advance(tx, &lease, &decision, now)).await
+        self.decide_at(now, move |ctx| decisions::advance(ctx, &lease, &decision)).await
     }
 
     async fn settle(
@@ -152,28 +165,28 @@ impl Store for StoreAdapter {
         fact: Fact,
         now: Timestamp,
     ) -> Result<Settled> {
-        self.decide(move |tx| decisions::settle(tx, solve, attempt, &fact, now)).await
+        self.decide_at(now, move |ctx| decisions::settle(ctx, solve, attempt, &fact)).await
     }
 
     async fn note(&self, note: Note, now: Timestamp) -> Result<bool> {
-        self.decide(move |tx| decisions::note(tx, &note, now)).await
+        self.decide_at(now, move |ctx| decisions::note(ctx, &note)).await
     }
 
     async fn revive(&self, request: ReviveRequest, now: Timestamp) -> Result<Revival> {
-        self.decide(move |tx| decisions::revive(tx, &request, now)).await
+        self.decide_at(now, move |ctx| decisions::revive(ctx, &request)).await
     }
 
     async fn purge(&self, dead_letter: SolveId, by: WorkerName, now: Timestamp) -> Result<bool> {
-        self.decide(move |tx| decisions::purge(tx, dead_letter, by.clone(), now)).await
+        self.decide_at(now, move |ctx| decisions::purge(ctx, dead_letter, by.clone())).await
     }
 
     async fn callbacks(&self, limit: usize, now: Timestamp) -> Result<Vec<Callback>> {
-        self.decide(move |tx| decisions::callbacks(tx, limit, now)).await
+        self.decide_at(now, move |ctx| decisions::callbacks(ctx, limit)).await
     }
 
     async fn called_back(&self, callback: &Callback, now: Timestamp) -> Result<()> {
         let callback = callback.clone();
-        self.decide(move |tx| decisions::called_back(tx, &callback, now)).await
+        self.decide_at(now, move |ctx| decisions::called_back(ctx, &callback)).await
     }
 
     async fn set_pool(
@@ -195,21 +208,21 @@ impl Store for StoreAdapter {
     }
 
     async fn refill(&self, request: RefillRequest, now: Timestamp) -> Result<Refilled> {
-        self.decide(move |tx| decisions::refill(tx, &request, now)).await
+        self.decide_at(now, move |ctx| decisions::refill(ctx, &request)).await
     }
 
     async fn set_memo(&self, name: &str, value: Vec<u8>) -> Result<()> {
-        let name = name.to_owned();
-        self.decide(move |tx| decisions::set_memo(tx, &name, value.clone())).await
+        let name = Text::new(name);
+        self.decide(move |tx| tx.put::<Memos>(name.clone(), value.clone())).await
     }
 
     async fn memos(&self, prefix: &str) -> Result<Vec<(String, Vec<u8>)>> {
         let prefix = prefix.to_owned();
-        self.scan(move |tx| decisions::memos(tx, &prefix)).await
+        self.scan(move |tx| queries::memos(tx, &prefix)).await
     }
 
     async fn sweep(&self, request: SweepRequest, now: Timestamp) -> Result<Swept> {
-        self.decide(move |tx| decisions::sweep(tx, &request, now)).await
+        self.decide_at(now, move |ctx| decisions::sweep(ctx, &request)).await
     }
 }
 

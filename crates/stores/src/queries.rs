@@ -22,7 +22,7 @@ use crate::{
     schema::keys::{CompoundKey, Key, Text, all, starting_with},
     schema::tables::{
         Authorised, BySitekey, ByTime, ByWorker, Claims, DeadLetters, Died, Free, Held, Margins,
-        Pages, Pools, Solves, Spending, Subject, Totals, Waiting,
+        Memos, Pages, Pools, Solves, Spending, Subject, Totals, Waiting,
     },
     tx::{Order, ReadTx, TypedRead},
 };
@@ -31,6 +31,7 @@ use crate::{
 const SCAN_LIMIT: usize = 20_000;
 /// The most index rows that one scan reads.
 const CHUNK: usize = 256;
+const MEMO_LIMIT: usize = 1000;
 
 /// Index rows: the time and the id of a record.
 type DatedIds = Vec<(Timestamp, u64)>;
@@ -305,4 +306,11 @@ pub(crate) fn pool_states(tx: &dyn ReadTx, now: Timestamp) -> Result<Vec<PoolSta
 pub(crate) fn margins(tx: &dyn ReadTx) -> Result<Vec<LearnedMargin>> {
     let rows = tx.scan::<Margins>(all(), Order::Rising, SCAN_LIMIT)?;
     Ok(rows.into_iter().map(|(_, margin)| margin).collect())
+}
+
+/// The memos whose names begin with the prefix.
+pub(crate) fn memos(tx: &dyn ReadTx, prefix: &str) -> Result<Vec<(String, Vec<u8>)>> {
+    let rows =
+        tx.scan::<Memos>(Text::new(prefix)..=Text::after(prefix), Order::Rising, MEMO_LIMIT)?;
+    Ok(rows.into_iter().map(|(name, value)| (name.as_str().to_owned(), value)).collect())
 }

@@ -57,11 +57,22 @@ pub(crate) struct KeyRange {
     pub(crate) limit: usize,
 }
 
-/// The order of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     Rising,
     Falling,
+}
+
+impl Order {
+    pub(crate) fn apply<'a, I>(self, rows: I) -> Box<dyn Iterator<Item = I::Item> + 'a>
+    where
+        I: DoubleEndedIterator + 'a,
+    {
+        match self {
+            Self::Rising => Box::new(rows),
+            Self::Falling => Box::new(rows.rev()),
+        }
+    }
 }
 
 /// The key of a row to write, and what a backend needs to know about its table.
@@ -105,7 +116,6 @@ impl<V: Serialize + Any + Send> RowValue for V {
     }
 }
 
-/// Typed reads.
 pub(crate) trait TypedRead: ReadTx {
     fn get<T: Table>(&self, key: &T::Key) -> Result<Option<T::Value>> {
         let mut found = None;
@@ -154,7 +164,6 @@ pub(crate) trait TypedRead: ReadTx {
 
 impl<R: ReadTx + ?Sized> TypedRead for R {}
 
-/// Typed writes.
 pub(crate) trait TypedWrite: WriteTx {
     /// Inserts or replaces a row.
     fn put<T: Table>(&mut self, key: T::Key, value: T::Value) -> Result<()> {
@@ -169,6 +178,11 @@ pub(crate) trait TypedWrite: WriteTx {
             Ok(())
         })?;
         Ok(found)
+    }
+
+    /// Writes or removes a row without a value.
+    fn set<T: Table<Value = ()>>(&mut self, key: T::Key, exists: bool) -> Result<()> {
+        if exists { self.put::<T>(key, ()) } else { self.take::<T>(&key).map(drop) }
     }
 }
 

@@ -7,8 +7,8 @@ use async_trait::async_trait;
 use domain::ports::StoreError;
 
 use crate::{
-    adapter::{Counters, DecideFn, Driver, Extent, ReadFn},
-    tx::{KeyRange, Order, ReadRow, ReadTx, RowKey, RowValue, Stored, WriteTx},
+    adapter::{Counters, DecideFn, Extent, ReadFn, TransactionRunner},
+    tx::{KeyRange, ReadRow, ReadTx, RowKey, RowValue, Stored, WriteTx},
 };
 
 const NAME: &str = "memory";
@@ -37,7 +37,7 @@ impl Memory {
 }
 
 #[async_trait]
-impl Driver for Memory {
+impl TransactionRunner for Memory {
     async fn decide(&self, mut decide: DecideFn) -> Result<(), StoreError> {
         self.with(|rows| decide(rows)).map(drop)
     }
@@ -81,11 +81,8 @@ impl ReadTx for MemoryRows {
     fn find_range(&self, range: &KeyRange, read: ReadRow<'_>) -> Result<(), StoreError> {
         let (least, most) = (range.least.as_slice(), range.most.as_slice());
         let rows = self.0.range::<[u8], _>((Bound::Included(least), Bound::Included(most)));
-        let rows: Box<dyn Iterator<Item = _>> = match range.order {
-            Order::Rising => Box::new(rows),
-            Order::Falling => Box::new(rows.rev()),
-        };
-        rows.take(range.limit).try_for_each(|(key, value)| read(key, Stored::Value(value.as_any())))
+        let mut rows = range.order.apply(rows).take(range.limit);
+        rows.try_for_each(|(key, value)| read(key, Stored::Value(value.as_any())))
     }
 }
 

@@ -15,10 +15,8 @@ use domain::{
 use crate::{
     Result,
     schema::keys::{KeyBytes, Text, starting_with},
-    schema::tables::{
-        Challenges, Claims, Expiries, Joinable, Keys, Solves, Spending, Stock, Stocked,
-    },
-    tx::{Order, TypedRead, TypedWrite, WriteTx},
+    schema::tables::{Challenges, Claims, Joinable, Keys, Solves, Spending, Stock, Stocked},
+    tx::{Order, TypedRead, TypedWrite},
 };
 
 use super::support::{
@@ -31,21 +29,18 @@ use super::support::{
     retention::KEY_KEPT,
 };
 
-pub(crate) fn admit(tx: &mut dyn WriteTx, new: &NewClaim, now: Timestamp) -> Result<Admission> {
-    if tx.has::<Claims>(&new.id)? || tx.has::<Solves>(&new.solve)? {
+pub(crate) fn admit(ctx: &mut DecisionCtx<'_>, new: &NewClaim) -> Result<Admission> {
+    if ctx.tx.has::<Claims>(&new.id)? || ctx.tx.has::<Solves>(&new.solve)? {
         return Ok(Admission::NameTaken);
     }
-    let mut ctx = DecisionCtx::new(tx, now);
-    let admission = match find_by_key(&ctx, new)? {
-        KeyMatch::OtherChallenge(id) => return Ok(Admission::Mismatch(id)),
+    match find_by_key(ctx, new)? {
+        KeyMatch::OtherChallenge(id) => Ok(Admission::Mismatch(id)),
         KeyMatch::Same(claim) => {
-            let claim = promote::promote_claim(&mut ctx, *claim, new)?;
-            Admission::Replayed(replay(&mut ctx, new, claim)?)
+            let claim = promote::promote_claim(ctx, *claim, new)?;
+            replay(ctx, new, claim).map(Admission::Replayed)
         }
-        KeyMatch::None => admit_new(&mut ctx, new)?,
-    };
-    ctx.finish()?;
-    Ok(admission)
+        KeyMatch::None => admit_new(ctx, new),
+    }
 }
 
 /// Admits a claim whose key is not known: from stock, to a solve in progress, or with a solve of its own.
@@ -139,8 +134,7 @@ fn take_stock(ctx: &mut DecisionCtx<'_>, new: &NewClaim) -> Result<Option<Stocke
     };
     if exclusive {
         let (fingerprint, usable_until, solve) = key;
-        ctx.tx.take::<Stock>(&key)?;
-        ctx.tx.take::<Expiries>(&(usable_until, fingerprint, solve))?;
+        pools::take_stock(ctx.tx, (usable_until, fingerprint, solve))?;
     }
     Ok(Some(stocked))
 }

@@ -111,7 +111,7 @@ fn put_claim(tx: &mut dyn WriteTx, claim: &Claim) -> Result<()> {
     match tx.get::<Claims>(&claim.id)? {
         Some(known) if claim_progress(&known) > claim_progress(claim) => return Ok(()),
         Some(_) => {}
-        None => indexes::list_claim(tx, claim)?,
+        None => indexes::list_claim(tx, claim, true)?,
     }
     tx.put::<Claims>(claim.id, claim.clone())
 }

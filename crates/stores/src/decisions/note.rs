@@ -6,28 +6,27 @@ use domain::{
     claim::Claim,
     ledger::Event,
     ports::{Feedback, Note},
-    time::Timestamp,
 };
 
 use crate::{
     Result,
-    schema::tables::{Claims, Expiries, Stock},
-    tx::{TypedRead, TypedWrite, WriteTx},
+    schema::tables::Claims,
+    tx::{TypedRead, WriteTx},
 };
 
 use super::support::{
     context::{Attribution, DecisionCtx},
-    indexes, margin,
+    indexes, margin, pools,
 };
 
 /// Records the note; `false` when it repeats a report.
-pub(crate) fn note(tx: &mut dyn WriteTx, note: &Note, now: Timestamp) -> Result<bool> {
+pub(crate) fn note(ctx: &mut DecisionCtx<'_>, note: &Note) -> Result<bool> {
     let known = match note.claim {
-        Some(id) => tx.get::<Claims>(&id)?,
+        Some(id) => ctx.tx.get::<Claims>(&id)?,
         None => None,
     };
     if let (Some(claim), Event::Reported { good }) = (&known, &note.event)
-        && !report(tx, claim, *good)?
+        && !report(ctx.tx, claim, *good)?
     {
         return Ok(false);
     }
@@ -38,9 +37,7 @@ pub(crate) fn note(tx: &mut dyn WriteTx, note: &Note, now: Timestamp) -> Result<
         project: note.project.clone(),
         kind: note.kind.clone(),
     };
-    let mut ctx = DecisionCtx::new(tx, now);
     ctx.record(about, note.event.clone());
-    ctx.finish()?;
     Ok(true)
 }
 
@@ -61,11 +58,10 @@ fn report(tx: &mut dyn WriteTx, claim: &Claim, good: bool) -> Result<bool> {
 
 /// Takes a shared answer out of stock. An exclusive one left the stock when it was assigned.
 fn discard_shared_answer(tx: &mut dyn WriteTx, claim: &Claim) -> Result<()> {
-    let Some(token) = &claim.token else { return Ok(()) };
-    if claim.kind.sharing() == Sharing::Exclusive {
-        return Ok(());
+    match &claim.token {
+        Some(token) if claim.kind.sharing() != Sharing::Exclusive => {
+            pools::take_stock(tx, (token.usable_until, claim.fingerprint, token.solve)).map(drop)
+        }
+        Some(_) | None => Ok(()),
     }
-    tx.take::<Stock>(&(claim.fingerprint, token.usable_until, token.solve))?;
-    tx.take::<Expiries>(&(token.usable_until, claim.fingerprint, token.solve))?;
-    Ok(())
 }

@@ -8,13 +8,11 @@ mod tests;
 
 pub(crate) use record::{RecoveryRecord, RestoreOrder};
 
-use std::sync::Arc;
-
 use domain::{
-    challenge::{Challenge, Sharing},
+    challenge::Sharing,
     claim::{Claim, ClaimState},
     dead_letter::DeadLetter,
-    id::{ClaimId, HolderId, SolveId},
+    id::{ClaimId, SolveId},
     ledger::Entry,
     pool::Pool,
     ports::Spent,
@@ -28,7 +26,7 @@ use crate::{
     schema::keys::{KeyBytes, Text},
     schema::tables::{
         Authorised, Challenges, Claims, DeadLetters, Holders, Keyed, Keys, Pages, Pools, Solves,
-        Spending, Tasks,
+        Spending, Table, Tasks,
     },
     tx::{ReadTx, TypedRead, TypedWrite, WriteTx},
 };
@@ -36,6 +34,7 @@ use crate::{
 use super::{
     settle::settle,
     support::{
+        context::DecisionCtx,
         dead_letters, indexes,
         ledger::{append_page, raise_total},
         merge::{claim_progress, is_newer_solve},
@@ -70,16 +69,26 @@ pub(crate) fn restore(
 /// Merges a record; `true` when the store changed.
 fn merge(tx: &mut dyn WriteTx, record: &RecoveryRecord, now: Timestamp) -> Result<bool> {
     match record {
-        RecoveryRecord::Holder(id, until) => merge_holder(tx, *id, *until),
-        RecoveryRecord::Challenge(id, challenge) => merge_challenge(tx, *id, challenge),
+        RecoveryRecord::Holder(id, until) => {
+            put_newer::<Holders>(tx, *id, until, |known| known < until)
+        }
+        RecoveryRecord::Challenge(id, challenge) => {
+            put_newer::<Challenges>(tx, *id, challenge, |_| false)
+        }
         RecoveryRecord::Solve(solve) => merge_solve(tx, solve, now),
         RecoveryRecord::Claim(claim) => merge_claim(tx, claim),
         RecoveryRecord::DeadLetter(letter) => merge_dead_letter(tx, letter),
-        RecoveryRecord::Pool(pool) => merge_pool(tx, pool),
+        RecoveryRecord::Pool(pool) => {
+            let counters = |pool: &Pool| (pool.arrived, pool.ordered, pool.served, pool.wasted);
+            let is_older = |known: &Pool| counters(known) < counters(pool);
+            put_newer::<Pools>(tx, pool.fingerprint, pool, is_older)
+        }
         RecoveryRecord::Page(seq, page) => merge_page(tx, *seq, page),
         RecoveryRecord::Total(total) => raise_total(tx, total),
         RecoveryRecord::Spent(key, spent) => raise_spent(tx, key, *spent),
-        RecoveryRecord::Authorised(day, count) => raise_authorised(tx, *day, *count),
+        RecoveryRecord::Authorised(day, count) => {
+            put_newer::<Authorised>(tx, *day, count, |known| known < count)
+        }
     }
 }
 
@@ -90,14 +99,6 @@ fn lacks_challenge(tx: &dyn ReadTx, solve: &Solve) -> Result<bool> {
     Ok(!solve.stage.is_final()
         && tx.get::<Solves>(&solve.id)?.is_none()
         && !tx.has::<Challenges>(&solve.id)?)
-}
-
-fn merge_challenge(tx: &mut dyn WriteTx, id: SolveId, challenge: &Arc<Challenge>) -> Result<bool> {
-    if tx.has::<Challenges>(&id)? {
-        return Ok(false);
-    }
-    tx.put::<Challenges>(id, challenge.clone())?;
-    Ok(true)
 }
 
 fn merge_solve(tx: &mut dyn WriteTx, record: &Solve, now: Timestamp) -> Result<bool> {
@@ -128,7 +129,7 @@ fn settle_task(tx: &mut dyn WriteTx, solve: &Solve, now: Timestamp) -> Result<bo
         return Ok(false);
     }
     let fact = Fact::Accepted { task: task.clone(), sent_at };
-    Ok(settle(tx, solve.id, solve.attempt, &fact, now)?.fresh)
+    DecisionCtx::run(tx, now, |ctx| Ok(settle(ctx, solve.id, solve.attempt, &fact)?.fresh))
 }
 
 fn register_task(tx: &mut dyn WriteTx, solve: &Solve) -> Result<()> {
@@ -263,10 +264,16 @@ fn restore_key(tx: &mut dyn WriteTx, claim: &Claim) -> Result<()> {
 
 // === other records ===
 
-fn merge_holder(tx: &mut dyn WriteTx, id: HolderId, until: Timestamp) -> Result<bool> {
-    let is_new = tx.get::<Holders>(&id)?.is_none_or(|known| known < until);
+/// Writes a record unless the store has one that is as new; `true` when it was written.
+fn put_newer<T: Table>(
+    tx: &mut dyn WriteTx,
+    key: T::Key,
+    record: &T::Value,
+    is_older: impl FnOnce(&T::Value) -> bool,
+) -> Result<bool> {
+    let is_new = tx.get::<T>(&key)?.is_none_or(|known| is_older(&known));
     if is_new {
-        tx.put::<Holders>(id, until)?;
+        tx.put::<T>(key, record.clone())?;
     }
     Ok(is_new)
 }
@@ -276,16 +283,6 @@ fn merge_dead_letter(tx: &mut dyn WriteTx, record: &DeadLetter) -> Result<bool> 
     let is_new = known.is_none_or(|known| known.closed.is_none() && record.closed.is_some());
     if is_new {
         dead_letters::put(tx, record.clone())?;
-    }
-    Ok(is_new)
-}
-
-fn merge_pool(tx: &mut dyn WriteTx, record: &Pool) -> Result<bool> {
-    let known = tx.get::<Pools>(&record.fingerprint)?;
-    let counters = |pool: &Pool| (pool.arrived, pool.ordered, pool.served, pool.wasted);
-    let is_new = known.is_none_or(|known| counters(&known) < counters(record));
-    if is_new {
-        tx.put::<Pools>(record.fingerprint, record.clone())?;
     }
     Ok(is_new)
 }
@@ -307,12 +304,4 @@ fn raise_spent(tx: &mut dyn WriteTx, key: &(Day, Text), record: Spent) -> Result
         tx.put::<Spending>(key.clone(), raised)?;
     }
     Ok(raised != known)
-}
-
-fn raise_authorised(tx: &mut dyn WriteTx, day: Day, count: u32) -> Result<bool> {
-    let known = tx.get::<Authorised>(&day)?.unwrap_or(0);
-    if known < count {
-        tx.put::<Authorised>(day, count)?;
-    }
-    Ok(known < count)
 }

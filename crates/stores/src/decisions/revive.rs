@@ -21,7 +21,7 @@ use crate::{
     Result,
     schema::keys::KeyBytes,
     schema::tables::{Challenges, Claims, DeadLetters, Keys, Solves},
-    tx::{ReadTx, TypedRead, TypedWrite, WriteTx},
+    tx::{ReadTx, TypedRead, TypedWrite},
 };
 
 use super::{
@@ -36,41 +36,31 @@ struct DeadSolve {
     challenge: Arc<Challenge>,
 }
 
-pub(crate) fn revive(
-    tx: &mut dyn WriteTx,
-    request: &ReviveRequest,
-    now: Timestamp,
-) -> Result<Revival> {
-    let Some(mut dead) = find_dead_solve(tx, request.letter)? else { return Ok(Revival::Unknown) };
+pub(crate) fn revive(ctx: &mut DecisionCtx<'_>, request: &ReviveRequest) -> Result<Revival> {
+    let Some(mut dead) = find_dead_solve(ctx.tx, request.letter)? else {
+        return Ok(Revival::Unknown);
+    };
     if let Some(closed) = dead.letter.closed {
         return Ok(Revival::Closed(closed));
     }
-    if is_id_taken(tx, request)? {
+    if is_id_taken(ctx.tx, request)? {
         return Ok(Revival::Back(Admission::NameTaken));
     }
-    let mut ctx = DecisionCtx::new(tx, now);
-    let Some(first) = revive_claims(&mut ctx, request, &dead)? else {
+    let Some(first) = revive_claims(ctx, request, &dead)? else {
         return Ok(Revival::Disowned);
     };
     if let Some(claim) = revived_claim(&first) {
-        dead.letter.closed = Some(Closed { at: now, how: Closing::Revived, claim: Some(claim) });
+        dead.letter.closed =
+            Some(Closed { at: ctx.now, how: Closing::Revived, claim: Some(claim) });
         ctx.record(&dead.letter, Event::Revived { by: request.by.clone(), claim });
         ctx.tx.put::<DeadLetters>(request.letter, dead.letter)?;
     }
-    ctx.finish()?;
     Ok(Revival::Back(first))
 }
 
-pub(crate) fn purge(
-    tx: &mut dyn WriteTx,
-    id: SolveId,
-    by: WorkerName,
-    now: Timestamp,
-) -> Result<bool> {
-    let Some(letter) = dead_letters::delete(tx, id)? else { return Ok(false) };
-    let mut ctx = DecisionCtx::new(tx, now);
+pub(crate) fn purge(ctx: &mut DecisionCtx<'_>, id: SolveId, by: WorkerName) -> Result<bool> {
+    let Some(letter) = dead_letters::delete(ctx.tx, id)? else { return Ok(false) };
     ctx.record(&letter, Event::Purged { by });
-    ctx.finish()?;
     Ok(true)
 }
 

@@ -16,7 +16,7 @@ use crate::{
     Result,
     schema::keys::Text,
     schema::tables::{Challenges, Solves, Subject, Tasks},
-    tx::{ReadTx, TypedRead, TypedWrite, WriteTx},
+    tx::{TypedRead, TypedWrite},
 };
 
 use super::support::{
@@ -28,67 +28,54 @@ use super::support::{
 const TOKEN_EXPIRED: &str = "TOKEN_EXPIRED";
 
 pub(crate) fn settle(
-    tx: &mut dyn WriteTx,
+    ctx: &mut DecisionCtx<'_>,
     id: SolveId,
     attempt: u32,
     fact: &Fact,
-    now: Timestamp,
 ) -> Result<Settled> {
-    let before = indexes::existing_solve(tx, id)?;
+    let before = indexes::existing_solve(ctx.tx, id)?;
     let mut solve = before.clone();
-    let mut ctx = DecisionCtx::new(tx, now);
     let mut orphan = None;
-    let fresh = match learn(ctx.tx, &mut solve, attempt, fact, now)? {
-        FactEffect::Known => record_unwritten_price(&mut ctx, &solve, attempt, fact)?,
+    let fresh = match learn(ctx, &mut solve, attempt, fact)? {
+        FactEffect::Known => record_unwritten_price(ctx, &solve, attempt, fact)?,
         FactEffect::Moved(events) => {
-            apply(&mut ctx, &before, &mut solve, (attempt, fact), events)?;
+            apply(ctx, &before, &mut solve, (attempt, fact), events)?;
             true
         }
         FactEffect::Orphaned { task, sent_at } => {
-            orphan = adopt(&mut ctx, &solve, attempt, (task, sent_at))?;
+            orphan = adopt(ctx, &solve, attempt, (task, sent_at))?;
             orphan.is_some()
         }
     };
-    let ended = std::mem::take(&mut ctx.ended);
-    ctx.finish()?;
-    Ok(Settled { solve, fresh, ended, orphan })
+    Ok(Settled { solve, fresh, ended: std::mem::take(&mut ctx.ended), orphan })
 }
 
 // === learning ===
 
-/// Which attempt a task belongs to.
-enum Owner {
-    None,
-    ThisAttempt,
-    Another,
-}
-
 fn learn(
-    tx: &dyn ReadTx,
+    ctx: &DecisionCtx<'_>,
     solve: &mut Solve,
     attempt: u32,
     fact: &Fact,
-    now: Timestamp,
 ) -> Result<FactEffect> {
     // A fact about an attempt that was never made is ignored.
     if attempt == 0 || attempt > solve.attempt {
         return Ok(FactEffect::Known);
     }
-    let Fact::Accepted { task, .. } = fact else { return Ok(solve.apply_fact(attempt, fact, now)) };
-    Ok(match owner(tx, task, solve.id, attempt)? {
-        Owner::None => solve.apply_fact(attempt, fact, now),
-        Owner::ThisAttempt => FactEffect::Known,
-        Owner::Another => quarantine(solve, attempt, now),
-    })
-}
-
-fn owner(tx: &dyn ReadTx, task: &TaskId, solve: SolveId, attempt: u32) -> Result<Owner> {
-    Ok(match tx.get::<Tasks>(&Text::new(task.as_str()))? {
-        None => Owner::None,
-        Some(owner) if owner == (solve, attempt) || owner.0 == solve.orphan(attempt) => {
-            Owner::ThisAttempt
+    let owner = match fact {
+        Fact::Accepted { task, .. } => ctx.tx.get::<Tasks>(&Text::new(task.as_str()))?,
+        Fact::NotAccepted { .. }
+        | Fact::Withheld { .. }
+        | Fact::ReplyLost { .. }
+        | Fact::TaskOver { .. }
+        | Fact::Solved(_) => None,
+    };
+    Ok(match owner {
+        None => solve.apply_fact(attempt, fact, ctx.now),
+        Some((id, of)) if (id, of) == (solve.id, attempt) || id == solve.id.orphan(attempt) => {
+            FactEffect::Known
         }
-        Some(_) => Owner::Another,
+        Some(_) => quarantine(solve, attempt, ctx.now),
     })
 }
 

@@ -58,11 +58,7 @@ impl RowCache {
         order: Order,
     ) -> Box<dyn Iterator<Item = (&'a RawKey, &'a VersionedRow)> + 'a> {
         let bounds = (Bound::Included(range.start()), Bound::Included(range.end()));
-        let rows = self.rows.range::<RawKey, _>(bounds);
-        match order {
-            Order::Rising => Box::new(rows),
-            Order::Falling => Box::new(rows.rev()),
-        }
+        order.apply(self.rows.range::<RawKey, _>(bounds))
     }
 
     /// Applies committed writes.

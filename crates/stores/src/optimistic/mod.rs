@@ -34,7 +34,7 @@ use domain::ports::{BoxError, StoreError};
 
 use crate::{
     Result,
-    adapter::{DecideFn, Driver, Extent, ReadFn},
+    adapter::{DecideFn, Extent, ReadFn, TransactionRunner},
 };
 
 /// The version of a row: a new random value for every commit that writes it.
@@ -81,7 +81,7 @@ impl<V: Validator> RemoteBackend<V> {
 }
 
 #[async_trait]
-impl<V: Validator> Driver for RemoteBackend<V> {
+impl<V: Validator> TransactionRunner for RemoteBackend<V> {
     async fn decide(&self, decide: DecideFn) -> Result<()> {
         self.queue.commit(decide).await
     }

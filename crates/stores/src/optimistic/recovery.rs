@@ -46,6 +46,20 @@ const ROW_OVERHEAD: usize = 160;
 /// Beyond this many surplus entries, `finished` is cleared of rows that were written again.
 const MAX_SURPLUS: usize = 1000;
 
+/// The tables whose rows are recorded, in the order in which they are restored.
+const RECORDED: [u8; 10] = [
+    Holders::TAG,
+    Challenges::TAG,
+    Solves::TAG,
+    Claims::TAG,
+    DeadLetters::TAG,
+    Pools::TAG,
+    Pages::TAG,
+    Totals::TAG,
+    Spending::TAG,
+    Authorised::TAG,
+];
+
 // === impl RecoveryBuffer ===
 
 impl RecoveryBuffer {
@@ -56,7 +70,7 @@ impl RecoveryBuffer {
         if writes.keys().any(|key| key[0] == Archived::TAG) {
             return;
         }
-        for (key, write) in writes.iter().filter(|(key, _)| is_recorded(key)) {
+        for (key, write) in writes.iter().filter(|(key, _)| restore_order(key).is_some()) {
             match write {
                 Write::Put(bytes) => {
                     self.put(key, bytes.clone());
@@ -162,25 +176,9 @@ fn challenge_of(solve: &RawKey) -> Option<RawKey> {
     (solve[0] == Solves::TAG).then(|| [&[Challenges::TAG], &solve[1..]].concat().into())
 }
 
-fn is_recorded(key: &RawKey) -> bool {
-    restore_order(key).is_some()
-}
-
-/// The order in which rows are restored; `None`: the row is not recorded.
-fn restore_order(key: &RawKey) -> Option<u8> {
-    Some(match key[0] {
-        Holders::TAG => 0,
-        Challenges::TAG => 1,
-        Solves::TAG => 2,
-        Claims::TAG => 3,
-        DeadLetters::TAG => 4,
-        Pools::TAG => 5,
-        Pages::TAG => 6,
-        Totals::TAG => 7,
-        Spending::TAG => 8,
-        Authorised::TAG => 9,
-        _ => return None,
-    })
+/// The place of a row in the order of restoring; `None`: the row is not recorded.
+fn restore_order(key: &RawKey) -> Option<usize> {
+    RECORDED.iter().position(|tag| *tag == key[0])
 }
 
 fn record(backend: &'static str, key: &RawKey, bytes: &[u8]) -> Option<RecoveryRecord> {

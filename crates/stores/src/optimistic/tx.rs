@@ -118,7 +118,7 @@ impl<'a> OptimisticTx<'a> {
         let order = scan.order();
         let range = scan.least.clone()..=scan.most.clone();
         let mut cached = self.cache.range(&range, order).peekable();
-        let mut written = in_order(self.writes.range(range.clone()), order).peekable();
+        let mut written = order.apply(self.writes.range(range.clone())).peekable();
         let mut found = Vec::new();
         let mut seen = Vec::new();
         while found.len() < limit {
@@ -138,16 +138,6 @@ impl<'a> OptimisticTx<'a> {
             if found.len() < limit { None } else { found.last().map(|(key, _)| key.clone()) };
         self.reads.borrow_mut().add_scan(scan, until, &seen, limit);
         found
-    }
-}
-
-fn in_order<'a, I>(rows: I, order: Order) -> Box<dyn Iterator<Item = I::Item> + 'a>
-where
-    I: DoubleEndedIterator + 'a,
-{
-    match order {
-        Order::Rising => Box::new(rows),
-        Order::Falling => Box::new(rows.rev()),
     }
 }
 

@@ -125,7 +125,7 @@ fn serve(ctx: &mut DecisionCtx<'_>, before: &Claim, token: &Token, effort: &Effo
     claim.cost = effort.cost_of(claim.id);
     claim.token = Some(token.clone());
     ctx.record(&claim, allotted(token, source));
-    pools::count_served(ctx, claim.fingerprint)?;
+    pools::update(ctx.tx, claim.fingerprint, |pool| pool.served += 1)?;
     ctx.ended.push(claim.id);
     indexes::update_claim(ctx.tx, before, &claim)?;
     match before.solve {

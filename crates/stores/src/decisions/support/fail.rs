@@ -21,27 +21,23 @@ pub(crate) fn fail_solve(
     code: &Code,
     effort: &Effort,
 ) -> Result<()> {
-    for id in claims {
-        let before = indexes::existing_claim(ctx.tx, *id)?;
-        end_claim(ctx, &before, ClaimState::Failed, Some(code.clone()), effort)?;
-    }
+    end_claims(ctx, claims, ClaimState::Failed, code, effort)?;
     match claims.first() {
         Some(first) => dead_letters::write(ctx, solve, *first, claims, code),
         None => dead_letters::refresh(ctx, solve),
     }
 }
 
-/// Ends the claims of a solve that could not answer them in time.
-pub(crate) fn lapse_claims(
+pub(crate) fn end_claims(
     ctx: &mut DecisionCtx<'_>,
-    solve: &Solve,
     claims: &[ClaimId],
+    state: ClaimState,
     code: &Code,
+    effort: &Effort,
 ) -> Result<()> {
     for id in claims {
         let before = indexes::existing_claim(ctx.tx, *id)?;
-        let effort = Effort::without_answer(solve);
-        end_claim(ctx, &before, ClaimState::Lapsed, Some(code.clone()), &effort)?;
+        end_claim(ctx, &before, state, Some(code.clone()), effort)?;
     }
     Ok(())
 }

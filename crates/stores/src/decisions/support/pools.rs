@@ -3,20 +3,23 @@
 use std::ops::RangeInclusive;
 
 use domain::{
-    fingerprint::Fingerprint, id::SolveId, money::Money, pool::Pool, time::Timestamp,
-    token::MIN_LEFT,
+    challenge::Sharing, fingerprint::Fingerprint, id::SolveId, ledger::Event, money::Money,
+    pool::Pool, time::Timestamp, token::MIN_LEFT,
 };
 
 use crate::{
     Result,
     schema::keys::{CompoundKey, Key, starting_with},
-    schema::tables::{Pools, Spare, Stock, Table},
+    schema::tables::{Expiries, Pools, Spare, Stock, Stocked, Table},
     tx::{Order, ReadTx, TypedRead, TypedWrite, WriteTx},
 };
 
 use super::context::DecisionCtx;
 
 // === stock ===
+
+/// The key of a token in stock, in the order in which tokens expire.
+pub(crate) type StockPlace = <Expiries as Table>::Key;
 
 /// Until when each usable token in stock can be delivered, soonest first.
 pub(crate) fn usable(
@@ -34,6 +37,26 @@ pub(crate) fn usable_range(
     now: Timestamp,
 ) -> RangeInclusive<<Stock as Table>::Key> {
     (fingerprint, now.plus(MIN_LEFT), SolveId::least())..=CompoundKey::most_of(fingerprint)
+}
+
+/// Removes a token from stock, if it is there.
+pub(crate) fn take_stock(tx: &mut dyn WriteTx, place: StockPlace) -> Result<Option<Stocked>> {
+    let (usable_until, fingerprint, solve) = place;
+    tx.take::<Expiries>(&place)?;
+    tx.take::<Stock>(&(fingerprint, usable_until, solve))
+}
+
+/// Removes a token that nobody may get from stock. Returns the number of wasted tokens: an exclusive one is wasted, a shared
+/// answer served the claims that wanted it.
+pub(crate) fn discard(ctx: &mut DecisionCtx<'_>, place: StockPlace) -> Result<usize> {
+    match take_stock(ctx.tx, place)? {
+        Some(stocked) if stocked.kind.sharing() == Sharing::Exclusive => {
+            ctx.record(&stocked, Event::Wasted { task: stocked.token.task.clone() });
+            count_wasted(ctx, place.1)?;
+            Ok(1)
+        }
+        Some(_) | None => Ok(0),
+    }
 }
 
 /// The number of solves in progress whose token goes to stock.
@@ -54,11 +77,6 @@ pub(crate) fn count_arrival(
         pool.arrive(hit, now);
         pool.served += u64::from(hit);
     })
-}
-
-/// Counts a waiting claim that was served.
-pub(crate) fn count_served(ctx: &mut DecisionCtx<'_>, fingerprint: Fingerprint) -> Result<()> {
-    update(ctx.tx, fingerprint, |pool| pool.served += 1)
 }
 
 /// Counts a token that expired unassigned.

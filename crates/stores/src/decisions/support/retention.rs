@@ -206,7 +206,7 @@ fn delete_claims(
         };
         if let Some(until) = needed.filter(|until| now < *until) {
             // The history finds it in the archive. Its index rows would take places in every later scan.
-            indexes::unlist_claim(tx, &claim)?;
+            indexes::list_claim(tx, &claim, false)?;
             tx.put::<RetentionQueue>((until, Retained::Claim(id)), ())?;
         } else {
             delete_claim(tx, &claim)?;
@@ -217,7 +217,7 @@ fn delete_claims(
 }
 
 fn delete_claim(tx: &mut dyn WriteTx, claim: &Claim) -> Result<()> {
-    indexes::unlist_claim(tx, claim)?;
+    indexes::list_claim(tx, claim, false)?;
     if let Some(hash) = &claim.key {
         let key = KeyBytes::from(hash);
         if tx.get::<Keys>(&key)?.is_some_and(|row| row.claim == claim.id) {
