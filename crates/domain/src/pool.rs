@@ -15,13 +15,13 @@ use crate::{
     challenge::Challenge,
     fingerprint::Fingerprint,
     id::{BadName, HolderId, Project, WorkerName},
+    key::bytes_from_hex,
     money::Money,
     time::Timestamp,
 };
 
 /// The id of a pool: the first twelve hex digits of its fingerprint.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PoolId([u8; 6]);
 
 /// How many tokens a pool keeps in stock.
@@ -132,33 +132,14 @@ impl FromStr for PoolId {
     type Err = BadName;
 
     fn from_str(text: &str) -> Result<Self, BadName> {
-        let refused = || BadName::new("pool id", "expected twelve digits 0-9 and a-f");
-        let plain = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
-        if text.len() != 12 || !text.bytes().all(plain) {
-            return Err(refused());
-        }
-        let mut bytes = [0; 6];
-        for (byte, digits) in bytes.iter_mut().zip(text.as_bytes().chunks(2)) {
-            let digits = str::from_utf8(digits).map_err(|_| refused())?;
-            *byte = u8::from_str_radix(digits, 16).map_err(|_| refused())?;
-        }
-        Ok(Self(bytes))
+        let is_lower = !text.bytes().any(|b| b.is_ascii_uppercase());
+        let bytes = bytes_from_hex(text).filter(|_| is_lower);
+        let refused = BadName::new("pool id", "expected twelve digits 0-9 and a-f");
+        bytes.map(Self).ok_or(refused)
     }
 }
 
-impl TryFrom<String> for PoolId {
-    type Error = BadName;
-
-    fn try_from(text: String) -> Result<Self, BadName> {
-        text.parse()
-    }
-}
-
-impl From<PoolId> for String {
-    fn from(id: PoolId) -> Self {
-        id.to_string()
-    }
-}
+serialize_as_text!(PoolId);
 
 // === impl Pool ===
 

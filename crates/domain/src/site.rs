@@ -15,8 +15,7 @@ use crate::{
 };
 
 /// A page URL in its canonical form.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PageUrl {
     canonical: Arc<str>,
     host: Arc<str>,
@@ -221,18 +220,15 @@ impl fmt::Display for PageUrl {
     }
 }
 
-impl TryFrom<String> for PageUrl {
-    type Error = BadPageUrl;
-    fn try_from(text: String) -> Result<Self, BadPageUrl> {
-        Self::parse(&text)
+impl FromStr for PageUrl {
+    type Err = BadPageUrl;
+
+    fn from_str(text: &str) -> Result<Self, BadPageUrl> {
+        Self::parse(text)
     }
 }
 
-impl From<PageUrl> for String {
-    fn from(page: PageUrl) -> Self {
-        page.canonical.as_ref().to_owned()
-    }
-}
+serialize_as_text!(PageUrl);
 
 // === impl HostRule ===
 

@@ -21,7 +21,7 @@ mod tx;
 
 use std::{io, path::PathBuf, sync::Arc};
 
-use domain::ports::{Archive, Notifier, Records, Store, StoreError};
+use domain::ports::{Archive, Notifier, Records, Store, StoreResult as Result};
 use futures_util::future::BoxFuture;
 
 pub use adapter::{Counters, StoreAdapter};
@@ -31,8 +31,6 @@ pub use backends::postgres::{Migrated, is_schema, migrations_sql};
 pub use backends::redis::is_prefix;
 pub use examine::{Finding, Weight};
 pub use notifier::LocalNotifier;
-
-type Result<T, E = StoreError> = std::result::Result<T, E>;
 
 /// An open store, as the ports it implements.
 #[derive(Clone, Debug)]

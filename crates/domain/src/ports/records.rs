@@ -18,50 +18,45 @@ use crate::{
     time::{Day, Timestamp},
 };
 
-use super::{archive::ArchiveBatch, store::StoreError};
+use super::{archive::ArchiveBatch, store::StoreResult};
 
 /// Queries over claims, solves, dead letters, pools and the ledger.
 #[async_trait]
 pub trait Records: fmt::Debug + Send + Sync + 'static {
     /// Claims that match, newest first.
-    async fn history(&self, filter: ClaimFilter) -> Result<Paged<Claim>, StoreError>;
+    async fn history(&self, filter: ClaimFilter) -> StoreResult<Paged<Claim>>;
 
     /// Solves that have not ended, at most `limit`.
-    async fn active(&self, scope: Scope, limit: usize) -> Result<Vec<ActiveSolve>, StoreError>;
+    async fn active(&self, scope: Scope, limit: usize) -> StoreResult<Vec<ActiveSolve>>;
 
     /// Sums by day, worker, project and kind.
-    async fn totals(&self, filter: TotalsFilter) -> Result<Vec<Total>, StoreError>;
+    async fn totals(&self, filter: TotalsFilter) -> StoreResult<Vec<Total>>;
 
     /// Dead letters that match, newest first.
-    async fn dead_letters(&self, filter: DeadLetterFilter)
-    -> Result<Paged<DeadLetter>, StoreError>;
+    async fn dead_letters(&self, filter: DeadLetterFilter) -> StoreResult<Paged<DeadLetter>>;
 
     /// The dead letter of a solve.
-    async fn dead_letter(&self, id: SolveId) -> Result<Option<DeadLetter>, StoreError>;
+    async fn dead_letter(&self, id: SolveId) -> StoreResult<Option<DeadLetter>>;
 
     /// The entries about a claim and its solve, in order.
-    async fn explain(&self, claim: ClaimId) -> Result<Vec<Entry>, StoreError>;
+    async fn explain(&self, claim: ClaimId) -> StoreResult<Vec<Entry>>;
 
     /// At most `limit` entries from number `from` on, in order. The invariant checks of the simulation, the kill tests and
     /// the benchmarks read the whole ledger with it.
-    async fn entries(&self, from: u64, limit: usize) -> Result<Vec<Entry>, StoreError>;
+    async fn entries(&self, from: u64, limit: usize) -> StoreResult<Vec<Entry>>;
 
     /// The next batch for the archive: at most `limit` entries after `after`, or from the start of the ledger when it does
     /// not have that entry.
-    async fn archive_batch(
-        &self,
-        after: Option<Entry>,
-        limit: usize,
-    ) -> Result<ArchiveBatch, StoreError>;
+    async fn archive_batch(&self, after: Option<Entry>, limit: usize) -> StoreResult<ArchiveBatch>;
 
     /// What the day has used of its budgets.
-    async fn spending(&self, day: Day) -> Result<DaySpending, StoreError>;
+    async fn spending(&self, day: Day) -> StoreResult<DaySpending>;
 
     /// The pools with their stock and their open orders.
-    async fn pools(&self, now: Timestamp) -> Result<Vec<PoolState>, StoreError>;
+    async fn pools(&self, now: Timestamp) -> StoreResult<Vec<PoolState>>;
 
     /// The margins learned from reports, by site and kind.
-    async fn margins(&self) -> Result<Vec<LearnedMargin>, StoreError>;
+    async fn margins(&self) -> StoreResult<Vec<LearnedMargin>>;
 }
 
 /// Whose records a reading covers.

@@ -28,9 +28,8 @@ struct MemoryRows(BTreeMap<Box<[u8]>, Box<dyn RowValue>>);
 impl Memory {
     fn with<T>(&self, run: impl FnOnce(&mut MemoryRows) -> T) -> Result<T, StoreError> {
         // A decision that panicked may have left half of its writes behind, so nothing is decided after it.
-        let mut rows = self.rows.lock().map_err(|_| StoreError::Unavailable {
-            backend: NAME,
-            source: "an earlier decision panicked; restart the process".into(),
+        let mut rows = self.rows.lock().map_err(|_| {
+            StoreError::unavailable(NAME, "an earlier decision panicked; restart the process")
         })?;
         Ok(run(&mut rows))
     }

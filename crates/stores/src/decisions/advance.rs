@@ -36,7 +36,7 @@ pub(crate) fn advance(
     let decision = without_waste(&before, decision);
     if is_authorise(&decision) && ctx.tx.is_doubtful() {
         let why = "it lost writes a moment ago; no attempt is repeated until every gateway has restored its records (20 s)";
-        return Err(StoreError::Unavailable { backend: ctx.tx.backend(), source: why.into() });
+        return Err(StoreError::unavailable(ctx.tx.backend(), why));
     }
     if let Some(refused) = refusal(ctx, lease, &before, &decision)? {
         return Ok(Advanced::Refused(refused));

@@ -1,7 +1,5 @@
 //! The queue of decisions that wait for the writer task. The writer takes all that wait as one batch and commits them together.
 
-use domain::ports::{BoxError, StoreError};
-use std::{error::Error, sync::Arc};
 use tokio::sync::{
     mpsc::{Receiver, Sender, channel, error::TrySendError},
     oneshot,
@@ -19,14 +17,6 @@ pub(crate) struct WriteQueue {
 
 /// Decisions that are committed together.
 pub(crate) type Batch = Vec<QueuedDecision>;
-
-/// One failure that is reported to every decision of a batch.
-pub(crate) struct SharedError {
-    backend: &'static str,
-    /// Where the store is corrupt; `None` when it is unavailable.
-    corrupt: Option<&'static str>,
-    source: Arc<dyn Error + Send + Sync>,
-}
 
 /// Beyond this many waiting decisions the store counts as unavailable, so that callers fail fast.
 const MAX_QUEUED: usize = 20_000;
@@ -57,26 +47,4 @@ pub(super) async fn answered(
 ) -> Result<()> {
     let panicked = |_| unavailable(backend, "a decision panicked; the log has the panic message");
     answer.await.map_err(panicked)?
-}
-
-// === impl SharedError ===
-
-impl From<StoreError> for SharedError {
-    fn from(error: StoreError) -> Self {
-        let (backend, corrupt, source) = match error {
-            StoreError::Unavailable { backend, source } => (backend, None, source),
-            StoreError::Corrupt { backend, what, source } => (backend, Some(what), source),
-        };
-        Self { backend, corrupt, source: source.into() }
-    }
-}
-
-impl SharedError {
-    pub(crate) fn to_error(&self) -> StoreError {
-        let (backend, source): (_, BoxError) = (self.backend, Box::new(Arc::clone(&self.source)));
-        match self.corrupt {
-            None => StoreError::Unavailable { backend, source },
-            Some(what) => StoreError::Corrupt { backend, what, source },
-        }
-    }
 }

@@ -98,7 +98,7 @@ impl<V> fmt::Debug for RemoteBackend<V> {
 }
 
 pub(crate) fn unavailable(backend: &'static str, why: impl Into<BoxError>) -> StoreError {
-    StoreError::Unavailable { backend, source: why.into() }
+    StoreError::unavailable(backend, why)
 }
 
 // === impl VersionedRow ===

@@ -18,7 +18,7 @@ use crate::{Result, adapter::DecideFn};
 
 use super::{
     BackendKind, Conflict, OptimisticTx, RawKey, ReadSet, RowCache, RowVersion, Write, WriteQueue,
-    batch::{Batch, SharedError, answered},
+    batch::{Batch, answered},
     queued::QueuedDecision,
     unavailable,
 };
@@ -175,18 +175,18 @@ impl<C: Committer> WriterTask<C> {
         match self.prepare_and_commit(&mut batch).await {
             Ok(durable) => {
                 let confirmed = if durable.contains(&true) {
-                    self.committer.confirm_durable().await.map_err(SharedError::from)
+                    self.committer.confirm_durable().await
                 } else {
                     Ok(())
                 };
                 for (queued, needs_durable) in batch.into_iter().zip(durable) {
                     queued.answer(match &confirmed {
-                        Err(error) if needs_durable => Err(error.to_error()),
+                        Err(error) if needs_durable => Err(error.clone()),
                         _ => Ok(()),
                     });
                 }
             }
-            Err(error) => answer_all(batch, &Err(error.into())),
+            Err(error) => answer_all(batch, &Err(error)),
         }
     }
 
@@ -202,7 +202,7 @@ impl<C: Committer> WriterTask<C> {
             let (queued, answer) = QueuedDecision::new(decide);
             let mut batch = vec![queued];
             let committed = self.commit(&mut batch).await.map(drop);
-            answer_all(batch, &committed.map_err(SharedError::from));
+            answer_all(batch, &committed);
             answered(self.kind.name, answer).await?;
             self.committer.finish_restore_step()?;
         }
@@ -304,9 +304,9 @@ impl<C: Committer> WriterTask<C> {
     }
 }
 
-fn answer_all(batch: Batch, result: &Result<(), SharedError>) {
+fn answer_all(batch: Batch, result: &Result<()>) {
     for queued in batch {
-        queued.answer(result.as_ref().copied().map_err(SharedError::to_error));
+        queued.answer(result.clone());
     }
 }
 

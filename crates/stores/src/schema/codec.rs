@@ -75,5 +75,5 @@ pub(crate) fn corrupt(
     what: &'static str,
     why: impl Into<BoxError>,
 ) -> StoreError {
-    StoreError::Corrupt { backend, what, source: why.into() }
+    StoreError::corrupt(backend, what, why)
 }
