@@ -107,15 +107,6 @@ const MOST_EXPECTED: usize = 32;
 
 // === impl PoolId ===
 
-impl PoolId {
-    /// The id of the pool for this fingerprint.
-    pub fn from_fingerprint(fingerprint: &Fingerprint) -> Self {
-        let mut first = [0; 6];
-        first.copy_from_slice(&fingerprint.as_bytes()[..6]);
-        Self(first)
-    }
-}
-
 impl fmt::Display for PoolId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
@@ -167,7 +158,8 @@ impl Pool {
 
     /// The id, which follows from the fingerprint.
     pub fn id(&self) -> PoolId {
-        PoolId::from_fingerprint(&self.fingerprint)
+        let [a, b, c, d, e, f, ..] = *self.fingerprint.as_bytes();
+        PoolId([a, b, c, d, e, f])
     }
 
     /// Records a claim; `hit` says that it found a token in stock.
@@ -227,16 +219,11 @@ impl Pool {
         u32::try_from(spare).is_ok_and(|spare| spare < self.room())
     }
 
-    /// How many tokens may expire unused.
-    pub fn allowed_waste(&self) -> u64 {
-        let earned = self.served.saturating_mul(u64::from(self.order.waste)) / 1000;
-        FREE_WASTE.saturating_add(self.announced).saturating_add(earned)
-    }
-
     /// How many spare tokens the allowed waste covers.
     fn room(&self) -> u32 {
-        let room = self.allowed_waste().saturating_sub(self.wasted);
-        u32::try_from(room).unwrap_or(u32::MAX)
+        let earned = self.served.saturating_mul(u64::from(self.order.waste)) / 1000;
+        let allowed = FREE_WASTE.saturating_add(self.announced).saturating_add(earned);
+        u32::try_from(allowed.saturating_sub(self.wasted)).unwrap_or(u32::MAX)
     }
 }
 

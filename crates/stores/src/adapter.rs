@@ -34,12 +34,16 @@ use crate::{
     backends::memory::Memory,
     decisions::{
         self,
-        support::{context::DecisionCtx, ledger},
+        support::{
+            context::DecisionCtx,
+            ledger,
+            retention::{self, Archival},
+        },
     },
     queries,
     schema::{
         keys::Text,
-        tables::{Archived, Claims, DeadLetters, Memos, Solves, Table},
+        tables::{Archived, Claims, DeadLetters, Holders, Memos, Solves, Table},
     },
     tx::{ReadTx, TypedRead, TypedWrite, WriteTx},
 };
@@ -142,7 +146,7 @@ impl Store for StoreAdapter {
     }
 
     async fn hold(&self, holder: Holder) -> Result<()> {
-        self.decide(move |tx| decisions::hold(tx, holder)).await
+        self.decide(move |tx| tx.put::<Holders>(holder.id, holder.until)).await
     }
 
     async fn release(&self, holder: HolderId) -> Result<()> {
@@ -289,6 +293,7 @@ impl Archive for StoreAdapter {
     }
 
     async fn drop_old(&self, limit: usize, now: Timestamp) -> Result<usize> {
-        self.decide(move |tx| decisions::delete_archived(tx, limit, now)).await
+        let archival = Archival::Off;
+        self.decide_at(now, move |ctx| retention::delete_expired(ctx, archival, limit)).await
     }
 }

@@ -88,16 +88,13 @@ pub struct Paged<T> {
 
 /// Selects claims. A filter that is `None` matches every claim.
 #[derive(Clone, Debug)]
+#[expect(missing_docs, reason = "the names say it")]
 pub struct ClaimFilter {
     /// Whose records the caller may see.
     pub scope: Scope,
-    /// Only claims with this site key.
     pub sitekey: Option<String>,
-    /// Only challenges of this kind.
     pub kind: Option<Kind>,
-    /// Only claims in this state.
     pub state: Option<ClaimState>,
-    /// Only records charged to this project.
     pub project: Option<Project>,
     /// The cursor of the page before.
     pub from: Option<Cursor>,
@@ -107,16 +104,14 @@ pub struct ClaimFilter {
 
 /// Selects dead letters. A filter that is `None` matches every letter.
 #[derive(Clone, Debug)]
+#[expect(missing_docs, reason = "the names say it")]
 pub struct DeadLetterFilter {
     /// Whose records the caller may see.
     pub scope: Scope,
-    /// Only letters that failed with this code.
     pub code: Option<Code>,
-    /// Only challenges of this kind.
     pub kind: Option<Kind>,
-    /// Only challenges from pages of this host.
+    /// The host of the challenge's page.
     pub host: Option<String>,
-    /// Only records charged to this project.
     pub project: Option<Project>,
     /// Only letters written at this time or later.
     pub since: Option<Timestamp>,
@@ -159,24 +154,17 @@ pub struct Spent {
     pub listed: Money,
 }
 
-/// A solve that has not ended.
+/// A solve that has not ended. The fields are those of [`Solve`](crate::solve::Solve).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "they are explained there")]
 pub struct ActiveSolve {
-    /// The id of the solve.
     pub id: SolveId,
-    /// The claims that wait for it.
     pub claims: Vec<ClaimId>,
-    /// The worker whose claim opened it.
     pub worker: WorkerName,
-    /// The project it is charged to.
     pub project: Project,
-    /// The kind of its challenge.
     pub kind: Kind,
-    /// The stage it is in.
     pub stage: Stage,
-    /// The number of the current attempt, from 1.
     pub attempt: u32,
-    /// When it was opened.
     pub opened_at: Timestamp,
     /// When its next step is due, as far as the store knows; the holder may have a later plan in memory.
     pub due: Timestamp,

@@ -19,7 +19,6 @@ use super::support::{
     dead_letters, indexes,
     ledger::{archive_subject, has_entry, raise_total, subject, write_page},
     merge::claim_progress,
-    retention::{self, Archival},
 };
 
 /// The key of the only row of its table.
@@ -57,11 +56,6 @@ pub(crate) fn archive(tx: &mut dyn WriteTx, batch: &ArchiveBatch) -> Result<bool
     let newest = batch.entries.iter().map(|entry| entry.at).fold(newest, Timestamp::max);
     tx.put::<Archived>(ARCHIVE_PROGRESS, ArchiveProgress { last, newest, doubtful_until })?;
     Ok(true)
-}
-
-/// Deletes what the archive has kept long enough.
-pub(crate) fn delete_archived(tx: &mut dyn WriteTx, limit: usize, now: Timestamp) -> Result<usize> {
-    retention::delete_expired(tx, Archival::Off, limit, now)
 }
 
 // === entries ===

@@ -3,7 +3,7 @@
 
 use domain::{
     id::{HolderId, SolveId},
-    lease::{Holder, Lease},
+    lease::Lease,
     ledger::{Counts, Event},
     ports::LeaseRequest,
     retry::{Code, own},
@@ -22,11 +22,6 @@ use super::support::{context::DecisionCtx, effort::Effort, fail::fail_solve, ind
 
 /// When a solve is due, and its id.
 type Due = (Timestamp, SolveId);
-
-/// Takes or renews a holder's lease.
-pub(crate) fn hold(tx: &mut dyn WriteTx, holder: Holder) -> Result<()> {
-    tx.put::<Holders>(holder.id, holder.until)
-}
 
 /// Gives up a holder's lease. Its solves are free at once, except intents. Whether the bytes of an intent left is not known
 /// here, so it keeps its holder, and the next holder takes it over as from a dead one.

@@ -33,7 +33,7 @@ pub(crate) fn sweep(ctx: &mut DecisionCtx<'_>, request: &SweepRequest) -> Result
     lapse_watched(ctx, request, &mut swept)?;
     swept.wasted += discard_expired_stock(ctx, limit)?;
     let archival = Archival::of(ctx.tx, &request.history)?;
-    swept.dropped = retention::delete_expired(ctx.tx, archival, limit, ctx.now)?;
+    swept.dropped = retention::delete_expired(ctx, archival, limit)?;
     Ok(swept)
 }
 

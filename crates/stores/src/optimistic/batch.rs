@@ -40,7 +40,6 @@ impl WriteQueue {
     }
 }
 
-/// Waits for the answer to a queued decision.
 pub(super) async fn answered(
     backend: &'static str,
     answer: oneshot::Receiver<Result<()>>,

@@ -69,7 +69,6 @@ const MAX_CONFLICT_ROWS: usize = 5000;
 // === impl RemoteBackend ===
 
 impl<V: Validator> RemoteBackend<V> {
-    /// Starts the writer task.
     pub(crate) fn start<C: Committer>(
         kind: BackendKind,
         validator: Arc<V>,

@@ -133,7 +133,6 @@ const HALVE_EVERY: usize = 8;
 /// While records are being restored, the writer waits no longer than this for a decision before it continues.
 const RESTORE_RETRY: Duration = Duration::from_millis(100);
 
-/// Starts the writer task.
 pub(crate) fn spawn<C: Committer>(kind: BackendKind, committer: C, cache: RowCache) -> WriteQueue {
     let (write_queue, queue) = WriteQueue::new(&kind);
     let deferred = VecDeque::new();
