@@ -158,8 +158,7 @@ impl Pool {
 
     /// The id, which follows from the fingerprint.
     pub fn id(&self) -> PoolId {
-        let [a, b, c, d, e, f, ..] = *self.fingerprint.as_bytes();
-        PoolId([a, b, c, d, e, f])
+        PoolId(std::array::from_fn(|at| self.fingerprint.as_bytes()[at]))
     }
 
     /// Records a claim; `hit` says that it found a token in stock.

@@ -148,23 +148,23 @@ fn index_solve(tx: &mut dyn WriteTx, solve: &Solve, is_indexed: bool) -> Result<
 
 /// A claim that another record refers to.
 pub(crate) fn existing_claim(tx: &dyn ReadTx, id: ClaimId) -> Result<Claim> {
-    existing::<Claims>(tx, id, || format!("claim {id} is missing"))
+    existing::<Claims>(tx, &id, || format!("claim {id} is missing"))
 }
 
 /// A solve that another record refers to.
 pub(crate) fn existing_solve(tx: &dyn ReadTx, id: SolveId) -> Result<Solve> {
-    existing::<Solves>(tx, id, || format!("solve {id} is missing"))
+    existing::<Solves>(tx, &id, || format!("solve {id} is missing"))
 }
 
 /// The challenge of a solve in progress.
 pub(crate) fn existing_challenge(tx: &dyn ReadTx, id: SolveId) -> Result<Arc<Challenge>> {
-    existing::<Challenges>(tx, id, || format!("the challenge of solve {id} is missing"))
+    existing::<Challenges>(tx, &id, || format!("the challenge of solve {id} is missing"))
 }
 
 fn existing<T: Table>(
     tx: &dyn ReadTx,
-    id: T::Key,
+    id: &T::Key,
     why: impl FnOnce() -> String,
 ) -> Result<T::Value> {
-    tx.get::<T>(&id)?.ok_or_else(|| corrupt(tx.backend(), T::NAME, why()))
+    tx.get::<T>(id)?.ok_or_else(|| corrupt(tx.backend(), T::NAME, why()))
 }
