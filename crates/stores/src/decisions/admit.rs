@@ -3,7 +3,6 @@
 use domain::{
     challenge::Sharing,
     claim::{Admission, Claim, ClaimState, KeyRule, NewClaim, Source},
-    id::ClaimId,
     ledger::{Counts, Event},
     money::Money,
     ports::Spent,
@@ -14,8 +13,8 @@ use domain::{
 
 use crate::{
     Result,
-    schema::keys::{KeyBytes, Text, starting_with},
-    schema::tables::{Challenges, Claims, Joinable, Keys, Solves, Spending, Stock, Stocked},
+    schema::keys::{Text, starting_with},
+    schema::tables::{Challenges, Claims, Joinable, Solves, Spending, Stock, Stocked},
     tx::{Order, TypedRead, TypedWrite},
 };
 
@@ -33,13 +32,15 @@ pub(crate) fn admit(ctx: &mut DecisionCtx<'_>, new: &NewClaim) -> Result<Admissi
     if ctx.tx.has::<Claims>(&new.id)? || ctx.tx.has::<Solves>(&new.solve)? {
         return Ok(Admission::NameTaken);
     }
-    match find_by_key(ctx, new)? {
-        KeyMatch::OtherChallenge(id) => Ok(Admission::Mismatch(id)),
-        KeyMatch::Same(claim) => {
-            let claim = promote::promote_claim(ctx, *claim, new)?;
+    let known = new_claim::key_of(new).map(|key| new_claim::claim_by_key(ctx.tx, &key));
+    let known = known.transpose()?.flatten();
+    match known.filter(|claim| is_replayed(&new.key, claim, ctx.now)) {
+        Some(claim) if claim.fingerprint != new.fingerprint => Ok(Admission::Mismatch(claim.id)),
+        Some(claim) => {
+            let claim = promote::promote_claim(ctx, claim, new)?;
             replay(ctx, new, claim).map(Admission::Replayed)
         }
-        KeyMatch::None => admit_new(ctx, new),
+        None => admit_new(ctx, new),
     }
 }
 
@@ -71,30 +72,6 @@ pub(crate) fn admit_new(ctx: &mut DecisionCtx<'_>, new: &NewClaim) -> Result<Adm
 }
 
 // === replay ===
-
-/// The claim that has the key of a new claim.
-enum KeyMatch {
-    None,
-    Same(Box<Claim>),
-    OtherChallenge(ClaimId),
-}
-
-fn find_by_key(ctx: &DecisionCtx<'_>, new: &NewClaim) -> Result<KeyMatch> {
-    let Some(hash) = new_claim::key_of(new) else { return Ok(KeyMatch::None) };
-    let Some(row) = ctx.tx.get::<Keys>(&KeyBytes::from(&hash))? else {
-        return Ok(KeyMatch::None);
-    };
-    let Some(claim) = ctx.tx.get::<Claims>(&row.claim)? else {
-        return Ok(KeyMatch::None);
-    };
-    if !is_replayed(&new.key, &claim, ctx.now) {
-        return Ok(KeyMatch::None);
-    }
-    if row.fingerprint != new.fingerprint {
-        return Ok(KeyMatch::OtherChallenge(row.claim));
-    }
-    Ok(KeyMatch::Same(Box::new(claim)))
-}
 
 /// Whether a key still replays its claim. A worker's own key does so for a day after any end. A derived key does so while
 /// the work is in flight, and then for the reuse window while the token is usable.

@@ -21,10 +21,7 @@ use super::support::{
 
 /// Records the note; `false` when it repeats a report.
 pub(crate) fn note(ctx: &mut DecisionCtx<'_>, note: &Note) -> Result<bool> {
-    let known = match note.claim {
-        Some(id) => ctx.tx.get::<Claims>(&id)?,
-        None => None,
-    };
+    let known = note.claim.map(|id| ctx.tx.get::<Claims>(&id)).transpose()?.flatten();
     if let (Some(claim), Event::Reported { good }) = (&known, &note.event)
         && !report(ctx.tx, claim, *good)?
     {

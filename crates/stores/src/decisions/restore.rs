@@ -23,7 +23,7 @@ use domain::{
 
 use crate::{
     Result,
-    schema::keys::{KeyBytes, Text},
+    schema::keys::Text,
     schema::tables::{
         Authorised, Challenges, Claims, DeadLetters, Holders, Keyed, Keys, Pages, Pools, Solves,
         Spending, Table, Tasks,
@@ -38,6 +38,7 @@ use super::{
         dead_letters, indexes,
         ledger::{append_page, raise_total},
         merge::{claim_progress, is_newer_solve},
+        new_claim,
     },
 };
 
@@ -252,14 +253,12 @@ fn unfinished_solve(tx: &dyn ReadTx, id: SolveId) -> Result<Option<Solve>> {
 
 fn restore_key(tx: &mut dyn WriteTx, claim: &Claim) -> Result<()> {
     let Some(hash) = &claim.key else { return Ok(()) };
-    let key = KeyBytes::from(hash);
-    if let Some(row) = tx.get::<Keys>(&key)?
-        && let Some(named) = tx.get::<Claims>(&row.claim)?
+    if let Some(named) = new_claim::claim_by_key(tx, hash)?
         && named.opened_at >= claim.opened_at
     {
         return Ok(());
     }
-    tx.put::<Keys>(key, Keyed { claim: claim.id, fingerprint: claim.fingerprint })
+    tx.put::<Keys>(*hash, Keyed { claim: claim.id, fingerprint: claim.fingerprint })
 }
 
 // === other records ===

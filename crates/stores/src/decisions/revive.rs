@@ -19,7 +19,6 @@ use domain::{
 
 use crate::{
     Result,
-    schema::keys::KeyBytes,
     schema::tables::{Challenges, Claims, DeadLetters, Keys, Solves},
     tx::{ReadTx, TypedRead, TypedWrite},
 };
@@ -159,7 +158,7 @@ fn equivalent_claim(
     let live = KeyHash::derived(&new.worker, &new.fingerprint);
     let keys = new_claim::key_of(new).into_iter().chain(is_unattended.then_some(live));
     for key in keys {
-        let claim = claim_by_key(ctx, &key)?;
+        let claim = new_claim::claim_by_key(ctx.tx, &key)?;
         if let Some(claim) = claim.filter(|claim| has_or_awaits_token(claim, ctx.now)) {
             return Ok(Some(claim));
         }
@@ -172,13 +171,6 @@ fn has_or_awaits_token(claim: &Claim, now: Timestamp) -> bool {
         ClaimState::Waiting => true,
         ClaimState::Served => claim.token.as_ref().is_some_and(|token| token.is_usable(now)),
         ClaimState::Failed | ClaimState::Withdrawn | ClaimState::Lapsed => false,
-    }
-}
-
-fn claim_by_key(ctx: &DecisionCtx<'_>, key: &KeyHash) -> Result<Option<Claim>> {
-    match ctx.tx.get::<Keys>(&KeyBytes::from(key))? {
-        Some(row) => ctx.tx.get::<Claims>(&row.claim),
-        None => Ok(None),
     }
 }
 
@@ -219,6 +211,6 @@ fn next_generation(
 
 /// Whether the key belongs to this claim or to a later generation of it.
 fn still_has_key(ctx: &DecisionCtx<'_>, key: &KeyHash, old: &Claim) -> Result<bool> {
-    let row = ctx.tx.get::<Keys>(&KeyBytes::from(key))?;
+    let row = ctx.tx.get::<Keys>(key)?;
     Ok(row.is_none_or(|row| row.claim == old.id || row.fingerprint == old.fingerprint))
 }

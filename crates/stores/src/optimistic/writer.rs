@@ -179,10 +179,7 @@ impl<C: Committer> WriterTask<C> {
                     Ok(())
                 };
                 for (queued, needs_durable) in batch.into_iter().zip(durable) {
-                    queued.answer(match &confirmed {
-                        Err(error) if needs_durable => Err(error.clone()),
-                        _ => Ok(()),
-                    });
+                    queued.answer(if needs_durable { confirmed.clone() } else { Ok(()) });
                 }
             }
             Err(error) => answer_all(batch, &Err(error)),

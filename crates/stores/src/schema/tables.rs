@@ -8,7 +8,7 @@ use domain::{
     challenge::{Challenge, Kind},
     claim::Claim,
     dead_letter::DeadLetter,
-    fingerprint::Fingerprint,
+    fingerprint::{Fingerprint, KeyHash},
     id::{ClaimId, HolderId, Project, SolveId, WorkerName},
     ledger::{Entry, Total},
     pool::Pool,
@@ -19,7 +19,7 @@ use domain::{
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use crate::schema::keys::{Key, KeyBytes, Text};
+use crate::schema::keys::{Key, Text};
 
 /// One ordered table. The types that implement this have no values; they only name a table.
 pub(crate) trait Table: 'static {
@@ -60,7 +60,7 @@ macro_rules! tables {
 tables! {
     1 Claims in claims: ClaimId => Claim;
     /// The claim of each idempotency key.
-    2 Keys in keys: KeyBytes => Keyed;
+    2 Keys in keys: KeyHash => Keyed;
     3 Solves in solves: SolveId => Solve;
     /// The challenge of a solve. It is written once and can have a mebibyte.
     4 Challenges in challenges: SolveId => Arc<Challenge>;

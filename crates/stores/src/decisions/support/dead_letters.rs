@@ -36,10 +36,8 @@ pub(crate) fn write(
         return add_claims(ctx, letter, solve, claims, code);
     }
     let witness = indexes::existing_claim(ctx.tx, witness)?;
-    let before = match &witness.revives {
-        Some(earlier) => ctx.tx.get::<DeadLetters>(earlier)?,
-        None => None,
-    };
+    let before = witness.revives.map(|earlier| ctx.tx.get::<DeadLetters>(&earlier));
+    let before = before.transpose()?.flatten();
     let letter = DeadLetter {
         generation: before.as_ref().map_or(1, |before| before.generation + 1),
         revives: before.as_ref().map(|before| before.id),

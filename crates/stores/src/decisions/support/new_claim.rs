@@ -10,9 +10,8 @@ use domain::{
 
 use crate::{
     Result,
-    schema::keys::KeyBytes,
-    schema::tables::{Keyed, Keys},
-    tx::TypedWrite,
+    schema::tables::{Claims, Keyed, Keys},
+    tx::{ReadTx, TypedRead, TypedWrite},
 };
 
 use super::{context::DecisionCtx, indexes};
@@ -55,11 +54,19 @@ pub(crate) fn key_of(new: &NewClaim) -> Option<KeyHash> {
     }
 }
 
+/// The claim that a key belongs to.
+pub(crate) fn claim_by_key(tx: &dyn ReadTx, key: &KeyHash) -> Result<Option<Claim>> {
+    match tx.get::<Keys>(key)? {
+        Some(row) => tx.get::<Claims>(&row.claim),
+        None => Ok(None),
+    }
+}
+
 /// Writes the claim and its key.
 pub(crate) fn insert(ctx: &mut DecisionCtx<'_>, new: &NewClaim, claim: &Claim) -> Result<()> {
     if let Some(hash) = claim.key {
         let row = Keyed { claim: claim.id, fingerprint: new.fingerprint };
-        ctx.tx.put::<Keys>(KeyBytes::from(&hash), row)?;
+        ctx.tx.put::<Keys>(hash, row)?;
     }
     indexes::insert_claim(ctx.tx, claim)
 }

@@ -11,12 +11,7 @@ use domain::{
     time::Timestamp,
 };
 
-use crate::{
-    Result,
-    schema::keys::KeyBytes,
-    schema::tables::{Challenges, Claims, Keys},
-    tx::{TypedRead, TypedWrite},
-};
+use crate::{Result, schema::tables::Challenges, tx::TypedWrite};
 
 use super::{context::DecisionCtx, effort::Effort, fail, indexes, new_claim};
 
@@ -41,8 +36,7 @@ pub(crate) fn take_over(ctx: &mut DecisionCtx<'_>, new: &NewClaim) -> Result<Opt
 
 fn unattended_claim(ctx: &DecisionCtx<'_>, new: &NewClaim) -> Result<Option<(Claim, Solve)>> {
     let key = KeyHash::revived(&new.worker, &new.fingerprint);
-    let Some(row) = ctx.tx.get::<Keys>(&KeyBytes::from(&key))? else { return Ok(None) };
-    let Some(claim) = ctx.tx.get::<Claims>(&row.claim)? else { return Ok(None) };
+    let Some(claim) = new_claim::claim_by_key(ctx.tx, &key)? else { return Ok(None) };
     let is_unattended = claim.state == ClaimState::Waiting && indexes::is_unattended(&claim);
     match claim.solve.filter(|_| is_unattended) {
         Some(solve) => Ok(Some((claim, indexes::existing_solve(ctx.tx, solve)?))),

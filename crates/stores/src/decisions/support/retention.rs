@@ -13,7 +13,7 @@ use domain::{
 
 use crate::{
     Result,
-    schema::keys::{Key, KeyBytes, Text, all, starting_with, up_to},
+    schema::keys::{Key, Text, all, starting_with, up_to},
     schema::tables::{
         Authorised, ByTime, Challenges, Claims, DeadLetters, Died, Held, Holders, Keys,
         LedgerIndex, Pages, Retained, RetentionQueue, Solves, Spending, Subject, Tasks, Totals,
@@ -161,10 +161,7 @@ fn delete_unlisted_claim(ctx: &mut DecisionCtx<'_>, id: ClaimId) -> Result<usize
 /// Until when an ended claim can be replayed by its key or revived. `None`: the claim has not ended.
 fn needed_until(tx: &dyn ReadTx, claim: &Claim) -> Result<Option<Timestamp>> {
     let Some(ended_at) = claim.ended_at.filter(|_| claim.state.is_final()) else { return Ok(None) };
-    let letter = match claim.solve {
-        Some(solve) => tx.get::<DeadLetters>(&solve)?,
-        None => None,
-    };
+    let letter = claim.solve.map(|solve| tx.get::<DeadLetters>(&solve)).transpose()?.flatten();
     let letter_until = letter.map(|letter| letter.died_at.plus(DEAD_LETTERS_KEPT).plus(GRACE));
     Ok(letter_until.max(Some(ended_at.plus(KEY_KEPT).plus(GRACE))))
 }
@@ -205,9 +202,8 @@ fn delete_claims(ctx: &mut DecisionCtx<'_>, archival: Archival, limit: usize) ->
 fn delete_claim(tx: &mut dyn WriteTx, claim: &Claim) -> Result<()> {
     indexes::list_claim(tx, claim, false)?;
     if let Some(hash) = &claim.key {
-        let key = KeyBytes::from(hash);
-        if tx.get::<Keys>(&key)?.is_some_and(|row| row.claim == claim.id) {
-            tx.take::<Keys>(&key)?;
+        if tx.get::<Keys>(hash)?.is_some_and(|row| row.claim == claim.id) {
+            tx.take::<Keys>(hash)?;
         }
     }
     tx.take::<Claims>(&claim.id)?;
