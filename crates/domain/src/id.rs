@@ -48,8 +48,8 @@ pub struct Project(Arc<str>);
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("not a {what}: {why}")]
 pub struct BadName {
-    what: &'static str,
-    why: &'static str,
+    pub(crate) what: &'static str,
+    pub(crate) why: &'static str,
 }
 
 const SMALLEST: u64 = 100_000_000_000_000;
@@ -114,13 +114,6 @@ number_name!(ClaimId, "", "claim id", fifteen_digits);
 number_name!(SolveId, "s", "solve id", fifteen_digits);
 number_name!(HolderId, "h", "holder id", not_zero);
 number_name!(Nonce, "n", "nonce", not_zero);
-
-impl BadName {
-    /// The text is not a `what`, because of `why`.
-    pub(crate) const fn new(what: &'static str, why: &'static str) -> Self {
-        Self { what, why }
-    }
-}
 
 impl SolveId {
     /// The id of the solve that polls the paid task of `attempt` after this solve stopped waiting for it. It is derived

@@ -125,8 +125,8 @@ impl FromStr for PoolId {
     fn from_str(text: &str) -> Result<Self, BadName> {
         let is_lower = !text.bytes().any(|b| b.is_ascii_uppercase());
         let bytes = bytes_from_hex(text).filter(|_| is_lower);
-        let refused = BadName::new("pool id", "expected twelve digits 0-9 and a-f");
-        bytes.map(Self).ok_or(refused)
+        let why = "expected twelve digits 0-9 and a-f";
+        bytes.map(Self).ok_or(BadName { what: "pool id", why })
     }
 }
 

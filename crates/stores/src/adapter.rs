@@ -6,7 +6,7 @@ mod runner;
 pub use runner::Counters;
 pub(crate) use runner::{DecideFn, Extent, ReadFn, ResultSlot, TransactionRunner, decision};
 
-use std::{fmt, path::Path, sync::Arc};
+use std::{path::Path, sync::Arc};
 
 use async_trait::async_trait;
 use domain::{
@@ -51,7 +51,7 @@ use crate::{
 use runner::query;
 
 /// The store ports on any backend. One adapter serves all backends, so the ports are compiled once.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct StoreAdapter {
     runner: Arc<dyn TransactionRunner>,
 }
@@ -114,12 +114,6 @@ impl StoreAdapter {
         let (read, slot) = query(read);
         self.runner.read(read, extent).await?;
         slot.take()
-    }
-}
-
-impl fmt::Debug for StoreAdapter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.runner.fmt(f)
     }
 }
 

@@ -182,35 +182,28 @@ fn restore_order(key: &RawKey) -> Option<usize> {
 }
 
 fn record(backend: &'static str, key: &RawKey, bytes: &[u8]) -> Option<RecoveryRecord> {
-    fn row<T: Table>(
-        backend: &'static str,
-        key: &RawKey,
-        bytes: &[u8],
-    ) -> Option<(T::Key, T::Value)> {
-        Some((read_key::<T>(backend, key).ok()?, read_row::<T>(backend, key, bytes).ok()?))
+    use RecoveryRecord as Record;
+    fn read<T: Table>(
+        (backend, key, bytes): (&'static str, &RawKey, &[u8]),
+        record: impl FnOnce(T::Key, T::Value) -> Record,
+    ) -> Option<Record> {
+        let value = read_row::<T>(backend, key, bytes).ok()?;
+        Some(record(read_key::<T>(backend, key).ok()?, value))
     }
-    let (a, b, c) = (backend, key, bytes);
-    Some(match key[0] {
-        Holders::TAG => {
-            row::<Holders>(a, b, c).map(|(id, until)| RecoveryRecord::Holder(id, until))?
-        }
-        Challenges::TAG => {
-            row::<Challenges>(a, b, c).map(|(id, what)| RecoveryRecord::Challenge(id, what))?
-        }
-        Solves::TAG => RecoveryRecord::Solve(Box::new(row::<Solves>(a, b, c)?.1)),
-        Claims::TAG => RecoveryRecord::Claim(Box::new(row::<Claims>(a, b, c)?.1)),
-        DeadLetters::TAG => RecoveryRecord::DeadLetter(Box::new(row::<DeadLetters>(a, b, c)?.1)),
-        Pools::TAG => RecoveryRecord::Pool(Box::new(row::<Pools>(a, b, c)?.1)),
-        Pages::TAG => row::<Pages>(a, b, c).map(|(seq, page)| RecoveryRecord::Page(seq, page))?,
-        Totals::TAG => RecoveryRecord::Total(Box::new(row::<Totals>(a, b, c)?.1)),
-        Spending::TAG => {
-            row::<Spending>(a, b, c).map(|(key, spent)| RecoveryRecord::Spent(key, spent))?
-        }
-        Authorised::TAG => {
-            row::<Authorised>(a, b, c).map(|(day, n)| RecoveryRecord::Authorised(day, n))?
-        }
-        _ => return None,
-    })
+    let row = (backend, key, bytes);
+    match key[0] {
+        Holders::TAG => read::<Holders>(row, Record::Holder),
+        Challenges::TAG => read::<Challenges>(row, Record::Challenge),
+        Solves::TAG => read::<Solves>(row, |_, solve| Record::Solve(solve.into())),
+        Claims::TAG => read::<Claims>(row, |_, claim| Record::Claim(claim.into())),
+        DeadLetters::TAG => read::<DeadLetters>(row, |_, letter| Record::DeadLetter(letter.into())),
+        Pools::TAG => read::<Pools>(row, |_, pool| Record::Pool(pool.into())),
+        Pages::TAG => read::<Pages>(row, Record::Page),
+        Totals::TAG => read::<Totals>(row, |_, total| Record::Total(total.into())),
+        Spending::TAG => read::<Spending>(row, Record::Spent),
+        Authorised::TAG => read::<Authorised>(row, Record::Authorised),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
