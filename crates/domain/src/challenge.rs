@@ -35,33 +35,19 @@ pub struct ChallengeParts {
 
 /// Why a challenge is refused.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum BadChallenge {
-    /// The kind's name is empty, too long or has odd characters.
     #[error("the kind {0:?} is not a name of 1-40 lower-case letters, digits and _")]
     Kind(String),
-    /// The kind requires this part.
     #[error("{kind} needs `{part}`")]
-    Missing {
-        /// The kind of the challenge.
-        kind: Kind,
-        /// The name of the missing part.
-        part: &'static str,
-    },
-    /// A field that belongs to the gateway, not to the challenge.
+    Missing { kind: Kind, part: &'static str },
     #[error("`{0}` is set by the gateway and cannot be given")]
     Reserved(String),
     /// A parameter name that could change the meaning of the request we send.
     #[error("the parameter name {0:?} is not 1-64 letters, digits and _ - [ ]")]
     Name(String),
-    /// Control characters, or too long.
     #[error("`{name}` {why}")]
-    Value {
-        /// The name of the field.
-        name: String,
-        /// What is wrong with it.
-        why: &'static str,
-    },
-    /// Too many or too large parts altogether.
+    Value { name: String, why: &'static str },
     #[error(
         "the challenge has too many parts: at most 64 parameters of 128 KiB together, files of 1 MiB together"
     )]

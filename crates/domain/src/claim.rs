@@ -147,28 +147,21 @@ pub struct Allowance {
     pub cost_per_day: Option<Money>,
 }
 
-/// A claim about to be admitted.
+/// A claim about to be admitted. Fields without a comment are those of [`Claim`].
 #[derive(Clone, Debug)]
+#[expect(missing_docs, reason = "they are explained there")]
 pub struct NewClaim {
-    /// A new id for it.
     pub id: ClaimId,
     /// A new id for the solve, if one is opened.
     pub solve: SolveId,
-    /// The worker that made it.
     pub worker: WorkerName,
-    /// The project its cost is charged to.
     pub project: Project,
-    /// The API it came through.
     pub door: Door,
-    /// What has to be solved.
     pub challenge: Arc<Challenge>,
-    /// The fingerprint of the challenge.
     pub fingerprint: Fingerprint,
-    /// Why solving for its page is allowed: the site's written basis.
     pub basis: Arc<str>,
     /// How a repetition of it is recognised.
     pub key: KeyRule,
-    /// When it lapses without a fetched token.
     pub deadline: Timestamp,
     /// The list price of a solve of this kind.
     pub price: Option<Money>,
@@ -178,12 +171,10 @@ pub struct NewClaim {
     pub policy: Policy,
     /// Whether the reply carries the token, so that a stocked or replayed token counts as delivered at once.
     pub collect: bool,
-    /// The URL that gets a callback when it ends.
     pub callback_url: Option<Secret>,
     /// The earliest time a solve opened now can answer. A claim with an earlier deadline is refused, because we would pay
     /// for nothing.
     pub soonest: Timestamp,
-    /// The dead letter it revives.
     pub revives: Option<SolveId>,
 }
 

@@ -122,6 +122,11 @@ impl KeyHash {
         Self(form.hash())
     }
 
+    /// A hash that a store has kept.
+    pub const fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
     /// The bytes of the hash.
     pub const fn as_bytes(&self) -> &[u8; 32] {
         &self.0

@@ -2,8 +2,6 @@
 
 use std::{fmt, str::FromStr, sync::Arc};
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
-
 use crate::ports::Chance;
 
 /// The id of a claim: fifteen digits without a leading zero. Existing clients expect digits only, and fifteen of them
@@ -35,26 +33,23 @@ pub struct AttemptName {
 }
 
 /// The provider's id for an attempt: opaque, 1–64 printable characters without `|` and `,`.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskId(Arc<str>);
 
 /// A worker's name: 1–64 characters of `[A-Za-z0-9._-]`.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WorkerName(Arc<str>);
 
 /// A label that cost is charged to; same form as a worker's name.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Project(Arc<str>);
 
 /// The text is not an id or name of this type.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("not a {what}: {why}")]
 pub struct BadName {
-    what: &'static str,
-    why: &'static str,
+    pub(crate) what: &'static str,
+    pub(crate) why: &'static str,
 }
 
 const SMALLEST: u64 = 100_000_000_000_000;
@@ -65,9 +60,18 @@ fn fifteen_digits(chance: &dyn Chance) -> u64 {
     SMALLEST + chance.draw() % SPAN
 }
 
+fn not_zero(chance: &dyn Chance) -> u64 {
+    chance.draw() | 1
+}
+
 macro_rules! number_name {
-    ($name:ident, $prefix:literal, $what:literal) => {
+    ($name:ident, $prefix:literal, $what:literal, $draw:path) => {
         impl $name {
+            /// Draws a new one.
+            pub fn draw(chance: &dyn Chance) -> Self {
+                Self($draw(chance))
+            }
+
             /// The id with this number.
             pub const fn from_number(number: u64) -> Self {
                 Self(number)
@@ -85,25 +89,7 @@ macro_rules! number_name {
             }
         }
 
-        impl Serialize for $name {
-            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                if serializer.is_human_readable() {
-                    serializer.collect_str(self)
-                } else {
-                    serializer.serialize_u64(self.0)
-                }
-            }
-        }
-
-        impl<'de> Deserialize<'de> for $name {
-            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                if deserializer.is_human_readable() {
-                    String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
-                } else {
-                    u64::deserialize(deserializer).map(Self)
-                }
-            }
-        }
+        serialize_as_text!($name, or u64);
 
         impl FromStr for $name {
             type Err = BadName;
@@ -124,50 +110,17 @@ macro_rules! number_name {
     };
 }
 
-number_name!(ClaimId, "", "claim id");
-number_name!(SolveId, "s", "solve id");
-number_name!(HolderId, "h", "holder id");
-number_name!(Nonce, "n", "nonce");
-
-impl BadName {
-    /// The text is not a `what`, because of `why`.
-    pub(crate) const fn new(what: &'static str, why: &'static str) -> Self {
-        Self { what, why }
-    }
-}
-
-impl ClaimId {
-    /// Draws a new id.
-    pub fn draw(chance: &dyn Chance) -> Self {
-        Self(fifteen_digits(chance))
-    }
-}
+number_name!(ClaimId, "", "claim id", fifteen_digits);
+number_name!(SolveId, "s", "solve id", fifteen_digits);
+number_name!(HolderId, "h", "holder id", not_zero);
+number_name!(Nonce, "n", "nonce", not_zero);
 
 impl SolveId {
-    /// Draws a new id.
-    pub fn draw(chance: &dyn Chance) -> Self {
-        Self(fifteen_digits(chance))
-    }
-
     /// The id of the solve that polls the paid task of `attempt` after this solve stopped waiting for it. It is derived
     /// and not drawn, so that the same late fact, settled twice, opens one solve.
     #[must_use]
     pub fn orphan(self, attempt: u32) -> Self {
         Self(self.0.wrapping_add(SPAN + SMALLEST * u64::from(attempt % 1000)))
-    }
-}
-
-impl HolderId {
-    /// Draws the id of this process.
-    pub fn draw(chance: &dyn Chance) -> Self {
-        Self(chance.draw() | 1)
-    }
-}
-
-impl Nonce {
-    /// Draws the name of the next attempt.
-    pub fn draw(chance: &dyn Chance) -> Self {
-        Self(chance.draw() | 1)
     }
 }
 
@@ -204,18 +157,15 @@ macro_rules! text_name {
             }
         }
 
-        impl TryFrom<String> for $name {
-            type Error = BadName;
-            fn try_from(text: String) -> Result<Self, BadName> {
+        impl FromStr for $name {
+            type Err = BadName;
+
+            fn from_str(text: &str) -> Result<Self, BadName> {
                 Self::new(text)
             }
         }
 
-        impl From<$name> for String {
-            fn from(name: $name) -> Self {
-                name.0.as_ref().to_owned()
-            }
-        }
+        serialize_as_text!($name);
     };
 }
 

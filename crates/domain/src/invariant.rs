@@ -198,22 +198,16 @@ impl Checker {
                 let token = self.tokens.entry(task.clone()).or_default();
                 let before = std::mem::replace(&mut token.owner, entry.claim);
                 if let Some(owner) = before {
-                    self.broken(
-                        7,
-                        entry,
-                        format!("token of task {task} belongs to {owner} already"),
-                    );
+                    let what = format!("token of task {task} belongs to {owner} already");
+                    self.broken(7, entry, what);
                 }
             }
             Event::Banked { task, .. } if exclusive => {
                 let token = self.tokens.entry(task.clone()).or_default();
                 token.owner = None;
                 if token.delivered {
-                    self.broken(
-                        7,
-                        entry,
-                        format!("token of task {task} was delivered and is banked again"),
-                    );
+                    let what = format!("token of task {task} was delivered and is banked again");
+                    self.broken(7, entry, what);
                 }
             }
             Event::Delivered { task, usable_until } => {
@@ -237,11 +231,8 @@ impl Checker {
             self.broken(7, entry, format!("token of task {task} belongs to {owner:?}"));
         }
         if entry.at.plus(MIN_LEFT) > usable_until {
-            self.broken(
-                8,
-                entry,
-                format!("token of task {task} delivered with too little time left"),
-            );
+            let what = format!("token of task {task} delivered with too little time left");
+            self.broken(8, entry, what);
         }
     }
 
@@ -270,9 +261,7 @@ impl Checker {
             self.broken(13, entry, what);
         }
     }
-}
 
-impl Checker {
     /// Whether the new end is legal after `Served`: a claim may give its token back before delivery, when it lapses or is
     /// withdrawn.
     fn gives_back(&mut self, claim: &ClaimSeen, state: ClaimState) -> bool {
@@ -291,48 +280,46 @@ impl Checker {
 impl SolveSeen {
     /// Applies an event of the solve and returns the invariants it breaks.
     fn apply(&mut self, event: &Event) -> Vec<(u8, String)> {
+        let mut broken = Vec::new();
         match event {
-            Event::Intent { attempt, fence, .. } => self.intent(*attempt, *fence),
-            Event::Recovered { fence, .. } => self.fenced(*fence, true),
+            Event::Intent { attempt, fence, .. } => self.intent(*attempt, *fence, &mut broken),
+            Event::Recovered { fence, .. } => self.fenced(*fence, true, &mut broken),
             Event::Authorised { fence, .. } => {
-                let mut broken = self.fenced(*fence, false);
+                self.fenced(*fence, false, &mut broken);
                 self.authorised += 1;
                 if self.open != Open::Ambiguous || self.authorised > 1 {
                     broken.push((4, "authorised what was not ambiguous, or twice".into()));
                 }
                 self.open = Open::Nothing;
-                broken
             }
-            Event::Accepted { attempt, .. } => self.accepted(*attempt),
-            Event::Ambiguous { .. } => {
-                self.open = Open::Ambiguous;
-                Vec::new()
-            }
+            Event::Accepted { attempt, .. } => self.accepted(*attempt, &mut broken),
+            Event::Ambiguous { .. } => self.open = Open::Ambiguous,
             Event::NotAccepted { .. } | Event::WrittenOff { .. } | Event::Failed { .. } => {
                 self.open = Open::Nothing;
-                Vec::new()
             }
             Event::TaskOver { .. } => {
                 self.over += 1;
                 self.open = Open::Nothing;
-                Vec::new()
             }
             Event::Ready { .. } => {
-                let again = std::mem::replace(&mut self.ready, true);
+                if std::mem::replace(&mut self.ready, true) {
+                    broken.push((13, "ready twice".into()));
+                }
                 self.open = Open::Nothing;
-                again.then(|| (13, "ready twice".to_owned())).into_iter().collect()
             }
             Event::DeadLettered { .. } => {
                 self.dead_letters += 1;
-                let twice = self.dead_letters > 1;
-                twice.then(|| (19, "two dead letters".to_owned())).into_iter().collect()
+                if self.dead_letters > 1 {
+                    broken.push((19, "two dead letters".into()));
+                }
             }
-            _ => Vec::new(),
+            _ => {}
         }
+        broken
     }
 
-    fn intent(&mut self, attempt: u32, fence: Fence) -> Vec<(u8, String)> {
-        let mut broken = self.fenced(fence, false);
+    fn intent(&mut self, attempt: u32, fence: Fence, broken: &mut Vec<(u8, String)>) {
+        self.fenced(fence, false, broken);
         if attempt != self.attempt + 1 {
             broken.push((1, format!("intent {attempt} follows {}", self.attempt)));
         }
@@ -344,32 +331,24 @@ impl SolveSeen {
         }
         self.attempt = attempt;
         self.open = Open::Intent;
-        broken
     }
 
-    fn accepted(&mut self, attempt: u32) -> Vec<(u8, String)> {
+    fn accepted(&mut self, attempt: u32, broken: &mut Vec<(u8, String)>) {
         self.accepted += 1;
         self.open = Open::Task;
-        let mut broken = Vec::new();
         if attempt != self.attempt {
             broken.push((1, format!("accepted {attempt} while {} is the attempt", self.attempt)));
         }
-        if self.accepted > 1 + self.over + self.authorised {
-            broken.push((
-                3,
-                format!(
-                    "{} tasks, {} ended, {} authorised",
-                    self.accepted, self.over, self.authorised
-                ),
-            ));
+        let Self { accepted, over, authorised, .. } = *self;
+        if accepted > 1 + over + authorised {
+            broken.push((3, format!("{accepted} tasks, {over} ended, {authorised} authorised")));
         }
-        broken
     }
 
-    fn fenced(&mut self, fence: Fence, rises: bool) -> Vec<(u8, String)> {
-        let old = fence < self.fence || (rises && fence == self.fence);
-        let broken = old.then(|| (12, format!("fence {fence} after {}", self.fence)));
+    fn fenced(&mut self, fence: Fence, rises: bool, broken: &mut Vec<(u8, String)>) {
+        if fence < self.fence || (rises && fence == self.fence) {
+            broken.push((12, format!("fence {fence} after {}", self.fence)));
+        }
         self.fence = self.fence.max(fence);
-        broken.into_iter().collect()
     }
 }

@@ -34,20 +34,25 @@ impl KeyDigest {
 
     /// Reads what [`KeyDigest::to_hex`] wrote; `None` when it is anything else.
     pub fn from_hex(text: &str) -> Option<Self> {
-        let mut digest = [0; 32];
-        if text.len() != 64 || !text.is_ascii() {
-            return None;
-        }
-        for (byte, pair) in digest.iter_mut().zip(text.as_bytes().chunks(2)) {
-            *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
-        }
-        Some(Self(digest))
+        bytes_from_hex(text).map(Self)
     }
 
     /// Whether both belong to the same key, compared in constant time.
     pub fn is(self, other: Self) -> bool {
         self.0.ct_eq(&other.0).into()
     }
+}
+
+/// `None` when the text is not two hexadecimal digits for each of the `N` bytes.
+pub(crate) fn bytes_from_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
+    let mut bytes = [0; N];
+    if text.len() != 2 * N || !text.bytes().all(|b| b.is_ascii_hexdigit()) {
+        return None;
+    }
+    for (byte, pair) in bytes.iter_mut().zip(text.as_bytes().chunks(2)) {
+        *byte = u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok()?;
+    }
+    Some(bytes)
 }
 
 impl fmt::Debug for KeyDigest {

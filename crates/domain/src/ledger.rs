@@ -35,196 +35,73 @@ pub struct Entry {
 }
 
 /// What happened. The serialized names are the ledger words of docs/api.
+///
+/// `attempt` is the number of the attempt, `task` the task that is paid for it, and a `cost` of `None` is unknown. A `basis`
+/// is why solving for the page is allowed. A token is not handed out after its `usable_until`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "most fields need no words beside those above")]
 pub enum Event {
     /// A solve was opened for a claim.
-    Opened {
-        /// Why solving for the page is allowed.
-        basis: String,
-    },
+    Opened { basis: String },
     /// A claim was repeated under its key; nothing was opened.
     Replayed,
     /// A claim waits for a solve that another claim opened.
     Joined,
-    /// A claim was refused before anything was opened.
-    Refused {
-        /// The code the worker saw.
-        code: Code,
-        /// The page of the challenge.
-        pageurl: Option<String>,
-    },
+    /// A claim was refused before anything was opened. The worker saw the code.
+    Refused { code: Code, pageurl: Option<String> },
     /// Decision: an attempt is about to be submitted.
-    Intent {
-        /// The number of the attempt.
-        attempt: u32,
-        /// Our name for the attempt.
-        nonce: Nonce,
-        /// The fence it was decided under.
-        fence: Fence,
-    },
-    /// Fact: the provider did not accept the attempt.
-    NotAccepted {
-        /// The number of the attempt.
-        attempt: u32,
-        /// The provider's code, or ours.
-        code: Code,
-    },
+    Intent { attempt: u32, nonce: Nonce, fence: Fence },
+    /// Fact: the provider did not accept the attempt. The code is the provider's, or ours.
+    NotAccepted { attempt: u32, code: Code },
     /// Fact: the provider accepted the attempt.
-    Accepted {
-        /// The number of the attempt.
-        attempt: u32,
-        /// The id that the provider gave the task.
-        task: TaskId,
-    },
-    /// Fact: the attempt's reply was lost.
-    Ambiguous {
-        /// The number of the attempt.
-        attempt: u32,
-        /// What was observed instead of a reply.
-        why: Code,
-    },
-    /// Decision: one more attempt, although the last one may have been paid.
-    Authorised {
-        /// The number of the ambiguous attempt.
-        attempt: u32,
-        /// The fence it was decided under.
-        fence: Fence,
-    },
+    Accepted { attempt: u32, task: TaskId },
+    /// Fact: the attempt's reply was lost; `why` is what was observed instead.
+    Ambiguous { attempt: u32, why: Code },
+    /// Decision: one more attempt, although the last one, whose number this is, may have been paid.
+    Authorised { attempt: u32, fence: Fence },
     /// Decision: the ambiguous attempt is given up; its money may be lost.
-    WrittenOff {
-        /// The number of the ambiguous attempt.
-        attempt: u32,
-    },
+    WrittenOff { attempt: u32 },
     /// Fact: the provider named a task of an attempt that had been replaced. Another solve polls it.
-    Orphaned {
-        /// The number of the attempt.
-        attempt: u32,
-        /// The id that the provider gave the task.
-        task: TaskId,
-        /// The solve that polls it.
-        by: SolveId,
-    },
-    /// Fact: the task ended without an answer.
-    TaskOver {
-        /// The number of the attempt.
-        attempt: u32,
-        /// The code that the provider returned.
-        code: Code,
-        /// The cost; `None` when it is unknown.
-        cost: Option<Money>,
-    },
+    Orphaned { attempt: u32, task: TaskId, by: SolveId },
+    /// Fact: the task ended without an answer, with this code of the provider.
+    TaskOver { attempt: u32, code: Code, cost: Option<Money> },
     /// Fact: the provider answered.
-    Ready {
-        /// The number of the attempt.
-        attempt: u32,
-        /// The task that paid for the token.
-        task: TaskId,
-        /// The cost; `None` when it is unknown.
-        cost: Option<Money>,
-    },
+    Ready { attempt: u32, task: TaskId, cost: Option<Money> },
     /// The last claim left; the paid task is polled on for the stock.
-    Overdue {
-        /// The number of the attempt.
-        attempt: u32,
-    },
-    /// The solve was given up, or is not needed.
-    Failed {
-        /// The code of the last failure, or of the reason it is not needed.
-        code: Code,
-    },
+    Overdue { attempt: u32 },
+    /// The solve was given up, or is not needed. The code is that of the last failure, or of the reason it is not needed.
+    Failed { code: Code },
     /// A process took over the solve of a dead one.
-    Recovered {
-        /// The process whose lease ended.
-        from: HolderId,
-        /// The process that leases the solve now.
-        by: HolderId,
-        /// The fence of the new lease.
-        fence: Fence,
-    },
+    Recovered { from: HolderId, by: HolderId, fence: Fence },
     /// Decision: the claim gets the token.
-    Allotted {
-        /// The solve that paid for it.
-        paid_by: SolveId,
-        /// The task that paid for the token.
-        task: TaskId,
-        /// Where the token came from.
-        source: Source,
-        /// The token is not handed out after this time.
-        usable_until: Timestamp,
-    },
+    Allotted { paid_by: SolveId, task: TaskId, source: Source, usable_until: Timestamp },
     /// The token went to stock.
-    Banked {
-        /// The task that paid for the token.
-        task: TaskId,
-        /// The token is not handed out after this time.
-        usable_until: Timestamp,
-    },
+    Banked { task: TaskId, usable_until: Timestamp },
     /// The token was handed out to the worker.
-    Delivered {
-        /// The task that paid for the token.
-        task: TaskId,
-        /// The token is not handed out after this time.
-        usable_until: Timestamp,
-    },
+    Delivered { task: TaskId, usable_until: Timestamp },
     /// The token expired unused.
-    Wasted {
-        /// The task that paid for the token.
-        task: TaskId,
-    },
-    /// The claim ended without a token, or gave its token back.
-    Ended {
-        /// The state the claim ended in.
-        state: ClaimState,
-        /// The reason; `None` for a withdrawal.
-        code: Option<Code>,
-    },
-    /// A dead letter was written for the solve.
-    DeadLettered {
-        /// The code of the failure that ended it.
-        code: Code,
-    },
+    Wasted { task: TaskId },
+    /// The claim ended without a token, or gave its token back. A withdrawal has no code.
+    Ended { state: ClaimState, code: Option<Code> },
+    /// A dead letter was written for the solve, with the code of the failure that ended it.
+    DeadLettered { code: Code },
     /// The dead letter was closed.
     DeadLetterClosed,
-    /// The worker reported whether the token worked.
-    Reported {
-        /// Whether the site accepted it.
-        good: bool,
-    },
-    /// The dead letter was revived.
-    Revived {
-        /// The admin or worker who did it.
-        by: WorkerName,
-        /// The claim of the next generation.
-        claim: ClaimId,
-    },
-    /// The dead letter was deleted.
-    Purged {
-        /// The admin or worker who did it.
-        by: WorkerName,
-    },
+    /// The worker reported whether the site accepted the token.
+    Reported { good: bool },
+    /// The dead letter was revived by an admin or worker, as the claim of its next generation.
+    Revived { by: WorkerName, claim: ClaimId },
+    /// The dead letter was deleted by an admin or worker.
+    Purged { by: WorkerName },
     /// The receiver accepted the claim's callback.
-    CalledBack {
-        /// The number of tries.
-        tries: u32,
-    },
+    CalledBack { tries: u32 },
     /// The claim's callback was dropped, because its receiver did not accept it for a day.
-    CallbackDropped {
-        /// The number of tries.
-        tries: u32,
-    },
-    /// A pool ordered a token that no claim waits for yet.
-    Ordered {
-        /// Why solving for the page is allowed.
-        basis: String,
-        /// The stock level the pool aims at.
-        target: u32,
-    },
-    /// The dead letter was revived without success and is open again.
-    DeadLetterReopened {
-        /// The code of the new failure.
-        code: Code,
-    },
+    CallbackDropped { tries: u32 },
+    /// A pool ordered a token that no claim waits for yet, to reach its target level.
+    Ordered { basis: String, target: u32 },
+    /// The dead letter was revived without success, failed with this code, and is open again.
+    DeadLetterReopened { code: Code },
 }
 
 /// Sums over one day, one worker, one project and one kind.

@@ -12,6 +12,9 @@
 
 #![warn(missing_docs)]
 
+#[macro_use]
+mod text;
+
 pub mod attempt;
 pub mod callback;
 pub mod challenge;

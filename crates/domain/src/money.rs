@@ -1,12 +1,15 @@
 //! Money in whole micros (millionths of the account's currency). An unknown amount is `None`, never zero.
 
-use std::{fmt, iter::Sum, ops::Add};
-
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
+use std::{fmt, iter::Sum, ops::Add, str::FromStr};
 
 /// An amount of money. Addition saturates, so that a total never wraps around.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Money(i64);
+
+/// The text is not a decimal number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not an amount of money")]
+pub struct NotMoney;
 
 impl Money {
     /// A known amount of nothing.
@@ -49,27 +52,16 @@ impl Money {
     }
 }
 
-/// Decimal text in JSON, micros in stores.
-impl Serialize for Money {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        if serializer.is_human_readable() {
-            serializer.collect_str(self)
-        } else {
-            serializer.serialize_i64(self.0)
-        }
+impl FromStr for Money {
+    type Err = NotMoney;
+
+    fn from_str(text: &str) -> Result<Self, NotMoney> {
+        Self::parse(text).ok_or(NotMoney)
     }
 }
 
-impl<'de> Deserialize<'de> for Money {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        if deserializer.is_human_readable() {
-            let text = String::deserialize(deserializer)?;
-            Self::parse(&text).ok_or_else(|| D::Error::custom("not an amount of money"))
-        } else {
-            i64::deserialize(deserializer).map(Self)
-        }
-    }
-}
+// Decimal text in JSON, micros in stores.
+serialize_as_text!(Money, or i64);
 
 impl Add for Money {
     type Output = Self;

@@ -15,13 +15,13 @@ use crate::{
     challenge::Challenge,
     fingerprint::Fingerprint,
     id::{BadName, HolderId, Project, WorkerName},
+    key::bytes_from_hex,
     money::Money,
     time::Timestamp,
 };
 
 /// The id of a pool: the first twelve hex digits of its fingerprint.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PoolId([u8; 6]);
 
 /// How many tokens a pool keeps in stock.
@@ -107,15 +107,6 @@ const MOST_EXPECTED: usize = 32;
 
 // === impl PoolId ===
 
-impl PoolId {
-    /// The id of the pool for this fingerprint.
-    pub fn from_fingerprint(fingerprint: &Fingerprint) -> Self {
-        let mut first = [0; 6];
-        first.copy_from_slice(&fingerprint.as_bytes()[..6]);
-        Self(first)
-    }
-}
-
 impl fmt::Display for PoolId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
@@ -132,33 +123,14 @@ impl FromStr for PoolId {
     type Err = BadName;
 
     fn from_str(text: &str) -> Result<Self, BadName> {
-        let refused = || BadName::new("pool id", "expected twelve digits 0-9 and a-f");
-        let plain = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
-        if text.len() != 12 || !text.bytes().all(plain) {
-            return Err(refused());
-        }
-        let mut bytes = [0; 6];
-        for (byte, digits) in bytes.iter_mut().zip(text.as_bytes().chunks(2)) {
-            let digits = str::from_utf8(digits).map_err(|_| refused())?;
-            *byte = u8::from_str_radix(digits, 16).map_err(|_| refused())?;
-        }
-        Ok(Self(bytes))
+        let is_lower = !text.bytes().any(|b| b.is_ascii_uppercase());
+        let bytes = bytes_from_hex(text).filter(|_| is_lower);
+        let why = "expected twelve digits 0-9 and a-f";
+        bytes.map(Self).ok_or(BadName { what: "pool id", why })
     }
 }
 
-impl TryFrom<String> for PoolId {
-    type Error = BadName;
-
-    fn try_from(text: String) -> Result<Self, BadName> {
-        text.parse()
-    }
-}
-
-impl From<PoolId> for String {
-    fn from(id: PoolId) -> Self {
-        id.to_string()
-    }
-}
+serialize_as_text!(PoolId);
 
 // === impl Pool ===
 
@@ -186,7 +158,7 @@ impl Pool {
 
     /// The id, which follows from the fingerprint.
     pub fn id(&self) -> PoolId {
-        PoolId::from_fingerprint(&self.fingerprint)
+        PoolId(std::array::from_fn(|at| self.fingerprint.as_bytes()[at]))
     }
 
     /// Records a claim; `hit` says that it found a token in stock.
@@ -246,16 +218,11 @@ impl Pool {
         u32::try_from(spare).is_ok_and(|spare| spare < self.room())
     }
 
-    /// How many tokens may expire unused.
-    pub fn allowed_waste(&self) -> u64 {
-        let earned = self.served.saturating_mul(u64::from(self.order.waste)) / 1000;
-        FREE_WASTE.saturating_add(self.announced).saturating_add(earned)
-    }
-
     /// How many spare tokens the allowed waste covers.
     fn room(&self) -> u32 {
-        let room = self.allowed_waste().saturating_sub(self.wasted);
-        u32::try_from(room).unwrap_or(u32::MAX)
+        let earned = self.served.saturating_mul(u64::from(self.order.waste)) / 1000;
+        let allowed = FREE_WASTE.saturating_add(self.announced).saturating_add(earned);
+        u32::try_from(allowed.saturating_sub(self.wasted)).unwrap_or(u32::MAX)
     }
 }
 

@@ -15,8 +15,7 @@ use crate::{
 };
 
 /// A page URL in its canonical form.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PageUrl {
     canonical: Arc<str>,
     host: Arc<str>,
@@ -25,32 +24,25 @@ pub struct PageUrl {
 
 /// Why a page URL is refused. The text never repeats the URL.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum BadPageUrl {
-    /// It is over 2,048 bytes long.
     #[error("the page URL is longer than 2048 bytes")]
     TooLong,
-    /// Spaces, control characters or backslashes.
     #[error("the page URL contains a space, a control character or a backslash")]
     Character,
-    /// Neither `http://` nor `https://`.
     #[error("the page URL does not begin with http:// or https://, written in full")]
     Scheme,
-    /// Userinfo or percent signs where the host should be.
     #[error("the page URL's host part is empty or contains @ or %")]
     Authority,
-    /// A host in another alphabet. The punycode spelling shows the reader what it really is.
+    /// The punycode spelling shows the reader what the host really is.
     #[error("the page URL's host is not ASCII; written in punycode it is {0}")]
     NotAscii(String),
-    /// An IP address in any spelling.
     #[error("the page URL's host is an IP address; declare and name the site by its host name")]
     Address,
-    /// Not a host name of at least two labels.
     #[error("the page URL's host is not a host name of two or more labels")]
     Label,
-    /// Port 0, or not a port.
     #[error("the page URL's port cannot be used")]
     Port,
-    /// The URL library refuses it.
     #[error("the page URL cannot be read")]
     Unreadable,
 }
@@ -110,21 +102,14 @@ pub struct Sites {
 
 /// Why a challenge is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum SiteRefusal {
-    /// No declaration covers the host.
     #[error(
         "{0} is not declared; add a [[site]] with its host and the basis on which you automate it"
     )]
     NotDeclared(String),
-    /// The declaration has ended.
     #[error("the declaration of {host} ended on {ended}; renew its `expires`")]
-    Expired {
-        /// The host of the page.
-        host: String,
-        /// The last day of the declaration.
-        ended: Day,
-    },
-    /// There is no `[images] basis`.
+    Expired { host: String, ended: Day },
     #[error("images are not declared; add [images] with the basis on which you have them read")]
     NoImages,
 }
@@ -221,18 +206,15 @@ impl fmt::Display for PageUrl {
     }
 }
 
-impl TryFrom<String> for PageUrl {
-    type Error = BadPageUrl;
-    fn try_from(text: String) -> Result<Self, BadPageUrl> {
-        Self::parse(&text)
+impl FromStr for PageUrl {
+    type Err = BadPageUrl;
+
+    fn from_str(text: &str) -> Result<Self, BadPageUrl> {
+        Self::parse(text)
     }
 }
 
-impl From<PageUrl> for String {
-    fn from(page: PageUrl) -> Self {
-        page.canonical.as_ref().to_owned()
-    }
-}
+serialize_as_text!(PageUrl);
 
 // === impl HostRule ===
 

@@ -85,18 +85,14 @@ pub struct Policy {
 
 /// Why a solve was opened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Hash)]
+#[expect(missing_docs, reason = "the names say it")]
 pub enum Origin {
     /// A claim needs a token.
     Claim(ClaimId),
     /// The provider named a task of another solve after that solve had moved on. The task is paid, so this solve polls it.
     Orphan(SolveId),
-    /// A dead letter was revived.
-    Revived {
-        /// The id of the dead letter.
-        letter: SolveId,
-        /// The claim that was admitted for it.
-        claim: ClaimId,
-    },
+    /// A dead letter was revived, and this claim was admitted for it.
+    Revived { letter: SolveId, claim: ClaimId },
     /// A pool ordered a token.
     Refill,
 }

@@ -128,7 +128,7 @@ impl fmt::Debug for RemoteStore {
 }
 
 fn unavailable() -> StoreError {
-    StoreError::Unavailable { backend: "simulated", source: "cut off".into() }
+    StoreError::unavailable("simulated", "cut off")
 }
 
 impl RemoteStore {

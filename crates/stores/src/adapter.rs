@@ -1,12 +1,12 @@
 //! Implements the store ports. Each method runs a decision (`decisions/`) or a query (`queries.rs`) in a transaction of the
-//! backend, which implements [`Driver`].
+//! backend, which implements [`TransactionRunner`].
 
-mod driver;
+mod runner;
 
-pub use driver::Counters;
-pub(crate) use driver::{DecideFn, Driver, Extent, ReadFn, ResultSlot, decision};
+pub use runner::Counters;
+pub(crate) use runner::{DecideFn, Extent, ReadFn, ResultSlot, TransactionRunner, decision};
 
-use std::{fmt, path::Path, sync::Arc};
+use std::{path::Path, sync::Arc};
 
 use async_trait::async_trait;
 use domain::{
@@ -21,29 +21,39 @@ use domain::{
     ports::{
         ActiveSolve, Advanced, Archive, ArchiveBatch, ClaimFilter, DaySpending, DeadLetterFilter,
         LearnedMargin, LeaseRequest, Note, Paged, PoolState, Records, RefillRequest, Refilled,
-        Revival, ReviveRequest, Scope, Settled, Store, StoreError, SweepRequest, Swept,
-        TotalsFilter, Withdrawal,
+        Revival, ReviveRequest, Scope, Settled, Store, SweepRequest, Swept, TotalsFilter,
+        Withdrawal,
     },
     solve::{Decision, Fact, Solve},
     time::{Day, Timestamp},
 };
 
 use crate::{
-    OpenError,
+    OpenError, Result,
     backends::embedded::Embedded,
     backends::memory::Memory,
-    decisions::{self, support::ledger},
+    decisions::{
+        self,
+        support::{
+            context::DecisionCtx,
+            ledger,
+            retention::{self, Archival},
+        },
+    },
     queries,
-    schema::tables::{Archived, Claims, DeadLetters, Solves, Table},
-    tx::{ReadTx, TypedRead, WriteTx},
+    schema::{
+        keys::Text,
+        tables::{Archived, Claims, DeadLetters, Holders, Memos, Solves, Table},
+    },
+    tx::{ReadTx, TypedRead, TypedWrite, WriteTx},
 };
 
-use driver::query;
+use runner::query;
 
 /// The store ports on any backend. One adapter serves all backends, so the ports are compiled once.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct StoreAdapter {
-    driver: Arc<dyn Driver>,
+    runner: Arc<dyn TransactionRunner>,
 }
 
 // === impl StoreAdapter ===
@@ -59,99 +69,91 @@ impl StoreAdapter {
         Ok(Self::new(Arc::new(Embedded::open(dir.as_ref())?)))
     }
 
-    pub(crate) fn new(driver: Arc<dyn Driver>) -> Self {
-        Self { driver }
+    pub(crate) fn new(runner: Arc<dyn TransactionRunner>) -> Self {
+        Self { runner }
     }
 
     pub fn counters(&self) -> Counters {
-        self.driver.counters()
+        self.runner.counters()
     }
 
-    async fn decide<T, F>(&self, decide: F) -> Result<T, StoreError>
-    where
-        T: Send + 'static,
-        F: FnMut(&mut dyn WriteTx) -> Result<T, StoreError> + Send + 'static,
-    {
+    async fn decide<T: Send + 'static>(
+        &self,
+        decide: impl FnMut(&mut dyn WriteTx) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
         let (decide, slot) = decision(decide);
-        self.driver.decide(decide).await?;
+        self.runner.decide(decide).await?;
         slot.take()
     }
 
-    async fn get<T: Table>(&self, key: T::Key) -> Result<Option<T::Value>, StoreError> {
+    /// Runs a decision that writes to the ledger.
+    async fn decide_at<T: Send + 'static>(
+        &self,
+        now: Timestamp,
+        mut decide: impl FnMut(&mut DecisionCtx<'_>) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        self.decide(move |tx| DecisionCtx::run(tx, now, &mut decide)).await
+    }
+
+    async fn get<T: Table>(&self, key: T::Key) -> Result<Option<T::Value>> {
         self.read(Extent::OneRow, move |tx| tx.get::<T>(&key)).await
     }
 
-    async fn scan<T, F>(&self, read: F) -> Result<T, StoreError>
-    where
-        T: Send + 'static,
-        F: Fn(&dyn ReadTx) -> Result<T, StoreError> + Send + 'static,
-    {
+    async fn scan<T: Send + 'static>(
+        &self,
+        read: impl Fn(&dyn ReadTx) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
         self.read(Extent::Scan, read).await
     }
 
-    async fn read<T, F>(&self, extent: Extent, read: F) -> Result<T, StoreError>
-    where
-        T: Send + 'static,
-        F: Fn(&dyn ReadTx) -> Result<T, StoreError> + Send + 'static,
-    {
+    async fn read<T: Send + 'static>(
+        &self,
+        extent: Extent,
+        read: impl Fn(&dyn ReadTx) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
         let (read, slot) = query(read);
-        self.driver.read(read, extent).await?;
+        self.runner.read(read, extent).await?;
         slot.take()
-    }
-}
-
-impl fmt::Debug for StoreAdapter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.driver.fmt(f)
     }
 }
 
 #[async_trait]
 impl Store for StoreAdapter {
-    async fn admit(&self, claim: NewClaim, now: Timestamp) -> Result<Admission, StoreError> {
-        self.decide(move |tx| decisions::admit(tx, &claim, now)).await
+    async fn admit(&self, claim: NewClaim, now: Timestamp) -> Result<Admission> {
+        self.decide_at(now, move |ctx| decisions::admit(ctx, &claim)).await
     }
 
-    async fn find_claim(&self, id: ClaimId) -> Result<Option<Claim>, StoreError> {
+    async fn find_claim(&self, id: ClaimId) -> Result<Option<Claim>> {
         self.get::<Claims>(id).await
     }
 
-    async fn find_solve(&self, id: SolveId) -> Result<Option<Solve>, StoreError> {
+    async fn find_solve(&self, id: SolveId) -> Result<Option<Solve>> {
         self.get::<Solves>(id).await
     }
 
-    async fn deliver(&self, id: ClaimId, now: Timestamp) -> Result<Option<Delivery>, StoreError> {
-        self.decide(move |tx| decisions::deliver(tx, id, now)).await
+    async fn deliver(&self, id: ClaimId, now: Timestamp) -> Result<Option<Delivery>> {
+        self.decide_at(now, move |ctx| decisions::deliver(ctx, id)).await
     }
 
-    async fn withdraw(
-        &self,
-        id: ClaimId,
-        now: Timestamp,
-    ) -> Result<Option<Withdrawal>, StoreError> {
-        self.decide(move |tx| decisions::withdraw(tx, id, now)).await
+    async fn withdraw(&self, id: ClaimId, now: Timestamp) -> Result<Option<Withdrawal>> {
+        self.decide_at(now, move |ctx| decisions::withdraw(ctx, id)).await
     }
 
-    async fn hold(&self, holder: Holder) -> Result<(), StoreError> {
-        self.decide(move |tx| decisions::hold(tx, holder)).await
+    async fn hold(&self, holder: Holder) -> Result<()> {
+        self.decide(move |tx| tx.put::<Holders>(holder.id, holder.until)).await
     }
 
-    async fn release(&self, holder: HolderId) -> Result<(), StoreError> {
+    async fn release(&self, holder: HolderId) -> Result<()> {
         self.decide(move |tx| decisions::release(tx, holder)).await
     }
 
-    async fn lease(&self, request: LeaseRequest, now: Timestamp) -> Result<Vec<Lease>, StoreError> {
-        self.decide(move |tx| decisions::lease(tx, request, now)).await
+    async fn lease(&self, request: LeaseRequest, now: Timestamp) -> Result<Vec<Lease>> {
+        self.decide_at(now, move |ctx| decisions::lease(ctx, request)).await
     }
 
-    async fn advance(
-        &self,
-        lease: &Lease,
-        decision: Decision,
-        now: Timestamp,
-    ) -> Result<Advanced, StoreError> {
+    async fn advance(&self, lease: &Lease, decision: Decision, now: Timestamp) -> Result<Advanced> {
         let lease = lease.clone();
-        self.decide(move |tx| decisions::advance(tx, &lease, &decision, now)).await
+        self.decide_at(now, move |ctx| decisions::advance(ctx, &lease, &decision)).await
     }
 
     async fn settle(
@@ -160,34 +162,29 @@ impl Store for StoreAdapter {
         attempt: u32,
         fact: Fact,
         now: Timestamp,
-    ) -> Result<Settled, StoreError> {
-        self.decide(move |tx| decisions::settle(tx, solve, attempt, &fact, now)).await
+    ) -> Result<Settled> {
+        self.decide_at(now, move |ctx| decisions::settle(ctx, solve, attempt, &fact)).await
     }
 
-    async fn note(&self, note: Note, now: Timestamp) -> Result<bool, StoreError> {
-        self.decide(move |tx| decisions::note(tx, &note, now)).await
+    async fn note(&self, note: Note, now: Timestamp) -> Result<bool> {
+        self.decide_at(now, move |ctx| decisions::note(ctx, &note)).await
     }
 
-    async fn revive(&self, request: ReviveRequest, now: Timestamp) -> Result<Revival, StoreError> {
-        self.decide(move |tx| decisions::revive(tx, &request, now)).await
+    async fn revive(&self, request: ReviveRequest, now: Timestamp) -> Result<Revival> {
+        self.decide_at(now, move |ctx| decisions::revive(ctx, &request)).await
     }
 
-    async fn purge(
-        &self,
-        dead_letter: SolveId,
-        by: WorkerName,
-        now: Timestamp,
-    ) -> Result<bool, StoreError> {
-        self.decide(move |tx| decisions::purge(tx, dead_letter, by.clone(), now)).await
+    async fn purge(&self, dead_letter: SolveId, by: WorkerName, now: Timestamp) -> Result<bool> {
+        self.decide_at(now, move |ctx| decisions::purge(ctx, dead_letter, by.clone())).await
     }
 
-    async fn callbacks(&self, limit: usize, now: Timestamp) -> Result<Vec<Callback>, StoreError> {
-        self.decide(move |tx| decisions::callbacks(tx, limit, now)).await
+    async fn callbacks(&self, limit: usize, now: Timestamp) -> Result<Vec<Callback>> {
+        self.decide_at(now, move |ctx| decisions::callbacks(ctx, limit)).await
     }
 
-    async fn called_back(&self, callback: &Callback, now: Timestamp) -> Result<(), StoreError> {
+    async fn called_back(&self, callback: &Callback, now: Timestamp) -> Result<()> {
         let callback = callback.clone();
-        self.decide(move |tx| decisions::called_back(tx, &callback, now)).await
+        self.decide_at(now, move |ctx| decisions::called_back(ctx, &callback)).await
     }
 
     async fn set_pool(
@@ -195,7 +192,7 @@ impl Store for StoreAdapter {
         fingerprint: Fingerprint,
         order: Option<StandingOrder>,
         now: Timestamp,
-    ) -> Result<Option<Pool>, StoreError> {
+    ) -> Result<Option<Pool>> {
         self.decide(move |tx| decisions::set_pool(tx, fingerprint, order.clone(), now)).await
     }
 
@@ -204,99 +201,93 @@ impl Store for StoreAdapter {
         pool: Fingerprint,
         expectation: Expectation,
         now: Timestamp,
-    ) -> Result<Option<Pool>, StoreError> {
+    ) -> Result<Option<Pool>> {
         self.decide(move |tx| decisions::expect(tx, pool, expectation, now)).await
     }
 
-    async fn refill(&self, request: RefillRequest, now: Timestamp) -> Result<Refilled, StoreError> {
-        self.decide(move |tx| decisions::refill(tx, &request, now)).await
+    async fn refill(&self, request: RefillRequest, now: Timestamp) -> Result<Refilled> {
+        self.decide_at(now, move |ctx| decisions::refill(ctx, &request)).await
     }
 
-    async fn set_memo(&self, name: &str, value: Vec<u8>) -> Result<(), StoreError> {
-        let name = name.to_owned();
-        self.decide(move |tx| decisions::set_memo(tx, &name, value.clone())).await
+    async fn set_memo(&self, name: &str, value: Vec<u8>) -> Result<()> {
+        let name = Text::new(name);
+        self.decide(move |tx| tx.put::<Memos>(name.clone(), value.clone())).await
     }
 
-    async fn memos(&self, prefix: &str) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
+    async fn memos(&self, prefix: &str) -> Result<Vec<(String, Vec<u8>)>> {
         let prefix = prefix.to_owned();
-        self.scan(move |tx| decisions::memos(tx, &prefix)).await
+        self.scan(move |tx| queries::memos(tx, &prefix)).await
     }
 
-    async fn sweep(&self, request: SweepRequest, now: Timestamp) -> Result<Swept, StoreError> {
-        self.decide(move |tx| decisions::sweep(tx, &request, now)).await
+    async fn sweep(&self, request: SweepRequest, now: Timestamp) -> Result<Swept> {
+        self.decide_at(now, move |ctx| decisions::sweep(ctx, &request)).await
     }
 }
 
 #[async_trait]
 impl Records for StoreAdapter {
-    async fn history(&self, filter: ClaimFilter) -> Result<Paged<Claim>, StoreError> {
+    async fn history(&self, filter: ClaimFilter) -> Result<Paged<Claim>> {
         self.scan(move |tx| queries::history(tx, &filter)).await
     }
 
-    async fn active(&self, scope: Scope, limit: usize) -> Result<Vec<ActiveSolve>, StoreError> {
+    async fn active(&self, scope: Scope, limit: usize) -> Result<Vec<ActiveSolve>> {
         self.scan(move |tx| queries::active(tx, &scope, limit)).await
     }
 
-    async fn totals(&self, request: TotalsFilter) -> Result<Vec<Total>, StoreError> {
+    async fn totals(&self, request: TotalsFilter) -> Result<Vec<Total>> {
         self.scan(move |tx| queries::totals(tx, &request)).await
     }
 
-    async fn dead_letters(
-        &self,
-        filter: DeadLetterFilter,
-    ) -> Result<Paged<DeadLetter>, StoreError> {
+    async fn dead_letters(&self, filter: DeadLetterFilter) -> Result<Paged<DeadLetter>> {
         self.scan(move |tx| queries::dead_letters(tx, &filter)).await
     }
 
-    async fn dead_letter(&self, id: SolveId) -> Result<Option<DeadLetter>, StoreError> {
+    async fn dead_letter(&self, id: SolveId) -> Result<Option<DeadLetter>> {
         self.get::<DeadLetters>(id).await
     }
 
-    async fn explain(&self, claim: ClaimId) -> Result<Vec<Entry>, StoreError> {
+    async fn explain(&self, claim: ClaimId) -> Result<Vec<Entry>> {
         self.scan(move |tx| queries::explain(tx, claim)).await
     }
 
-    async fn entries(&self, from: u64, limit: usize) -> Result<Vec<Entry>, StoreError> {
+    async fn entries(&self, from: u64, limit: usize) -> Result<Vec<Entry>> {
         self.scan(move |tx| ledger::entries(tx, from, limit)).await
     }
 
-    async fn archive_batch(
-        &self,
-        after: Option<Entry>,
-        limit: usize,
-    ) -> Result<ArchiveBatch, StoreError> {
+    async fn archive_batch(&self, after: Option<Entry>, limit: usize) -> Result<ArchiveBatch> {
         self.scan(move |tx| queries::archive_batch(tx, after.as_ref(), limit)).await
     }
 
-    async fn spending(&self, day: Day) -> Result<DaySpending, StoreError> {
+    async fn spending(&self, day: Day) -> Result<DaySpending> {
         self.scan(move |tx| queries::spending(tx, day)).await
     }
 
-    async fn pools(&self, now: Timestamp) -> Result<Vec<PoolState>, StoreError> {
+    async fn pools(&self, now: Timestamp) -> Result<Vec<PoolState>> {
         self.scan(move |tx| queries::pool_states(tx, now)).await
     }
 
-    async fn margins(&self) -> Result<Vec<LearnedMargin>, StoreError> {
+    async fn margins(&self) -> Result<Vec<LearnedMargin>> {
         self.scan(|tx| queries::margins(tx)).await
     }
 }
 
 #[async_trait]
 impl Archive for StoreAdapter {
-    async fn archived(&self) -> Result<Option<Entry>, StoreError> {
+    async fn archived(&self) -> Result<Option<Entry>> {
         let progress = self.get::<Archived>(decisions::ARCHIVE_PROGRESS).await?;
         Ok(progress.map(|progress| progress.last))
     }
 
-    async fn archive(&self, batch: ArchiveBatch) -> Result<bool, StoreError> {
+    async fn archive(&self, batch: ArchiveBatch) -> Result<bool> {
         self.decide(move |tx| decisions::archive(tx, &batch)).await
     }
 
-    async fn archived_claim(&self, id: ClaimId) -> Result<Option<Claim>, StoreError> {
+    async fn archived_claim(&self, id: ClaimId) -> Result<Option<Claim>> {
         self.find_claim(id).await
     }
 
-    async fn drop_old(&self, limit: usize, now: Timestamp) -> Result<usize, StoreError> {
-        self.decide(move |tx| decisions::delete_archived(tx, limit, now)).await
+    async fn drop_old(&self, limit: usize, now: Timestamp) -> Result<usize> {
+        let archival = Archival::Off;
+        self.decide_at(now, move |ctx| retention::delete_expired(ctx, archival, limit)).await
     }
 }

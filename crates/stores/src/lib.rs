@@ -21,7 +21,7 @@ mod tx;
 
 use std::{io, path::PathBuf, sync::Arc};
 
-use domain::ports::{Archive, Notifier, Records, Store};
+use domain::ports::{Archive, Notifier, Records, Store, StoreResult as Result};
 use futures_util::future::BoxFuture;
 
 pub use adapter::{Counters, StoreAdapter};

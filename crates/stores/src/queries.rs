@@ -9,7 +9,7 @@ use domain::{
     ledger::{Entry, Event, Total},
     ports::{
         ActiveSolve, ArchiveBatch, ClaimFilter, Cursor, DaySpending, DeadLetterFilter,
-        LearnedMargin, Paged, PoolState, Scope, Spent, StoreError, TotalsFilter,
+        LearnedMargin, Paged, PoolState, Scope, Spent, TotalsFilter,
     },
     site::PageUrl,
     solve::Solve,
@@ -17,11 +17,12 @@ use domain::{
 };
 
 use crate::{
+    Result,
     decisions::support::{ledger, pools},
     schema::keys::{CompoundKey, Key, Text, all, starting_with},
     schema::tables::{
         Authorised, BySitekey, ByTime, ByWorker, Claims, DeadLetters, Died, Free, Held, Margins,
-        Pages, Pools, Solves, Spending, Subject, Totals, Waiting,
+        Memos, Pages, Pools, Solves, Spending, Subject, Totals, Waiting,
     },
     tx::{Order, ReadTx, TypedRead},
 };
@@ -30,12 +31,13 @@ use crate::{
 const SCAN_LIMIT: usize = 20_000;
 /// The most index rows that one scan reads.
 const CHUNK: usize = 256;
+const MEMO_LIMIT: usize = 1000;
 
 /// Index rows: the time and the id of a record.
 type DatedIds = Vec<(Timestamp, u64)>;
 
 /// The claims that match, newest first.
-pub(crate) fn history(tx: &dyn ReadTx, filter: &ClaimFilter) -> Result<Paged<Claim>, StoreError> {
+pub(crate) fn history(tx: &dyn ReadTx, filter: &ClaimFilter) -> Result<Paged<Claim>> {
     let index = |from: Cursor, size| claim_rows(tx, filter, from, size);
     let read = |id| tx.get::<Claims>(&ClaimId::from_number(id));
     page(filter.from, filter.limit, index, read, |claim| claim_matches(filter, claim))
@@ -45,7 +47,7 @@ pub(crate) fn history(tx: &dyn ReadTx, filter: &ClaimFilter) -> Result<Paged<Cla
 pub(crate) fn dead_letters(
     tx: &dyn ReadTx,
     filter: &DeadLetterFilter,
-) -> Result<Paged<DeadLetter>, StoreError> {
+) -> Result<Paged<DeadLetter>> {
     let index = |from: Cursor, size| {
         let newest = (from.at, SolveId::from_number(from.id));
         let newest = filter.until.map_or(newest, |until| newest.min((until, SolveId::most())));
@@ -61,10 +63,10 @@ pub(crate) fn dead_letters(
 fn page<T>(
     from: Option<Cursor>,
     limit: usize,
-    index: impl Fn(Cursor, usize) -> Result<DatedIds, StoreError>,
-    read: impl Fn(u64) -> Result<Option<T>, StoreError>,
+    index: impl Fn(Cursor, usize) -> Result<DatedIds>,
+    read: impl Fn(u64) -> Result<Option<T>>,
     matches: impl Fn(&T) -> bool,
-) -> Result<Paged<T>, StoreError> {
+) -> Result<Paged<T>> {
     let newest = Cursor { at: Timestamp::most(), id: u64::MAX };
     let mut start = match from {
         Some(last) => before(last),
@@ -111,7 +113,7 @@ fn claim_rows(
     filter: &ClaimFilter,
     from: Cursor,
     size: usize,
-) -> Result<DatedIds, StoreError> {
+) -> Result<DatedIds> {
     let newest = ClaimId::from_number(from.id);
     let named = |name: &str| {
         let text = Text::new(name);
@@ -161,11 +163,7 @@ fn sees(scope: &Scope, worker: &WorkerName) -> bool {
 }
 
 /// The solves in progress, newest first.
-pub(crate) fn active(
-    tx: &dyn ReadTx,
-    scope: &Scope,
-    limit: usize,
-) -> Result<Vec<ActiveSolve>, StoreError> {
+pub(crate) fn active(tx: &dyn ReadTx, scope: &Scope, limit: usize) -> Result<Vec<ActiveSolve>> {
     let free = tx.scan::<Free>(all(), Order::Rising, SCAN_LIMIT)?;
     let held = tx.scan::<Held>(all(), Order::Rising, SCAN_LIMIT)?;
     let ids =
@@ -195,7 +193,7 @@ fn active_solve(solve: Solve) -> ActiveSolve {
 }
 
 /// The totals of a range of days.
-pub(crate) fn totals(tx: &dyn ReadTx, request: &TotalsFilter) -> Result<Vec<Total>, StoreError> {
+pub(crate) fn totals(tx: &dyn ReadTx, request: &TotalsFilter) -> Result<Vec<Total>> {
     let after = Day::from_number(request.to.number().saturating_add(1));
     let range = (request.from, Text::least())..=(after, Text::least());
     let rows = tx.scan::<Totals>(range, Order::Rising, usize::MAX)?;
@@ -204,7 +202,7 @@ pub(crate) fn totals(tx: &dyn ReadTx, request: &TotalsFilter) -> Result<Vec<Tota
 }
 
 /// How much of its budgets a day has used.
-pub(crate) fn spending(tx: &dyn ReadTx, day: Day) -> Result<DaySpending, StoreError> {
+pub(crate) fn spending(tx: &dyn ReadTx, day: Day) -> Result<DaySpending> {
     let after = Day::from_number(day.number().saturating_add(1));
     let range = (day, Text::least())..=(after, Text::least());
     let rows = tx.scan::<Spending>(range, Order::Rising, usize::MAX)?;
@@ -216,7 +214,7 @@ pub(crate) fn spending(tx: &dyn ReadTx, day: Day) -> Result<DaySpending, StoreEr
 }
 
 /// Everything that happened to a claim, to the solve it waited for and to the solve that paid for its token.
-pub(crate) fn explain(tx: &dyn ReadTx, id: ClaimId) -> Result<Vec<Entry>, StoreError> {
+pub(crate) fn explain(tx: &dyn ReadTx, id: ClaimId) -> Result<Vec<Entry>> {
     let mut subjects = vec![Subject::Claim(id)];
     if let Some(claim) = tx.get::<Claims>(&id)? {
         let paid_by = claim.token.map(|token| token.solve);
@@ -245,7 +243,7 @@ pub(crate) fn archive_batch(
     tx: &dyn ReadTx,
     after: Option<&Entry>,
     limit: usize,
-) -> Result<ArchiveBatch, StoreError> {
+) -> Result<ArchiveBatch> {
     let mut batch = ArchiveBatch { after: after.cloned(), ..ArchiveBatch::default() };
     batch.entries = match after {
         Some(last) => ledger::entries(tx, last.seq, limit + 1)?,
@@ -290,7 +288,7 @@ fn dead_letter_ids(entries: &[Entry]) -> BTreeSet<SolveId> {
 }
 
 /// The pools with their stock and demand.
-pub(crate) fn pool_states(tx: &dyn ReadTx, now: Timestamp) -> Result<Vec<PoolState>, StoreError> {
+pub(crate) fn pool_states(tx: &dyn ReadTx, now: Timestamp) -> Result<Vec<PoolState>> {
     let mut found = Vec::new();
     for (fingerprint, pool) in tx.scan::<Pools>(all(), Order::Rising, SCAN_LIMIT)? {
         let waiting = starting_with(fingerprint);
@@ -305,7 +303,14 @@ pub(crate) fn pool_states(tx: &dyn ReadTx, now: Timestamp) -> Result<Vec<PoolSta
 }
 
 /// How early sites need their tokens, as learned from reports.
-pub(crate) fn margins(tx: &dyn ReadTx) -> Result<Vec<LearnedMargin>, StoreError> {
+pub(crate) fn margins(tx: &dyn ReadTx) -> Result<Vec<LearnedMargin>> {
     let rows = tx.scan::<Margins>(all(), Order::Rising, SCAN_LIMIT)?;
     Ok(rows.into_iter().map(|(_, margin)| margin).collect())
+}
+
+/// The memos whose names begin with the prefix.
+pub(crate) fn memos(tx: &dyn ReadTx, prefix: &str) -> Result<Vec<(String, Vec<u8>)>> {
+    let rows =
+        tx.scan::<Memos>(Text::new(prefix)..=Text::after(prefix), Order::Rising, MEMO_LIMIT)?;
+    Ok(rows.into_iter().map(|(name, value)| (name.as_str().to_owned(), value)).collect())
 }

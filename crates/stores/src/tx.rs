@@ -6,10 +6,10 @@
 
 use std::{any::Any, ops::RangeInclusive};
 
-use domain::ports::StoreError;
 use serde::Serialize;
 
 use crate::{
+    Result,
     schema::codec::{corrupt, key_bytes, read_key, read_row},
     schema::tables::Table,
 };
@@ -20,22 +20,22 @@ pub(crate) trait ReadTx {
     fn backend(&self) -> &'static str;
 
     /// Passes the row of a key to `read`, if there is one.
-    fn find(&self, key: &[u8], read: ReadRow<'_>) -> Result<(), StoreError>;
+    fn find(&self, key: &[u8], read: ReadRow<'_>) -> Result<()>;
 
     /// The largest key that begins with `tag`.
-    fn last_key(&self, tag: u8) -> Result<Option<Vec<u8>>, StoreError>;
+    fn last_key(&self, tag: u8) -> Result<Option<Vec<u8>>>;
 
     /// Passes at most `limit` rows of the range to `read`.
-    fn find_range(&self, range: &KeyRange, read: ReadRow<'_>) -> Result<(), StoreError>;
+    fn find_range(&self, range: &KeyRange, read: ReadRow<'_>) -> Result<()>;
 }
 
 /// Writes rows. All writes of one decision become visible together.
 pub(crate) trait WriteTx: ReadTx {
     /// Inserts or replaces a row.
-    fn write(&mut self, key: RowKey<'_>, value: Box<dyn RowValue>) -> Result<(), StoreError>;
+    fn write(&mut self, key: RowKey<'_>, value: Box<dyn RowValue>) -> Result<()>;
 
     /// Removes a row and passes it to `read`. A backend may remove a row without a value without passing it.
-    fn remove(&mut self, key: RowKey<'_>, read: ReadRow<'_>) -> Result<(), StoreError>;
+    fn remove(&mut self, key: RowKey<'_>, read: ReadRow<'_>) -> Result<()>;
 
     /// Asks the server not to lose this write, because the gateway is about to spend money on it.
     fn require_durable(&mut self) {}
@@ -47,7 +47,7 @@ pub(crate) trait WriteTx: ReadTx {
 }
 
 /// Receives a row's key and value.
-pub(crate) type ReadRow<'a> = &'a mut dyn FnMut(&[u8], Stored<'_>) -> Result<(), StoreError>;
+pub(crate) type ReadRow<'a> = &'a mut dyn FnMut(&[u8], Stored<'_>) -> Result<()>;
 
 /// The keys that a scan covers, its order and its limit.
 pub(crate) struct KeyRange {
@@ -57,11 +57,22 @@ pub(crate) struct KeyRange {
     pub(crate) limit: usize,
 }
 
-/// The order of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     Rising,
     Falling,
+}
+
+impl Order {
+    pub(crate) fn apply<'a, I>(self, rows: I) -> Box<dyn Iterator<Item = I::Item> + 'a>
+    where
+        I: DoubleEndedIterator + 'a,
+    {
+        match self {
+            Self::Rising => Box::new(rows),
+            Self::Falling => Box::new(rows.rev()),
+        }
+    }
 }
 
 /// The key of a row to write, and what a backend needs to know about its table.
@@ -105,9 +116,8 @@ impl<V: Serialize + Any + Send> RowValue for V {
     }
 }
 
-/// Typed reads.
 pub(crate) trait TypedRead: ReadTx {
-    fn get<T: Table>(&self, key: &T::Key) -> Result<Option<T::Value>, StoreError> {
+    fn get<T: Table>(&self, key: &T::Key) -> Result<Option<T::Value>> {
         let mut found = None;
         self.find(&key_bytes::<T>(key), &mut |key, stored| {
             found = Some(value::<T>(self.backend(), key, stored)?);
@@ -116,7 +126,7 @@ pub(crate) trait TypedRead: ReadTx {
         Ok(found)
     }
 
-    fn has<T: Table>(&self, key: &T::Key) -> Result<bool, StoreError> {
+    fn has<T: Table>(&self, key: &T::Key) -> Result<bool> {
         let mut found = false;
         self.find(&key_bytes::<T>(key), &mut |_, _| {
             found = true;
@@ -126,7 +136,7 @@ pub(crate) trait TypedRead: ReadTx {
     }
 
     /// The largest key of the table.
-    fn last<T: Table>(&self) -> Result<Option<T::Key>, StoreError> {
+    fn last<T: Table>(&self) -> Result<Option<T::Key>> {
         let key = self.last_key(T::TAG)?;
         key.map(|key| read_key::<T>(self.backend(), &key)).transpose()
     }
@@ -137,7 +147,7 @@ pub(crate) trait TypedRead: ReadTx {
         range: RangeInclusive<T::Key>,
         order: Order,
         limit: usize,
-    ) -> Result<Rows<T>, StoreError> {
+    ) -> Result<Rows<T>> {
         let mut rows = Vec::new();
         if range.start() > range.end() || limit == 0 {
             return Ok(rows);
@@ -154,21 +164,25 @@ pub(crate) trait TypedRead: ReadTx {
 
 impl<R: ReadTx + ?Sized> TypedRead for R {}
 
-/// Typed writes.
 pub(crate) trait TypedWrite: WriteTx {
     /// Inserts or replaces a row.
-    fn put<T: Table>(&mut self, key: T::Key, value: T::Value) -> Result<(), StoreError> {
+    fn put<T: Table>(&mut self, key: T::Key, value: T::Value) -> Result<()> {
         self.write(row_key::<T>(&key_bytes::<T>(&key)), Box::new(value))
     }
 
     /// Removes a row and returns its value. For a table without values, `None` does not mean that there was no row.
-    fn take<T: Table>(&mut self, key: &T::Key) -> Result<Option<T::Value>, StoreError> {
+    fn take<T: Table>(&mut self, key: &T::Key) -> Result<Option<T::Value>> {
         let (backend, mut found) = (self.backend(), None);
         self.remove(row_key::<T>(&key_bytes::<T>(key)), &mut |key, stored| {
             found = Some(value::<T>(backend, key, stored)?);
             Ok(())
         })?;
         Ok(found)
+    }
+
+    /// Writes or removes a row without a value.
+    fn set<T: Table<Value = ()>>(&mut self, key: T::Key, exists: bool) -> Result<()> {
+        if exists { self.put::<T>(key, ()) } else { self.take::<T>(&key).map(drop) }
     }
 }
 
@@ -178,11 +192,7 @@ fn row_key<T: Table>(bytes: &[u8]) -> RowKey<'_> {
     RowKey { bytes, table: T::NAME, is_plain: size_of::<T::Value>() == 0 }
 }
 
-fn value<T: Table>(
-    backend: &'static str,
-    key: &[u8],
-    stored: Stored<'_>,
-) -> Result<T::Value, StoreError> {
+fn value<T: Table>(backend: &'static str, key: &[u8], stored: Stored<'_>) -> Result<T::Value> {
     match stored {
         Stored::Encoded(bytes) => read_row::<T>(backend, key, bytes),
         Stored::Plain => postcard::from_bytes(&[]).map_err(|why| corrupt(backend, T::NAME, why)),

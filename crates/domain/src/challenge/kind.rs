@@ -7,8 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::BadChallenge;
 
 /// A kind of challenge. `Other` holds the provider's own word, because new kinds appear several times a year.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// reCAPTCHA v2, visible or invisible.
     RecaptchaV2,
@@ -186,15 +185,4 @@ impl FromStr for Kind {
     }
 }
 
-impl TryFrom<String> for Kind {
-    type Error = BadChallenge;
-    fn try_from(name: String) -> Result<Self, BadChallenge> {
-        name.parse()
-    }
-}
-
-impl From<Kind> for String {
-    fn from(kind: Kind) -> Self {
-        kind.name().to_owned()
-    }
-}
+serialize_as_text!(Kind);

@@ -126,17 +126,17 @@ impl Demand {
         if useless || silence >= SHORTEST_QUIET && self.run.odds_of(silence) < QUIET {
             return self.due(inputs, room);
         }
-        if self.run.weight() < EVIDENCE {
+        if self.run.weight < EVIDENCE {
             return Target { level: 0, why: Why::NoDemand };
         }
         let ahead = Ahead {
             rate: self.rate(inputs.now),
-            weight: self.run.weight(),
-            size: self.past.usual_size().max(f64::from(self.run.count())),
+            weight: self.run.weight,
+            size: self.past.usual_size().max(f64::from(self.run.count)),
             left: self.past.left_of(&self.run, inputs.now),
         };
         let target = best_level(&ahead, inputs, room);
-        if target.why == Why::HitTarget && self.run.count() < YOUNG && self.past.has_bursts() {
+        if target.why == Why::HitTarget && self.run.count < YOUNG && self.past.has_bursts() {
             return Target { why: Why::Burst, ..target };
         }
         target

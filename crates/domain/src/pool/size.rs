@@ -16,14 +16,12 @@ pub struct PoolSize {
 
 /// Why a pool size is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum BadPoolSize {
-    /// The level is zero or more than the maximum.
     #[error("level is not \"auto\" or from 1 to max")]
     Level,
-    /// The maximum is out of bounds.
     #[error("max is not from 1 to 1000")]
     Max,
-    /// The waste is not a share.
     #[error("waste is not from 0 (none) to 1 (one token expires unused for each one served)")]
     Waste,
 }

@@ -11,23 +11,23 @@ use crate::{
     time::Timestamp,
 };
 
-use super::{records::Records, store::StoreError};
+use super::{records::Records, store::StoreResult};
 
 /// An archive: the readings over what was copied into it, and the copying.
 #[async_trait]
 pub trait Archive: Records {
     /// The last entry that was archived, as the store wrote it.
-    async fn archived(&self) -> Result<Option<Entry>, StoreError>;
+    async fn archived(&self) -> StoreResult<Option<Entry>>;
 
     /// Writes a batch in one transaction. Returns `false`, and changes nothing, when the batch does not follow the last
     /// archived entry: it was archived before, or another gateway was quicker.
-    async fn archive(&self, batch: ArchiveBatch) -> Result<bool, StoreError>;
+    async fn archive(&self, batch: ArchiveBatch) -> StoreResult<bool>;
 
     /// A claim as it was last archived.
-    async fn archived_claim(&self, id: ClaimId) -> Result<Option<Claim>, StoreError>;
+    async fn archived_claim(&self, id: ClaimId) -> StoreResult<Option<Claim>>;
 
     /// Deletes records past their retention, at most `limit` of each table, and returns how many.
-    async fn drop_old(&self, limit: usize, now: Timestamp) -> Result<usize, StoreError>;
+    async fn drop_old(&self, limit: usize, now: Timestamp) -> StoreResult<usize>;
 }
 
 /// A part of a store's ledger, with the records it is about as they stand now.

@@ -22,6 +22,7 @@ pub use records::{
 };
 pub use requests::{LeaseRequest, Note, RefillRequest, ReviveRequest, SweepRequest};
 pub use store::{
-    Advanced, BoxError, Refilled, Revival, Settled, Store, StoreError, Swept, Withdrawal,
+    Advanced, BoxError, Refilled, Revival, Settled, Store, StoreError, StoreResult, Swept,
+    Withdrawal,
 };
 pub use webhooks::{AddressRefused, NoWebhooks, Webhook, WebhookError, WebhookSender};

@@ -94,27 +94,18 @@ pub trait Provider: fmt::Debug + Send + Sync + 'static {
     async fn threads(&self) -> Result<Threads, Fault>;
 }
 
-/// The result of a submission.
+/// The result of a submission, with the provider's `Retry-After`.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the fields are explained with their results")]
 pub enum Submission {
     /// The provider accepted it: a task exists.
     Accepted(TaskId),
-    /// The provider refused: no task exists.
-    Rejected {
-        /// The provider's code for the refusal.
-        code: Code,
-        /// The provider's `Retry-After`.
-        retry_after: Option<Duration>,
-    },
+    /// The provider refused with this code: no task exists.
+    Rejected { code: Code, retry_after: Option<Duration> },
     /// No byte was sent: no task exists.
     NotSent(String),
-    /// Bytes were sent and no valid reply came: a task may exist.
-    Ambiguous {
-        /// What was observed instead of a reply.
-        why: String,
-        /// The provider's `Retry-After`.
-        retry_after: Option<Duration>,
-    },
+    /// Bytes were sent and no valid reply came: a task may exist. `why` is what was observed instead.
+    Ambiguous { why: String, retry_after: Option<Duration> },
 }
 
 /// The result of a poll.

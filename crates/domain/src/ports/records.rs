@@ -18,50 +18,45 @@ use crate::{
     time::{Day, Timestamp},
 };
 
-use super::{archive::ArchiveBatch, store::StoreError};
+use super::{archive::ArchiveBatch, store::StoreResult};
 
 /// Queries over claims, solves, dead letters, pools and the ledger.
 #[async_trait]
 pub trait Records: fmt::Debug + Send + Sync + 'static {
     /// Claims that match, newest first.
-    async fn history(&self, filter: ClaimFilter) -> Result<Paged<Claim>, StoreError>;
+    async fn history(&self, filter: ClaimFilter) -> StoreResult<Paged<Claim>>;
 
     /// Solves that have not ended, at most `limit`.
-    async fn active(&self, scope: Scope, limit: usize) -> Result<Vec<ActiveSolve>, StoreError>;
+    async fn active(&self, scope: Scope, limit: usize) -> StoreResult<Vec<ActiveSolve>>;
 
     /// Sums by day, worker, project and kind.
-    async fn totals(&self, filter: TotalsFilter) -> Result<Vec<Total>, StoreError>;
+    async fn totals(&self, filter: TotalsFilter) -> StoreResult<Vec<Total>>;
 
     /// Dead letters that match, newest first.
-    async fn dead_letters(&self, filter: DeadLetterFilter)
-    -> Result<Paged<DeadLetter>, StoreError>;
+    async fn dead_letters(&self, filter: DeadLetterFilter) -> StoreResult<Paged<DeadLetter>>;
 
     /// The dead letter of a solve.
-    async fn dead_letter(&self, id: SolveId) -> Result<Option<DeadLetter>, StoreError>;
+    async fn dead_letter(&self, id: SolveId) -> StoreResult<Option<DeadLetter>>;
 
     /// The entries about a claim and its solve, in order.
-    async fn explain(&self, claim: ClaimId) -> Result<Vec<Entry>, StoreError>;
+    async fn explain(&self, claim: ClaimId) -> StoreResult<Vec<Entry>>;
 
     /// At most `limit` entries from number `from` on, in order. The invariant checks of the simulation, the kill tests and
     /// the benchmarks read the whole ledger with it.
-    async fn entries(&self, from: u64, limit: usize) -> Result<Vec<Entry>, StoreError>;
+    async fn entries(&self, from: u64, limit: usize) -> StoreResult<Vec<Entry>>;
 
     /// The next batch for the archive: at most `limit` entries after `after`, or from the start of the ledger when it does
     /// not have that entry.
-    async fn archive_batch(
-        &self,
-        after: Option<Entry>,
-        limit: usize,
-    ) -> Result<ArchiveBatch, StoreError>;
+    async fn archive_batch(&self, after: Option<Entry>, limit: usize) -> StoreResult<ArchiveBatch>;
 
     /// What the day has used of its budgets.
-    async fn spending(&self, day: Day) -> Result<DaySpending, StoreError>;
+    async fn spending(&self, day: Day) -> StoreResult<DaySpending>;
 
     /// The pools with their stock and their open orders.
-    async fn pools(&self, now: Timestamp) -> Result<Vec<PoolState>, StoreError>;
+    async fn pools(&self, now: Timestamp) -> StoreResult<Vec<PoolState>>;
 
     /// The margins learned from reports, by site and kind.
-    async fn margins(&self) -> Result<Vec<LearnedMargin>, StoreError>;
+    async fn margins(&self) -> StoreResult<Vec<LearnedMargin>>;
 }
 
 /// Whose records a reading covers.
@@ -93,16 +88,13 @@ pub struct Paged<T> {
 
 /// Selects claims. A filter that is `None` matches every claim.
 #[derive(Clone, Debug)]
+#[expect(missing_docs, reason = "the names say it")]
 pub struct ClaimFilter {
     /// Whose records the caller may see.
     pub scope: Scope,
-    /// Only claims with this site key.
     pub sitekey: Option<String>,
-    /// Only challenges of this kind.
     pub kind: Option<Kind>,
-    /// Only claims in this state.
     pub state: Option<ClaimState>,
-    /// Only records charged to this project.
     pub project: Option<Project>,
     /// The cursor of the page before.
     pub from: Option<Cursor>,
@@ -112,16 +104,14 @@ pub struct ClaimFilter {
 
 /// Selects dead letters. A filter that is `None` matches every letter.
 #[derive(Clone, Debug)]
+#[expect(missing_docs, reason = "the names say it")]
 pub struct DeadLetterFilter {
     /// Whose records the caller may see.
     pub scope: Scope,
-    /// Only letters that failed with this code.
     pub code: Option<Code>,
-    /// Only challenges of this kind.
     pub kind: Option<Kind>,
-    /// Only challenges from pages of this host.
+    /// The host of the challenge's page.
     pub host: Option<String>,
-    /// Only records charged to this project.
     pub project: Option<Project>,
     /// Only letters written at this time or later.
     pub since: Option<Timestamp>,
@@ -164,24 +154,17 @@ pub struct Spent {
     pub listed: Money,
 }
 
-/// A solve that has not ended.
+/// A solve that has not ended. The fields are those of [`Solve`](crate::solve::Solve).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "they are explained there")]
 pub struct ActiveSolve {
-    /// The id of the solve.
     pub id: SolveId,
-    /// The claims that wait for it.
     pub claims: Vec<ClaimId>,
-    /// The worker whose claim opened it.
     pub worker: WorkerName,
-    /// The project it is charged to.
     pub project: Project,
-    /// The kind of its challenge.
     pub kind: Kind,
-    /// The stage it is in.
     pub stage: Stage,
-    /// The number of the current attempt, from 1.
     pub attempt: u32,
-    /// When it was opened.
     pub opened_at: Timestamp,
     /// When its next step is due, as far as the store knows; the holder may have a later plan in memory.
     pub due: Timestamp,

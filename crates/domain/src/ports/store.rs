@@ -1,7 +1,7 @@
 //! The contract of every store. One method is one atomic decision; the store writes its ledger entries in the same
 //! transaction; the time always comes from the caller. The crate `store-tests` holds every backend to it.
 
-use std::fmt;
+use std::{error::Error, fmt, sync::Arc};
 
 use async_trait::async_trait;
 
@@ -20,7 +20,7 @@ use crate::{
 use super::requests::{LeaseRequest, Note, RefillRequest, ReviveRequest, SweepRequest};
 
 /// An error of a library that a backend uses.
-pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+pub type BoxError = Box<dyn Error + Send + Sync>;
 
 /// The decisions.
 ///
@@ -88,31 +88,30 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 #[async_trait]
 pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Decides a new claim: replayed, stocked, joined or opened; or refused, which changes nothing.
-    async fn admit(&self, claim: NewClaim, now: Timestamp) -> Result<Admission, StoreError>;
+    async fn admit(&self, claim: NewClaim, now: Timestamp) -> StoreResult<Admission>;
 
     /// Reads a claim, without a change.
-    async fn find_claim(&self, id: ClaimId) -> Result<Option<Claim>, StoreError>;
+    async fn find_claim(&self, id: ClaimId) -> StoreResult<Option<Claim>>;
 
     /// Reads a solve, without a change.
-    async fn find_solve(&self, id: SolveId) -> Result<Option<Solve>, StoreError>;
+    async fn find_solve(&self, id: SolveId) -> StoreResult<Option<Solve>>;
 
     /// Hands out a served claim's token if it has not expired, and records that it was handed out.
-    async fn deliver(&self, id: ClaimId, now: Timestamp) -> Result<Option<Delivery>, StoreError>;
+    async fn deliver(&self, id: ClaimId, now: Timestamp) -> StoreResult<Option<Delivery>>;
 
     /// Withdraws a claim. Work that was not submitted ends; paid work goes on, and its token goes to stock.
-    async fn withdraw(&self, id: ClaimId, now: Timestamp)
-    -> Result<Option<Withdrawal>, StoreError>;
+    async fn withdraw(&self, id: ClaimId, now: Timestamp) -> StoreResult<Option<Withdrawal>>;
 
     /// Takes or renews the one lease of a process.
-    async fn hold(&self, holder: Holder) -> Result<(), StoreError>;
+    async fn hold(&self, holder: Holder) -> StoreResult<()>;
 
     /// Gives up the process's lease and all its solves, so that other processes (or the same one, after a lost reply)
     /// go on at once. A solve with an open intent keeps its holder: if that process does not come back, the attempt
     /// becomes ambiguous.
-    async fn release(&self, holder: HolderId) -> Result<(), StoreError>;
+    async fn release(&self, holder: HolderId) -> StoreResult<()>;
 
     /// Leases solves that are due and free, or whose holder is dead. Each lease gets a new fence.
-    async fn lease(&self, request: LeaseRequest, now: Timestamp) -> Result<Vec<Lease>, StoreError>;
+    async fn lease(&self, request: LeaseRequest, now: Timestamp) -> StoreResult<Vec<Lease>>;
 
     /// Applies a decision under the lease's fence.
     async fn advance(
@@ -120,7 +119,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         lease: &Lease,
         decision: Decision,
         now: Timestamp,
-    ) -> Result<Advanced, StoreError>;
+    ) -> StoreResult<Advanced>;
 
     /// Records a fact about an attempt, hands out the token it brings, and ends the claims it ends. Facts need no fence:
     /// they are true no matter which process learns them. Recording one twice changes nothing.
@@ -130,29 +129,24 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         attempt: u32,
         fact: Fact,
         now: Timestamp,
-    ) -> Result<Settled, StoreError>;
+    ) -> StoreResult<Settled>;
 
     /// Writes an entry about a refusal or a report. A report counts once: `false` when the claim has one already. A bad
     /// report also takes a shared answer out of stock, and adjusts the site's margin.
-    async fn note(&self, note: Note, now: Timestamp) -> Result<bool, StoreError>;
+    async fn note(&self, note: Note, now: Timestamp) -> StoreResult<bool>;
 
     /// Revives a dead letter: its claims are admitted again, as their next generation, under the same uniqueness rules
     /// as any claim. Nothing is paid twice for one letter, however often it is revived.
-    async fn revive(&self, request: ReviveRequest, now: Timestamp) -> Result<Revival, StoreError>;
+    async fn revive(&self, request: ReviveRequest, now: Timestamp) -> StoreResult<Revival>;
 
     /// Deletes a dead letter; `false` when there is none. A paid attempt that is still open goes on.
-    async fn purge(
-        &self,
-        letter: SolveId,
-        by: WorkerName,
-        now: Timestamp,
-    ) -> Result<bool, StoreError>;
+    async fn purge(&self, letter: SolveId, by: WorkerName, now: Timestamp) -> StoreResult<bool>;
 
     /// Takes callbacks that are due. Each is counted as tried and rescheduled; those older than a day are dropped.
-    async fn callbacks(&self, limit: usize, now: Timestamp) -> Result<Vec<Callback>, StoreError>;
+    async fn callbacks(&self, limit: usize, now: Timestamp) -> StoreResult<Vec<Callback>>;
 
     /// Removes a callback from the outbox, because its receiver accepted it.
-    async fn called_back(&self, callback: &Callback, now: Timestamp) -> Result<(), StoreError>;
+    async fn called_back(&self, callback: &Callback, now: Timestamp) -> StoreResult<()>;
 
     /// Opens or changes a pool's standing order, or ends it with `None`. Returns the pool as it is, or as it was before
     /// its end.
@@ -161,7 +155,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         fingerprint: Fingerprint,
         order: Option<StandingOrder>,
         now: Timestamp,
-    ) -> Result<Option<Pool>, StoreError>;
+    ) -> StoreResult<Option<Pool>>;
 
     /// Announces demand to a pool.
     async fn expect(
@@ -169,20 +163,20 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         pool: Fingerprint,
         expectation: Expectation,
         now: Timestamp,
-    ) -> Result<Option<Pool>, StoreError>;
+    ) -> StoreResult<Option<Pool>>;
 
     /// Opens the solves a pool is short of its target. One living holder at a time is the pool's controller. Orders
     /// count from the moment they are opened, so two refills do not order the same shortage.
-    async fn refill(&self, request: RefillRequest, now: Timestamp) -> Result<Refilled, StoreError>;
+    async fn refill(&self, request: RefillRequest, now: Timestamp) -> StoreResult<Refilled>;
 
     /// Stores a small value under a name, for example what the engine learned about polling.
-    async fn set_memo(&self, name: &str, value: Vec<u8>) -> Result<(), StoreError>;
+    async fn set_memo(&self, name: &str, value: Vec<u8>) -> StoreResult<()>;
 
     /// The values whose names start with `prefix`.
-    async fn memos(&self, prefix: &str) -> Result<Vec<(String, Vec<u8>)>, StoreError>;
+    async fn memos(&self, prefix: &str) -> StoreResult<Vec<(String, Vec<u8>)>>;
 
     /// Lapses claims past their deadline and deletes records past their retention.
-    async fn sweep(&self, request: SweepRequest, now: Timestamp) -> Result<Swept, StoreError>;
+    async fn sweep(&self, request: SweepRequest, now: Timestamp) -> StoreResult<Swept>;
 }
 
 /// The result of a fenced decision.
@@ -253,16 +247,19 @@ pub struct Swept {
     pub dropped: usize,
 }
 
+/// The result of every call to a store.
+pub type StoreResult<T, E = StoreError> = Result<T, E>;
+
 /// Why a store could not answer. "Not found" and "exists already" are results, not errors.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum StoreError {
     /// The server or the disk failed. The caller must not spend money, and may retry.
     #[error("the {backend} store is unavailable: {source}")]
     Unavailable {
         /// The name of the backend.
         backend: &'static str,
-        /// The error of its library, or our own text.
-        source: BoxError,
+        /// The error of its library, or our own text. Shared, because one failed commit fails every decision in it.
+        source: Arc<dyn Error + Send + Sync>,
     },
     /// A stored record cannot be read or contradicts another one. The store does not guess, and a retry does not help.
     #[error("the {backend} store is corrupt ({what}): {source}")]
@@ -272,6 +269,18 @@ pub enum StoreError {
         /// The table of the record.
         what: &'static str,
         /// The decoding error, or the contradiction.
-        source: BoxError,
+        source: Arc<dyn Error + Send + Sync>,
     },
+}
+
+impl StoreError {
+    /// The server or the disk failed, because of `why`.
+    pub fn unavailable(backend: &'static str, why: impl Into<BoxError>) -> Self {
+        Self::Unavailable { backend, source: why.into().into() }
+    }
+
+    /// A record of the table `what` cannot be used, because of `why`.
+    pub fn corrupt(backend: &'static str, what: &'static str, why: impl Into<BoxError>) -> Self {
+        Self::Corrupt { backend, what, source: why.into().into() }
+    }
 }

@@ -13,26 +13,17 @@ use super::{Solve, Stage};
 
 /// A move that needs the current fence, because it may spend.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the fields are explained with their decisions")]
 pub enum Decision {
     /// `Queued → Intent`. Durable before the first byte is sent.
-    Intend {
-        /// Our name for the attempt.
-        nonce: Nonce,
-    },
-    /// `Ambiguous → Queued`. One more attempt, although the last one may have been paid.
-    Authorise {
-        /// The earliest time of the next attempt.
-        due: Timestamp,
-    },
+    Intend { nonce: Nonce },
+    /// `Ambiguous → Queued`. One more attempt at `due` or later, although the last one may have been paid.
+    Authorise { due: Timestamp },
     /// `Ambiguous → Failed`. The money may be lost.
     WriteOff,
-    /// `Queued → Failed`. An answer would come too late, so we do not pay for one.
-    Lapse {
-        /// The earliest time an answer could come.
-        soonest: Timestamp,
-        /// The code of the account's trouble, if that is why the solve was not submitted in time.
-        trouble: Option<Code>,
-    },
+    /// `Queued → Failed`. The `soonest` answer would come too late, so we do not pay for one. `trouble` is the code of the
+    /// account's trouble, if that is why the solve was not submitted in time.
+    Lapse { soonest: Timestamp, trouble: Option<Code> },
 }
 
 /// Why a decision was refused. Nothing changed.

@@ -11,47 +11,22 @@ use crate::{
 
 use super::{Solve, Stage};
 
-/// Evidence about one attempt.
+/// Evidence about one attempt. A `verdict` is what the retry table makes of the code, `polls` is how often the task was
+/// polled, and a `cost` of `None` is unknown.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the other fields are explained with their facts")]
 pub enum Fact {
-    /// No task exists: no byte was sent, or the provider refused.
-    NotAccepted {
-        /// The provider's code, or ours.
-        code: Code,
-        /// What the retry table makes of the code.
-        verdict: Verdict,
-    },
+    /// No task exists: no byte was sent, or the provider refused. The code is the provider's, or ours.
+    NotAccepted { code: Code, verdict: Verdict },
     /// The driver did not learn whether its intent was written, so it sent nothing under this nonce and never will. The
     /// nonce identifies the attempt, because another intent may have taken its number by now.
-    Withheld {
-        /// Our name for the attempt.
-        nonce: Nonce,
-    },
-    /// The provider accepted the attempt and named its task.
-    Accepted {
-        /// The id that the provider gave the task.
-        task: TaskId,
-        /// When the submission was sent. Its answer cannot be older.
-        sent_at: Timestamp,
-    },
-    /// Bytes were sent and no valid reply came.
-    ReplyLost {
-        /// What was observed instead of a reply.
-        why: Code,
-        /// When the driver decides about it.
-        due: Timestamp,
-    },
-    /// The task ended without an answer.
-    TaskOver {
-        /// The code that the provider returned.
-        code: Code,
-        /// What the retry table makes of the code.
-        verdict: Verdict,
-        /// The cost; `None` when it is unknown.
-        cost: Option<Money>,
-        /// How often the task was polled.
-        polls: u32,
-    },
+    Withheld { nonce: Nonce },
+    /// The provider accepted the attempt and named its task. Its answer cannot be older than `sent_at`.
+    Accepted { task: TaskId, sent_at: Timestamp },
+    /// Bytes were sent and no valid reply came; `why` is what was observed instead. The driver decides about it at `due`.
+    ReplyLost { why: Code, due: Timestamp },
+    /// The task ended without an answer, with this code of the provider.
+    TaskOver { code: Code, verdict: Verdict, cost: Option<Money>, polls: u32 },
     /// The provider answered; the token goes to a claim or to stock.
     Solved(Solved),
 }
@@ -75,18 +50,14 @@ pub struct Solved {
 
 /// The effect of a fact on a solve.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the fields are those of the fact")]
 pub enum FactEffect {
     /// It moved the solve; these are the events for the ledger.
     Moved(Vec<Event>),
     /// It was recorded before, or is about an attempt that is settled. Nothing changed.
     Known,
     /// A task of an attempt that was already replaced. It is paid, so the store opens another solve to poll it.
-    Orphaned {
-        /// The provider's id for it.
-        task: TaskId,
-        /// When it was submitted.
-        sent_at: Timestamp,
-    },
+    Orphaned { task: TaskId, sent_at: Timestamp },
 }
 
 impl Solve {

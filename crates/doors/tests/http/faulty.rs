@@ -46,8 +46,8 @@ impl FaultyStore {
 
     fn check(&self) -> Result<(), StoreError> {
         if self.away.load(Ordering::SeqCst) {
-            let source = "canary-store-address refused the connection".into();
-            return Err(StoreError::Unavailable { backend: "faulty", source });
+            let why = "canary-store-address refused the connection";
+            return Err(StoreError::unavailable("faulty", why));
         }
         Ok(())
     }

@@ -7,8 +7,8 @@ use async_trait::async_trait;
 use domain::ports::StoreError;
 
 use crate::{
-    adapter::{Counters, DecideFn, Driver, Extent, ReadFn},
-    tx::{KeyRange, Order, ReadRow, ReadTx, RowKey, RowValue, Stored, WriteTx},
+    adapter::{Counters, DecideFn, Extent, ReadFn, TransactionRunner},
+    tx::{KeyRange, ReadRow, ReadTx, RowKey, RowValue, Stored, WriteTx},
 };
 
 const NAME: &str = "memory";
@@ -28,16 +28,15 @@ struct MemoryRows(BTreeMap<Box<[u8]>, Box<dyn RowValue>>);
 impl Memory {
     fn with<T>(&self, run: impl FnOnce(&mut MemoryRows) -> T) -> Result<T, StoreError> {
         // A decision that panicked may have left half of its writes behind, so nothing is decided after it.
-        let mut rows = self.rows.lock().map_err(|_| StoreError::Unavailable {
-            backend: NAME,
-            source: "an earlier decision panicked; restart the process".into(),
+        let mut rows = self.rows.lock().map_err(|_| {
+            StoreError::unavailable(NAME, "an earlier decision panicked; restart the process")
         })?;
         Ok(run(&mut rows))
     }
 }
 
 #[async_trait]
-impl Driver for Memory {
+impl TransactionRunner for Memory {
     async fn decide(&self, mut decide: DecideFn) -> Result<(), StoreError> {
         self.with(|rows| decide(rows)).map(drop)
     }
@@ -81,11 +80,8 @@ impl ReadTx for MemoryRows {
     fn find_range(&self, range: &KeyRange, read: ReadRow<'_>) -> Result<(), StoreError> {
         let (least, most) = (range.least.as_slice(), range.most.as_slice());
         let rows = self.0.range::<[u8], _>((Bound::Included(least), Bound::Included(most)));
-        let rows: Box<dyn Iterator<Item = _>> = match range.order {
-            Order::Rising => Box::new(rows),
-            Order::Falling => Box::new(rows.rev()),
-        };
-        rows.take(range.limit).try_for_each(|(key, value)| read(key, Stored::Value(value.as_any())))
+        let mut rows = range.order.apply(rows).take(range.limit);
+        rows.try_for_each(|(key, value)| read(key, Stored::Value(value.as_any())))
     }
 }
 

@@ -3,21 +3,19 @@
 use domain::{
     challenge::Sharing,
     claim::{Admission, Claim, ClaimState, KeyRule, NewClaim, Source},
-    id::ClaimId,
     ledger::{Counts, Event},
     money::Money,
-    ports::{Spent, StoreError},
+    ports::Spent,
     solve::{Origin, Solve, Stage},
     time::Timestamp,
     token::Token,
 };
 
 use crate::{
-    schema::keys::{KeyBytes, Text, starting_with},
-    schema::tables::{
-        Challenges, Claims, Expiries, Joinable, Keys, Solves, Spending, Stock, Stocked,
-    },
-    tx::{Order, TypedRead, TypedWrite, WriteTx},
+    Result,
+    schema::keys::{Text, starting_with},
+    schema::tables::{Challenges, Claims, Joinable, Solves, Spending, Stock, Stocked},
+    tx::{Order, TypedRead, TypedWrite},
 };
 
 use super::support::{
@@ -30,32 +28,24 @@ use super::support::{
     retention::KEY_KEPT,
 };
 
-pub(crate) fn admit(
-    tx: &mut dyn WriteTx,
-    new: &NewClaim,
-    now: Timestamp,
-) -> Result<Admission, StoreError> {
-    if tx.has::<Claims>(&new.id)? || tx.has::<Solves>(&new.solve)? {
+pub(crate) fn admit(ctx: &mut DecisionCtx<'_>, new: &NewClaim) -> Result<Admission> {
+    if ctx.tx.has::<Claims>(&new.id)? || ctx.tx.has::<Solves>(&new.solve)? {
         return Ok(Admission::NameTaken);
     }
-    let mut ctx = DecisionCtx::new(tx, now);
-    let admission = match find_by_key(&ctx, new)? {
-        KeyMatch::OtherChallenge(id) => return Ok(Admission::Mismatch(id)),
-        KeyMatch::Same(claim) => {
-            let claim = promote::promote_claim(&mut ctx, *claim, new)?;
-            Admission::Replayed(replay(&mut ctx, new, claim)?)
+    let known = new_claim::key_of(new).map(|key| new_claim::claim_by_key(ctx.tx, &key));
+    let known = known.transpose()?.flatten();
+    match known.filter(|claim| is_replayed(&new.key, claim, ctx.now)) {
+        Some(claim) if claim.fingerprint != new.fingerprint => Ok(Admission::Mismatch(claim.id)),
+        Some(claim) => {
+            let claim = promote::promote_claim(ctx, claim, new)?;
+            replay(ctx, new, claim).map(Admission::Replayed)
         }
-        KeyMatch::None => admit_new(&mut ctx, new)?,
-    };
-    ctx.finish()?;
-    Ok(admission)
+        None => admit_new(ctx, new),
+    }
 }
 
 /// Admits a claim whose key is not known: from stock, to a solve in progress, or with a solve of its own.
-pub(crate) fn admit_new(
-    ctx: &mut DecisionCtx<'_>,
-    new: &NewClaim,
-) -> Result<Admission, StoreError> {
+pub(crate) fn admit_new(ctx: &mut DecisionCtx<'_>, new: &NewClaim) -> Result<Admission> {
     let stocked = take_stock(ctx, new)?;
     if let Some(stocked) = stocked {
         pools::count_arrival(ctx, new.fingerprint, true)?;
@@ -83,30 +73,6 @@ pub(crate) fn admit_new(
 
 // === replay ===
 
-/// The claim that has the key of a new claim.
-enum KeyMatch {
-    None,
-    Same(Box<Claim>),
-    OtherChallenge(ClaimId),
-}
-
-fn find_by_key(ctx: &DecisionCtx<'_>, new: &NewClaim) -> Result<KeyMatch, StoreError> {
-    let Some(hash) = new_claim::key_of(new) else { return Ok(KeyMatch::None) };
-    let Some(row) = ctx.tx.get::<Keys>(&KeyBytes::from(&hash))? else {
-        return Ok(KeyMatch::None);
-    };
-    let Some(claim) = ctx.tx.get::<Claims>(&row.claim)? else {
-        return Ok(KeyMatch::None);
-    };
-    if !is_replayed(&new.key, &claim, ctx.now) {
-        return Ok(KeyMatch::None);
-    }
-    if row.fingerprint != new.fingerprint {
-        return Ok(KeyMatch::OtherChallenge(row.claim));
-    }
-    Ok(KeyMatch::Same(Box::new(claim)))
-}
-
 /// Whether a key still replays its claim. A worker's own key does so for a day after any end. A derived key does so while
 /// the work is in flight, and then for the reuse window while the token is usable.
 fn is_replayed(rule: &KeyRule, claim: &Claim, now: Timestamp) -> bool {
@@ -121,7 +87,7 @@ fn is_replayed(rule: &KeyRule, claim: &Claim, now: Timestamp) -> bool {
     }
 }
 
-fn replay(ctx: &mut DecisionCtx<'_>, new: &NewClaim, claim: Claim) -> Result<Claim, StoreError> {
+fn replay(ctx: &mut DecisionCtx<'_>, new: &NewClaim, claim: Claim) -> Result<Claim> {
     ctx.record_with(&claim, Event::Replayed, saving(new));
     match claim.token.clone() {
         Some(token)
@@ -136,7 +102,7 @@ fn replay(ctx: &mut DecisionCtx<'_>, new: &NewClaim, claim: Claim) -> Result<Cla
 // === stock ===
 
 /// Takes the exclusive token that expires first out of the stock, or reads the shared answer that expires last.
-fn take_stock(ctx: &mut DecisionCtx<'_>, new: &NewClaim) -> Result<Option<Stocked>, StoreError> {
+fn take_stock(ctx: &mut DecisionCtx<'_>, new: &NewClaim) -> Result<Option<Stocked>> {
     let usable = pools::usable_range(new.fingerprint, ctx.now);
     let exclusive = new.challenge.kind().sharing() == Sharing::Exclusive;
     let order = if exclusive { Order::Rising } else { Order::Falling };
@@ -145,13 +111,12 @@ fn take_stock(ctx: &mut DecisionCtx<'_>, new: &NewClaim) -> Result<Option<Stocke
     };
     if exclusive {
         let (fingerprint, usable_until, solve) = key;
-        ctx.tx.take::<Stock>(&key)?;
-        ctx.tx.take::<Expiries>(&(usable_until, fingerprint, solve))?;
+        pools::take_stock(ctx.tx, (usable_until, fingerprint, solve))?;
     }
     Ok(Some(stocked))
 }
 
-fn serve(ctx: &mut DecisionCtx<'_>, new: &NewClaim, token: Token) -> Result<Claim, StoreError> {
+fn serve(ctx: &mut DecisionCtx<'_>, new: &NewClaim, token: Token) -> Result<Claim> {
     let mut claim = new_claim::claim_of(new, ctx.now);
     claim.state = ClaimState::Served;
     claim.source = Some(Source::Stock);
@@ -170,7 +135,7 @@ fn serve(ctx: &mut DecisionCtx<'_>, new: &NewClaim, token: Token) -> Result<Clai
 
 // === join ===
 
-fn find_joinable(ctx: &DecisionCtx<'_>, new: &NewClaim) -> Result<Option<Solve>, StoreError> {
+fn find_joinable(ctx: &DecisionCtx<'_>, new: &NewClaim) -> Result<Option<Solve>> {
     let rows = ctx.tx.scan::<Joinable>(starting_with(new.fingerprint), Order::Rising, 1)?;
     match rows.first() {
         Some(((_, id), ())) => indexes::existing_solve(ctx.tx, *id).map(Some),
@@ -180,7 +145,7 @@ fn find_joinable(ctx: &DecisionCtx<'_>, new: &NewClaim) -> Result<Option<Solve>,
 
 // === open ===
 
-fn spent_today(ctx: &DecisionCtx<'_>, new: &NewClaim) -> Result<Spent, StoreError> {
+fn spent_today(ctx: &DecisionCtx<'_>, new: &NewClaim) -> Result<Spent> {
     let key = (ctx.now.day(), Text::new(new.worker.as_str()));
     Ok(ctx.tx.get::<Spending>(&key)?.unwrap_or_default())
 }
@@ -198,7 +163,7 @@ fn exceeded_limit(new: &NewClaim, spent: Spent) -> Option<&'static str> {
     }
 }
 
-fn open(ctx: &mut DecisionCtx<'_>, new: &NewClaim, spent: Spent) -> Result<Claim, StoreError> {
+fn open(ctx: &mut DecisionCtx<'_>, new: &NewClaim, spent: Spent) -> Result<Claim> {
     let mut claim = new_claim::claim_of(new, ctx.now);
     claim.solve = Some(new.solve);
     ctx.record(&claim, Event::Opened { basis: new.basis.as_ref().to_owned() });

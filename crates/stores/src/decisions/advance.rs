@@ -2,54 +2,52 @@
 //! current fence, and budget left for the day.
 
 use domain::{
+    claim::ClaimState,
     id::ClaimId,
     lease::Lease,
     ports::{Advanced, StoreError},
     retry::{Code, own},
-    solve::{AmbiguousPolicy, Decision, Origin, Refused, Solve, Stage},
-    time::Timestamp,
+    solve::{AmbiguousPolicy, Decision, Refused, Solve, Stage},
 };
 
 use crate::{
+    Result,
     schema::tables::{Authorised, Solves},
-    tx::{ReadTx, TypedRead, TypedWrite, WriteTx},
+    tx::{TypedRead, TypedWrite},
 };
 
 use super::support::{
     context::DecisionCtx,
     dead_letters,
     effort::Effort,
-    fail::{self, fail_solve},
-    indexes::{self, is_alive},
+    fail::{end_claims, fail_solve},
+    indexes,
 };
 
 /// Applies the decision, or returns why it is refused.
 pub(crate) fn advance(
-    tx: &mut dyn WriteTx,
+    ctx: &mut DecisionCtx<'_>,
     lease: &Lease,
     decision: &Decision,
-    now: Timestamp,
-) -> Result<Advanced, StoreError> {
-    let Some(before) = tx.get::<Solves>(&lease.solve.id)? else {
+) -> Result<Advanced> {
+    let Some(before) = ctx.tx.get::<Solves>(&lease.solve.id)? else {
         return Ok(Advanced::Refused(Refused::Moved));
     };
     let decision = without_waste(&before, decision);
-    if is_authorise(&decision) && tx.is_doubtful() {
+    if is_authorise(&decision) && ctx.tx.is_doubtful() {
         let why = "it lost writes a moment ago; no attempt is repeated until every gateway has restored its records (20 s)";
-        return Err(StoreError::Unavailable { backend: tx.backend(), source: why.into() });
+        return Err(StoreError::unavailable(ctx.tx.backend(), why));
     }
-    if let Some(refused) = refusal(tx, lease, &before, &decision, now)? {
+    if let Some(refused) = refusal(ctx, lease, &before, &decision)? {
         return Ok(Advanced::Refused(refused));
     }
     let mut solve = before.clone();
-    let events = match solve.decide(lease.fence, &decision, now) {
+    let events = match solve.decide(lease.fence, &decision, ctx.now) {
         Ok(events) => events,
         Err(refused) => return Ok(Advanced::Refused(refused)),
     };
-    let mut ctx = DecisionCtx::new(tx, now);
     ctx.record_all(&solve, events);
-    apply(&mut ctx, &before, &mut solve, &decision)?;
-    ctx.finish()?;
+    apply(ctx, &before, &mut solve, &decision)?;
     Ok(Advanced::Done(solve))
 }
 
@@ -59,9 +57,9 @@ fn apply(
     before: &Solve,
     solve: &mut Solve,
     decision: &Decision,
-) -> Result<(), StoreError> {
+) -> Result<()> {
     if is_authorise(decision) {
-        let count = authorised_today(ctx.tx, ctx.now)? + 1;
+        let count = authorised_today(ctx)? + 1;
         ctx.tx.put::<Authorised>(ctx.now.day(), count)?;
     }
     let has_failed = solve.stage == Stage::Failed;
@@ -71,7 +69,7 @@ fn apply(
         ctx.tx.require_durable();
     }
     if has_failed {
-        end_claims(ctx, solve, &claims, decision)?;
+        end_claims_of(ctx, solve, &claims, decision)?;
     }
     Ok(())
 }
@@ -81,16 +79,17 @@ fn is_authorise(decision: &Decision) -> bool {
 }
 
 /// Ends the claims of a solve that the decision ended.
-fn end_claims(
+fn end_claims_of(
     ctx: &mut DecisionCtx<'_>,
     solve: &Solve,
     claims: &[ClaimId],
     decision: &Decision,
-) -> Result<(), StoreError> {
+) -> Result<()> {
+    let effort = Effort::without_answer(solve);
     match decision {
         // The account was at fault, not the claims: they get no dead letter.
         Decision::Lapse { trouble: Some(code), .. } => {
-            fail::lapse_claims(ctx, solve, claims, code)?;
+            end_claims(ctx, claims, ClaimState::Lapsed, code, &effort)?;
             for id in claims {
                 let claim = indexes::existing_claim(ctx.tx, *id)?;
                 dead_letters::reopen(ctx, &claim, code)?;
@@ -99,24 +98,22 @@ fn end_claims(
         }
         Decision::Lapse { trouble: None, .. } => {
             let code = Code::from(own::DEADLINE);
-            fail::lapse_claims(ctx, solve, claims, &code)?;
+            end_claims(ctx, claims, ClaimState::Lapsed, &code, &effort)?;
             match claims.first() {
                 Some(first) => dead_letters::write(ctx, solve, *first, claims, &code),
                 None => Ok(()),
             }
         }
         Decision::Intend { .. } | Decision::Authorise { .. } | Decision::WriteOff => {
-            let (code, effort) = (Code::from(own::AMBIGUOUS), Effort::without_answer(solve));
-            fail_solve(ctx, solve, claims, &code, &effort)
+            fail_solve(ctx, solve, claims, &Code::from(own::AMBIGUOUS), &effort)
         }
     }
 }
 
 /// Writes an ambiguous attempt off when no claim waits for its solve: another attempt would be paid for nothing.
 fn without_waste(solve: &Solve, decision: &Decision) -> Decision {
-    let wanted = !solve.claims.is_empty() || solve.origin == Origin::Refill;
     match decision {
-        Decision::Authorise { .. } if !wanted => Decision::WriteOff,
+        Decision::Authorise { .. } if solve.claims.is_empty() => Decision::WriteOff,
         Decision::Authorise { .. }
         | Decision::Intend { .. }
         | Decision::WriteOff
@@ -126,17 +123,16 @@ fn without_waste(solve: &Solve, decision: &Decision) -> Decision {
 
 /// Why the decision is not allowed, if it is not.
 fn refusal(
-    tx: &dyn ReadTx,
+    ctx: &DecisionCtx<'_>,
     lease: &Lease,
     solve: &Solve,
     decision: &Decision,
-    now: Timestamp,
-) -> Result<Option<Refused>, StoreError> {
+) -> Result<Option<Refused>> {
     if lease.fence == solve.fence && solve.stage.is_final() {
         return Ok(Some(Refused::Moved));
     }
     let held = lease.fence == solve.fence && solve.holder == Some(lease.holder);
-    if !held || !is_alive(tx, lease.holder, now)? {
+    if !held || !ctx.is_alive(lease.holder)? {
         return Ok(Some(Refused::LeaseLost));
     }
     if !is_authorise(decision) {
@@ -146,12 +142,12 @@ fn refusal(
     if !allowed || solve.stage != Stage::Ambiguous {
         return Ok(Some(Refused::Moved));
     }
-    if authorised_today(tx, now)? >= solve.policy.ambiguity_budget {
+    if authorised_today(ctx)? >= solve.policy.ambiguity_budget {
         return Ok(Some(Refused::Budget));
     }
     Ok(None)
 }
 
-fn authorised_today(tx: &dyn ReadTx, now: Timestamp) -> Result<u32, StoreError> {
-    Ok(tx.get::<Authorised>(&now.day())?.unwrap_or(0))
+fn authorised_today(ctx: &DecisionCtx<'_>) -> Result<u32> {
+    Ok(ctx.tx.get::<Authorised>(&ctx.now.day())?.unwrap_or(0))
 }

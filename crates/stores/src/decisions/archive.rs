@@ -5,11 +5,12 @@
 use domain::{
     claim::Claim,
     ledger::{Entry, Event},
-    ports::{ArchiveBatch, StoreError},
+    ports::ArchiveBatch,
     time::Timestamp,
 };
 
 use crate::{
+    Result,
     schema::tables::{ArchiveProgress, Archived, Claims, LedgerIndex, Pages, Subject},
     tx::{ReadTx, TypedRead, TypedWrite, WriteTx},
 };
@@ -18,14 +19,13 @@ use super::support::{
     dead_letters, indexes,
     ledger::{archive_subject, has_entry, raise_total, subject, write_page},
     merge::claim_progress,
-    retention::{self, Archival},
 };
 
 /// The key of the only row of its table.
 pub(crate) const ARCHIVE_PROGRESS: u8 = 0;
 
 /// Takes a batch; `false` when it does not follow the last one.
-pub(crate) fn archive(tx: &mut dyn WriteTx, batch: &ArchiveBatch) -> Result<bool, StoreError> {
+pub(crate) fn archive(tx: &mut dyn WriteTx, batch: &ArchiveBatch) -> Result<bool> {
     let before = tx.get::<Archived>(&ARCHIVE_PROGRESS)?;
     if before.as_ref().map(|before| &before.last) != batch.after.as_ref() {
         return Ok(false);
@@ -58,15 +58,6 @@ pub(crate) fn archive(tx: &mut dyn WriteTx, batch: &ArchiveBatch) -> Result<bool
     Ok(true)
 }
 
-/// Deletes what the archive has kept long enough.
-pub(crate) fn delete_archived(
-    tx: &mut dyn WriteTx,
-    limit: usize,
-    now: Timestamp,
-) -> Result<usize, StoreError> {
-    retention::delete_expired(tx, Archival::Off, limit, now)
-}
-
 // === entries ===
 
 /// The entries that the archive does not have yet.
@@ -74,7 +65,7 @@ fn unknown_entries(
     tx: &dyn ReadTx,
     entries: &[Entry],
     doubtful_until: Timestamp,
-) -> Result<Vec<Entry>, StoreError> {
+) -> Result<Vec<Entry>> {
     let mut unknown = Vec::with_capacity(entries.len());
     for entry in entries {
         if entry.at > doubtful_until || !is_known(tx, entry)? {
@@ -85,13 +76,13 @@ fn unknown_entries(
 }
 
 /// Whether the archive has the entry, under any number.
-fn is_known(tx: &dyn ReadTx, entry: &Entry) -> Result<bool, StoreError> {
+fn is_known(tx: &dyn ReadTx, entry: &Entry) -> Result<bool> {
     has_entry(tx, archive_subject(entry), |known| known.has_same_content(entry))
 }
 
 /// Appends entries, those of one moment as one page. They keep their numbers unless these are taken, because a store that
 /// lost writes uses numbers twice.
-fn append(tx: &mut dyn WriteTx, mut entries: Vec<Entry>) -> Result<(), StoreError> {
+fn append(tx: &mut dyn WriteTx, mut entries: Vec<Entry>) -> Result<()> {
     let mut last = tx.last::<Pages>()?.unwrap_or(0);
     for entry in &mut entries {
         last = entry.seq.max(last + 1);
@@ -110,11 +101,11 @@ fn append(tx: &mut dyn WriteTx, mut entries: Vec<Entry>) -> Result<(), StoreErro
 // === claims ===
 
 /// Writes a claim, unless the archive has a newer version. A store that lost writes may send an older one.
-fn put_claim(tx: &mut dyn WriteTx, claim: &Claim) -> Result<(), StoreError> {
+fn put_claim(tx: &mut dyn WriteTx, claim: &Claim) -> Result<()> {
     match tx.get::<Claims>(&claim.id)? {
         Some(known) if claim_progress(&known) > claim_progress(claim) => return Ok(()),
         Some(_) => {}
-        None => indexes::list_claim(tx, claim)?,
+        None => indexes::list_claim(tx, claim, true)?,
     }
     tx.put::<Claims>(claim.id, claim.clone())
 }

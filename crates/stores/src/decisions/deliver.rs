@@ -3,30 +3,20 @@
 use domain::{
     claim::{ClaimState, Delivery},
     id::ClaimId,
-    ports::StoreError,
-    time::Timestamp,
 };
 
-use crate::{
-    schema::tables::Claims,
-    tx::{TypedRead, WriteTx},
-};
+use crate::{Result, schema::tables::Claims, tx::TypedRead};
 
 use super::support::{context::DecisionCtx, delivery};
 
-pub(crate) fn deliver(
-    tx: &mut dyn WriteTx,
-    id: ClaimId,
-    now: Timestamp,
-) -> Result<Option<Delivery>, StoreError> {
-    let Some(claim) = tx.get::<Claims>(&id)? else { return Ok(None) };
-    let mut ctx = DecisionCtx::new(tx, now);
-    let delivery = match (claim.state, claim.token.clone()) {
-        (ClaimState::Served, Some(token)) if token.is_usable(now) => {
-            Delivery::Token(delivery::deliver_token(&mut ctx, claim, &token)?)
+pub(crate) fn deliver(ctx: &mut DecisionCtx<'_>, id: ClaimId) -> Result<Option<Delivery>> {
+    let Some(claim) = ctx.tx.get::<Claims>(&id)? else { return Ok(None) };
+    Ok(Some(match (claim.state, claim.token.clone()) {
+        (ClaimState::Served, Some(token)) if token.is_usable(ctx.now) => {
+            Delivery::Token(delivery::deliver_token(ctx, claim, &token)?)
         }
         (ClaimState::Served, Some(token)) => {
-            delivery::expire_unfetched(&mut ctx, &claim, &token)?;
+            delivery::expire_unfetched(ctx, &claim, &token)?;
             Delivery::Expired(claim)
         }
         (
@@ -37,7 +27,5 @@ pub(crate) fn deliver(
             | ClaimState::Lapsed,
             _,
         ) => Delivery::Nothing(claim),
-    };
-    ctx.finish()?;
-    Ok(Some(delivery))
+    }))
 }

@@ -3,38 +3,29 @@
 
 use domain::{
     id::{HolderId, SolveId},
-    lease::{Holder, Lease},
+    lease::Lease,
     ledger::{Counts, Event},
-    ports::{LeaseRequest, StoreError},
+    ports::LeaseRequest,
     retry::{Code, own},
     solve::{Solve, Stage},
     time::Timestamp,
 };
 
 use crate::{
+    Result,
     schema::keys::{CompoundKey, Key, starting_with, up_to},
     schema::tables::{Free, Held, Holders, Solves},
-    tx::{Order, ReadTx, TypedRead, TypedWrite, WriteTx},
+    tx::{Order, TypedRead, TypedWrite, WriteTx},
 };
 
-use super::support::{
-    context::DecisionCtx,
-    effort::Effort,
-    fail::fail_solve,
-    indexes::{self, is_alive},
-};
+use super::support::{context::DecisionCtx, effort::Effort, fail::fail_solve, indexes};
 
 /// When a solve is due, and its id.
 type Due = (Timestamp, SolveId);
 
-/// Takes or renews a holder's lease.
-pub(crate) fn hold(tx: &mut dyn WriteTx, holder: Holder) -> Result<(), StoreError> {
-    tx.put::<Holders>(holder.id, holder.until)
-}
-
 /// Gives up a holder's lease. Its solves are free at once, except intents. Whether the bytes of an intent left is not known
 /// here, so it keeps its holder, and the next holder takes it over as from a dead one.
-pub(crate) fn release(tx: &mut dyn WriteTx, holder: HolderId) -> Result<(), StoreError> {
+pub(crate) fn release(tx: &mut dyn WriteTx, holder: HolderId) -> Result<()> {
     tx.take::<Holders>(&holder)?;
     let rows = tx.scan::<Held>(starting_with(holder), Order::Rising, usize::MAX)?;
     for ((_, _, id), ()) in rows {
@@ -48,33 +39,27 @@ pub(crate) fn release(tx: &mut dyn WriteTx, holder: HolderId) -> Result<(), Stor
 }
 
 /// Leases solves that are due and free, or whose holder is dead, oldest first.
-pub(crate) fn lease(
-    tx: &mut dyn WriteTx,
-    request: LeaseRequest,
-    now: Timestamp,
-) -> Result<Vec<Lease>, StoreError> {
-    if !is_alive(tx, request.holder, now)? {
+pub(crate) fn lease(ctx: &mut DecisionCtx<'_>, request: LeaseRequest) -> Result<Vec<Lease>> {
+    if !ctx.is_alive(request.holder)? {
         return Ok(Vec::new());
     }
     let found = match request.only {
-        Some(id) => if_available(tx, id, now)?,
-        None => available(tx, request.limit, now)?,
+        Some(id) => if_available(ctx, id)?,
+        None => available(ctx, request.limit)?,
     };
-    let mut ctx = DecisionCtx::new(tx, now);
     let mut leases = Vec::with_capacity(found.len());
     for (_, id) in found {
-        leases.extend(take(&mut ctx, request.holder, id)?);
+        leases.extend(take(ctx, request.holder, id)?);
     }
-    ctx.finish()?;
     Ok(leases)
 }
 
 /// The solves that can be leased, oldest first.
-fn available(tx: &dyn ReadTx, limit: usize, now: Timestamp) -> Result<Vec<Due>, StoreError> {
-    let free = tx.scan::<Free>(up_to(now), Order::Rising, limit)?;
+fn available(ctx: &DecisionCtx<'_>, limit: usize) -> Result<Vec<Due>> {
+    let free = ctx.tx.scan::<Free>(up_to(ctx.now), Order::Rising, limit)?;
     let mut found: Vec<Due> = free.into_iter().map(|(key, ())| key).collect();
-    for dead in dead_holders(tx, now)? {
-        found.extend(available_of(tx, dead, limit, now)?);
+    for dead in dead_holders(ctx)? {
+        found.extend(available_of(ctx, dead, limit)?);
     }
     found.sort_unstable();
     found.truncate(limit);
@@ -82,23 +67,19 @@ fn available(tx: &dyn ReadTx, limit: usize, now: Timestamp) -> Result<Vec<Due>, 
 }
 
 /// The given solve, if it can be leased. Its row says so as well as the indexes do, so nothing else is read.
-fn if_available(tx: &dyn ReadTx, id: SolveId, now: Timestamp) -> Result<Vec<Due>, StoreError> {
-    let Some(solve) = tx.get::<Solves>(&id)?.filter(|solve| !solve.stage.is_final()) else {
+fn if_available(ctx: &DecisionCtx<'_>, id: SolveId) -> Result<Vec<Due>> {
+    let Some(solve) = ctx.tx.get::<Solves>(&id)?.filter(|solve| !solve.stage.is_final()) else {
         return Ok(Vec::new());
     };
     let is_available = match solve.holder {
-        None => solve.due <= now,
-        Some(holder) if is_alive(tx, holder, now)? => false,
-        Some(_) => solve.due <= now || has_task(&solve),
+        None => solve.due <= ctx.now,
+        Some(holder) if ctx.is_alive(holder)? => false,
+        Some(_) => solve.due <= ctx.now || has_task(&solve),
     };
     Ok(if is_available { vec![(solve.due, id)] } else { Vec::new() })
 }
 
-fn take(
-    ctx: &mut DecisionCtx<'_>,
-    holder: HolderId,
-    id: SolveId,
-) -> Result<Option<Lease>, StoreError> {
+fn take(ctx: &mut DecisionCtx<'_>, holder: HolderId, id: SolveId) -> Result<Option<Lease>> {
     let before = indexes::existing_solve(ctx.tx, id)?;
     let mut solve = before.clone();
     for event in solve.take(holder, ctx.now) {
@@ -120,14 +101,14 @@ fn take(
 }
 
 /// The holders that have solves and whose lease expired.
-fn dead_holders(tx: &dyn ReadTx, now: Timestamp) -> Result<Vec<HolderId>, StoreError> {
+fn dead_holders(ctx: &DecisionCtx<'_>) -> Result<Vec<HolderId>> {
     let mut dead = Vec::new();
     let mut from = Some(0);
     while let Some(number) = from {
         let start = CompoundKey::least_of(HolderId::from_number(number));
-        let rows = tx.scan::<Held>(start..=Key::most(), Order::Rising, 1)?;
+        let rows = ctx.tx.scan::<Held>(start..=Key::most(), Order::Rising, 1)?;
         let Some(((holder, _, _), ())) = rows.first() else { break };
-        if !is_alive(tx, *holder, now)? {
+        if !ctx.is_alive(*holder)? {
             dead.push(*holder);
         }
         from = holder.number().checked_add(1);
@@ -137,22 +118,17 @@ fn dead_holders(tx: &dyn ReadTx, now: Timestamp) -> Result<Vec<HolderId>, StoreE
 
 /// The solves of a dead holder that can be leased: those that are due, and those with a task, because only the dead holder
 /// knew when their next poll is due.
-fn available_of(
-    tx: &dyn ReadTx,
-    dead: HolderId,
-    limit: usize,
-    now: Timestamp,
-) -> Result<Vec<Due>, StoreError> {
-    let due = CompoundKey::least_of(dead)..=(dead, now, SolveId::most());
-    let due = tx.scan::<Held>(due, Order::Rising, limit)?;
+fn available_of(ctx: &DecisionCtx<'_>, dead: HolderId, limit: usize) -> Result<Vec<Due>> {
+    let due = CompoundKey::least_of(dead)..=(dead, ctx.now, SolveId::most());
+    let due = ctx.tx.scan::<Held>(due, Order::Rising, limit)?;
     let mut found: Vec<Due> = due.into_iter().map(|((_, due, id), ())| (due, id)).collect();
-    if found.len() == limit || now.millis() == u64::MAX {
+    if found.len() == limit || ctx.now.millis() == u64::MAX {
         return Ok(found);
     }
-    let later = (dead, Timestamp::from_millis(now.millis() + 1), SolveId::least());
+    let later = (dead, Timestamp::from_millis(ctx.now.millis() + 1), SolveId::least());
     let later = later..=CompoundKey::most_of(dead);
-    for ((_, due, id), ()) in tx.scan::<Held>(later, Order::Rising, usize::MAX)? {
-        let solve = tx.get::<Solves>(&id)?;
+    for ((_, due, id), ()) in ctx.tx.scan::<Held>(later, Order::Rising, usize::MAX)? {
+        let solve = ctx.tx.get::<Solves>(&id)?;
         if solve.is_some_and(|solve| has_task(&solve)) {
             found.push((due, id));
         }

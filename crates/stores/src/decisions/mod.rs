@@ -4,7 +4,7 @@
 //! - For callers: [`admit`], [`deliver`], [`withdraw`], [`note`]
 //! - For the driver: [`lease`], [`advance`], [`settle`]
 //! - For operators: [`revive`], [`purge`], [`set_pool`], [`expect`]
-//! - For maintenance: [`sweep`], [`refill`], [`callbacks`], [`set_memo`], [`archive`]
+//! - For maintenance: [`sweep`], [`refill`], [`callbacks`], [`archive`]
 //! - After a server lost writes: [`restore`], [`void_stock`]
 //!
 //! Decisions share code through `support`. Two decisions use another one: `revive` admits claims, and `restore` settles
@@ -15,7 +15,6 @@ mod advance;
 mod archive;
 mod deliver;
 mod lease;
-mod memo;
 mod note;
 mod outbox;
 mod refill;
@@ -29,16 +28,16 @@ mod withdraw;
 
 pub(crate) use admit::admit;
 pub(crate) use advance::advance;
-pub(crate) use archive::{ARCHIVE_PROGRESS, archive, delete_archived};
+pub(crate) use archive::{ARCHIVE_PROGRESS, archive};
 pub(crate) use deliver::deliver;
-pub(crate) use lease::{hold, lease, release};
-pub(crate) use memo::{memos, set_memo};
+pub(crate) use lease::{lease, release};
 pub(crate) use note::note;
 pub(crate) use outbox::{callbacks, called_back};
 pub(crate) use refill::{expect, refill, set_pool};
 pub(crate) use restore::{RecoveryRecord, RestoreOrder, Restored, restore};
 pub(crate) use revive::{purge, revive};
 pub(crate) use settle::settle;
+pub(crate) use support::pools::StockPlace;
 pub(crate) use sweep::sweep;
-pub(crate) use void_stock::{StockPlace, void_stock};
+pub(crate) use void_stock::void_stock;
 pub(crate) use withdraw::withdraw;

@@ -5,28 +5,25 @@ use domain::{
     challenge::Sharing,
     claim::Claim,
     ledger::Event,
-    ports::{Feedback, Note, StoreError},
-    time::Timestamp,
+    ports::{Feedback, Note},
 };
 
 use crate::{
-    schema::tables::{Claims, Expiries, Stock},
-    tx::{TypedRead, TypedWrite, WriteTx},
+    Result,
+    schema::tables::Claims,
+    tx::{TypedRead, WriteTx},
 };
 
 use super::support::{
     context::{Attribution, DecisionCtx},
-    indexes, margin,
+    indexes, margin, pools,
 };
 
 /// Records the note; `false` when it repeats a report.
-pub(crate) fn note(tx: &mut dyn WriteTx, note: &Note, now: Timestamp) -> Result<bool, StoreError> {
-    let known = match note.claim {
-        Some(id) => tx.get::<Claims>(&id)?,
-        None => None,
-    };
+pub(crate) fn note(ctx: &mut DecisionCtx<'_>, note: &Note) -> Result<bool> {
+    let known = note.claim.map(|id| ctx.tx.get::<Claims>(&id)).transpose()?.flatten();
     if let (Some(claim), Event::Reported { good }) = (&known, &note.event)
-        && !report(tx, claim, *good)?
+        && !report(ctx.tx, claim, *good)?
     {
         return Ok(false);
     }
@@ -37,14 +34,12 @@ pub(crate) fn note(tx: &mut dyn WriteTx, note: &Note, now: Timestamp) -> Result<
         project: note.project.clone(),
         kind: note.kind.clone(),
     };
-    let mut ctx = DecisionCtx::new(tx, now);
     ctx.record(about, note.event.clone());
-    ctx.finish()?;
     Ok(true)
 }
 
 /// Takes a claim's first report; `false` for any later one.
-fn report(tx: &mut dyn WriteTx, claim: &Claim, good: bool) -> Result<bool, StoreError> {
+fn report(tx: &mut dyn WriteTx, claim: &Claim, good: bool) -> Result<bool> {
     if claim.report.is_some() {
         return Ok(false);
     }
@@ -59,12 +54,11 @@ fn report(tx: &mut dyn WriteTx, claim: &Claim, good: bool) -> Result<bool, Store
 }
 
 /// Takes a shared answer out of stock. An exclusive one left the stock when it was assigned.
-fn discard_shared_answer(tx: &mut dyn WriteTx, claim: &Claim) -> Result<(), StoreError> {
-    let Some(token) = &claim.token else { return Ok(()) };
-    if claim.kind.sharing() == Sharing::Exclusive {
-        return Ok(());
+fn discard_shared_answer(tx: &mut dyn WriteTx, claim: &Claim) -> Result<()> {
+    match &claim.token {
+        Some(token) if claim.kind.sharing() != Sharing::Exclusive => {
+            pools::take_stock(tx, (token.usable_until, claim.fingerprint, token.solve)).map(drop)
+        }
+        Some(_) | None => Ok(()),
     }
-    tx.take::<Stock>(&(claim.fingerprint, token.usable_until, token.solve))?;
-    tx.take::<Expiries>(&(token.usable_until, claim.fingerprint, token.solve))?;
-    Ok(())
 }

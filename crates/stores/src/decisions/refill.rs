@@ -8,20 +8,21 @@ use domain::{
     id::{HolderId, SolveId},
     ledger::Event,
     pool::{Expectation, Pool, StandingOrder},
-    ports::{RefillRequest, Refilled, StoreError},
+    ports::{RefillRequest, Refilled},
     solve::{AmbiguousPolicy, Origin, Policy, Solve, Stage},
     time::Timestamp,
     token::MIN_LEFT,
 };
 
 use crate::{
+    Result,
     schema::tables::{Challenges, Pools, Solves},
-    tx::{ReadTx, TypedRead, TypedWrite, WriteTx},
+    tx::{TypedRead, TypedWrite, WriteTx},
 };
 
 use super::support::{
     context::DecisionCtx,
-    indexes::{self, is_alive},
+    indexes,
     pools::{coming, update, usable},
 };
 
@@ -31,7 +32,7 @@ pub(crate) fn set_pool(
     fingerprint: Fingerprint,
     order: Option<StandingOrder>,
     now: Timestamp,
-) -> Result<Option<Pool>, StoreError> {
+) -> Result<Option<Pool>> {
     let Some(order) = order else { return tx.take::<Pools>(&fingerprint) };
     let before = tx.get::<Pools>(&fingerprint)?;
     let pool = match before {
@@ -49,30 +50,25 @@ pub(crate) fn expect(
     fingerprint: Fingerprint,
     expectation: Expectation,
     now: Timestamp,
-) -> Result<Option<Pool>, StoreError> {
+) -> Result<Option<Pool>> {
     update(tx, fingerprint, |pool| pool.expect(expectation.left, expectation.at, now))?;
     tx.get::<Pools>(&fingerprint)
 }
 
 /// Opens solves for the tokens that a pool is short of.
-pub(crate) fn refill(
-    tx: &mut dyn WriteTx,
-    request: &RefillRequest,
-    now: Timestamp,
-) -> Result<Refilled, StoreError> {
+pub(crate) fn refill(ctx: &mut DecisionCtx<'_>, request: &RefillRequest) -> Result<Refilled> {
     let nothing = Refilled { is_controller: false, opened: Vec::new() };
-    let Some(before) = tx.get::<Pools>(&request.pool)? else { return Ok(nothing) };
-    if !may_control(tx, &before, request.holder, now)? {
+    let Some(before) = ctx.tx.get::<Pools>(&request.pool)? else { return Ok(nothing) };
+    if !may_control(ctx, &before, request.holder)? {
         return Ok(nothing);
     }
     let mut pool = before.clone();
     pool.controller = Some(request.holder);
     pool.target = request.target;
-    let stock = usable(tx, request.pool, Timestamp::default())?;
+    let stock = usable(ctx.tx, request.pool, Timestamp::default())?;
     // These have expired, but no sweep has counted them yet.
-    let unswept = stock.iter().filter(|until| **until < now.plus(MIN_LEFT)).count();
-    let mut spare = stock.len() - unswept + coming(tx, request.pool)?;
-    let mut ctx = DecisionCtx::new(tx, now);
+    let unswept = stock.iter().filter(|until| **until < ctx.now.plus(MIN_LEFT)).count();
+    let mut spare = stock.len() - unswept + coming(ctx.tx, request.pool)?;
     let mut opened = Vec::new();
     for id in &request.solves {
         let short = u64::try_from(spare).unwrap_or(u64::MAX) < u64::from(request.target.level);
@@ -82,7 +78,7 @@ pub(crate) fn refill(
         if ctx.tx.has::<Solves>(id)? {
             continue;
         }
-        open(&mut ctx, &pool, request, *id)?;
+        open(ctx, &pool, request, *id)?;
         pool.ordered += 1;
         spare += 1;
         opened.push(*id);
@@ -90,23 +86,17 @@ pub(crate) fn refill(
     if pool != before {
         ctx.tx.put::<Pools>(request.pool, pool)?;
     }
-    ctx.finish()?;
     Ok(Refilled { is_controller: true, opened })
 }
 
 /// Whether the holder is alive, and no other living holder controls the pool.
-fn may_control(
-    tx: &dyn ReadTx,
-    pool: &Pool,
-    holder: HolderId,
-    now: Timestamp,
-) -> Result<bool, StoreError> {
+fn may_control(ctx: &DecisionCtx<'_>, pool: &Pool, holder: HolderId) -> Result<bool> {
     let other = pool.controller.filter(|other| *other != holder);
     let is_taken = match other {
-        Some(other) => is_alive(tx, other, now)?,
+        Some(other) => ctx.is_alive(other)?,
         None => false,
     };
-    Ok(!is_taken && is_alive(tx, holder, now)?)
+    Ok(!is_taken && ctx.is_alive(holder)?)
 }
 
 fn open(
@@ -114,7 +104,7 @@ fn open(
     pool: &Pool,
     request: &RefillRequest,
     id: SolveId,
-) -> Result<(), StoreError> {
+) -> Result<()> {
     let order = &pool.order;
     let solve = Solve {
         id,

@@ -8,26 +8,25 @@ mod tests;
 
 pub(crate) use record::{RecoveryRecord, RestoreOrder};
 
-use std::sync::Arc;
-
 use domain::{
-    challenge::{Challenge, Sharing},
+    challenge::Sharing,
     claim::{Claim, ClaimState},
     dead_letter::DeadLetter,
-    id::{ClaimId, HolderId, SolveId},
+    id::{ClaimId, SolveId},
     ledger::Entry,
     pool::Pool,
-    ports::{Spent, StoreError},
+    ports::Spent,
     solve::{Fact, Solve, Stage},
     time::{Day, Timestamp},
     token::Token,
 };
 
 use crate::{
-    schema::keys::{KeyBytes, Text},
+    Result,
+    schema::keys::Text,
     schema::tables::{
         Authorised, Challenges, Claims, DeadLetters, Holders, Keyed, Keys, Pages, Pools, Solves,
-        Spending, Tasks,
+        Spending, Table, Tasks,
     },
     tx::{ReadTx, TypedRead, TypedWrite, WriteTx},
 };
@@ -35,9 +34,11 @@ use crate::{
 use super::{
     settle::settle,
     support::{
+        context::DecisionCtx,
         dead_letters, indexes,
         ledger::{append_page, raise_total},
         merge::{claim_progress, is_newer_solve},
+        new_claim,
     },
 };
 
@@ -57,7 +58,7 @@ pub(crate) fn restore(
     tx: &mut dyn WriteTx,
     record: &RecoveryRecord,
     now: Timestamp,
-) -> Result<Restored, StoreError> {
+) -> Result<Restored> {
     if let RecoveryRecord::Solve(solve) = record
         && lacks_challenge(tx, solve)?
     {
@@ -67,47 +68,41 @@ pub(crate) fn restore(
 }
 
 /// Merges a record; `true` when the store changed.
-fn merge(
-    tx: &mut dyn WriteTx,
-    record: &RecoveryRecord,
-    now: Timestamp,
-) -> Result<bool, StoreError> {
+fn merge(tx: &mut dyn WriteTx, record: &RecoveryRecord, now: Timestamp) -> Result<bool> {
     match record {
-        RecoveryRecord::Holder(id, until) => merge_holder(tx, *id, *until),
-        RecoveryRecord::Challenge(id, challenge) => merge_challenge(tx, *id, challenge),
+        RecoveryRecord::Holder(id, until) => {
+            put_newer::<Holders>(tx, *id, until, |known| known < until)
+        }
+        RecoveryRecord::Challenge(id, challenge) => {
+            put_newer::<Challenges>(tx, *id, challenge, |_| false)
+        }
         RecoveryRecord::Solve(solve) => merge_solve(tx, solve, now),
         RecoveryRecord::Claim(claim) => merge_claim(tx, claim),
         RecoveryRecord::DeadLetter(letter) => merge_dead_letter(tx, letter),
-        RecoveryRecord::Pool(pool) => merge_pool(tx, pool),
+        RecoveryRecord::Pool(pool) => {
+            let counters = |pool: &Pool| (pool.arrived, pool.ordered, pool.served, pool.wasted);
+            let is_older = |known: &Pool| counters(known) < counters(pool);
+            put_newer::<Pools>(tx, pool.fingerprint, pool, is_older)
+        }
         RecoveryRecord::Page(seq, page) => merge_page(tx, *seq, page),
         RecoveryRecord::Total(total) => raise_total(tx, total),
         RecoveryRecord::Spent(key, spent) => raise_spent(tx, key, *spent),
-        RecoveryRecord::Authorised(day, count) => raise_authorised(tx, *day, *count),
+        RecoveryRecord::Authorised(day, count) => {
+            put_newer::<Authorised>(tx, *day, count, |known| known < count)
+        }
     }
 }
 
 // === solves ===
 
 /// Whether a solve is in progress and the store has neither it nor its challenge.
-fn lacks_challenge(tx: &dyn ReadTx, solve: &Solve) -> Result<bool, StoreError> {
+fn lacks_challenge(tx: &dyn ReadTx, solve: &Solve) -> Result<bool> {
     Ok(!solve.stage.is_final()
         && tx.get::<Solves>(&solve.id)?.is_none()
         && !tx.has::<Challenges>(&solve.id)?)
 }
 
-fn merge_challenge(
-    tx: &mut dyn WriteTx,
-    id: SolveId,
-    challenge: &Arc<Challenge>,
-) -> Result<bool, StoreError> {
-    if tx.has::<Challenges>(&id)? {
-        return Ok(false);
-    }
-    tx.put::<Challenges>(id, challenge.clone())?;
-    Ok(true)
-}
-
-fn merge_solve(tx: &mut dyn WriteTx, record: &Solve, now: Timestamp) -> Result<bool, StoreError> {
+fn merge_solve(tx: &mut dyn WriteTx, record: &Solve, now: Timestamp) -> Result<bool> {
     match tx.get::<Solves>(&record.id)? {
         None => {
             let solve = with_claims(tx, record, &record.claims)?;
@@ -129,16 +124,16 @@ fn merge_solve(tx: &mut dyn WriteTx, record: &Solve, now: Timestamp) -> Result<b
 
 /// Reports the task of a solve that the store continued without it. If another attempt has replaced it, the task becomes an
 /// orphan.
-fn settle_task(tx: &mut dyn WriteTx, solve: &Solve, now: Timestamp) -> Result<bool, StoreError> {
+fn settle_task(tx: &mut dyn WriteTx, solve: &Solve, now: Timestamp) -> Result<bool> {
     let (Some(task), Some(sent_at)) = (&solve.task, solve.accepted_at) else { return Ok(false) };
     if solve.stage.is_final() {
         return Ok(false);
     }
     let fact = Fact::Accepted { task: task.clone(), sent_at };
-    Ok(settle(tx, solve.id, solve.attempt, &fact, now)?.fresh)
+    DecisionCtx::run(tx, now, |ctx| Ok(settle(ctx, solve.id, solve.attempt, &fact)?.fresh))
 }
 
-fn register_task(tx: &mut dyn WriteTx, solve: &Solve) -> Result<(), StoreError> {
+fn register_task(tx: &mut dyn WriteTx, solve: &Solve) -> Result<()> {
     let Some(task) = &solve.task else { return Ok(()) };
     let key = Text::new(task.as_str());
     if tx.has::<Tasks>(&key)? {
@@ -152,11 +147,7 @@ fn register_task(tx: &mut dyn WriteTx, solve: &Solve) -> Result<(), StoreError> 
 /// A claim that was restored earlier may hold the solve's token already: another gateway delivered it, and this one never
 /// learned that the answer was committed. If no other claim waits, the solve has ended. Polled again, it would bring the
 /// token of one claim to a second.
-fn with_claims(
-    tx: &dyn ReadTx,
-    solve: &Solve,
-    candidates: &[ClaimId],
-) -> Result<Solve, StoreError> {
+fn with_claims(tx: &dyn ReadTx, solve: &Solve, candidates: &[ClaimId]) -> Result<Solve> {
     let mut claims = Vec::with_capacity(candidates.len());
     if solve.stage.is_final() {
         return Ok(Solve { claims, ..solve.clone() });
@@ -193,7 +184,7 @@ fn ended_by_token(solve: &Solve, claim: &Claim, token: &Token) -> Solve {
 
 // === claims ===
 
-fn merge_claim(tx: &mut dyn WriteTx, record: &Claim) -> Result<bool, StoreError> {
+fn merge_claim(tx: &mut dyn WriteTx, record: &Claim) -> Result<bool> {
     let before = tx.get::<Claims>(&record.id)?;
     if let Some(before) = &before
         && claim_progress(before) >= claim_progress(record)
@@ -219,13 +210,13 @@ fn merge_claim(tx: &mut dyn WriteTx, record: &Claim) -> Result<bool, StoreError>
 }
 
 /// Whether a claim waits for a solve that ended or is missing, because the claim had moved on to another one.
-fn is_stranded(tx: &dyn ReadTx, claim: &Claim) -> Result<bool, StoreError> {
+fn is_stranded(tx: &dyn ReadTx, claim: &Claim) -> Result<bool> {
     let (ClaimState::Waiting, Some(solve)) = (claim.state, claim.solve) else { return Ok(false) };
     Ok(tx.get::<Solves>(&solve)?.is_none_or(|solve| solve.stage.is_final()))
 }
 
 /// Ends the solve that the claim's token came from, unless other claims wait for its next attempt.
-fn end_solve_of_token(tx: &mut dyn WriteTx, claim: &Claim) -> Result<(), StoreError> {
+fn end_solve_of_token(tx: &mut dyn WriteTx, claim: &Claim) -> Result<()> {
     let Some(token) = &claim.token else { return Ok(()) };
     let Some(before) = unfinished_solve(tx, token.solve)? else { return Ok(()) };
     let after = with_claims(tx, &before, &[before.claims.as_slice(), &[claim.id]].concat())?;
@@ -237,7 +228,7 @@ fn end_solve_of_token(tx: &mut dyn WriteTx, claim: &Claim) -> Result<(), StoreEr
 }
 
 /// Lets a waiting claim join its solve again; `false` when the solve is missing or has ended.
-fn rejoin(tx: &mut dyn WriteTx, claim: &Claim) -> Result<bool, StoreError> {
+fn rejoin(tx: &mut dyn WriteTx, claim: &Claim) -> Result<bool> {
     let Some(id) = claim.solve else { return Ok(false) };
     let Some(before) = unfinished_solve(tx, id)? else { return Ok(false) };
     if !before.claims.contains(&claim.id) {
@@ -248,7 +239,7 @@ fn rejoin(tx: &mut dyn WriteTx, claim: &Claim) -> Result<bool, StoreError> {
     Ok(true)
 }
 
-fn leave_solve(tx: &mut dyn WriteTx, claim: &Claim) -> Result<(), StoreError> {
+fn leave_solve(tx: &mut dyn WriteTx, claim: &Claim) -> Result<()> {
     let Some(id) = claim.solve else { return Ok(()) };
     let Some(before) = unfinished_solve(tx, id)? else { return Ok(()) };
     let mut after = before.clone();
@@ -256,33 +247,37 @@ fn leave_solve(tx: &mut dyn WriteTx, claim: &Claim) -> Result<(), StoreError> {
     indexes::update_solve(tx, &before, &after)
 }
 
-fn unfinished_solve(tx: &dyn ReadTx, id: SolveId) -> Result<Option<Solve>, StoreError> {
+fn unfinished_solve(tx: &dyn ReadTx, id: SolveId) -> Result<Option<Solve>> {
     Ok(tx.get::<Solves>(&id)?.filter(|solve| !solve.stage.is_final()))
 }
 
-fn restore_key(tx: &mut dyn WriteTx, claim: &Claim) -> Result<(), StoreError> {
+fn restore_key(tx: &mut dyn WriteTx, claim: &Claim) -> Result<()> {
     let Some(hash) = &claim.key else { return Ok(()) };
-    let key = KeyBytes::from(hash);
-    if let Some(row) = tx.get::<Keys>(&key)?
-        && let Some(named) = tx.get::<Claims>(&row.claim)?
+    if let Some(named) = new_claim::claim_by_key(tx, hash)?
         && named.opened_at >= claim.opened_at
     {
         return Ok(());
     }
-    tx.put::<Keys>(key, Keyed { claim: claim.id, fingerprint: claim.fingerprint })
+    tx.put::<Keys>(*hash, Keyed { claim: claim.id, fingerprint: claim.fingerprint })
 }
 
 // === other records ===
 
-fn merge_holder(tx: &mut dyn WriteTx, id: HolderId, until: Timestamp) -> Result<bool, StoreError> {
-    let is_new = tx.get::<Holders>(&id)?.is_none_or(|known| known < until);
+/// Writes a record unless the store has one that is as new; `true` when it was written.
+fn put_newer<T: Table>(
+    tx: &mut dyn WriteTx,
+    key: T::Key,
+    record: &T::Value,
+    is_older: impl FnOnce(&T::Value) -> bool,
+) -> Result<bool> {
+    let is_new = tx.get::<T>(&key)?.is_none_or(|known| is_older(&known));
     if is_new {
-        tx.put::<Holders>(id, until)?;
+        tx.put::<T>(key, record.clone())?;
     }
     Ok(is_new)
 }
 
-fn merge_dead_letter(tx: &mut dyn WriteTx, record: &DeadLetter) -> Result<bool, StoreError> {
+fn merge_dead_letter(tx: &mut dyn WriteTx, record: &DeadLetter) -> Result<bool> {
     let known = tx.get::<DeadLetters>(&record.id)?;
     let is_new = known.is_none_or(|known| known.closed.is_none() && record.closed.is_some());
     if is_new {
@@ -291,18 +286,8 @@ fn merge_dead_letter(tx: &mut dyn WriteTx, record: &DeadLetter) -> Result<bool, 
     Ok(is_new)
 }
 
-fn merge_pool(tx: &mut dyn WriteTx, record: &Pool) -> Result<bool, StoreError> {
-    let known = tx.get::<Pools>(&record.fingerprint)?;
-    let counters = |pool: &Pool| (pool.arrived, pool.ordered, pool.served, pool.wasted);
-    let is_new = known.is_none_or(|known| counters(&known) < counters(record));
-    if is_new {
-        tx.put::<Pools>(record.fingerprint, record.clone())?;
-    }
-    Ok(is_new)
-}
-
 /// Appends a missing page at the end of the ledger, because its numbers may be in use.
-fn merge_page(tx: &mut dyn WriteTx, seq: u64, page: &[Entry]) -> Result<bool, StoreError> {
+fn merge_page(tx: &mut dyn WriteTx, seq: u64, page: &[Entry]) -> Result<bool> {
     if tx.get::<Pages>(&seq)?.is_some_and(|known| known == page) {
         return Ok(false);
     }
@@ -310,7 +295,7 @@ fn merge_page(tx: &mut dyn WriteTx, seq: u64, page: &[Entry]) -> Result<bool, St
     Ok(true)
 }
 
-fn raise_spent(tx: &mut dyn WriteTx, key: &(Day, Text), record: Spent) -> Result<bool, StoreError> {
+fn raise_spent(tx: &mut dyn WriteTx, key: &(Day, Text), record: Spent) -> Result<bool> {
     let known = tx.get::<Spending>(key)?.unwrap_or_default();
     let raised =
         Spent { opened: known.opened.max(record.opened), listed: known.listed.max(record.listed) };
@@ -318,12 +303,4 @@ fn raise_spent(tx: &mut dyn WriteTx, key: &(Day, Text), record: Spent) -> Result
         tx.put::<Spending>(key.clone(), raised)?;
     }
     Ok(raised != known)
-}
-
-fn raise_authorised(tx: &mut dyn WriteTx, day: Day, count: u32) -> Result<bool, StoreError> {
-    let known = tx.get::<Authorised>(&day)?.unwrap_or(0);
-    if known < count {
-        tx.put::<Authorised>(day, count)?;
-    }
-    Ok(known < count)
 }

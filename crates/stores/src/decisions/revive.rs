@@ -11,16 +11,16 @@ use domain::{
     id::{ClaimId, SolveId, WorkerName},
     ledger::Event,
     money::Money,
-    ports::{Revival, ReviveRequest, StoreError},
+    ports::{Revival, ReviveRequest},
     retry::{Code, own},
     solve::Solve,
     time::Timestamp,
 };
 
 use crate::{
-    schema::keys::KeyBytes,
+    Result,
     schema::tables::{Challenges, Claims, DeadLetters, Keys, Solves},
-    tx::{ReadTx, TypedRead, TypedWrite, WriteTx},
+    tx::{ReadTx, TypedRead, TypedWrite},
 };
 
 use super::{
@@ -35,45 +35,35 @@ struct DeadSolve {
     challenge: Arc<Challenge>,
 }
 
-pub(crate) fn revive(
-    tx: &mut dyn WriteTx,
-    request: &ReviveRequest,
-    now: Timestamp,
-) -> Result<Revival, StoreError> {
-    let Some(mut dead) = find_dead_solve(tx, request.letter)? else { return Ok(Revival::Unknown) };
+pub(crate) fn revive(ctx: &mut DecisionCtx<'_>, request: &ReviveRequest) -> Result<Revival> {
+    let Some(mut dead) = find_dead_solve(ctx.tx, request.letter)? else {
+        return Ok(Revival::Unknown);
+    };
     if let Some(closed) = dead.letter.closed {
         return Ok(Revival::Closed(closed));
     }
-    if is_id_taken(tx, request)? {
+    if is_id_taken(ctx.tx, request)? {
         return Ok(Revival::Back(Admission::NameTaken));
     }
-    let mut ctx = DecisionCtx::new(tx, now);
-    let Some(first) = revive_claims(&mut ctx, request, &dead)? else {
+    let Some(first) = revive_claims(ctx, request, &dead)? else {
         return Ok(Revival::Disowned);
     };
     if let Some(claim) = revived_claim(&first) {
-        dead.letter.closed = Some(Closed { at: now, how: Closing::Revived, claim: Some(claim) });
+        dead.letter.closed =
+            Some(Closed { at: ctx.now, how: Closing::Revived, claim: Some(claim) });
         ctx.record(&dead.letter, Event::Revived { by: request.by.clone(), claim });
         ctx.tx.put::<DeadLetters>(request.letter, dead.letter)?;
     }
-    ctx.finish()?;
     Ok(Revival::Back(first))
 }
 
-pub(crate) fn purge(
-    tx: &mut dyn WriteTx,
-    id: SolveId,
-    by: WorkerName,
-    now: Timestamp,
-) -> Result<bool, StoreError> {
-    let Some(letter) = dead_letters::delete(tx, id)? else { return Ok(false) };
-    let mut ctx = DecisionCtx::new(tx, now);
+pub(crate) fn purge(ctx: &mut DecisionCtx<'_>, id: SolveId, by: WorkerName) -> Result<bool> {
+    let Some(letter) = dead_letters::delete(ctx.tx, id)? else { return Ok(false) };
     ctx.record(&letter, Event::Purged { by });
-    ctx.finish()?;
     Ok(true)
 }
 
-fn find_dead_solve(tx: &dyn ReadTx, id: SolveId) -> Result<Option<DeadSolve>, StoreError> {
+fn find_dead_solve(tx: &dyn ReadTx, id: SolveId) -> Result<Option<DeadSolve>> {
     let (letter, solve) = (tx.get::<DeadLetters>(&id)?, tx.get::<Solves>(&id)?);
     let challenge = tx.get::<Challenges>(&id)?;
     let (Some(letter), Some(solve), Some(challenge)) = (letter, solve, challenge) else {
@@ -82,7 +72,7 @@ fn find_dead_solve(tx: &dyn ReadTx, id: SolveId) -> Result<Option<DeadSolve>, St
     Ok(Some(DeadSolve { letter, solve, challenge }))
 }
 
-fn is_id_taken(tx: &dyn ReadTx, request: &ReviveRequest) -> Result<bool, StoreError> {
+fn is_id_taken(tx: &dyn ReadTx, request: &ReviveRequest) -> Result<bool> {
     let mut taken = tx.has::<Solves>(&request.solve)?;
     for id in &request.claims {
         taken = taken || tx.has::<Claims>(id)?;
@@ -96,7 +86,7 @@ fn revive_claims(
     ctx: &mut DecisionCtx<'_>,
     request: &ReviveRequest,
     dead: &DeadSolve,
-) -> Result<Option<Admission>, StoreError> {
+) -> Result<Option<Admission>> {
     let (mut revived, mut refused) = (None, None);
     let mut left: Vec<_> = dead.letter.claims.iter().zip(&request.claims).collect();
     // Two rounds: a claim whose worker has no budget left can join the solve that another claim opened.
@@ -130,11 +120,7 @@ fn revived_claim(admission: &Admission) -> Option<ClaimId> {
     }
 }
 
-fn revive_claim(
-    ctx: &mut DecisionCtx<'_>,
-    dead: &DeadSolve,
-    new: &NewClaim,
-) -> Result<Admission, StoreError> {
+fn revive_claim(ctx: &mut DecisionCtx<'_>, dead: &DeadSolve, new: &NewClaim) -> Result<Admission> {
     let claim = new_claim::claim_of(new, ctx.now);
     let unattended = indexes::is_unattended(&claim).then_some(claim);
     if let Some(claim) = equivalent_claim(ctx, new, unattended.is_some())? {
@@ -154,11 +140,7 @@ fn revive_claim(
 }
 
 /// Ends an unattended claim at once. The stock has a token for the next live claim, and another one would be wasted.
-fn leave_to_stock(
-    ctx: &mut DecisionCtx<'_>,
-    new: &NewClaim,
-    mut claim: Claim,
-) -> Result<Claim, StoreError> {
+fn leave_to_stock(ctx: &mut DecisionCtx<'_>, new: &NewClaim, mut claim: Claim) -> Result<Claim> {
     (claim.state, claim.ended_at) = (ClaimState::Withdrawn, Some(ctx.now));
     (claim.code, claim.cost) = (Some(Code::from(own::PASSED_ON)), Some(Money::ZERO));
     let ended = Event::Ended { state: claim.state, code: claim.code.clone() };
@@ -172,11 +154,11 @@ fn equivalent_claim(
     ctx: &DecisionCtx<'_>,
     new: &NewClaim,
     is_unattended: bool,
-) -> Result<Option<Claim>, StoreError> {
+) -> Result<Option<Claim>> {
     let live = KeyHash::derived(&new.worker, &new.fingerprint);
     let keys = new_claim::key_of(new).into_iter().chain(is_unattended.then_some(live));
     for key in keys {
-        let claim = claim_by_key(ctx, &key)?;
+        let claim = new_claim::claim_by_key(ctx.tx, &key)?;
         if let Some(claim) = claim.filter(|claim| has_or_awaits_token(claim, ctx.now)) {
             return Ok(Some(claim));
         }
@@ -192,13 +174,6 @@ fn has_or_awaits_token(claim: &Claim, now: Timestamp) -> bool {
     }
 }
 
-fn claim_by_key(ctx: &DecisionCtx<'_>, key: &KeyHash) -> Result<Option<Claim>, StoreError> {
-    match ctx.tx.get::<Keys>(&KeyBytes::from(key))? {
-        Some(row) => ctx.tx.get::<Claims>(&row.claim),
-        None => Ok(None),
-    }
-}
-
 /// The next generation of a claim. It takes over the key of the old claim. Without one, it gets a key derived from its
 /// challenge, so that equal dead letters are revived as one claim.
 fn next_generation(
@@ -206,7 +181,7 @@ fn next_generation(
     (request, allowance): (&ReviveRequest, Allowance),
     dead: &DeadSolve,
     (old, fresh): (&Claim, ClaimId),
-) -> Result<NewClaim, StoreError> {
+) -> Result<NewClaim> {
     let derived = KeyHash::derived(&old.worker, &old.fingerprint);
     let hash = KeyHash::revived(&old.worker, &old.fingerprint);
     let key = match old.key.filter(|key| ![derived, hash].contains(key)) {
@@ -235,7 +210,7 @@ fn next_generation(
 }
 
 /// Whether the key belongs to this claim or to a later generation of it.
-fn still_has_key(ctx: &DecisionCtx<'_>, key: &KeyHash, old: &Claim) -> Result<bool, StoreError> {
-    let row = ctx.tx.get::<Keys>(&KeyBytes::from(key))?;
+fn still_has_key(ctx: &DecisionCtx<'_>, key: &KeyHash, old: &Claim) -> Result<bool> {
+    let row = ctx.tx.get::<Keys>(key)?;
     Ok(row.is_none_or(|row| row.claim == old.id || row.fingerprint == old.fingerprint))
 }

@@ -5,7 +5,7 @@ use domain::{
     challenge::Sharing,
     id::{ClaimId, SolveId, TaskId},
     ledger::{Counts, Entry, Event},
-    ports::{Settled, StoreError},
+    ports::Settled,
     retry::{Code, Verdict, own},
     solve::{Fact, FactEffect, Origin, Solve, Solved, Stage},
     time::Timestamp,
@@ -13,9 +13,10 @@ use domain::{
 };
 
 use crate::{
+    Result,
     schema::keys::Text,
     schema::tables::{Challenges, Solves, Subject, Tasks},
-    tx::{ReadTx, TypedRead, TypedWrite, WriteTx},
+    tx::{TypedRead, TypedWrite},
 };
 
 use super::support::{
@@ -27,72 +28,54 @@ use super::support::{
 const TOKEN_EXPIRED: &str = "TOKEN_EXPIRED";
 
 pub(crate) fn settle(
-    tx: &mut dyn WriteTx,
+    ctx: &mut DecisionCtx<'_>,
     id: SolveId,
     attempt: u32,
     fact: &Fact,
-    now: Timestamp,
-) -> Result<Settled, StoreError> {
-    let before = indexes::existing_solve(tx, id)?;
+) -> Result<Settled> {
+    let before = indexes::existing_solve(ctx.tx, id)?;
     let mut solve = before.clone();
-    let mut ctx = DecisionCtx::new(tx, now);
     let mut orphan = None;
-    let fresh = match learn(ctx.tx, &mut solve, attempt, fact, now)? {
-        FactEffect::Known => record_unwritten_price(&mut ctx, &solve, attempt, fact)?,
+    let fresh = match learn(ctx, &mut solve, attempt, fact)? {
+        FactEffect::Known => record_unwritten_price(ctx, &solve, attempt, fact)?,
         FactEffect::Moved(events) => {
-            apply(&mut ctx, &before, &mut solve, (attempt, fact), events)?;
+            apply(ctx, &before, &mut solve, (attempt, fact), events)?;
             true
         }
         FactEffect::Orphaned { task, sent_at } => {
-            orphan = adopt(&mut ctx, &solve, attempt, (task, sent_at))?;
+            orphan = adopt(ctx, &solve, attempt, (task, sent_at))?;
             orphan.is_some()
         }
     };
-    let ended = std::mem::take(&mut ctx.ended);
-    ctx.finish()?;
-    Ok(Settled { solve, fresh, ended, orphan })
+    Ok(Settled { solve, fresh, ended: std::mem::take(&mut ctx.ended), orphan })
 }
 
 // === learning ===
 
-/// Which attempt a task belongs to.
-enum Owner {
-    None,
-    ThisAttempt,
-    Another,
-}
-
 fn learn(
-    tx: &dyn ReadTx,
+    ctx: &DecisionCtx<'_>,
     solve: &mut Solve,
     attempt: u32,
     fact: &Fact,
-    now: Timestamp,
-) -> Result<FactEffect, StoreError> {
+) -> Result<FactEffect> {
     // A fact about an attempt that was never made is ignored.
     if attempt == 0 || attempt > solve.attempt {
         return Ok(FactEffect::Known);
     }
-    let Fact::Accepted { task, .. } = fact else { return Ok(solve.apply_fact(attempt, fact, now)) };
-    Ok(match owner(tx, task, solve.id, attempt)? {
-        Owner::None => solve.apply_fact(attempt, fact, now),
-        Owner::ThisAttempt => FactEffect::Known,
-        Owner::Another => quarantine(solve, attempt, now),
-    })
-}
-
-fn owner(
-    tx: &dyn ReadTx,
-    task: &TaskId,
-    solve: SolveId,
-    attempt: u32,
-) -> Result<Owner, StoreError> {
-    Ok(match tx.get::<Tasks>(&Text::new(task.as_str()))? {
-        None => Owner::None,
-        Some(owner) if owner == (solve, attempt) || owner.0 == solve.orphan(attempt) => {
-            Owner::ThisAttempt
+    let owner = match fact {
+        Fact::Accepted { task, .. } => ctx.tx.get::<Tasks>(&Text::new(task.as_str()))?,
+        Fact::NotAccepted { .. }
+        | Fact::Withheld { .. }
+        | Fact::ReplyLost { .. }
+        | Fact::TaskOver { .. }
+        | Fact::Solved(_) => None,
+    };
+    Ok(match owner {
+        None => solve.apply_fact(attempt, fact, ctx.now),
+        Some((id, of)) if (id, of) == (solve.id, attempt) || id == solve.id.orphan(attempt) => {
+            FactEffect::Known
         }
-        Some(_) => Owner::Another,
+        Some(_) => quarantine(solve, attempt, ctx.now),
     })
 }
 
@@ -115,7 +98,7 @@ fn record_unwritten_price(
     solve: &Solve,
     attempt: u32,
     fact: &Fact,
-) -> Result<bool, StoreError> {
+) -> Result<bool> {
     let Fact::Solved(solved) = fact else { return Ok(false) };
     let is_its_answer = solve.stage == Stage::Ready && solve.task.as_ref() == Some(&solved.task);
     let is_ready =
@@ -138,7 +121,7 @@ fn apply(
     solve: &mut Solve,
     (attempt, fact): (u32, &Fact),
     events: Vec<Event>,
-) -> Result<(), StoreError> {
+) -> Result<()> {
     for event in events {
         let more = extra_counts(&event, solve, ctx.now);
         ctx.record_with(&*solve, event, more);
@@ -192,7 +175,7 @@ fn on_solved(
     solve: &Solve,
     claims: &[ClaimId],
     solved: &Solved,
-) -> Result<(), StoreError> {
+) -> Result<()> {
     pools::count_cost(ctx, solve.fingerprint, solved.cost)?;
     let (expires_at, usable_until) = solved.life.expiry(solved.ready_lower);
     let usable_until = match solve.sharing() {
@@ -232,7 +215,7 @@ fn adopt(
     parent: &Solve,
     attempt: u32,
     (task, sent_at): (TaskId, Timestamp),
-) -> Result<Option<SolveId>, StoreError> {
+) -> Result<Option<SolveId>> {
     let id = parent.id.orphan(attempt);
     let Some(challenge) = ctx.tx.get::<Challenges>(&parent.id)? else { return Ok(None) };
     if ctx.tx.has::<Solves>(&id)? {

@@ -4,19 +4,18 @@
 use std::time::Duration;
 
 use domain::{
-    challenge::Sharing,
     claim::{Claim, ClaimState},
-    ports::{StoreError, SweepRequest, Swept},
+    ports::{SweepRequest, Swept},
     retry::{Code, own},
     solve::Stage,
-    time::Timestamp,
     token::MIN_LEFT,
 };
 
 use crate::{
+    Result,
     schema::keys::up_to,
-    schema::tables::{Expiries, Stock, Watched},
-    tx::{Order, TypedRead, TypedWrite, WriteTx},
+    schema::tables::{Expiries, Watched},
+    tx::{Order, TypedRead},
 };
 
 use super::support::{
@@ -28,19 +27,13 @@ use super::support::{
     retention::{self, Archival},
 };
 
-pub(crate) fn sweep(
-    tx: &mut dyn WriteTx,
-    request: &SweepRequest,
-    now: Timestamp,
-) -> Result<Swept, StoreError> {
+pub(crate) fn sweep(ctx: &mut DecisionCtx<'_>, request: &SweepRequest) -> Result<Swept> {
     let limit = request.limit;
-    let mut ctx = DecisionCtx::new(tx, now);
     let mut swept = Swept::default();
-    lapse_watched(&mut ctx, request, &mut swept)?;
-    swept.wasted += discard_expired_stock(&mut ctx, limit)?;
+    lapse_watched(ctx, request, &mut swept)?;
+    swept.wasted += discard_expired_stock(ctx, limit)?;
     let archival = Archival::of(ctx.tx, &request.history)?;
-    swept.dropped = retention::delete_expired(ctx.tx, archival, limit, now)?;
-    ctx.finish()?;
+    swept.dropped = retention::delete_expired(ctx, archival, limit)?;
     Ok(swept)
 }
 
@@ -48,7 +41,7 @@ fn lapse_watched(
     ctx: &mut DecisionCtx<'_>,
     request: &SweepRequest,
     swept: &mut Swept,
-) -> Result<(), StoreError> {
+) -> Result<()> {
     let rows = ctx.tx.scan::<Watched>(up_to(ctx.now), Order::Rising, request.limit)?;
     let mut served = Vec::new();
     for ((_, id), ()) in rows {
@@ -67,11 +60,7 @@ fn lapse_watched(
     Ok(())
 }
 
-fn lapse_waiting(
-    ctx: &mut DecisionCtx<'_>,
-    before: &Claim,
-    trouble: Option<&Code>,
-) -> Result<(), StoreError> {
+fn lapse_waiting(ctx: &mut DecisionCtx<'_>, before: &Claim, trouble: Option<&Code>) -> Result<()> {
     let deadline = Code::from(own::DEADLINE);
     let Some(id) = before.solve else {
         fail::end_claim(ctx, before, ClaimState::Lapsed, Some(deadline), &Effort::NONE)?;
@@ -94,11 +83,7 @@ fn lapse_waiting(
     }
 }
 
-fn lapse_unfetched(
-    ctx: &mut DecisionCtx<'_>,
-    claim: &Claim,
-    swept: &mut Swept,
-) -> Result<(), StoreError> {
+fn lapse_unfetched(ctx: &mut DecisionCtx<'_>, claim: &Claim, swept: &mut Swept) -> Result<()> {
     if let Some(token) = unfetched_token(claim, ctx.now) {
         let code = Some(Code::from(own::DEADLINE));
         return_token(ctx, claim, token, ClaimState::Lapsed, code)?;
@@ -112,21 +97,9 @@ fn lapse_unfetched(
     Ok(())
 }
 
-/// Removes expired tokens from stock. An exclusive one is wasted; a shared answer served the claims that wanted it.
-fn discard_expired_stock(ctx: &mut DecisionCtx<'_>, limit: usize) -> Result<usize, StoreError> {
+/// Removes expired tokens from stock. Returns how many were wasted.
+fn discard_expired_stock(ctx: &mut DecisionCtx<'_>, limit: usize) -> Result<usize> {
     let expired = ctx.now.plus(MIN_LEFT).minus(Duration::from_millis(1));
-    let mut wasted = 0;
-    for (key, ()) in ctx.tx.scan::<Expiries>(up_to(expired), Order::Rising, limit)? {
-        let (usable_until, fingerprint, solve) = key;
-        ctx.tx.take::<Expiries>(&key)?;
-        let stocked = ctx.tx.take::<Stock>(&(fingerprint, usable_until, solve))?;
-        if let Some(stocked) = stocked
-            && stocked.kind.sharing() == Sharing::Exclusive
-        {
-            delivery::record_wasted(ctx, &stocked, &stocked.token);
-            pools::count_wasted(ctx, fingerprint)?;
-            wasted += 1;
-        }
-    }
-    Ok(wasted)
+    let rows = ctx.tx.scan::<Expiries>(up_to(expired), Order::Rising, limit)?;
+    rows.into_iter().map(|(place, ())| pools::discard(ctx, place)).sum()
 }

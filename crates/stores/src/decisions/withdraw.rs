@@ -3,15 +3,11 @@
 use domain::{
     claim::{Claim, ClaimState},
     id::ClaimId,
-    ports::{StoreError, Withdrawal},
+    ports::Withdrawal,
     retry::own,
-    time::Timestamp,
 };
 
-use crate::{
-    schema::tables::Claims,
-    tx::{TypedRead, WriteTx},
-};
+use crate::{Result, schema::tables::Claims, tx::TypedRead};
 
 use super::support::{
     allocate::{return_token, unfetched_token},
@@ -20,29 +16,23 @@ use super::support::{
     fail, indexes,
 };
 
-pub(crate) fn withdraw(
-    tx: &mut dyn WriteTx,
-    id: ClaimId,
-    now: Timestamp,
-) -> Result<Option<Withdrawal>, StoreError> {
-    let Some(claim) = tx.get::<Claims>(&id)? else { return Ok(None) };
-    let mut ctx = DecisionCtx::new(tx, now);
+pub(crate) fn withdraw(ctx: &mut DecisionCtx<'_>, id: ClaimId) -> Result<Option<Withdrawal>> {
+    let Some(claim) = ctx.tx.get::<Claims>(&id)? else { return Ok(None) };
     let was_waiting = claim.state == ClaimState::Waiting;
-    let claim = match (claim.state, unfetched_token(&claim, now)) {
-        (ClaimState::Waiting, _) => withdraw_waiting(&mut ctx, &claim)?,
+    let claim = match (claim.state, unfetched_token(&claim, ctx.now)) {
+        (ClaimState::Waiting, _) => withdraw_waiting(ctx, &claim)?,
         (ClaimState::Served, Some(token)) => {
-            return_token(&mut ctx, &claim, token, ClaimState::Withdrawn, None)?
+            return_token(ctx, &claim, token, ClaimState::Withdrawn, None)?
         }
         (
             ClaimState::Served | ClaimState::Failed | ClaimState::Withdrawn | ClaimState::Lapsed,
             _,
         ) => claim,
     };
-    ctx.finish()?;
     Ok(Some(Withdrawal { claim, was_waiting }))
 }
 
-fn withdraw_waiting(ctx: &mut DecisionCtx<'_>, before: &Claim) -> Result<Claim, StoreError> {
+fn withdraw_waiting(ctx: &mut DecisionCtx<'_>, before: &Claim) -> Result<Claim> {
     let effort = match before.solve {
         Some(solve) => Effort::without_answer(&indexes::existing_solve(ctx.tx, solve)?),
         None => Effort::NONE,

@@ -1,13 +1,11 @@
 //! The queue of decisions that wait for the writer task. The writer takes all that wait as one batch and commits them together.
 
-use domain::ports::{BoxError, StoreError};
-use std::{error::Error, sync::Arc};
 use tokio::sync::{
     mpsc::{Receiver, Sender, channel, error::TrySendError},
     oneshot,
 };
 
-use crate::adapter::DecideFn;
+use crate::{Result, adapter::DecideFn};
 
 use super::{BackendKind, queued::QueuedDecision, unavailable};
 
@@ -19,14 +17,6 @@ pub(crate) struct WriteQueue {
 
 /// Decisions that are committed together.
 pub(crate) type Batch = Vec<QueuedDecision>;
-
-/// One failure that is reported to every decision of a batch.
-pub(crate) struct SharedError {
-    backend: &'static str,
-    /// Where the store is corrupt; `None` when it is unavailable.
-    corrupt: Option<&'static str>,
-    source: Arc<dyn Error + Send + Sync>,
-}
 
 /// Beyond this many waiting decisions the store counts as unavailable, so that callers fail fast.
 const MAX_QUEUED: usize = 20_000;
@@ -40,7 +30,7 @@ impl WriteQueue {
     }
 
     /// Queues a decision and waits until it is committed.
-    pub(crate) async fn commit(&self, decide: DecideFn) -> Result<(), StoreError> {
+    pub(crate) async fn commit(&self, decide: DecideFn) -> Result<()> {
         let (queued, answer) = QueuedDecision::new(decide);
         self.queue.try_send(queued).map_err(|error| match error {
             TrySendError::Full(_) => unavailable(self.backend, "the write queue is full"),
@@ -50,33 +40,10 @@ impl WriteQueue {
     }
 }
 
-/// Waits for the answer to a queued decision.
 pub(super) async fn answered(
     backend: &'static str,
-    answer: oneshot::Receiver<Result<(), StoreError>>,
-) -> Result<(), StoreError> {
+    answer: oneshot::Receiver<Result<()>>,
+) -> Result<()> {
     let panicked = |_| unavailable(backend, "a decision panicked; the log has the panic message");
     answer.await.map_err(panicked)?
-}
-
-// === impl SharedError ===
-
-impl From<StoreError> for SharedError {
-    fn from(error: StoreError) -> Self {
-        let (backend, corrupt, source) = match error {
-            StoreError::Unavailable { backend, source } => (backend, None, source),
-            StoreError::Corrupt { backend, what, source } => (backend, Some(what), source),
-        };
-        Self { backend, corrupt, source: source.into() }
-    }
-}
-
-impl SharedError {
-    pub(crate) fn to_error(&self) -> StoreError {
-        let (backend, source): (_, BoxError) = (self.backend, Box::new(Arc::clone(&self.source)));
-        match self.corrupt {
-            None => StoreError::Unavailable { backend, source },
-            Some(what) => StoreError::Corrupt { backend, what, source },
-        }
-    }
 }

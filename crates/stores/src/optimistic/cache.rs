@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    ops::{Bound, RangeInclusive},
+    ops::{RangeBounds, RangeInclusive},
 };
 
 use crate::{
@@ -57,15 +57,9 @@ impl RowCache {
         range: &'a RangeInclusive<RawKey>,
         order: Order,
     ) -> Box<dyn Iterator<Item = (&'a RawKey, &'a VersionedRow)> + 'a> {
-        let bounds = (Bound::Included(range.start()), Bound::Included(range.end()));
-        let rows = self.rows.range::<RawKey, _>(bounds);
-        match order {
-            Order::Rising => Box::new(rows),
-            Order::Falling => Box::new(rows.rev()),
-        }
+        order.apply(self.rows.range(range.clone()))
     }
 
-    /// Applies committed writes.
     pub(crate) fn apply(&mut self, writes: BTreeMap<RawKey, Write>, version: RowVersion) {
         for (key, write) in writes {
             match write {
@@ -91,7 +85,7 @@ impl RowCache {
             Conflict::Row(key, None) => self.remove(&key),
             Conflict::Range { scan, rows, more } => {
                 let covered = scan.covered(rows.last().filter(|_| more).map(|(key, _)| key));
-                self.remove_range(&covered);
+                self.remove_range(covered);
                 for (key, row) in rows {
                     self.insert(key, row);
                 }
@@ -103,17 +97,13 @@ impl RowCache {
         *self = Self { keeps_all: self.keeps_all, ..Self::default() };
     }
 
-    /// Replaces all rows of a range.
     #[cfg(feature = "dynamodb")]
     pub(crate) fn fill_range(
         &mut self,
         range: std::ops::Range<RawKey>,
         rows: Vec<(RawKey, VersionedRow)>,
     ) {
-        let old: Vec<RawKey> = self.rows.range(range).map(|(key, _)| key.clone()).collect();
-        for key in &old {
-            self.remove(key);
-        }
+        self.remove_range(range);
         for (key, row) in rows {
             self.insert(key, row);
         }
@@ -130,7 +120,7 @@ impl RowCache {
         }
         if key.first() == Some(&Pages::TAG) {
             // Decisions only read the last page, to number the next one.
-            self.remove_range(&([Pages::TAG].as_slice().into()..=key.clone()));
+            self.remove_range([Pages::TAG].as_slice().into()..=key.clone());
         }
         self.insert(key, row);
     }
@@ -143,9 +133,8 @@ impl RowCache {
         }
     }
 
-    fn remove_range(&mut self, range: &RangeInclusive<RawKey>) {
-        let old: Vec<RawKey> =
-            self.range(range, Order::Rising).map(|(key, _)| key.clone()).collect();
+    fn remove_range(&mut self, range: impl RangeBounds<RawKey>) {
+        let old: Vec<RawKey> = self.rows.range(range).map(|(key, _)| key.clone()).collect();
         for key in &old {
             self.remove(key);
         }

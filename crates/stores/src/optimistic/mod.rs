@@ -32,7 +32,10 @@ use std::{fmt, future::Future, sync::Arc};
 use async_trait::async_trait;
 use domain::ports::{BoxError, StoreError};
 
-use crate::adapter::{DecideFn, Driver, Extent, ReadFn};
+use crate::{
+    Result,
+    adapter::{DecideFn, Extent, ReadFn, TransactionRunner},
+};
 
 /// The version of a row: a new random value for every commit that writes it.
 pub(crate) type RowVersion = [u8; 8];
@@ -57,10 +60,7 @@ pub(crate) struct RemoteBackend<V> {
 /// Compares the read sets of queries with the server's rows.
 pub(crate) trait Validator: Send + Sync + 'static {
     /// Compares everything at one moment.
-    fn validate(
-        &self,
-        reads: &ReadSet,
-    ) -> impl Future<Output = Result<CommitOutcome, StoreError>> + Send;
+    fn validate(&self, reads: &ReadSet) -> impl Future<Output = Result<CommitOutcome>> + Send;
 }
 
 /// A conflict returns at most this many rows of one range; a decision that needs more scans again.
@@ -69,7 +69,6 @@ const MAX_CONFLICT_ROWS: usize = 5000;
 // === impl RemoteBackend ===
 
 impl<V: Validator> RemoteBackend<V> {
-    /// Starts the writer task.
     pub(crate) fn start<C: Committer>(
         kind: BackendKind,
         validator: Arc<V>,
@@ -81,12 +80,12 @@ impl<V: Validator> RemoteBackend<V> {
 }
 
 #[async_trait]
-impl<V: Validator> Driver for RemoteBackend<V> {
-    async fn decide(&self, decide: DecideFn) -> Result<(), StoreError> {
+impl<V: Validator> TransactionRunner for RemoteBackend<V> {
+    async fn decide(&self, decide: DecideFn) -> Result<()> {
         self.queue.commit(decide).await
     }
 
-    async fn read(&self, read: ReadFn, _: Extent) -> Result<(), StoreError> {
+    async fn read(&self, read: ReadFn, _: Extent) -> Result<()> {
         read::read(self, read).await
     }
 }
@@ -98,7 +97,7 @@ impl<V> fmt::Debug for RemoteBackend<V> {
 }
 
 pub(crate) fn unavailable(backend: &'static str, why: impl Into<BoxError>) -> StoreError {
-    StoreError::Unavailable { backend, source: why.into() }
+    StoreError::unavailable(backend, why)
 }
 
 // === impl VersionedRow ===

@@ -1,22 +1,21 @@
 //! A decision that waits for the task or thread that commits it.
 
-use domain::ports::StoreError;
 use tokio::sync::oneshot;
 
-use crate::{adapter::DecideFn, tx::WriteTx};
+use crate::{Result, adapter::DecideFn, tx::WriteTx};
 
 /// A decision with the channel for its answer. It may run more than once before it is committed.
 pub(crate) struct QueuedDecision {
     decide: DecideFn,
     /// Whether the last run finished without a panic.
     ran: bool,
-    reply: oneshot::Sender<Result<(), StoreError>>,
+    reply: oneshot::Sender<Result<()>>,
 }
 
 // === impl QueuedDecision ===
 
 impl QueuedDecision {
-    pub(crate) fn new(decide: DecideFn) -> (Self, oneshot::Receiver<Result<(), StoreError>>) {
+    pub(crate) fn new(decide: DecideFn) -> (Self, oneshot::Receiver<Result<()>>) {
         let (reply, answer) = oneshot::channel();
         (Self { decide, ran: false, reply }, answer)
     }
@@ -30,7 +29,7 @@ impl QueuedDecision {
     }
 
     /// Answers the caller: the last run is committed, or the decision has failed.
-    pub(crate) fn answer(self, verdict: Result<(), StoreError>) {
+    pub(crate) fn answer(self, verdict: Result<()>) {
         // If the caller is gone, the decision is still committed.
         drop(match verdict {
             Ok(()) if self.ran => self.reply.send(Ok(())),

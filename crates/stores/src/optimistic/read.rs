@@ -1,8 +1,6 @@
 //! Runs queries on rows that live on a server: a query runs again until the server has confirmed every row it read.
 
-use domain::ports::StoreError;
-
-use crate::adapter::ReadFn;
+use crate::{Result, adapter::ReadFn};
 
 use super::{
     CommitOutcome, OptimisticTx, ReadSet, RemoteBackend, RowCache, Validator, unavailable,
@@ -11,10 +9,7 @@ use super::{
 /// A query is given up after this many attempts.
 const MAX_ATTEMPTS: usize = 100;
 
-pub(crate) async fn read<V: Validator>(
-    backend: &RemoteBackend<V>,
-    mut read: ReadFn,
-) -> Result<(), StoreError> {
+pub(crate) async fn read<V: Validator>(backend: &RemoteBackend<V>, mut read: ReadFn) -> Result<()> {
     let mut cache = RowCache::default();
     let mut validated = ReadSet::default();
     for _ in 0..MAX_ATTEMPTS {

@@ -14,7 +14,6 @@ pub(crate) struct ReadSet {
     pub(crate) scans: BTreeMap<ScanRange, RangeRead>,
 }
 
-/// A range that was scanned.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ScanRange {
     pub(crate) least: RawKey,
@@ -30,7 +29,6 @@ pub(crate) struct RangeRead {
     pub(crate) until: Option<RawKey>,
     /// The keys in the order of the scan.
     pub(crate) keys: Vec<RawKey>,
-    /// The limit of the scan.
     pub(crate) limit: usize,
 }
 
@@ -65,11 +63,8 @@ impl ReadSet {
         seen: &[(&RawKey, &VersionedRow)],
         limit: usize,
     ) {
-        if !self.scans.contains_key(scan) {
-            let read = RangeRead { until: until.clone(), ..RangeRead::default() };
-            self.scans.insert(scan.clone(), read);
-        }
-        let Some(read) = self.scans.get_mut(scan) else { return };
+        let new = || RangeRead { until: until.clone(), ..RangeRead::default() };
+        let read = self.scans.entry(scan.clone()).or_insert_with(new);
         for (key, row) in seen.iter().skip(read.keys.len()) {
             // A row with a value is compared by its version. A row without one is compared by the keys of the range.
             if !row.bytes.is_empty() {
@@ -83,7 +78,6 @@ impl ReadSet {
         }
     }
 
-    /// Adds the rows that came with a conflict.
     pub(crate) fn add_conflict(&mut self, conflict: &Conflict) {
         let Conflict::Range { scan, rows, more } = conflict else { return };
         self.rows.extend(rows.iter().map(|(key, row)| (key.clone(), Some(row.version))));

@@ -46,6 +46,20 @@ const ROW_OVERHEAD: usize = 160;
 /// Beyond this many surplus entries, `finished` is cleared of rows that were written again.
 const MAX_SURPLUS: usize = 1000;
 
+/// The tables whose rows are recorded, in the order in which they are restored.
+const RECORDED: [u8; 10] = [
+    Holders::TAG,
+    Challenges::TAG,
+    Solves::TAG,
+    Claims::TAG,
+    DeadLetters::TAG,
+    Pools::TAG,
+    Pages::TAG,
+    Totals::TAG,
+    Spending::TAG,
+    Authorised::TAG,
+];
+
 // === impl RecoveryBuffer ===
 
 impl RecoveryBuffer {
@@ -56,7 +70,7 @@ impl RecoveryBuffer {
         if writes.keys().any(|key| key[0] == Archived::TAG) {
             return;
         }
-        for (key, write) in writes.iter().filter(|(key, _)| is_recorded(key)) {
+        for (key, write) in writes.iter().filter(|(key, _)| restore_order(key).is_some()) {
             match write {
                 Write::Put(bytes) => {
                     self.put(key, bytes.clone());
@@ -162,57 +176,34 @@ fn challenge_of(solve: &RawKey) -> Option<RawKey> {
     (solve[0] == Solves::TAG).then(|| [&[Challenges::TAG], &solve[1..]].concat().into())
 }
 
-fn is_recorded(key: &RawKey) -> bool {
-    restore_order(key).is_some()
-}
-
-/// The order in which rows are restored; `None`: the row is not recorded.
-fn restore_order(key: &RawKey) -> Option<u8> {
-    Some(match key[0] {
-        Holders::TAG => 0,
-        Challenges::TAG => 1,
-        Solves::TAG => 2,
-        Claims::TAG => 3,
-        DeadLetters::TAG => 4,
-        Pools::TAG => 5,
-        Pages::TAG => 6,
-        Totals::TAG => 7,
-        Spending::TAG => 8,
-        Authorised::TAG => 9,
-        _ => return None,
-    })
+/// The place of a row in the order of restoring; `None`: the row is not recorded.
+fn restore_order(key: &RawKey) -> Option<usize> {
+    RECORDED.iter().position(|tag| *tag == key[0])
 }
 
 fn record(backend: &'static str, key: &RawKey, bytes: &[u8]) -> Option<RecoveryRecord> {
-    fn row<T: Table>(
-        backend: &'static str,
-        key: &RawKey,
-        bytes: &[u8],
-    ) -> Option<(T::Key, T::Value)> {
-        Some((read_key::<T>(backend, key).ok()?, read_row::<T>(backend, key, bytes).ok()?))
+    use RecoveryRecord as Record;
+    fn read<T: Table>(
+        (backend, key, bytes): (&'static str, &RawKey, &[u8]),
+        record: impl FnOnce(T::Key, T::Value) -> Record,
+    ) -> Option<Record> {
+        let value = read_row::<T>(backend, key, bytes).ok()?;
+        Some(record(read_key::<T>(backend, key).ok()?, value))
     }
-    let (a, b, c) = (backend, key, bytes);
-    Some(match key[0] {
-        Holders::TAG => {
-            row::<Holders>(a, b, c).map(|(id, until)| RecoveryRecord::Holder(id, until))?
-        }
-        Challenges::TAG => {
-            row::<Challenges>(a, b, c).map(|(id, what)| RecoveryRecord::Challenge(id, what))?
-        }
-        Solves::TAG => RecoveryRecord::Solve(Box::new(row::<Solves>(a, b, c)?.1)),
-        Claims::TAG => RecoveryRecord::Claim(Box::new(row::<Claims>(a, b, c)?.1)),
-        DeadLetters::TAG => RecoveryRecord::DeadLetter(Box::new(row::<DeadLetters>(a, b, c)?.1)),
-        Pools::TAG => RecoveryRecord::Pool(Box::new(row::<Pools>(a, b, c)?.1)),
-        Pages::TAG => row::<Pages>(a, b, c).map(|(seq, page)| RecoveryRecord::Page(seq, page))?,
-        Totals::TAG => RecoveryRecord::Total(Box::new(row::<Totals>(a, b, c)?.1)),
-        Spending::TAG => {
-            row::<Spending>(a, b, c).map(|(key, spent)| RecoveryRecord::Spent(key, spent))?
-        }
-        Authorised::TAG => {
-            row::<Authorised>(a, b, c).map(|(day, n)| RecoveryRecord::Authorised(day, n))?
-        }
-        _ => return None,
-    })
+    let row = (backend, key, bytes);
+    match key[0] {
+        Holders::TAG => read::<Holders>(row, Record::Holder),
+        Challenges::TAG => read::<Challenges>(row, Record::Challenge),
+        Solves::TAG => read::<Solves>(row, |_, solve| Record::Solve(solve.into())),
+        Claims::TAG => read::<Claims>(row, |_, claim| Record::Claim(claim.into())),
+        DeadLetters::TAG => read::<DeadLetters>(row, |_, letter| Record::DeadLetter(letter.into())),
+        Pools::TAG => read::<Pools>(row, |_, pool| Record::Pool(pool.into())),
+        Pages::TAG => read::<Pages>(row, Record::Page),
+        Totals::TAG => read::<Totals>(row, |_, total| Record::Total(total.into())),
+        Spending::TAG => read::<Spending>(row, Record::Spent),
+        Authorised::TAG => read::<Authorised>(row, Record::Authorised),
+        _ => None,
+    }
 }
 
 #[cfg(test)]

@@ -2,9 +2,8 @@
 
 use std::{cell::RefCell, collections::BTreeMap, sync::Arc};
 
-use domain::ports::StoreError;
-
 use crate::{
+    Result,
     schema::codec::{corrupt, write_row},
     tx::{KeyRange, Order, ReadRow, ReadTx, RowKey, RowValue, Stored, WriteTx},
 };
@@ -119,7 +118,7 @@ impl<'a> OptimisticTx<'a> {
         let order = scan.order();
         let range = scan.least.clone()..=scan.most.clone();
         let mut cached = self.cache.range(&range, order).peekable();
-        let mut written = in_order(self.writes.range(range.clone()), order).peekable();
+        let mut written = order.apply(self.writes.range(range.clone())).peekable();
         let mut found = Vec::new();
         let mut seen = Vec::new();
         while found.len() < limit {
@@ -142,16 +141,6 @@ impl<'a> OptimisticTx<'a> {
     }
 }
 
-fn in_order<'a, I>(rows: I, order: Order) -> Box<dyn Iterator<Item = I::Item> + 'a>
-where
-    I: DoubleEndedIterator + 'a,
-{
-    match order {
-        Order::Rising => Box::new(rows),
-        Order::Falling => Box::new(rows.rev()),
-    }
-}
-
 fn first_of<'k>(order: Order, a: Option<&'k RawKey>, b: Option<&'k RawKey>) -> Option<&'k RawKey> {
     match (a, b) {
         (Some(a), Some(b)) => Some(match order {
@@ -167,14 +156,14 @@ impl ReadTx for OptimisticTx<'_> {
         self.kind.name
     }
 
-    fn find(&self, key: &[u8], read: ReadRow<'_>) -> Result<(), StoreError> {
+    fn find(&self, key: &[u8], read: ReadRow<'_>) -> Result<()> {
         match self.visible(&key.into()) {
             Some(bytes) => read(key, stored(&bytes)),
             None => Ok(()),
         }
     }
 
-    fn last_key(&self, tag: u8) -> Result<Option<Vec<u8>>, StoreError> {
+    fn last_key(&self, tag: u8) -> Result<Option<Vec<u8>>> {
         let scan = ScanRange {
             least: [tag].as_slice().into(),
             most: [tag + 1].as_slice().into(),
@@ -183,7 +172,7 @@ impl ReadTx for OptimisticTx<'_> {
         Ok(self.visible_range(&scan, 1).first().map(|(key, _)| key.to_vec()))
     }
 
-    fn find_range(&self, range: &KeyRange, read: ReadRow<'_>) -> Result<(), StoreError> {
+    fn find_range(&self, range: &KeyRange, read: ReadRow<'_>) -> Result<()> {
         let scan = ScanRange {
             least: range.least.as_slice().into(),
             most: range.most.as_slice().into(),
@@ -195,7 +184,7 @@ impl ReadTx for OptimisticTx<'_> {
 }
 
 impl WriteTx for OptimisticTx<'_> {
-    fn write(&mut self, key: RowKey<'_>, value: Box<dyn RowValue>) -> Result<(), StoreError> {
+    fn write(&mut self, key: RowKey<'_>, value: Box<dyn RowValue>) -> Result<()> {
         if let Some(why) = (self.kind.refuses)(key.bytes) {
             return Err(corrupt(self.kind.name, key.table, why));
         }
@@ -209,7 +198,7 @@ impl WriteTx for OptimisticTx<'_> {
         Ok(())
     }
 
-    fn remove(&mut self, key: RowKey<'_>, read: ReadRow<'_>) -> Result<(), StoreError> {
+    fn remove(&mut self, key: RowKey<'_>, read: ReadRow<'_>) -> Result<()> {
         let name: RawKey = key.bytes.into();
         let before = if key.is_plain {
             // No decision depends on whether a row without a value existed, so it is not added to the read set.

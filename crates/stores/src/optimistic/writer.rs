@@ -14,11 +14,11 @@ use std::{
 use domain::ports::StoreError;
 use tokio::{sync::mpsc::Receiver, time::timeout};
 
-use crate::adapter::DecideFn;
+use crate::{Result, adapter::DecideFn};
 
 use super::{
     BackendKind, Conflict, OptimisticTx, RawKey, ReadSet, RowCache, RowVersion, Write, WriteQueue,
-    batch::{Batch, SharedError, answered},
+    batch::{Batch, answered},
     queued::QueuedDecision,
     unavailable,
 };
@@ -30,7 +30,7 @@ pub(crate) trait Committer: Send + 'static {
         &mut self,
         cache: &mut RowCache,
         reads: &ReadSet,
-    ) -> impl Future<Output = Result<CommitOutcome, StoreError>> + Send;
+    ) -> impl Future<Output = Result<CommitOutcome>> + Send;
 
     /// Compares the read set and writes, all or nothing. Once a commit has succeeded, the server applies no earlier commit of this
     /// writer that is still on its way.
@@ -50,7 +50,7 @@ pub(crate) trait Committer: Send + 'static {
     }
 
     /// Makes sure that the last commit survives the loss of the server. Called when money is about to be spent on it.
-    fn confirm_durable(&mut self) -> impl Future<Output = Result<(), StoreError>> + Send {
+    fn confirm_durable(&mut self) -> impl Future<Output = Result<()>> + Send {
         async { Ok(()) }
     }
 
@@ -60,19 +60,17 @@ pub(crate) trait Committer: Send + 'static {
     }
 
     /// The next decision that restores records; `None` when all are restored.
-    fn next_restore_step(
-        &mut self,
-    ) -> impl Future<Output = Result<Option<DecideFn>, StoreError>> + Send {
+    fn next_restore_step(&mut self) -> impl Future<Output = Result<Option<DecideFn>>> + Send {
         async { Ok(None) }
     }
 
     /// The step was committed, and its decision has left its result.
-    fn finish_restore_step(&mut self) -> Result<(), StoreError> {
+    fn finish_restore_step(&mut self) -> Result<()> {
         Ok(())
     }
 
     /// Fails while batches must wait for other gateways to restore their records.
-    fn check_ready(&self) -> Result<(), StoreError> {
+    fn check_ready(&self) -> Result<()> {
         Ok(())
     }
 }
@@ -135,7 +133,6 @@ const HALVE_EVERY: usize = 8;
 /// While records are being restored, the writer waits no longer than this for a decision before it continues.
 const RESTORE_RETRY: Duration = Duration::from_millis(100);
 
-/// Starts the writer task.
 pub(crate) fn spawn<C: Committer>(kind: BackendKind, committer: C, cache: RowCache) -> WriteQueue {
     let (write_queue, queue) = WriteQueue::new(&kind);
     let deferred = VecDeque::new();
@@ -177,34 +174,31 @@ impl<C: Committer> WriterTask<C> {
         match self.prepare_and_commit(&mut batch).await {
             Ok(durable) => {
                 let confirmed = if durable.contains(&true) {
-                    self.committer.confirm_durable().await.map_err(SharedError::from)
+                    self.committer.confirm_durable().await
                 } else {
                     Ok(())
                 };
                 for (queued, needs_durable) in batch.into_iter().zip(durable) {
-                    queued.answer(match &confirmed {
-                        Err(error) if needs_durable => Err(error.to_error()),
-                        _ => Ok(()),
-                    });
+                    queued.answer(if needs_durable { confirmed.clone() } else { Ok(()) });
                 }
             }
-            Err(error) => answer_all(batch, &Err(error.into())),
+            Err(error) => answer_all(batch, &Err(error)),
         }
     }
 
-    async fn prepare_and_commit(&mut self, batch: &mut Batch) -> Result<Vec<bool>, StoreError> {
+    async fn prepare_and_commit(&mut self, batch: &mut Batch) -> Result<Vec<bool>> {
         self.restore().await?;
         self.committer.check_ready()?;
         self.commit(batch).await
     }
 
     /// Restores records, if the server lost any. After an error the next call continues where this one stopped.
-    async fn restore(&mut self) -> Result<(), StoreError> {
+    async fn restore(&mut self) -> Result<()> {
         while let Some(decide) = self.committer.next_restore_step().await? {
             let (queued, answer) = QueuedDecision::new(decide);
             let mut batch = vec![queued];
             let committed = self.commit(&mut batch).await.map(drop);
-            answer_all(batch, &committed.map_err(SharedError::from));
+            answer_all(batch, &committed);
             answered(self.kind.name, answer).await?;
             self.committer.finish_restore_step()?;
         }
@@ -212,7 +206,7 @@ impl<C: Committer> WriterTask<C> {
     }
 
     /// Runs the decisions and commits them, again after each conflict. Returns which of them need a durable commit.
-    async fn commit(&mut self, batch: &mut Batch) -> Result<Vec<bool>, StoreError> {
+    async fn commit(&mut self, batch: &mut Batch) -> Result<Vec<bool>> {
         if self.cache.clear_if_full() {
             self.committer.cache_cleared();
         }
@@ -274,7 +268,7 @@ impl<C: Committer> WriterTask<C> {
     /// Validates a commit, or commits it if it writes. While the outcome of an earlier commit is unknown, the next one always
     /// takes a sequence number, even without writes: only a later number keeps the server from applying the earlier commit
     /// when its request arrives late.
-    async fn send(&mut self, commit: &Commit) -> Result<CommitOutcome, StoreError> {
+    async fn send(&mut self, commit: &Commit) -> Result<CommitOutcome> {
         if commit.writes.is_empty() && !self.outcome_unknown {
             return self.committer.validate(&mut self.cache, &commit.reads).await;
         }
@@ -306,9 +300,9 @@ impl<C: Committer> WriterTask<C> {
     }
 }
 
-fn answer_all(batch: Batch, result: &Result<(), SharedError>) {
+fn answer_all(batch: Batch, result: &Result<()>) {
     for queued in batch {
-        queued.answer(result.as_ref().copied().map_err(SharedError::to_error));
+        queued.answer(result.clone());
     }
 }
 

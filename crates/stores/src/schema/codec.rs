@@ -3,6 +3,7 @@
 use domain::ports::{BoxError, StoreError};
 
 use crate::{
+    Result,
     schema::keys::Key,
     schema::tables::Table,
     tx::{RowKey, RowValue},
@@ -20,10 +21,7 @@ pub(crate) fn key_bytes<T: Table>(key: &T::Key) -> Vec<u8> {
     bytes
 }
 
-pub(crate) fn read_key<T: Table>(
-    backend: &'static str,
-    bytes: &[u8],
-) -> Result<T::Key, StoreError> {
+pub(crate) fn read_key<T: Table>(backend: &'static str, bytes: &[u8]) -> Result<T::Key> {
     let read = |bytes: &[u8]| {
         let (tag, mut rest) = bytes.split_first()?;
         let key = T::Key::read(&mut rest)?;
@@ -38,7 +36,7 @@ pub(crate) fn write_row(
     key: RowKey<'_>,
     value: &dyn RowValue,
     bytes: &mut Vec<u8>,
-) -> Result<(), StoreError> {
+) -> Result<()> {
     let mut row = std::mem::take(bytes);
     row.clear();
     row.extend_from_slice(&[VERSION, 0, 0, 0, 0]);
@@ -52,7 +50,7 @@ pub(crate) fn read_row<T: Table>(
     backend: &'static str,
     key: &[u8],
     bytes: &[u8],
-) -> Result<T::Value, StoreError> {
+) -> Result<T::Value> {
     let Some(([version, sum @ ..], value)) = bytes.split_first_chunk::<HEAD>() else {
         return Err(corrupt(backend, T::NAME, "row too short"));
     };
@@ -77,5 +75,5 @@ pub(crate) fn corrupt(
     what: &'static str,
     why: impl Into<BoxError>,
 ) -> StoreError {
-    StoreError::Corrupt { backend, what, source: why.into() }
+    StoreError::corrupt(backend, what, why)
 }

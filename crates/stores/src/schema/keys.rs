@@ -27,10 +27,6 @@ pub(crate) trait CompoundKey: Key {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Text(Arc<str>);
 
-/// A [`KeyHash`] as a key. The hash itself cannot be made from bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct KeyBytes([u8; 32]);
-
 // === ranges ===
 
 /// All keys of a table.
@@ -91,7 +87,7 @@ macro_rules! number_key {
 fixed_size_key!(u8, 1, |n| n.to_be_bytes(), u8::from_be_bytes);
 fixed_size_key!(u64, 8, |n| n.to_be_bytes(), u64::from_be_bytes);
 fixed_size_key!(Fingerprint, 32, |key| *key.as_bytes(), Fingerprint::from_bytes);
-fixed_size_key!(KeyBytes, 32, |key| key.0, KeyBytes);
+fixed_size_key!(KeyHash, 32, |key| *key.as_bytes(), KeyHash::from_bytes);
 number_key!(ClaimId, u64, ClaimId::number, ClaimId::from_number);
 number_key!(SolveId, u64, SolveId::number, SolveId::from_number);
 number_key!(HolderId, u64, HolderId::number, HolderId::from_number);
@@ -173,13 +169,5 @@ impl Key for Text {
 
     fn most() -> Self {
         Self::after("")
-    }
-}
-
-// === impl KeyBytes ===
-
-impl From<&KeyHash> for KeyBytes {
-    fn from(hash: &KeyHash) -> Self {
-        Self(*hash.as_bytes())
     }
 }

@@ -8,7 +8,7 @@ use domain::{
     challenge::{Challenge, Kind},
     claim::Claim,
     dead_letter::DeadLetter,
-    fingerprint::Fingerprint,
+    fingerprint::{Fingerprint, KeyHash},
     id::{ClaimId, HolderId, Project, SolveId, WorkerName},
     ledger::{Entry, Total},
     pool::Pool,
@@ -19,7 +19,7 @@ use domain::{
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use crate::schema::keys::{Key, KeyBytes, Text};
+use crate::schema::keys::{Key, Text};
 
 /// One ordered table. The types that implement this have no values; they only name a table.
 pub(crate) trait Table: 'static {
@@ -60,7 +60,7 @@ macro_rules! tables {
 tables! {
     1 Claims in claims: ClaimId => Claim;
     /// The claim of each idempotency key.
-    2 Keys in keys: KeyBytes => Keyed;
+    2 Keys in keys: KeyHash => Keyed;
     3 Solves in solves: SolveId => Solve;
     /// The challenge of a solve. It is written once and can have a mebibyte.
     4 Challenges in challenges: SolveId => Arc<Challenge>;
@@ -172,59 +172,38 @@ pub(crate) enum Retained {
     Claim(ClaimId),
 }
 
-impl Key for Subject {
-    fn write(&self, out: &mut Vec<u8>) {
-        match self {
-            Self::Claim(id) => (0_u8, *id).write(out),
-            Self::Solve(id) => (1_u8, *id).write(out),
-            Self::Moment(at) => (2_u8, *at).write(out),
+/// A key that is one of several: a byte that says which, then that key.
+macro_rules! either_key {
+    ($type:ident: $( $byte:literal $variant:ident($key:ty) ),+) => {
+        impl Key for $type {
+            fn write(&self, out: &mut Vec<u8>) {
+                match self {
+                    $( Self::$variant(key) => ($byte, *key).write(out), )+
+                }
+            }
+
+            fn read(input: &mut &[u8]) -> Option<Self> {
+                match u8::read(input)? {
+                    $( $byte => Some(Self::$variant(<$key>::read(input)?)), )+
+                    _ => None,
+                }
+            }
+
+            fn least() -> Self {
+                let [least, ..] = [$( Self::$variant(Key::least()) ),+];
+                least
+            }
+
+            fn most() -> Self {
+                let [.., most] = [$( Self::$variant(Key::most()) ),+];
+                most
+            }
         }
-    }
-
-    fn read(input: &mut &[u8]) -> Option<Self> {
-        match u8::read(input)? {
-            0 => Some(Self::Claim(ClaimId::read(input)?)),
-            1 => Some(Self::Solve(SolveId::read(input)?)),
-            2 => Some(Self::Moment(Timestamp::read(input)?)),
-            _ => None,
-        }
-    }
-
-    fn least() -> Self {
-        Self::Claim(ClaimId::least())
-    }
-
-    fn most() -> Self {
-        Self::Moment(Timestamp::most())
-    }
+    };
 }
 
-impl Key for Retained {
-    fn write(&self, out: &mut Vec<u8>) {
-        match self {
-            Self::Challenge(id) => (0_u8, *id).write(out),
-            Self::Solve(id) => (1_u8, *id).write(out),
-            Self::Claim(id) => (2_u8, *id).write(out),
-        }
-    }
-
-    fn read(input: &mut &[u8]) -> Option<Self> {
-        match u8::read(input)? {
-            0 => Some(Self::Challenge(SolveId::read(input)?)),
-            1 => Some(Self::Solve(SolveId::read(input)?)),
-            2 => Some(Self::Claim(ClaimId::read(input)?)),
-            _ => None,
-        }
-    }
-
-    fn least() -> Self {
-        Self::Challenge(SolveId::least())
-    }
-
-    fn most() -> Self {
-        Self::Claim(ClaimId::most())
-    }
-}
+either_key!(Subject: 0_u8 Claim(ClaimId), 1_u8 Solve(SolveId), 2_u8 Moment(Timestamp));
+either_key!(Retained: 0_u8 Challenge(SolveId), 1_u8 Solve(SolveId), 2_u8 Claim(ClaimId));
 
 #[cfg(test)]
 mod tests {

@@ -12,8 +12,8 @@ use crate::time::Timestamp;
 pub(super) struct Run {
     onset: Timestamp,
     last: Timestamp,
-    count: u32,
-    weight: f64,
+    pub(super) count: u32,
+    pub(super) weight: f64,
     exposure: f64,
 }
 
@@ -106,14 +106,6 @@ impl Run {
         self.count == 0
             || silence > LONGEST_SILENCE
             || silence > SHORTEST_SILENCE && self.odds_of(silence) < OVER
-    }
-
-    pub(super) fn weight(&self) -> f64 {
-        self.weight
-    }
-
-    pub(super) fn count(&self) -> u32 {
-        self.count
     }
 }
 

@@ -44,8 +44,7 @@ impl FaultyArchive {
         call: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
         let mode = *self.mode.lock().unwrap();
-        let unavailable =
-            || StoreError::Unavailable { backend: "archive", source: "cut off".into() };
+        let unavailable = || StoreError::unavailable("archive", "cut off");
         match mode {
             FaultMode::Healthy => call.await,
             FaultMode::Unavailable => Err(unavailable()),

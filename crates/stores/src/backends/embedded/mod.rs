@@ -28,7 +28,7 @@ use redb::{ReadableDatabase, TableDefinition};
 
 use crate::{
     OpenError,
-    adapter::{Counters, DecideFn, Driver, Extent, ReadFn},
+    adapter::{Counters, DecideFn, Extent, ReadFn, TransactionRunner},
 };
 
 use tx::EmbeddedTx;
@@ -69,7 +69,7 @@ impl Embedded {
 }
 
 #[async_trait]
-impl Driver for Embedded {
+impl TransactionRunner for Embedded {
     async fn decide(&self, decide: DecideFn) -> Result<(), StoreError> {
         self.writer.commit(decide).await
     }

@@ -14,7 +14,7 @@ mod damage;
 use super::{Embedded, ROWS};
 use crate::{
     OpenError,
-    adapter::{Driver as _, Extent, StoreAdapter},
+    adapter::{Extent, StoreAdapter, TransactionRunner as _},
     schema::tables::{Claims, Holders, Solves},
     tx::{ReadTx, TypedRead, TypedWrite, WriteTx},
 };

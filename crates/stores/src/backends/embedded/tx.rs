@@ -83,5 +83,5 @@ pub(super) fn failed(why: StorageError) -> StoreError {
     if let StorageError::Corrupted(why) = why {
         return corrupt("file", why);
     }
-    StoreError::Unavailable { backend: NAME, source: Box::new(why) }
+    StoreError::unavailable(NAME, why)
 }

@@ -121,7 +121,7 @@ impl Shared {
 }
 
 pub(super) fn unavailable(why: impl Into<BoxError>) -> StoreError {
-    StoreError::Unavailable { backend: NAME, source: why.into() }
+    StoreError::unavailable(NAME, why)
 }
 
 // === the thread ===

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::{
     Backend, Finding, OpenError, Weight,
-    adapter::{Driver, StoreAdapter},
+    adapter::{StoreAdapter, TransactionRunner},
 };
 
 /// A backend by its names: one for metrics, one for people.
@@ -30,7 +30,7 @@ impl ServerKind {
     /// An open store in its roles.
     pub(crate) fn opened(
         &self,
-        driver: impl Driver,
+        driver: impl TransactionRunner,
         notifier: Arc<dyn Notifier>,
         findings: Vec<Finding>,
     ) -> Backend {

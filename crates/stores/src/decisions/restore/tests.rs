@@ -13,7 +13,7 @@ use store_tests::World;
 
 use super::{RecoveryRecord, Restored, restore};
 use crate::{
-    adapter::{Driver as _, StoreAdapter, decision},
+    adapter::{StoreAdapter, TransactionRunner as _, decision},
     backends::memory::Memory,
 };
 

@@ -7,7 +7,6 @@ use domain::{
     fingerprint::Fingerprint,
     id::ClaimId,
     ledger::Event,
-    ports::StoreError,
     retry::{Code, own},
     solve::Solve,
     time::Timestamp,
@@ -15,6 +14,7 @@ use domain::{
 };
 
 use crate::{
+    Result,
     schema::keys::starting_with,
     schema::tables::{Expiries, Stock, Stocked, Waiting},
     tx::{Order, TypedRead, TypedWrite},
@@ -28,7 +28,7 @@ pub(crate) fn harvest(
     solve: &Solve,
     first: Option<ClaimId>,
     token: Token,
-) -> Result<(), StoreError> {
+) -> Result<()> {
     let effort = Effort::with_answer(solve, token.cost);
     let stocked = Stocked {
         token,
@@ -67,7 +67,7 @@ pub(crate) fn return_token(
     token: Token,
     state: ClaimState,
     code: Option<Code>,
-) -> Result<Claim, StoreError> {
+) -> Result<Claim> {
     let mut claim = before.clone();
     claim.state = state;
     claim.token = None;
@@ -91,7 +91,7 @@ fn allocate(
     stocked: Stocked,
     recipient: Option<Claim>,
     effort: &Effort,
-) -> Result<(), StoreError> {
+) -> Result<()> {
     let recipient = match recipient {
         Some(claim) => Some(claim),
         None => waiting(ctx, fingerprint, 1)?.pop(),
@@ -106,7 +106,7 @@ fn add_to_stock(
     ctx: &mut DecisionCtx<'_>,
     fingerprint: Fingerprint,
     stocked: Stocked,
-) -> Result<(), StoreError> {
+) -> Result<()> {
     let Token { solve, usable_until, ref task, .. } = stocked.token;
     ctx.record(&stocked, Event::Banked { task: task.clone(), usable_until });
     ctx.tx.put::<Expiries>((usable_until, fingerprint, solve), ())?;
@@ -114,12 +114,7 @@ fn add_to_stock(
 }
 
 /// Ends a waiting claim with a token. If the token came from another solve, the claim leaves its own.
-fn serve(
-    ctx: &mut DecisionCtx<'_>,
-    before: &Claim,
-    token: &Token,
-    effort: &Effort,
-) -> Result<(), StoreError> {
+fn serve(ctx: &mut DecisionCtx<'_>, before: &Claim, token: &Token, effort: &Effort) -> Result<()> {
     let source = if effort.is_for(before.id) { Source::Upstream } else { Source::Join };
     let mut claim = before.clone();
     claim.state = ClaimState::Served;
@@ -130,7 +125,7 @@ fn serve(
     claim.cost = effort.cost_of(claim.id);
     claim.token = Some(token.clone());
     ctx.record(&claim, allotted(token, source));
-    pools::count_served(ctx, claim.fingerprint)?;
+    pools::update(ctx.tx, claim.fingerprint, |pool| pool.served += 1)?;
     ctx.ended.push(claim.id);
     indexes::update_claim(ctx.tx, before, &claim)?;
     match before.solve {
@@ -153,11 +148,7 @@ pub(crate) fn allotted(token: &Token, source: Source) -> Event {
 }
 
 /// The claim that a token was solved for, if it still waits. An unattended claim ends, and its token goes to another.
-fn recipient(
-    ctx: &mut DecisionCtx<'_>,
-    id: ClaimId,
-    effort: &Effort,
-) -> Result<Option<Claim>, StoreError> {
+fn recipient(ctx: &mut DecisionCtx<'_>, id: ClaimId, effort: &Effort) -> Result<Option<Claim>> {
     let claim = indexes::existing_claim(ctx.tx, id)?;
     if claim.state != ClaimState::Waiting {
         return Ok(None);
@@ -170,11 +161,7 @@ fn recipient(
 }
 
 /// The claims that wait for a token of this fingerprint, oldest first.
-fn waiting(
-    ctx: &DecisionCtx<'_>,
-    fingerprint: Fingerprint,
-    limit: usize,
-) -> Result<Vec<Claim>, StoreError> {
+fn waiting(ctx: &DecisionCtx<'_>, fingerprint: Fingerprint, limit: usize) -> Result<Vec<Claim>> {
     let rows = ctx.tx.scan::<Waiting>(starting_with(fingerprint), Order::Rising, limit)?;
     rows.into_iter().map(|((_, _, id), ())| indexes::existing_claim(ctx.tx, id)).collect()
 }

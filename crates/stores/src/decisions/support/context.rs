@@ -4,14 +4,17 @@ use domain::{
     challenge::Kind,
     claim::Claim,
     dead_letter::DeadLetter,
-    id::{ClaimId, Project, SolveId, WorkerName},
+    id::{ClaimId, HolderId, Project, SolveId, WorkerName},
     ledger::{Counts, Entry, Event, Total},
-    ports::StoreError,
     solve::Solve,
     time::Timestamp,
 };
 
-use crate::{schema::tables::Stocked, tx::WriteTx};
+use crate::{
+    Result,
+    schema::tables::{Holders, Stocked},
+    tx::{TypedRead, WriteTx},
+};
 
 use super::ledger;
 
@@ -38,8 +41,26 @@ pub(crate) struct Attribution {
 // === impl DecisionCtx ===
 
 impl<'a> DecisionCtx<'a> {
-    pub(crate) fn new(tx: &'a mut dyn WriteTx, now: Timestamp) -> Self {
-        Self { tx, now, ended: Vec::new(), entries: Vec::new(), totals: Vec::new() }
+    /// Runs a decision, and writes the entries it recorded as one page of the ledger.
+    pub(crate) fn run<T>(
+        tx: &'a mut dyn WriteTx,
+        now: Timestamp,
+        decide: impl FnOnce(&mut Self) -> Result<T>,
+    ) -> Result<T> {
+        let mut ctx = Self { tx, now, ended: Vec::new(), entries: Vec::new(), totals: Vec::new() };
+        let result = decide(&mut ctx)?;
+        for total in ctx.totals {
+            ledger::add_to_total(ctx.tx, total)?;
+        }
+        if !ctx.entries.is_empty() {
+            ledger::append_page(ctx.tx, ctx.entries)?;
+        }
+        Ok(result)
+    }
+
+    /// Whether the holder's lease has not expired.
+    pub(crate) fn is_alive(&self, holder: HolderId) -> Result<bool> {
+        Ok(self.tx.get::<Holders>(&holder)?.is_some_and(|until| self.now < until))
     }
 
     /// Records an event as a ledger entry and counts it.
@@ -70,17 +91,6 @@ impl<'a> DecisionCtx<'a> {
         for event in events {
             self.record(about, event);
         }
-    }
-
-    /// Writes the recorded entries as one page of the ledger, and adds their counts to the totals.
-    pub(crate) fn finish(self) -> Result<(), StoreError> {
-        if self.entries.is_empty() {
-            return Ok(());
-        }
-        for total in self.totals {
-            ledger::add_to_total(self.tx, total)?;
-        }
-        ledger::append_page(self.tx, self.entries)
     }
 }
 

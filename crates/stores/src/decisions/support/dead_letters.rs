@@ -7,12 +7,12 @@ use domain::{
     id::{ClaimId, SolveId},
     ledger::Event,
     money::Money,
-    ports::StoreError,
     retry::Code,
     solve::Solve,
 };
 
 use crate::{
+    Result,
     schema::tables::{DeadLetters, Died},
     tx::{TypedRead, TypedWrite, WriteTx},
 };
@@ -31,15 +31,13 @@ pub(crate) fn write(
     witness: ClaimId,
     claims: &[ClaimId],
     code: &Code,
-) -> Result<(), StoreError> {
+) -> Result<()> {
     if let Some(letter) = ctx.tx.get::<DeadLetters>(&solve.id)? {
         return add_claims(ctx, letter, solve, claims, code);
     }
     let witness = indexes::existing_claim(ctx.tx, witness)?;
-    let before = match &witness.revives {
-        Some(earlier) => ctx.tx.get::<DeadLetters>(earlier)?,
-        None => None,
-    };
+    let before = witness.revives.map(|earlier| ctx.tx.get::<DeadLetters>(&earlier));
+    let before = before.transpose()?.flatten();
     let letter = DeadLetter {
         generation: before.as_ref().map_or(1, |before| before.generation + 1),
         revives: before.as_ref().map(|before| before.id),
@@ -69,7 +67,7 @@ fn add_claims(
     solve: &Solve,
     claims: &[ClaimId],
     code: &Code,
-) -> Result<(), StoreError> {
+) -> Result<()> {
     ctx.tx.take::<Died>(&(letter.died_at, letter.id))?;
     letter.died_at = ctx.now;
     letter.code = code.clone();
@@ -87,7 +85,7 @@ fn add_claims(
 }
 
 /// Adds the latest failures to the open dead letter of a solve whose claims lapsed earlier.
-pub(crate) fn refresh(ctx: &mut DecisionCtx<'_>, solve: &Solve) -> Result<(), StoreError> {
+pub(crate) fn refresh(ctx: &mut DecisionCtx<'_>, solve: &Solve) -> Result<()> {
     match ctx.tx.get::<DeadLetters>(&solve.id)? {
         Some(mut letter) if letter.closed.is_none() => {
             update_causes(&mut letter, solve);
@@ -103,7 +101,7 @@ pub(crate) fn close(
     solve: &Solve,
     id: SolveId,
     price: Option<Money>,
-) -> Result<(), StoreError> {
+) -> Result<()> {
     let Some(mut letter) = ctx.tx.get::<DeadLetters>(&id)? else { return Ok(()) };
     if letter.closed.is_some() {
         return Ok(());
@@ -118,11 +116,7 @@ pub(crate) fn close(
 }
 
 /// Reopens the dead letter that a claim revived. The claim lapsed because of the account, so it gets none of its own.
-pub(crate) fn reopen(
-    ctx: &mut DecisionCtx<'_>,
-    claim: &Claim,
-    trouble: &Code,
-) -> Result<(), StoreError> {
+pub(crate) fn reopen(ctx: &mut DecisionCtx<'_>, claim: &Claim, trouble: &Code) -> Result<()> {
     let Some(id) = claim.revives else { return Ok(()) };
     let Some(mut letter) = ctx.tx.get::<DeadLetters>(&id)? else { return Ok(()) };
     match letter.closed.take() {
@@ -135,13 +129,13 @@ pub(crate) fn reopen(
 }
 
 /// Writes a dead letter and its index.
-pub(crate) fn put(tx: &mut dyn WriteTx, letter: DeadLetter) -> Result<(), StoreError> {
+pub(crate) fn put(tx: &mut dyn WriteTx, letter: DeadLetter) -> Result<()> {
     tx.put::<Died>((letter.died_at, letter.id), ())?;
     tx.put::<DeadLetters>(letter.id, letter)
 }
 
 /// Deletes a dead letter and its index.
-pub(crate) fn delete(tx: &mut dyn WriteTx, id: SolveId) -> Result<Option<DeadLetter>, StoreError> {
+pub(crate) fn delete(tx: &mut dyn WriteTx, id: SolveId) -> Result<Option<DeadLetter>> {
     let deleted = tx.take::<DeadLetters>(&id)?;
     if let Some(letter) = &deleted {
         tx.take::<Died>(&(letter.died_at, id))?;

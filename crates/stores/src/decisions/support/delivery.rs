@@ -1,8 +1,9 @@
 //! Tokens that workers fetched, and tokens that expired before anybody fetched them.
 
-use domain::{claim::Claim, ledger::Event, ports::StoreError, token::Token};
+use domain::{claim::Claim, ledger::Event, token::Token};
 
 use crate::{
+    Result,
     schema::tables::Watched,
     tx::{TypedRead, TypedWrite},
 };
@@ -17,7 +18,7 @@ pub(crate) fn deliver_token(
     ctx: &mut DecisionCtx<'_>,
     before: Claim,
     token: &Token,
-) -> Result<Claim, StoreError> {
+) -> Result<Claim> {
     record_delivered(ctx, &before, token);
     if before.delivered_at.is_some() {
         return Ok(before);
@@ -39,7 +40,7 @@ pub(crate) fn expire_unfetched(
     ctx: &mut DecisionCtx<'_>,
     claim: &Claim,
     token: &Token,
-) -> Result<bool, StoreError> {
+) -> Result<bool> {
     let Some(at) = indexes::watch_at(claim) else { return Ok(false) };
     let key = (at, claim.id);
     let watched = ctx.tx.has::<Watched>(&key)?;

@@ -5,10 +5,11 @@ use domain::{
     claim::{Claim, ClaimState},
     id::{ClaimId, SolveId},
     ledger::Event,
-    ports::StoreError,
     retry::{Code, own},
     solve::Solve,
 };
+
+use crate::Result;
 
 use super::{context::DecisionCtx, dead_letters, effort::Effort, indexes};
 
@@ -19,28 +20,24 @@ pub(crate) fn fail_solve(
     claims: &[ClaimId],
     code: &Code,
     effort: &Effort,
-) -> Result<(), StoreError> {
-    for id in claims {
-        let before = indexes::existing_claim(ctx.tx, *id)?;
-        end_claim(ctx, &before, ClaimState::Failed, Some(code.clone()), effort)?;
-    }
+) -> Result<()> {
+    end_claims(ctx, claims, ClaimState::Failed, code, effort)?;
     match claims.first() {
         Some(first) => dead_letters::write(ctx, solve, *first, claims, code),
         None => dead_letters::refresh(ctx, solve),
     }
 }
 
-/// Ends the claims of a solve that could not answer them in time.
-pub(crate) fn lapse_claims(
+pub(crate) fn end_claims(
     ctx: &mut DecisionCtx<'_>,
-    solve: &Solve,
     claims: &[ClaimId],
+    state: ClaimState,
     code: &Code,
-) -> Result<(), StoreError> {
+    effort: &Effort,
+) -> Result<()> {
     for id in claims {
         let before = indexes::existing_claim(ctx.tx, *id)?;
-        let effort = Effort::without_answer(solve);
-        end_claim(ctx, &before, ClaimState::Lapsed, Some(code.clone()), &effort)?;
+        end_claim(ctx, &before, state, Some(code.clone()), effort)?;
     }
     Ok(())
 }
@@ -50,7 +47,7 @@ pub(crate) fn end_unattended(
     ctx: &mut DecisionCtx<'_>,
     claim: &Claim,
     effort: &Effort,
-) -> Result<(), StoreError> {
+) -> Result<()> {
     let code = Some(Code::from(own::PASSED_ON));
     end_claim(ctx, claim, ClaimState::Withdrawn, code, effort)?;
     Ok(())
@@ -63,7 +60,7 @@ pub(crate) fn end_claim(
     state: ClaimState,
     code: Option<Code>,
     effort: &Effort,
-) -> Result<Claim, StoreError> {
+) -> Result<Claim> {
     let mut claim = before.clone();
     claim.state = state;
     claim.code.clone_from(&code);
@@ -84,7 +81,7 @@ pub(crate) fn leave_solve(
     claim: ClaimId,
     solve: SolveId,
     code: &str,
-) -> Result<Option<Solve>, StoreError> {
+) -> Result<Option<Solve>> {
     let before = indexes::existing_solve(ctx.tx, solve)?;
     let mut after = before.clone();
     after.claims.retain(|id| *id != claim);

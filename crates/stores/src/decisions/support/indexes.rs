@@ -7,19 +7,19 @@ use domain::{
     challenge::{Challenge, Sharing},
     claim::{Claim, ClaimState},
     fingerprint::KeyHash,
-    id::{ClaimId, HolderId, SolveId},
-    ports::StoreError,
+    id::{ClaimId, SolveId},
     solve::Solve,
     time::Timestamp,
     token::{MIN_LEFT, Token},
 };
 
 use crate::{
+    Result,
     schema::codec::corrupt,
     schema::keys::Text,
     schema::tables::{
-        BySitekey, ByTime, ByWorker, Challenges, Claims, Free, Held, Holders, Joinable, Retained,
-        RetentionQueue, Solves, Spare, Waiting, Watched,
+        BySitekey, ByTime, ByWorker, Challenges, Claims, Free, Held, Joinable, Retained,
+        RetentionQueue, Solves, Spare, Table, Waiting, Watched,
     },
     tx::{ReadTx, TypedRead, TypedWrite, WriteTx},
 };
@@ -32,58 +32,39 @@ const CHALLENGE_KEPT: Duration = Duration::from_secs(3600);
 
 // === claims ===
 
-pub(crate) fn insert_claim(tx: &mut dyn WriteTx, claim: &Claim) -> Result<(), StoreError> {
-    list_claim(tx, claim)?;
-    index_claim(tx, claim)?;
+pub(crate) fn insert_claim(tx: &mut dyn WriteTx, claim: &Claim) -> Result<()> {
+    list_claim(tx, claim, true)?;
+    index_claim(tx, claim, true)?;
     callbacks::enqueue(tx, claim)?;
     tx.put::<Claims>(claim.id, claim.clone())
 }
 
-pub(crate) fn update_claim(
-    tx: &mut dyn WriteTx,
-    before: &Claim,
-    after: &Claim,
-) -> Result<(), StoreError> {
-    if wants_token(before) {
-        tx.take::<Waiting>(&(before.fingerprint, before.opened_at, before.id))?;
-    }
-    if let Some(at) = watch_at(before) {
-        tx.take::<Watched>(&(at, before.id))?;
-    }
-    index_claim(tx, after)?;
+pub(crate) fn update_claim(tx: &mut dyn WriteTx, before: &Claim, after: &Claim) -> Result<()> {
+    index_claim(tx, before, false)?;
+    index_claim(tx, after, true)?;
     if before.state != after.state {
         callbacks::enqueue(tx, after)?;
     }
     tx.put::<Claims>(after.id, after.clone())
 }
 
-/// Adds a claim to the indexes of the history.
-pub(crate) fn list_claim(tx: &mut dyn WriteTx, claim: &Claim) -> Result<(), StoreError> {
+/// Adds a claim to the indexes of the history, or removes it from them.
+pub(crate) fn list_claim(tx: &mut dyn WriteTx, claim: &Claim, is_listed: bool) -> Result<()> {
     let (at, id) = (claim.opened_at, claim.id);
-    tx.put::<ByTime>((at, id), ())?;
-    tx.put::<ByWorker>((Text::new(claim.worker.as_str()), at, id), ())?;
+    tx.set::<ByTime>((at, id), is_listed)?;
+    tx.set::<ByWorker>((Text::new(claim.worker.as_str()), at, id), is_listed)?;
     match &claim.sitekey {
-        Some(sitekey) => tx.put::<BySitekey>((Text::new(sitekey), at, id), ()),
+        Some(sitekey) => tx.set::<BySitekey>((Text::new(sitekey), at, id), is_listed),
         None => Ok(()),
     }
 }
 
-pub(crate) fn unlist_claim(tx: &mut dyn WriteTx, claim: &Claim) -> Result<(), StoreError> {
-    let (at, id) = (claim.opened_at, claim.id);
-    tx.take::<ByTime>(&(at, id))?;
-    tx.take::<ByWorker>(&(Text::new(claim.worker.as_str()), at, id))?;
-    if let Some(sitekey) = &claim.sitekey {
-        tx.take::<BySitekey>(&(Text::new(sitekey), at, id))?;
-    }
-    Ok(())
-}
-
-fn index_claim(tx: &mut dyn WriteTx, claim: &Claim) -> Result<(), StoreError> {
+fn index_claim(tx: &mut dyn WriteTx, claim: &Claim, is_indexed: bool) -> Result<()> {
     if wants_token(claim) {
-        tx.put::<Waiting>((claim.fingerprint, claim.opened_at, claim.id), ())?;
+        tx.set::<Waiting>((claim.fingerprint, claim.opened_at, claim.id), is_indexed)?;
     }
     match watch_at(claim) {
-        Some(at) => tx.put::<Watched>((at, claim.id), ()),
+        Some(at) => tx.set::<Watched>((at, claim.id), is_indexed),
         None => Ok(()),
     }
 }
@@ -123,21 +104,17 @@ fn unusable_from(token: &Token) -> Timestamp {
 
 // === solves ===
 
-pub(crate) fn insert_solve(tx: &mut dyn WriteTx, solve: &Solve) -> Result<(), StoreError> {
-    index_solve(tx, solve)?;
+pub(crate) fn insert_solve(tx: &mut dyn WriteTx, solve: &Solve) -> Result<()> {
+    index_solve(tx, solve, true)?;
     if solve.stage.is_final() {
         schedule_deletion(tx, solve)?;
     }
     tx.put::<Solves>(solve.id, solve.clone())
 }
 
-pub(crate) fn update_solve(
-    tx: &mut dyn WriteTx,
-    before: &Solve,
-    after: &Solve,
-) -> Result<(), StoreError> {
-    unindex_solve(tx, before)?;
-    index_solve(tx, after)?;
+pub(crate) fn update_solve(tx: &mut dyn WriteTx, before: &Solve, after: &Solve) -> Result<()> {
+    index_solve(tx, before, false)?;
+    index_solve(tx, after, true)?;
     if after.stage.is_final() && !before.stage.is_final() {
         schedule_deletion(tx, after)?;
     }
@@ -145,81 +122,49 @@ pub(crate) fn update_solve(
 }
 
 /// Schedules the deletion of the challenge, which schedules that of the solve (`retention`).
-fn schedule_deletion(tx: &mut dyn WriteTx, solve: &Solve) -> Result<(), StoreError> {
+fn schedule_deletion(tx: &mut dyn WriteTx, solve: &Solve) -> Result<()> {
     let ended_at = solve.ended_at.unwrap_or(solve.due);
     let row = (ended_at.plus(CHALLENGE_KEPT), Retained::Challenge(solve.id));
     tx.put::<RetentionQueue>(row, ())
 }
 
-fn index_solve(tx: &mut dyn WriteTx, solve: &Solve) -> Result<(), StoreError> {
+fn index_solve(tx: &mut dyn WriteTx, solve: &Solve, is_indexed: bool) -> Result<()> {
     if solve.stage.is_final() {
         return Ok(());
     }
     match solve.holder {
-        Some(holder) => tx.put::<Held>((holder, solve.due, solve.id), ())?,
-        None => tx.put::<Free>((solve.due, solve.id), ())?,
+        Some(holder) => tx.set::<Held>((holder, solve.due, solve.id), is_indexed)?,
+        None => tx.set::<Free>((solve.due, solve.id), is_indexed)?,
     }
+    let key = (solve.fingerprint, solve.id);
     match solve.sharing() {
-        Sharing::Exclusive if solve.claims.is_empty() => {
-            tx.put::<Spare>((solve.fingerprint, solve.id), ())
-        }
+        Sharing::Exclusive if solve.claims.is_empty() => tx.set::<Spare>(key, is_indexed),
         Sharing::Exclusive => Ok(()),
-        Sharing::Bound | Sharing::Shared => tx.put::<Joinable>((solve.fingerprint, solve.id), ()),
+        Sharing::Bound | Sharing::Shared => tx.set::<Joinable>(key, is_indexed),
     }
-}
-
-fn unindex_solve(tx: &mut dyn WriteTx, solve: &Solve) -> Result<(), StoreError> {
-    if solve.stage.is_final() {
-        return Ok(());
-    }
-    match solve.holder {
-        Some(holder) => tx.take::<Held>(&(holder, solve.due, solve.id))?,
-        None => tx.take::<Free>(&(solve.due, solve.id))?,
-    };
-    match solve.sharing() {
-        Sharing::Exclusive if solve.claims.is_empty() => {
-            tx.take::<Spare>(&(solve.fingerprint, solve.id))?;
-        }
-        Sharing::Exclusive => {}
-        Sharing::Bound | Sharing::Shared => {
-            tx.take::<Joinable>(&(solve.fingerprint, solve.id))?;
-        }
-    }
-    Ok(())
 }
 
 // === records that must exist ===
 
 /// A claim that another record refers to.
-pub(crate) fn existing_claim(tx: &dyn ReadTx, id: ClaimId) -> Result<Claim, StoreError> {
-    tx.get::<Claims>(&id)?.ok_or_else(|| missing(tx, "claims", format!("claim {id} is missing")))
+pub(crate) fn existing_claim(tx: &dyn ReadTx, id: ClaimId) -> Result<Claim> {
+    existing::<Claims>(tx, &id, || format!("claim {id} is missing"))
 }
 
 /// A solve that another record refers to.
-pub(crate) fn existing_solve(tx: &dyn ReadTx, id: SolveId) -> Result<Solve, StoreError> {
-    tx.get::<Solves>(&id)?.ok_or_else(|| missing(tx, "solves", format!("solve {id} is missing")))
+pub(crate) fn existing_solve(tx: &dyn ReadTx, id: SolveId) -> Result<Solve> {
+    existing::<Solves>(tx, &id, || format!("solve {id} is missing"))
 }
 
 /// The challenge of a solve in progress.
-pub(crate) fn existing_challenge(
-    tx: &dyn ReadTx,
-    id: SolveId,
-) -> Result<Arc<Challenge>, StoreError> {
-    tx.get::<Challenges>(&id)?
-        .ok_or_else(|| missing(tx, "challenges", format!("the challenge of solve {id} is missing")))
+pub(crate) fn existing_challenge(tx: &dyn ReadTx, id: SolveId) -> Result<Arc<Challenge>> {
+    existing::<Challenges>(tx, &id, || format!("the challenge of solve {id} is missing"))
 }
 
-fn missing(tx: &dyn ReadTx, table: &'static str, why: String) -> StoreError {
-    corrupt(tx.backend(), table, why)
-}
-
-// === holders ===
-
-/// Whether the holder's lease has not expired.
-pub(crate) fn is_alive(
+fn existing<T: Table>(
     tx: &dyn ReadTx,
-    holder: HolderId,
-    now: Timestamp,
-) -> Result<bool, StoreError> {
-    Ok(tx.get::<Holders>(&holder)?.is_some_and(|until| now < until))
+    id: &T::Key,
+    why: impl FnOnce() -> String,
+) -> Result<T::Value> {
+    tx.get::<T>(id)?.ok_or_else(|| corrupt(tx.backend(), T::NAME, why()))
 }

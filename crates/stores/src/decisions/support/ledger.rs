@@ -5,11 +5,11 @@ use domain::{
     claim::ClaimState,
     ledger::{Counts, Entry, Event, Total},
     money::Money,
-    ports::StoreError,
     time::Day,
 };
 
 use crate::{
+    Result,
     schema::keys::Text,
     schema::tables::{LedgerIndex, Pages, Subject, Totals},
     tx::{Order, ReadTx, TypedRead, TypedWrite, WriteTx},
@@ -18,7 +18,7 @@ use crate::{
 // === pages ===
 
 /// Numbers the entries after the last page, and writes them as the next one.
-pub(crate) fn append_page(tx: &mut dyn WriteTx, mut entries: Vec<Entry>) -> Result<(), StoreError> {
+pub(crate) fn append_page(tx: &mut dyn WriteTx, mut entries: Vec<Entry>) -> Result<()> {
     let mut seq = tx.last::<Pages>()?.unwrap_or(0);
     for entry in &mut entries {
         seq += 1;
@@ -28,11 +28,7 @@ pub(crate) fn append_page(tx: &mut dyn WriteTx, mut entries: Vec<Entry>) -> Resu
 }
 
 /// Writes a page of numbered entries, and its index.
-pub(crate) fn write_page(
-    tx: &mut dyn WriteTx,
-    seq: u64,
-    page: Vec<Entry>,
-) -> Result<(), StoreError> {
+pub(crate) fn write_page(tx: &mut dyn WriteTx, seq: u64, page: Vec<Entry>) -> Result<()> {
     let mut subjects: Vec<Subject> = page.iter().filter_map(subject).collect();
     subjects.sort_unstable();
     subjects.dedup();
@@ -43,7 +39,7 @@ pub(crate) fn write_page(
 }
 
 /// The entries from number `from` on.
-pub(crate) fn entries(tx: &dyn ReadTx, from: u64, limit: usize) -> Result<Vec<Entry>, StoreError> {
+pub(crate) fn entries(tx: &dyn ReadTx, from: u64, limit: usize) -> Result<Vec<Entry>> {
     // A page has at least one entry, so `limit` pages hold enough.
     let pages = tx.scan::<Pages>(from..=u64::MAX, Order::Rising, limit)?;
     let all = pages.into_iter().flat_map(|(_, page)| page);
@@ -56,7 +52,7 @@ pub(crate) fn pages_about(
     subject: Subject,
     from: u64,
     limit: usize,
-) -> Result<Vec<u64>, StoreError> {
+) -> Result<Vec<u64>> {
     let range = (subject, from)..=(subject, u64::MAX);
     let rows = tx.scan::<LedgerIndex>(range, Order::Rising, limit)?;
     Ok(rows.into_iter().map(|((_, seq), ())| seq).collect())
@@ -67,7 +63,7 @@ pub(crate) fn has_entry(
     tx: &dyn ReadTx,
     subject: Subject,
     matches: impl Fn(&Entry) -> bool,
-) -> Result<bool, StoreError> {
+) -> Result<bool> {
     for seq in pages_about(tx, subject, 0, usize::MAX)? {
         if tx.get::<Pages>(&seq)?.unwrap_or_default().iter().any(&matches) {
             return Ok(true);
@@ -89,7 +85,7 @@ pub(crate) fn archive_subject(entry: &Entry) -> Subject {
 
 // === totals ===
 
-pub(crate) fn add_to_total(tx: &mut dyn WriteTx, added: Total) -> Result<(), StoreError> {
+pub(crate) fn add_to_total(tx: &mut dyn WriteTx, added: Total) -> Result<()> {
     let key = total_key(&added);
     let total = match tx.get::<Totals>(&key)? {
         Some(mut total) => {
@@ -102,7 +98,7 @@ pub(crate) fn add_to_total(tx: &mut dyn WriteTx, added: Total) -> Result<(), Sto
 }
 
 /// Raises each count of a total to at least the given one; `true` when a count changed.
-pub(crate) fn raise_total(tx: &mut dyn WriteTx, least: &Total) -> Result<bool, StoreError> {
+pub(crate) fn raise_total(tx: &mut dyn WriteTx, least: &Total) -> Result<bool> {
     let key = total_key(least);
     let known = tx.get::<Totals>(&key)?;
     let mut total = known.clone().unwrap_or_else(|| least.clone());

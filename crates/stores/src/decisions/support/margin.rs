@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use domain::{
     claim::Claim,
-    ports::{Feedback, LearnedMargin, StoreError},
+    ports::{Feedback, LearnedMargin},
     site::PageUrl,
     solve::Solve,
 };
 
 use crate::{
+    Result,
     schema::keys::Text,
     schema::tables::{Challenges, Margins},
     tx::{ReadTx, TypedRead, TypedWrite, WriteTx},
@@ -22,11 +23,7 @@ const STEP: u32 = 10;
 const LIMIT: u32 = 2;
 
 /// Learns from a report about a claim's token.
-pub(crate) fn learn(
-    tx: &mut dyn WriteTx,
-    claim: &Claim,
-    feedback: Feedback,
-) -> Result<(), StoreError> {
+pub(crate) fn learn(tx: &mut dyn WriteTx, claim: &Claim, feedback: Feedback) -> Result<()> {
     let (Some(token), Some(delivered_at)) = (&claim.token, claim.delivered_at) else {
         return Ok(());
     };
@@ -60,7 +57,7 @@ pub(crate) fn learn(
 }
 
 /// The learned margin for the token of a solve, in addition to the margin of its kind.
-pub(crate) fn learned_margin(tx: &dyn ReadTx, solve: &Solve) -> Result<Duration, StoreError> {
+pub(crate) fn learned_margin(tx: &dyn ReadTx, solve: &Solve) -> Result<Duration> {
     let Some(challenge) = tx.get::<Challenges>(&solve.id)? else { return Ok(Duration::ZERO) };
     let Some(page) = challenge.pageurl() else { return Ok(Duration::ZERO) };
     let key = (Text::new(page.host()), Text::new(solve.kind.name()));

@@ -4,15 +4,14 @@ use domain::{
     claim::{Claim, ClaimState, KeyRule, NewClaim},
     fingerprint::KeyHash,
     ledger::{Counts, Event},
-    ports::StoreError,
     solve::Solve,
     time::Timestamp,
 };
 
 use crate::{
-    schema::keys::KeyBytes,
-    schema::tables::{Keyed, Keys},
-    tx::TypedWrite,
+    Result,
+    schema::tables::{Claims, Keyed, Keys},
+    tx::{ReadTx, TypedRead, TypedWrite},
 };
 
 use super::{context::DecisionCtx, indexes};
@@ -55,25 +54,25 @@ pub(crate) fn key_of(new: &NewClaim) -> Option<KeyHash> {
     }
 }
 
+/// The claim that a key belongs to.
+pub(crate) fn claim_by_key(tx: &dyn ReadTx, key: &KeyHash) -> Result<Option<Claim>> {
+    match tx.get::<Keys>(key)? {
+        Some(row) => tx.get::<Claims>(&row.claim),
+        None => Ok(None),
+    }
+}
+
 /// Writes the claim and its key.
-pub(crate) fn insert(
-    ctx: &mut DecisionCtx<'_>,
-    new: &NewClaim,
-    claim: &Claim,
-) -> Result<(), StoreError> {
+pub(crate) fn insert(ctx: &mut DecisionCtx<'_>, new: &NewClaim, claim: &Claim) -> Result<()> {
     if let Some(hash) = claim.key {
         let row = Keyed { claim: claim.id, fingerprint: new.fingerprint };
-        ctx.tx.put::<Keys>(KeyBytes::from(&hash), row)?;
+        ctx.tx.put::<Keys>(hash, row)?;
     }
     indexes::insert_claim(ctx.tx, claim)
 }
 
 /// Writes the claim as one more that waits for a solve in progress.
-pub(crate) fn join(
-    ctx: &mut DecisionCtx<'_>,
-    new: &NewClaim,
-    before: &Solve,
-) -> Result<Claim, StoreError> {
+pub(crate) fn join(ctx: &mut DecisionCtx<'_>, new: &NewClaim, before: &Solve) -> Result<Claim> {
     let mut claim = claim_of(new, ctx.now);
     claim.solve = Some(before.id);
     ctx.record_with(&claim, Event::Joined, saving(new));

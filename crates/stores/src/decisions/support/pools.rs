@@ -3,13 +3,14 @@
 use std::ops::RangeInclusive;
 
 use domain::{
-    fingerprint::Fingerprint, id::SolveId, money::Money, pool::Pool, ports::StoreError,
-    time::Timestamp, token::MIN_LEFT,
+    challenge::Sharing, fingerprint::Fingerprint, id::SolveId, ledger::Event, money::Money,
+    pool::Pool, time::Timestamp, token::MIN_LEFT,
 };
 
 use crate::{
+    Result,
     schema::keys::{CompoundKey, Key, starting_with},
-    schema::tables::{Pools, Spare, Stock, Table},
+    schema::tables::{Expiries, Pools, Spare, Stock, Stocked, Table},
     tx::{Order, ReadTx, TypedRead, TypedWrite, WriteTx},
 };
 
@@ -17,12 +18,15 @@ use super::context::DecisionCtx;
 
 // === stock ===
 
+/// The key of a token in stock, in the order in which tokens expire.
+pub(crate) type StockPlace = <Expiries as Table>::Key;
+
 /// Until when each usable token in stock can be delivered, soonest first.
 pub(crate) fn usable(
     tx: &dyn ReadTx,
     fingerprint: Fingerprint,
     now: Timestamp,
-) -> Result<Vec<Timestamp>, StoreError> {
+) -> Result<Vec<Timestamp>> {
     let rows = tx.scan::<Stock>(usable_range(fingerprint, now), Order::Rising, usize::MAX)?;
     Ok(rows.into_iter().map(|((_, until, _), _)| until).collect())
 }
@@ -35,8 +39,28 @@ pub(crate) fn usable_range(
     (fingerprint, now.plus(MIN_LEFT), SolveId::least())..=CompoundKey::most_of(fingerprint)
 }
 
+/// Removes a token from stock, if it is there.
+pub(crate) fn take_stock(tx: &mut dyn WriteTx, place: StockPlace) -> Result<Option<Stocked>> {
+    let (usable_until, fingerprint, solve) = place;
+    tx.take::<Expiries>(&place)?;
+    tx.take::<Stock>(&(fingerprint, usable_until, solve))
+}
+
+/// Removes a token that nobody may get from stock. Returns the number of wasted tokens: an exclusive one is wasted, a shared
+/// answer served the claims that wanted it.
+pub(crate) fn discard(ctx: &mut DecisionCtx<'_>, place: StockPlace) -> Result<usize> {
+    match take_stock(ctx.tx, place)? {
+        Some(stocked) if stocked.kind.sharing() == Sharing::Exclusive => {
+            ctx.record(&stocked, Event::Wasted { task: stocked.token.task.clone() });
+            count_wasted(ctx, place.1)?;
+            Ok(1)
+        }
+        Some(_) | None => Ok(0),
+    }
+}
+
 /// The number of solves in progress whose token goes to stock.
-pub(crate) fn coming(tx: &dyn ReadTx, fingerprint: Fingerprint) -> Result<usize, StoreError> {
+pub(crate) fn coming(tx: &dyn ReadTx, fingerprint: Fingerprint) -> Result<usize> {
     Ok(tx.scan::<Spare>(starting_with(fingerprint), Order::Rising, usize::MAX)?.len())
 }
 
@@ -47,7 +71,7 @@ pub(crate) fn count_arrival(
     ctx: &mut DecisionCtx<'_>,
     fingerprint: Fingerprint,
     hit: bool,
-) -> Result<(), StoreError> {
+) -> Result<()> {
     let now = ctx.now;
     update(ctx.tx, fingerprint, |pool| {
         pool.arrive(hit, now);
@@ -55,19 +79,8 @@ pub(crate) fn count_arrival(
     })
 }
 
-/// Counts a waiting claim that was served.
-pub(crate) fn count_served(
-    ctx: &mut DecisionCtx<'_>,
-    fingerprint: Fingerprint,
-) -> Result<(), StoreError> {
-    update(ctx.tx, fingerprint, |pool| pool.served += 1)
-}
-
 /// Counts a token that expired unassigned.
-pub(crate) fn count_wasted(
-    ctx: &mut DecisionCtx<'_>,
-    fingerprint: Fingerprint,
-) -> Result<(), StoreError> {
+pub(crate) fn count_wasted(ctx: &mut DecisionCtx<'_>, fingerprint: Fingerprint) -> Result<()> {
     update(ctx.tx, fingerprint, |pool| pool.wasted += 1)
 }
 
@@ -76,7 +89,7 @@ pub(crate) fn count_cost(
     ctx: &mut DecisionCtx<'_>,
     fingerprint: Fingerprint,
     cost: Option<Money>,
-) -> Result<(), StoreError> {
+) -> Result<()> {
     update(ctx.tx, fingerprint, |pool| match cost {
         Some(cost) => pool.cost = pool.cost + cost,
         None => pool.cost_unknown += 1,
@@ -88,7 +101,7 @@ pub(crate) fn update(
     tx: &mut dyn WriteTx,
     fingerprint: Fingerprint,
     change: impl FnOnce(&mut Pool),
-) -> Result<(), StoreError> {
+) -> Result<()> {
     let Some(mut pool) = tx.get::<Pools>(&fingerprint)? else { return Ok(()) };
     change(&mut pool);
     tx.put::<Pools>(fingerprint, pool)

@@ -6,25 +6,17 @@ use domain::{
     fingerprint::KeyHash,
     id::SolveId,
     lease::Fence,
-    ports::StoreError,
     retry::own,
     solve::{Origin, Solve, Stage},
     time::Timestamp,
 };
 
-use crate::{
-    schema::keys::KeyBytes,
-    schema::tables::{Challenges, Claims, Keys},
-    tx::{TypedRead, TypedWrite},
-};
+use crate::{Result, schema::tables::Challenges, tx::TypedWrite};
 
 use super::{context::DecisionCtx, effort::Effort, fail, indexes, new_claim};
 
 /// Lets a live claim take over the solve of an equal claim that nobody can fetch.
-pub(crate) fn take_over(
-    ctx: &mut DecisionCtx<'_>,
-    new: &NewClaim,
-) -> Result<Option<Claim>, StoreError> {
+pub(crate) fn take_over(ctx: &mut DecisionCtx<'_>, new: &NewClaim) -> Result<Option<Claim>> {
     let Some((unattended, solve)) = unattended_claim(ctx, new)? else { return Ok(None) };
     if solve.stage == Stage::Queued && new.deadline < new.soonest {
         return Ok(None);
@@ -42,13 +34,9 @@ pub(crate) fn take_over(
     new_claim::join(ctx, new, &solve).map(Some)
 }
 
-fn unattended_claim(
-    ctx: &DecisionCtx<'_>,
-    new: &NewClaim,
-) -> Result<Option<(Claim, Solve)>, StoreError> {
+fn unattended_claim(ctx: &DecisionCtx<'_>, new: &NewClaim) -> Result<Option<(Claim, Solve)>> {
     let key = KeyHash::revived(&new.worker, &new.fingerprint);
-    let Some(row) = ctx.tx.get::<Keys>(&KeyBytes::from(&key))? else { return Ok(None) };
-    let Some(claim) = ctx.tx.get::<Claims>(&row.claim)? else { return Ok(None) };
+    let Some(claim) = new_claim::claim_by_key(ctx.tx, &key)? else { return Ok(None) };
     let is_unattended = claim.state == ClaimState::Waiting && indexes::is_unattended(&claim);
     match claim.solve.filter(|_| is_unattended) {
         Some(solve) => Ok(Some((claim, indexes::existing_solve(ctx.tx, solve)?))),
@@ -61,7 +49,7 @@ pub(crate) fn promote_claim(
     ctx: &mut DecisionCtx<'_>,
     before: Claim,
     new: &NewClaim,
-) -> Result<Claim, StoreError> {
+) -> Result<Claim> {
     let waits = before.revives.is_some() && before.state == ClaimState::Waiting;
     let Some(solve) = before.solve.filter(|_| waits) else { return Ok(before) };
     let mut claim = before.clone();
@@ -78,7 +66,7 @@ pub(crate) fn promote_solve(
     ctx: &mut DecisionCtx<'_>,
     before: &Solve,
     fresh: SolveId,
-) -> Result<Solve, StoreError> {
+) -> Result<Solve> {
     let Origin::Revived { claim, .. } = before.origin else { return Ok(before.clone()) };
     let mut solve = before.clone();
     solve.origin = Origin::Claim(claim);
@@ -97,7 +85,7 @@ pub(crate) fn promote_solve(
 }
 
 /// Ends a solve that was never tried, and writes `after` in its place.
-fn replace(ctx: &mut DecisionCtx<'_>, before: &Solve, after: &Solve) -> Result<(), StoreError> {
+fn replace(ctx: &mut DecisionCtx<'_>, before: &Solve, after: &Solve) -> Result<()> {
     let mut ended = before.clone();
     ended.claims.clear();
     let events = ended.abandon(own::NOT_NEEDED, ctx.now);
@@ -109,7 +97,7 @@ fn replace(ctx: &mut DecisionCtx<'_>, before: &Solve, after: &Solve) -> Result<(
 }
 
 /// Points the solve's claims at its present id. Returns the latest of their deadlines.
-fn move_claims(ctx: &mut DecisionCtx<'_>, solve: &Solve) -> Result<Timestamp, StoreError> {
+fn move_claims(ctx: &mut DecisionCtx<'_>, solve: &Solve) -> Result<Timestamp> {
     let mut until = Timestamp::default();
     for id in &solve.claims {
         let before = indexes::existing_claim(ctx.tx, *id)?;

@@ -7,12 +7,13 @@ use domain::{
     claim::Claim,
     id::{ClaimId, SolveId},
     ledger::{Entry, Event},
-    ports::{History, StoreError},
+    ports::History,
     time::{Day, Timestamp},
 };
 
 use crate::{
-    schema::keys::{Key, KeyBytes, Text, all, starting_with, up_to},
+    Result,
+    schema::keys::{Key, Text, all, starting_with, up_to},
     schema::tables::{
         Authorised, ByTime, Challenges, Claims, DeadLetters, Died, Held, Holders, Keys,
         LedgerIndex, Pages, Retained, RetentionQueue, Solves, Spending, Subject, Tasks, Totals,
@@ -20,7 +21,7 @@ use crate::{
     tx::{Order, ReadTx, TypedRead, TypedWrite, WriteTx},
 };
 
-use super::{indexes, ledger};
+use super::{context::DecisionCtx, indexes, ledger};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -48,24 +49,23 @@ pub(crate) enum Archival {
 
 /// Deletes at most `limit` records of each sort, and returns how many.
 pub(crate) fn delete_expired(
-    tx: &mut dyn WriteTx,
+    ctx: &mut DecisionCtx<'_>,
     archival: Archival,
     limit: usize,
-    now: Timestamp,
-) -> Result<usize, StoreError> {
-    delete_holders(tx, limit, now)?;
-    Ok(delete_dead_letters(tx, limit, now)?
-        + delete_queued(tx, archival, limit, now)?
-        + delete_claims(tx, archival, limit, now)?
-        + delete_pages(tx, archival, limit, now)?
-        + delete_totals(tx, limit, now)?)
+) -> Result<usize> {
+    delete_holders(ctx, limit)?;
+    Ok(delete_dead_letters(ctx, limit)?
+        + delete_queued(ctx, archival, limit)?
+        + delete_claims(ctx, archival, limit)?
+        + delete_pages(ctx, archival, limit)?
+        + delete_totals(ctx, limit)?)
 }
 
 // === impl Archival ===
 
 impl Archival {
     /// The archive follows this ledger if the last entry it holds is in it.
-    pub(crate) fn of(tx: &dyn ReadTx, history: &History) -> Result<Self, StoreError> {
+    pub(crate) fn of(tx: &dyn ReadTx, history: &History) -> Result<Self> {
         let History::Archived(last) = history else { return Ok(Self::Off) };
         let Some(last) = last else { return Ok(Self::NotStarted) };
         let found = ledger::entries(tx, last.seq, 1)?;
@@ -81,7 +81,7 @@ impl Archival {
     }
 
     /// Whether the archive, if there is one, holds every entry about the subject.
-    fn covers(self, tx: &dyn ReadTx, subject: Subject) -> Result<bool, StoreError> {
+    fn covers(self, tx: &dyn ReadTx, subject: Subject) -> Result<bool> {
         match self {
             Self::Off => Ok(true),
             Self::UpTo(seq) => Ok(ledger::pages_about(tx, subject, seq + 1, 1)?.is_empty()),
@@ -94,47 +94,36 @@ fn is_past(at: Timestamp, kept: Duration, now: Timestamp) -> bool {
     at.plus(kept) <= now
 }
 
-fn delete_dead_letters(
-    tx: &mut dyn WriteTx,
-    limit: usize,
-    now: Timestamp,
-) -> Result<usize, StoreError> {
+fn delete_dead_letters(ctx: &mut DecisionCtx<'_>, limit: usize) -> Result<usize> {
     let mut deleted = 0;
-    for (key, ()) in tx.scan::<Died>(up_to(now.minus(DEAD_LETTERS_KEPT)), Order::Rising, limit)? {
+    for (key, ()) in
+        ctx.tx.scan::<Died>(up_to(ctx.now.minus(DEAD_LETTERS_KEPT)), Order::Rising, limit)?
+    {
         // A solve that may still be answered keeps its dead letter, which the answer closes.
-        let over = tx.get::<Solves>(&key.1)?.is_none_or(|solve| solve.stage.is_final());
-        if over && is_past(key.0, DEAD_LETTERS_KEPT, now) {
-            tx.take::<Died>(&key)?;
-            tx.take::<DeadLetters>(&key.1)?;
+        let over = ctx.tx.get::<Solves>(&key.1)?.is_none_or(|solve| solve.stage.is_final());
+        if over && is_past(key.0, DEAD_LETTERS_KEPT, ctx.now) {
+            ctx.tx.take::<Died>(&key)?;
+            ctx.tx.take::<DeadLetters>(&key.1)?;
             deleted += 1;
         }
     }
     Ok(deleted)
 }
 
-fn delete_queued(
-    tx: &mut dyn WriteTx,
-    archival: Archival,
-    limit: usize,
-    now: Timestamp,
-) -> Result<usize, StoreError> {
+fn delete_queued(ctx: &mut DecisionCtx<'_>, archival: Archival, limit: usize) -> Result<usize> {
     let mut deleted = 0;
-    for (key, ()) in tx.scan::<RetentionQueue>(up_to(now), Order::Rising, limit)? {
-        tx.take::<RetentionQueue>(&key)?;
+    for (key, ()) in ctx.tx.scan::<RetentionQueue>(up_to(ctx.now), Order::Rising, limit)? {
+        ctx.tx.take::<RetentionQueue>(&key)?;
         deleted += match key.1 {
-            Retained::Challenge(id) => delete_challenge(tx, archival, id)?,
-            Retained::Solve(id) => delete_solve(tx, archival, id, now)?,
-            Retained::Claim(id) => delete_unlisted_claim(tx, id, now)?,
+            Retained::Challenge(id) => delete_challenge(ctx.tx, archival, id)?,
+            Retained::Solve(id) => delete_solve(ctx, archival, id)?,
+            Retained::Claim(id) => delete_unlisted_claim(ctx, id)?,
         };
     }
     Ok(deleted)
 }
 
-fn delete_challenge(
-    tx: &mut dyn WriteTx,
-    archival: Archival,
-    id: SolveId,
-) -> Result<usize, StoreError> {
+fn delete_challenge(tx: &mut dyn WriteTx, archival: Archival, id: SolveId) -> Result<usize> {
     if let Some(letter) = tx.get::<DeadLetters>(&id)? {
         let later = letter.died_at.plus(DEAD_LETTERS_KEPT);
         tx.put::<RetentionQueue>((later, Retained::Challenge(id)), ())?;
@@ -147,92 +136,74 @@ fn delete_challenge(
     Ok(usize::from(tx.take::<Challenges>(&id)?.is_some()))
 }
 
-fn delete_solve(
-    tx: &mut dyn WriteTx,
-    archival: Archival,
-    id: SolveId,
-    now: Timestamp,
-) -> Result<usize, StoreError> {
-    let Some(solve) = tx.get::<Solves>(&id)? else { return Ok(0) };
+fn delete_solve(ctx: &mut DecisionCtx<'_>, archival: Archival, id: SolveId) -> Result<usize> {
+    let Some(solve) = ctx.tx.get::<Solves>(&id)? else { return Ok(0) };
     // The archive may have been turned on or off since this deletion was scheduled.
     let until = solve.ended_at.unwrap_or(solve.due).plus(archival.retention());
-    if now < until || !archival.covers(tx, Subject::Solve(id))? {
-        let row = (until.max(now.plus(GRACE)), Retained::Solve(id));
-        tx.put::<RetentionQueue>(row, ())?;
+    if ctx.now < until || !archival.covers(ctx.tx, Subject::Solve(id))? {
+        let row = (until.max(ctx.now.plus(GRACE)), Retained::Solve(id));
+        ctx.tx.put::<RetentionQueue>(row, ())?;
         return Ok(0);
     }
-    tx.take::<Solves>(&id)?;
+    ctx.tx.take::<Solves>(&id)?;
     Ok(1)
 }
 
 /// Deletes an archived claim that is in no index of the history, unless its dead letter still needs it.
-fn delete_unlisted_claim(
-    tx: &mut dyn WriteTx,
-    id: ClaimId,
-    now: Timestamp,
-) -> Result<usize, StoreError> {
-    let Some(claim) = tx.get::<Claims>(&id)? else { return Ok(0) };
-    match needed_until(tx, &claim)?.filter(|until| now < *until) {
-        Some(until) => tx.put::<RetentionQueue>((until, Retained::Claim(id)), ()).map(|()| 0),
-        None => delete_claim(tx, &claim).map(|()| 1),
+fn delete_unlisted_claim(ctx: &mut DecisionCtx<'_>, id: ClaimId) -> Result<usize> {
+    let Some(claim) = ctx.tx.get::<Claims>(&id)? else { return Ok(0) };
+    match needed_until(ctx.tx, &claim)?.filter(|until| ctx.now < *until) {
+        Some(until) => ctx.tx.put::<RetentionQueue>((until, Retained::Claim(id)), ()).map(|()| 0),
+        None => delete_claim(ctx.tx, &claim).map(|()| 1),
     }
 }
 
 /// Until when an ended claim can be replayed by its key or revived. `None`: the claim has not ended.
-fn needed_until(tx: &dyn ReadTx, claim: &Claim) -> Result<Option<Timestamp>, StoreError> {
+fn needed_until(tx: &dyn ReadTx, claim: &Claim) -> Result<Option<Timestamp>> {
     let Some(ended_at) = claim.ended_at.filter(|_| claim.state.is_final()) else { return Ok(None) };
-    let letter = match claim.solve {
-        Some(solve) => tx.get::<DeadLetters>(&solve)?,
-        None => None,
-    };
+    let letter = claim.solve.map(|solve| tx.get::<DeadLetters>(&solve)).transpose()?.flatten();
     let letter_until = letter.map(|letter| letter.died_at.plus(DEAD_LETTERS_KEPT).plus(GRACE));
     Ok(letter_until.max(Some(ended_at.plus(KEY_KEPT).plus(GRACE))))
 }
 
-fn delete_claims(
-    tx: &mut dyn WriteTx,
-    archival: Archival,
-    limit: usize,
-    now: Timestamp,
-) -> Result<usize, StoreError> {
+fn delete_claims(ctx: &mut DecisionCtx<'_>, archival: Archival, limit: usize) -> Result<usize> {
     let age = match archival {
         Archival::Off => HISTORY_KEPT,
         Archival::UpTo(_) => KEY_KEPT + 2 * GRACE,
         Archival::NotStarted => return Ok(0),
     };
     let mut deleted = 0;
-    for ((at, id), ()) in tx.scan::<ByTime>(up_to(now.minus(age)), Order::Rising, limit)? {
-        let Some(claim) = tx.get::<Claims>(&id)? else {
+    for ((at, id), ()) in ctx.tx.scan::<ByTime>(up_to(ctx.now.minus(age)), Order::Rising, limit)? {
+        let Some(claim) = ctx.tx.get::<Claims>(&id)? else {
             // The row of the claim has expired. Its index row would take a place in every later scan.
-            tx.take::<ByTime>(&(at, id))?;
+            ctx.tx.take::<ByTime>(&(at, id))?;
             continue;
         };
-        let is_due = claim.state.is_final() && is_past(at, age, now);
-        if !is_due || !archival.covers(tx, Subject::Claim(id))? {
+        let is_due = claim.state.is_final() && is_past(at, age, ctx.now);
+        if !is_due || !archival.covers(ctx.tx, Subject::Claim(id))? {
             continue;
         }
         let needed = match archival {
             Archival::Off => None,
-            Archival::UpTo(_) | Archival::NotStarted => needed_until(tx, &claim)?,
+            Archival::UpTo(_) | Archival::NotStarted => needed_until(ctx.tx, &claim)?,
         };
-        if let Some(until) = needed.filter(|until| now < *until) {
+        if let Some(until) = needed.filter(|until| ctx.now < *until) {
             // The history finds it in the archive. Its index rows would take places in every later scan.
-            indexes::unlist_claim(tx, &claim)?;
-            tx.put::<RetentionQueue>((until, Retained::Claim(id)), ())?;
+            indexes::list_claim(ctx.tx, &claim, false)?;
+            ctx.tx.put::<RetentionQueue>((until, Retained::Claim(id)), ())?;
         } else {
-            delete_claim(tx, &claim)?;
+            delete_claim(ctx.tx, &claim)?;
             deleted += 1;
         }
     }
     Ok(deleted)
 }
 
-fn delete_claim(tx: &mut dyn WriteTx, claim: &Claim) -> Result<(), StoreError> {
-    indexes::unlist_claim(tx, claim)?;
+fn delete_claim(tx: &mut dyn WriteTx, claim: &Claim) -> Result<()> {
+    indexes::list_claim(tx, claim, false)?;
     if let Some(hash) = &claim.key {
-        let key = KeyBytes::from(hash);
-        if tx.get::<Keys>(&key)?.is_some_and(|row| row.claim == claim.id) {
-            tx.take::<Keys>(&key)?;
+        if tx.get::<Keys>(hash)?.is_some_and(|row| row.claim == claim.id) {
+            tx.take::<Keys>(hash)?;
         }
     }
     tx.take::<Claims>(&claim.id)?;
@@ -241,36 +212,31 @@ fn delete_claim(tx: &mut dyn WriteTx, claim: &Claim) -> Result<(), StoreError> {
 
 /// Deletes old pages of the ledger. The newest page stays, because the next one is numbered after it; so does the last
 /// archived page, because it proves that the archive follows this ledger.
-fn delete_pages(
-    tx: &mut dyn WriteTx,
-    archival: Archival,
-    limit: usize,
-    now: Timestamp,
-) -> Result<usize, StoreError> {
-    let stays = match (archival, tx.last::<Pages>()?) {
+fn delete_pages(ctx: &mut DecisionCtx<'_>, archival: Archival, limit: usize) -> Result<usize> {
+    let stays = match (archival, ctx.tx.last::<Pages>()?) {
         (Archival::NotStarted, _) | (_, None) => return Ok(0),
         (Archival::Off, Some(newest)) => newest,
         (Archival::UpTo(archived), Some(newest)) => newest.min(archived),
     };
     let kept = archival.retention();
-    let is_old = |page: &[Entry]| page.first().is_none_or(|entry| is_past(entry.at, kept, now));
+    let is_old = |page: &[Entry]| page.first().is_none_or(|entry| is_past(entry.at, kept, ctx.now));
     // Most sweeps find nothing, so one page is read before a whole batch is.
-    let first = tx.scan::<Pages>(0..=u64::MAX, Order::Rising, 1)?;
+    let first = ctx.tx.scan::<Pages>(0..=u64::MAX, Order::Rising, 1)?;
     if !first.iter().any(|(_, page)| is_old(page)) {
         return Ok(0);
     }
     let mut deleted = 0;
-    for (seq, page) in tx.scan::<Pages>(0..=u64::MAX, Order::Rising, limit)? {
+    for (seq, page) in ctx.tx.scan::<Pages>(0..=u64::MAX, Order::Rising, limit)? {
         if seq >= stays || !is_old(&page) {
             break;
         }
-        delete_page(tx, seq, &page)?;
+        delete_page(ctx.tx, seq, &page)?;
         deleted += page.len();
     }
     Ok(deleted)
 }
 
-fn delete_page(tx: &mut dyn WriteTx, seq: u64, page: &[Entry]) -> Result<(), StoreError> {
+fn delete_page(tx: &mut dyn WriteTx, seq: u64, page: &[Entry]) -> Result<()> {
     for entry in page {
         tx.take::<LedgerIndex>(&(ledger::archive_subject(entry), seq))?;
         if let Event::Accepted { task, .. } | Event::Orphaned { task, .. } = &entry.event {
@@ -281,34 +247,36 @@ fn delete_page(tx: &mut dyn WriteTx, seq: u64, page: &[Entry]) -> Result<(), Sto
     Ok(())
 }
 
-fn delete_totals(tx: &mut dyn WriteTx, limit: usize, now: Timestamp) -> Result<usize, StoreError> {
-    let today = now.day().number();
+fn delete_totals(ctx: &mut DecisionCtx<'_>, limit: usize) -> Result<usize> {
+    let today = ctx.now.day().number();
     let until = |kept: u32| Day::from_number(today.saturating_sub(kept));
     let range = |kept| (Day::from_number(0), Text::least())..=(until(kept), Text::least());
     let mut deleted = 0;
-    for (key, _) in tx.scan::<Totals>(range(TOTALS_KEPT_DAYS), Order::Rising, limit)? {
-        tx.take::<Totals>(&key)?;
+    for (key, _) in ctx.tx.scan::<Totals>(range(TOTALS_KEPT_DAYS), Order::Rising, limit)? {
+        ctx.tx.take::<Totals>(&key)?;
         deleted += 1;
     }
-    for (key, _) in tx.scan::<Spending>(range(1), Order::Rising, limit)? {
-        tx.take::<Spending>(&key)?;
+    for (key, _) in ctx.tx.scan::<Spending>(range(1), Order::Rising, limit)? {
+        ctx.tx.take::<Spending>(&key)?;
     }
     let before_yesterday = until(2);
     for (day, _) in
-        tx.scan::<Authorised>(Day::from_number(0)..=before_yesterday, Order::Rising, limit)?
+        ctx.tx.scan::<Authorised>(Day::from_number(0)..=before_yesterday, Order::Rising, limit)?
     {
         if day.number() + 2 <= today {
-            tx.take::<Authorised>(&day)?;
+            ctx.tx.take::<Authorised>(&day)?;
         }
     }
     Ok(deleted)
 }
 
 /// Deletes expired holders once no solve is left to take over from them.
-fn delete_holders(tx: &mut dyn WriteTx, limit: usize, now: Timestamp) -> Result<(), StoreError> {
-    for (holder, until) in tx.scan::<Holders>(all(), Order::Rising, limit)? {
-        if until <= now && tx.scan::<Held>(starting_with(holder), Order::Rising, 1)?.is_empty() {
-            tx.take::<Holders>(&holder)?;
+fn delete_holders(ctx: &mut DecisionCtx<'_>, limit: usize) -> Result<()> {
+    for (holder, until) in ctx.tx.scan::<Holders>(all(), Order::Rising, limit)? {
+        if until <= ctx.now
+            && ctx.tx.scan::<Held>(starting_with(holder), Order::Rising, 1)?.is_empty()
+        {
+            ctx.tx.take::<Holders>(&holder)?;
         }
     }
     Ok(())

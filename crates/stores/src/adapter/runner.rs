@@ -3,19 +3,21 @@
 use std::{fmt, sync::Arc};
 
 use async_trait::async_trait;
-use domain::ports::StoreError;
 use parking_lot::Mutex;
 
-use crate::tx::{ReadTx, WriteTx};
+use crate::{
+    Result,
+    tx::{ReadTx, WriteTx},
+};
 
 /// A backend, as the adapter uses it.
 #[async_trait]
-pub(crate) trait Driver: fmt::Debug + Send + Sync + 'static {
+pub(crate) trait TransactionRunner: fmt::Debug + Send + Sync + 'static {
     /// Runs a decision and commits its writes, all or none, durably. `decide` may run more than once; the last run counts.
-    async fn decide(&self, decide: DecideFn) -> Result<(), StoreError>;
+    async fn decide(&self, decide: DecideFn) -> Result<()>;
 
     /// Reads rows. The query sees every decision that was committed before. `read` may run more than once.
-    async fn read(&self, read: ReadFn, extent: Extent) -> Result<(), StoreError>;
+    async fn read(&self, read: ReadFn, extent: Extent) -> Result<()>;
 
     fn counters(&self) -> Counters {
         Counters::default()
@@ -46,53 +48,35 @@ pub struct Counters {
 }
 
 /// Where a decision or query leaves the result of its last run.
-pub(crate) struct ResultSlot<T>(Arc<Mutex<Option<Result<T, StoreError>>>>);
+pub(crate) struct ResultSlot<T>(Arc<Mutex<Option<Result<T>>>>);
 
-/// A decision to pass to a driver, and the slot for the result of its last run.
-pub(crate) fn decision<T, F>(mut decide: F) -> (DecideFn, ResultSlot<T>)
-where
-    T: Send + 'static,
-    F: FnMut(&mut dyn WriteTx) -> Result<T, StoreError> + Send + 'static,
-{
-    let slot = ResultSlot::new();
-    let last = slot.clone();
+/// A decision to pass to a runner, and the slot for its result.
+pub(crate) fn decision<T: Send + 'static>(
+    mut decide: impl FnMut(&mut dyn WriteTx) -> Result<T> + Send + 'static,
+) -> (DecideFn, ResultSlot<T>) {
+    let slot = Arc::new(Mutex::new(None));
+    let last = Arc::clone(&slot);
     let run = move |tx: &mut dyn WriteTx| {
         let result = decide(tx);
         let good = result.is_ok();
-        last.put(result);
+        *last.lock() = Some(result);
         good
     };
-    (Box::new(run), slot)
+    (Box::new(run), ResultSlot(slot))
 }
 
-/// A query to pass to a driver, and the slot for the result of its last run.
-pub(super) fn query<T, F>(read: F) -> (ReadFn, ResultSlot<T>)
-where
-    T: Send + 'static,
-    F: Fn(&dyn ReadTx) -> Result<T, StoreError> + Send + 'static,
-{
-    let slot = ResultSlot::new();
-    let last = slot.clone();
-    (Box::new(move |tx: &dyn ReadTx| last.put(read(tx))), slot)
+/// A query to pass to a runner, and the slot for its result.
+pub(super) fn query<T: Send + 'static>(
+    read: impl Fn(&dyn ReadTx) -> Result<T> + Send + 'static,
+) -> (ReadFn, ResultSlot<T>) {
+    let slot = Arc::new(Mutex::new(None));
+    let last = Arc::clone(&slot);
+    (Box::new(move |tx: &dyn ReadTx| *last.lock() = Some(read(tx))), ResultSlot(slot))
 }
 
-// === impl ResultSlot ===
-
-impl<T: Send + 'static> ResultSlot<T> {
-    fn new() -> Self {
-        Self(Arc::default())
-    }
-
-    fn clone(&self) -> Self {
-        Self(Arc::clone(&self.0))
-    }
-
-    fn put(&self, result: Result<T, StoreError>) {
-        *self.0.lock() = Some(result);
-    }
-
-    pub(crate) fn take(&self) -> Result<T, StoreError> {
+impl<T> ResultSlot<T> {
+    pub(crate) fn take(&self) -> Result<T> {
         let result = self.0.lock().take();
-        result.expect("a driver runs the decision or query before it returns Ok")
+        result.expect("a backend runs the decision or query before it returns Ok")
     }
 }
