@@ -19,13 +19,6 @@ pub(super) enum SqlValue {
     Text(String),
 }
 
-/// A parameter: one value, or an array of them.
-#[derive(Clone, Debug)]
-pub(super) enum Param {
-    One(SqlValue),
-    Many(Vec<SqlValue>),
-}
-
 /// The type of a key column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KeyColumn {
@@ -40,14 +33,6 @@ pub(super) enum KeyColumn {
     Text,
     /// One of a few variants.
     Which,
-}
-
-/// The type of a reporting column.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ColumnType {
-    Number,
-    Time,
-    Text,
 }
 
 type BoxError = Box<dyn std::error::Error + Sync + Send>;
@@ -108,23 +93,20 @@ impl KeyColumn {
     pub(super) fn write(self, value: &SqlValue, out: &mut Vec<u8>) -> Option<()> {
         match (self, value) {
             (Self::Number, SqlValue::Number(number)) => {
-                out.extend_from_slice(&u64::try_from(*number).ok()?.to_be_bytes());
+                out.extend(u64::try_from(*number).ok()?.to_be_bytes());
             }
-            (Self::Holder | Self::Print, SqlValue::Bytes(bytes)) => out.extend_from_slice(bytes),
-            (Self::Time, SqlValue::Time(i64::MAX)) => {
-                out.extend_from_slice(&u64::MAX.to_be_bytes());
-            }
+            (Self::Holder | Self::Print, SqlValue::Bytes(bytes)) => out.extend(bytes),
+            (Self::Time, SqlValue::Time(i64::MAX)) => out.extend(u64::MAX.to_be_bytes()),
             (Self::Time, SqlValue::Time(micros)) => {
                 let millis = u64::try_from(micros.checked_add(EPOCH_MICROS)? / 1000).ok()?;
-                out.extend_from_slice(&millis.to_be_bytes());
+                out.extend(millis.to_be_bytes());
             }
-            (Self::Day, SqlValue::Day(i32::MAX)) => out.extend_from_slice(&u32::MAX.to_be_bytes()),
+            (Self::Day, SqlValue::Day(i32::MAX)) => out.extend(u32::MAX.to_be_bytes()),
             (Self::Day, SqlValue::Day(days)) => {
-                let number = u32::try_from(i64::from(*days) + EPOCH_DAYS).ok()?;
-                out.extend_from_slice(&number.to_be_bytes());
+                out.extend(u32::try_from(i64::from(*days) + EPOCH_DAYS).ok()?.to_be_bytes());
             }
             (Self::Text, SqlValue::Text(text)) => {
-                out.extend_from_slice(text.as_bytes());
+                out.extend(text.as_bytes());
                 out.push(0);
             }
             (Self::Which, SqlValue::Small(which)) => out.push(u8::try_from(*which).ok()?),
@@ -151,18 +133,6 @@ fn day(number: u32) -> i32 {
     i32::try_from(days).ok().filter(|_| days < END_DAYS).unwrap_or(i32::MAX)
 }
 
-// === impl ColumnType ===
-
-impl ColumnType {
-    pub(super) fn ty(self) -> Type {
-        match self {
-            Self::Number => Type::INT8,
-            Self::Time => Type::TIMESTAMPTZ,
-            Self::Text => Type::TEXT,
-        }
-    }
-}
-
 pub(super) fn array_of(ty: &Type) -> Type {
     match *ty {
         Type::INT2 => Type::INT2_ARRAY,
@@ -179,15 +149,14 @@ pub(super) fn array_of(ty: &Type) -> Type {
 impl ToSql for SqlValue {
     fn to_sql(&self, ty: &Type, out: &mut bytes::BytesMut) -> Result<IsNull, BoxError> {
         match self {
-            Self::Null => return Ok(IsNull::Yes),
+            Self::Null => Ok(IsNull::Yes),
             // On the wire, times and days are integers.
-            Self::Number(number) | Self::Time(number) => return number.to_sql(&Type::INT8, out),
-            Self::Day(number) => return number.to_sql(&Type::INT4, out),
-            Self::Small(number) => number.to_sql(ty, out)?,
-            Self::Bytes(bytes) => bytes.to_sql(ty, out)?,
-            Self::Text(text) => text.to_sql(ty, out)?,
-        };
-        Ok(IsNull::No)
+            Self::Number(number) | Self::Time(number) => number.to_sql(&Type::INT8, out),
+            Self::Day(number) => number.to_sql(&Type::INT4, out),
+            Self::Small(number) => number.to_sql(ty, out),
+            Self::Bytes(bytes) => bytes.to_sql(ty, out),
+            Self::Text(text) => text.to_sql(ty, out),
+        }
     }
 
     fn accepts(_: &Type) -> bool {
@@ -217,21 +186,6 @@ impl<'a> FromSql<'a> for SqlValue {
     fn accepts(_: &Type) -> bool {
         true
     }
-}
-
-impl ToSql for Param {
-    fn to_sql(&self, ty: &Type, out: &mut bytes::BytesMut) -> Result<IsNull, BoxError> {
-        match self {
-            Self::One(value) => value.to_sql(ty, out),
-            Self::Many(values) => values.to_sql(ty, out),
-        }
-    }
-
-    fn accepts(_: &Type) -> bool {
-        true
-    }
-
-    to_sql_checked!();
 }
 
 #[cfg(test)]

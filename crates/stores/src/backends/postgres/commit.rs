@@ -207,7 +207,7 @@ impl PostgresServer {
         let lock = Statement::new(lock);
         let mut steps = vec![SqlStep::Plain(BEGIN), SqlStep::Query(lock)];
         query.add_rows(&mut steps)?;
-        query.add_ranges(&mut steps, Fetch::Keys, |range| range.part_read(self));
+        query.add_ranges(&mut steps, Fetch::Keys);
         Ok(steps)
     }
 
@@ -256,9 +256,9 @@ impl PostgresServer {
         connection: &PooledConnection<'_>,
         changed: Vec<RangeCheck<'_>>,
     ) -> Result<Vec<Conflict>, AttemptError> {
-        let query = ReadSetQuery::of_ranges(self, changed);
+        let query = ReadSetQuery::of_ranges(changed);
         let mut steps = Vec::new();
-        query.add_ranges(&mut steps, Fetch::Rows, |range| range.whole(self));
+        query.add_ranges(&mut steps, Fetch::Rows);
         steps.push(ROLLBACK);
         let mut results = connection.run(&steps).await?.into_iter();
         let ranges = query.read_ranges(&mut results, Fetch::Rows)?;
@@ -285,7 +285,7 @@ impl Validator for PostgresServer {
     async fn validate(&self, reads: &ReadSet) -> Result<CommitOutcome, StoreError> {
         let (mut steps, query) = (vec![SqlStep::Plain(BEGIN_READ)], ReadSetQuery::new(self, reads));
         query.add_rows(&mut steps)?;
-        query.add_ranges(&mut steps, Fetch::Rows, |range| range.whole(self));
+        query.add_ranges(&mut steps, Fetch::Rows);
         steps.push(COMMIT);
         let mut attempts = 0;
         let results = loop {

@@ -18,9 +18,12 @@ use tokio_postgres::{
     types::{ToSql, Type},
 };
 
-use crate::backends::server::backoff::{BACKING_OFF, Backoff};
+use crate::{
+    OpenError,
+    backends::server::backoff::{BACKING_OFF, Backoff},
+};
 
-use super::{address::PostgresAddress, sql::Statement, tls::MakeTls};
+use super::{SERVER, address::PostgresAddress, sql::Statement, tls::MakeTls};
 
 pub(super) struct Pool {
     pub(super) address: PostgresAddress,
@@ -38,7 +41,6 @@ pub(super) struct PooledConnection<'p> {
     _permit: SemaphorePermit<'p>,
 }
 
-#[derive(Clone, Debug)]
 pub(super) enum SqlStep {
     /// Statements without parameters, whose results are ignored.
     Plain(&'static str),
@@ -72,9 +74,18 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 // === impl Pool ===
 
 impl Pool {
-    pub(super) fn new(address: PostgresAddress, tls: MakeTls, size: usize) -> Self {
-        let (idle, backoff) = (parking_lot::Mutex::default(), Mutex::default());
-        Self { address, tls, permits: Semaphore::new(size), idle, backoff }
+    pub(super) fn new(address: &PostgresAddress, size: usize) -> Result<Self, OpenError> {
+        Ok(Self {
+            address: address.clone(),
+            tls: MakeTls::new(&address.tls)?,
+            permits: Semaphore::new(size),
+            idle: parking_lot::Mutex::default(),
+            backoff: Mutex::default(),
+        })
+    }
+
+    pub(super) fn failed_to_open(&self, error: &QueryError) -> OpenError {
+        SERVER.unreachable(self.address.to_string(), error)
     }
 
     /// Runs a whole transaction and returns the rows of each step.
@@ -98,11 +109,6 @@ impl Pool {
         Ok(PooledConnection { client: self.client().await?, pool: self, _permit: permit })
     }
 
-    /// A connection outside the pool, for work that takes longer than a commit.
-    pub(super) async fn dedicated(&self) -> Result<Client, QueryError> {
-        connect(&self.address, &self.tls).await
-    }
-
     async fn client(&self) -> Result<Client, QueryError> {
         if let Some(client) = self.idle_client() {
             return Ok(client);
@@ -115,7 +121,7 @@ impl Pool {
         if backoff.is_waiting() {
             return Err(QueryError::unreachable(BACKING_OFF));
         }
-        let connecting = timeout(TIMEOUT, connect(&self.address, &self.tls));
+        let connecting = timeout(TIMEOUT, self.dedicated());
         let timed_out = |_| Err(QueryError::unreachable("timeout: no connection within 2 seconds"));
         let connected = connecting.await.unwrap_or_else(timed_out);
         match &connected {
@@ -127,31 +133,26 @@ impl Pool {
 
     fn idle_client(&self) -> Option<Client> {
         let mut idle = self.idle.lock();
-        while let Some(client) = idle.pop() {
-            if !client.is_closed() {
-                return Some(client);
-            }
-        }
-        None
+        std::iter::from_fn(|| idle.pop()).find(|client| !client.is_closed())
     }
-}
 
-/// Connects and spawns the task that drives the connection. If the connection breaks during the handshake, connects once more:
-/// nothing was sent on it.
-async fn connect(address: &PostgresAddress, tls: &MakeTls) -> Result<Client, QueryError> {
-    let (client, connection) = match address.config.connect(tls.clone()).await {
-        Err(error) if kind_of(&error) == QueryErrorKind::Broken => {
-            address.config.connect(tls.clone()).await
-        }
-        connected => connected,
+    /// A connection outside the pool, for work that takes longer than a commit. If it breaks during the handshake, connects
+    /// once more: nothing was sent on it.
+    pub(super) async fn dedicated(&self) -> Result<Client, QueryError> {
+        let connect = || self.address.config.connect(self.tls.clone());
+        let connected = match connect().await {
+            Err(error) if kind_of(&error) == QueryErrorKind::Broken => connect().await,
+            connected => connected,
+        };
+        let (client, connection) =
+            connected.map_err(|error| QueryError::from(error).while_connecting())?;
+        tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(error = describe(&error), "PostgreSQL connection closed");
+            }
+        });
+        Ok(client)
     }
-    .map_err(|error| QueryError::from(error).while_connecting())?;
-    tokio::spawn(async move {
-        if let Err(error) = connection.await {
-            tracing::debug!(error = describe(&error), "PostgreSQL connection closed");
-        }
-    });
-    Ok(client)
 }
 
 // === impl PooledConnection ===
@@ -200,14 +201,14 @@ fn send<'s>(client: &'s Client, step: &'s SqlStep) -> PendingRows<'s> {
             let params: Vec<(&(dyn ToSql + Sync), Type)> = statement
                 .params
                 .iter()
-                .map(|(param, ty)| (param as &(dyn ToSql + Sync), ty.clone()))
+                .map(|(param, ty)| (&**param as &(dyn ToSql + Sync), ty.clone()))
                 .collect();
             client.query_typed(&statement.text, &params).await
         }),
     }
 }
 
-// === impl Failure ===
+// === impl QueryError ===
 
 impl QueryError {
     pub(super) fn unreachable(why: &str) -> Self {

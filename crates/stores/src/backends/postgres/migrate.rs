@@ -7,12 +7,11 @@ use crate::{Finding, OpenError};
 
 use super::{
     SERVER,
-    address::PostgresAddress,
     connection::{Pool, QueryError},
     sql::Statement,
 };
 
-use tokio_postgres::{Row, types::Type};
+use tokio_postgres::types::Type;
 
 /// One step. A released step never changes.
 struct Migration {
@@ -63,26 +62,20 @@ pub fn migrations_sql() -> String {
 
 /// Runs the missing steps.
 pub(super) async fn migrate(pool: &Pool) -> Result<Migrated, OpenError> {
-    let address = &pool.address;
-    let failed = |error: QueryError| super::unreachable(address, &error);
-    let found = version_of(pool).await.map_err(failed)?;
-    check(address, found)?;
-    if found == known() {
-        return Ok(migrated(found, found));
+    let mut from = version_of(pool).await?;
+    if from < known() {
+        from = run_missing(pool).await.map_err(|error| pool.failed_to_open(&error))?;
+        check(pool, from)?;
     }
-    let from = run_missing(pool).await.map_err(failed)?;
-    check(address, from)?;
-    Ok(migrated(from, known()))
+    Ok(migrated(from))
 }
 
 /// Examines the version of the schema without changing it.
 pub(super) async fn examine(pool: &Pool) -> Result<Finding, OpenError> {
-    let address = &pool.address;
-    let failed = |error: QueryError| super::unreachable(address, &error);
-    let found = version_of(pool).await.map_err(failed)?;
-    check(address, found)?;
-    let steps = migrated(found, known()).steps;
-    if !steps.is_empty() && !may_create(pool).await.map_err(failed)? {
+    let found = version_of(pool).await?;
+    let steps = migrated(found).steps;
+    let may_migrate = steps.is_empty() || may_create(pool).await?;
+    if !may_migrate {
         return Ok(Finding::bad(
             "tables are missing, and this role may not create them",
             "let their owner run the output of `solvegate store migrate --print`",
@@ -98,45 +91,48 @@ pub(super) async fn examine(pool: &Pool) -> Result<Finding, OpenError> {
     }))
 }
 
-fn migrated(from: i64, to: i64) -> Migrated {
-    let steps = ALL.iter().filter(|step| step.version > from && step.version <= to);
+fn migrated(from: i64) -> Migrated {
+    let steps = ALL.iter().filter(|step| step.version > from);
     let number = |version: i64| u32::try_from(version).unwrap_or(0);
     Migrated {
         from: number(from),
-        to: number(to),
+        to: number(known()),
         steps: steps.map(|step| step.name.to_owned()).collect(),
     }
 }
 
-fn check(address: &PostgresAddress, found: i64) -> Result<(), OpenError> {
+fn check(pool: &Pool, found: i64) -> Result<(), OpenError> {
     if found <= known() {
         return Ok(());
     }
     let found = format!("{found} (this release knows up to {})", known());
-    Err(SERVER.foreign(address.to_string(), found, "?schema=NAME to use tables of its own"))
+    Err(SERVER.foreign(pool.address.to_string(), found, "?schema=NAME to use tables of its own"))
 }
 
-/// The version of the schema; zero when there is none.
-async fn version_of(pool: &Pool) -> Result<i64, QueryError> {
+/// The version of the schema, which this release knows; zero when there is none.
+async fn version_of(pool: &Pool) -> Result<i64, OpenError> {
     let schema = &pool.address.schema;
     let exists = "SELECT count(*) FROM pg_catalog.pg_tables WHERE schemaname = $1 AND tablename = 'migrations'";
-    if number(&pool.query(Statement::new(exists).text(schema)).await?) == 0 {
+    if number(pool, Statement::new(exists).text(schema)).await? == 0 {
         return Ok(0);
     }
     let version = format!("SELECT coalesce(max(version), 0) FROM \"{schema}\".migrations");
-    Ok(number(&pool.query(Statement::new(version)).await?))
+    let version = number(pool, Statement::new(version)).await?;
+    check(pool, version)?;
+    Ok(version)
 }
 
 /// Whether this role may create tables in the schema, or the schema itself.
-async fn may_create(pool: &Pool) -> Result<bool, QueryError> {
+async fn may_create(pool: &Pool) -> Result<bool, OpenError> {
     let may_create = "SELECT coalesce((SELECT has_schema_privilege(oid, 'CREATE') FROM pg_catalog.pg_namespace \
         WHERE nspname = $1), has_database_privilege(current_database(), 'CREATE'))::int::bigint";
-    let rows = pool.query(Statement::new(may_create).text(&pool.address.schema)).await?;
-    Ok(number(&rows) == 1)
+    let may_create = Statement::new(may_create).text(&pool.address.schema);
+    Ok(number(pool, may_create).await? == 1)
 }
 
-fn number(rows: &[Row]) -> i64 {
-    rows.first().and_then(|row| row.try_get(0).ok()).unwrap_or(0)
+async fn number(pool: &Pool, statement: Statement) -> Result<i64, OpenError> {
+    let rows = pool.query(statement).await.map_err(|error| pool.failed_to_open(&error))?;
+    Ok(rows.first().and_then(|row| row.try_get(0).ok()).unwrap_or(0))
 }
 
 /// Runs the missing steps under a lock. Returns the version that the schema had when the lock was acquired.

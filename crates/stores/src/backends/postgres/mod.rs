@@ -25,14 +25,13 @@ use std::sync::Arc;
 use crate::{
     Backend, Finding, OpenError, Weight,
     backends::server::{ServerKind, retry_while_starting},
-    optimistic::{BackendKind, RemoteBackend, RowCache},
+    optimistic::{BackendKind, RemoteBackend, RowCache, notify::RemoteNotifier},
 };
 
 use address::PostgresAddress;
 use commit::{PostgresCommitter, PostgresServer};
 use connection::{Pool, PooledConnection, QueryError, QueryErrorKind};
 use layout::TableLayout;
-use tls::MakeTls;
 
 pub use address::is_schema;
 pub use migrate::{Migrated, migrations_sql};
@@ -49,14 +48,11 @@ const READERS: usize = 6;
 
 /// Opens the store at the URL.
 pub(crate) async fn connect(url: &str) -> Result<Backend, OpenError> {
-    let (address, tls) = parse(url)?;
-    let (readers, mut findings) = examine_server(&address, &tls).await?;
+    let (readers, mut findings) = examine_server(url).await?;
     SERVER.refuse_unsafe(&findings)?;
     migrate::migrate(&readers).await?;
-    findings.extend(missing_rights(&readers).await?);
-    let (notifier, finding) = notify::start(&address, &tls).await?;
-    findings.push(finding);
-    let server = Arc::new(PostgresServer::new(Pool::new(address, tls, 1), readers));
+    let notifier = examine_tables(&readers, &mut findings).await?;
+    let server = Arc::new(PostgresServer::new(Pool::new(&readers.address, 1)?, readers));
     history::start(Arc::downgrade(&server));
     let committer = PostgresCommitter(Arc::clone(&server));
     let driver = RemoteBackend::start(KIND, server, committer, RowCache::default());
@@ -65,59 +61,46 @@ pub(crate) async fn connect(url: &str) -> Result<Backend, OpenError> {
 
 /// Examines the server at the URL and its tables, without changing anything.
 pub(crate) async fn examine(url: &str) -> Result<Vec<Finding>, OpenError> {
-    let (address, tls) = parse(url)?;
-    let (pool, mut findings) = examine_server(&address, &tls).await?;
-    if findings.iter().any(|finding| finding.weight == Weight::Bad) {
-        return Ok(findings);
+    let (pool, mut findings) = examine_server(url).await?;
+    if !findings.iter().any(|finding| finding.weight == Weight::Bad) {
+        findings.push(migrate::examine(&pool).await?);
+        examine_tables(&pool, &mut findings).await?;
     }
-    findings.push(migrate::examine(&pool).await?);
-    findings.extend(missing_rights(&pool).await?);
-    let (_notifier, finding) = notify::start(&address, &tls).await?;
-    findings.push(finding);
     Ok(findings)
 }
 
-async fn missing_rights(pool: &Pool) -> Result<Option<Finding>, OpenError> {
-    history::missing_rights(pool).await.map_err(|error| unreachable(&pool.address, &error))
+async fn examine_server(url: &str) -> Result<(Pool, Vec<Finding>), OpenError> {
+    let pool = open_pool(url, READERS).await?;
+    let findings = health::examine(&pool).await;
+    let findings = findings.map_err(|error| pool.failed_to_open(&error))?;
+    Ok((pool, findings))
 }
 
-async fn examine_server(
-    address: &PostgresAddress,
-    tls: &MakeTls,
-) -> Result<(Pool, Vec<Finding>), OpenError> {
-    let pool = Pool::new(address.clone(), tls.clone(), READERS);
-    wait_for_start(&pool).await?;
-    let findings = health::examine(&pool).await;
-    Ok((pool, findings.map_err(|error| unreachable(address, &error))?))
+/// Examines the rights on the tables and the notifications.
+async fn examine_tables(
+    pool: &Pool,
+    findings: &mut Vec<Finding>,
+) -> Result<RemoteNotifier, OpenError> {
+    let rights = history::missing_rights(pool).await;
+    findings.extend(rights.map_err(|error| pool.failed_to_open(&error))?);
+    let (notifier, finding) = notify::start(&pool.address).await?;
+    findings.push(finding);
+    Ok(notifier)
 }
 
 /// Brings the schema at the URL up to date.
 pub(crate) async fn migrate(url: &str) -> Result<Migrated, OpenError> {
-    let (address, tls) = parse(url)?;
-    let pool = Pool::new(address, tls, 1);
-    wait_for_start(&pool).await?;
-    migrate::migrate(&pool).await
+    migrate::migrate(&open_pool(url, 1).await?).await
 }
 
-fn parse(url: &str) -> Result<(PostgresAddress, MakeTls), OpenError> {
+async fn open_pool(url: &str, size: usize) -> Result<Pool, OpenError> {
     let address = PostgresAddress::parse(url).map_err(|why| SERVER.bad_address(why))?;
-    let tls = make_tls(&address)?;
-    Ok((address, tls))
-}
-
-fn make_tls(address: &PostgresAddress) -> Result<MakeTls, OpenError> {
-    MakeTls::new(&address.tls).map_err(|why| SERVER.bad_address(why))
-}
-
-async fn wait_for_start(pool: &Pool) -> Result<(), OpenError> {
+    let pool = Pool::new(&address, size)?;
     let connect = async || pool.get().await.map(PooledConnection::release);
     let is_starting = |error: &QueryError| error.kind == QueryErrorKind::Starting;
     let connected = retry_while_starting(connect, is_starting).await;
-    connected.map_err(|error| unreachable(&pool.address, &error))
-}
-
-fn unreachable(address: &PostgresAddress, error: &QueryError) -> OpenError {
-    SERVER.unreachable(address.to_string(), error)
+    connected.map_err(|error| pool.failed_to_open(&error))?;
+    Ok(pool)
 }
 
 fn refuses(key: &[u8]) -> Option<&'static str> {

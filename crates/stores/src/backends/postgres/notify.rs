@@ -49,20 +49,19 @@ const TEST_PREFIX: &str = "try ";
 /// Starts the subscriber and the publisher, and tests whether notifications arrive. Both end when the notifier is dropped.
 pub(super) async fn start(
     address: &PostgresAddress,
-    tls: &MakeTls,
 ) -> Result<(RemoteNotifier, Finding), OpenError> {
     let local = Arc::new(LocalNotifier::new());
     let (progress, watched) = watch::channel(ListenProgress::default());
     let listener = Listener {
         address: address.listen_address().clone(),
-        tls: super::make_tls(address.listen_address())?,
+        tls: MakeTls::new(&address.listen_address().tls)?,
         local: Arc::clone(&local),
         progress,
     };
     let channel = address.channel();
     let subscriber = tokio::spawn(listener.run(channel.clone()));
     let (notifier, claims) = RemoteNotifier::new(local, subscriber.abort_handle());
-    let pool = Pool::new(address.clone(), tls.clone(), 1);
+    let pool = Pool::new(address, 1)?;
     let finding = test(&pool, &channel, watched).await;
     tokio::spawn(publish(claims, pool, channel));
     Ok((notifier, finding))

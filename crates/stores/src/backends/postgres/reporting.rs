@@ -2,10 +2,17 @@
 //! contain no token, proxy or callback address.
 
 use domain::{
-    id::{ClaimId, SolveId},
+    claim::{Claim, Source},
+    dead_letter::DeadLetter,
+    id::{SolveId, TaskId},
+    ledger::Total,
+    money::Money,
     ports::StoreError,
+    retry::Code,
+    solve::Solve,
     time::Timestamp,
 };
+use tokio_postgres::types::Type;
 
 use crate::{
     schema::codec::read_row,
@@ -20,51 +27,67 @@ use super::{
     columns::{SqlValue, time},
 };
 
-/// The reporting columns of a row, in the order of its table layout.
-pub(super) fn reporting_values(key: &[u8], bytes: &[u8]) -> Result<Vec<SqlValue>, StoreError> {
+/// The name, type and value of a column.
+pub(super) type ReportingColumn = (&'static str, Type, SqlValue);
+
+/// The reporting columns of a row. All rows of a table have the same ones, in the same order.
+pub(super) fn reporting_columns(
+    key: &[u8],
+    bytes: &[u8],
+) -> Result<Vec<ReportingColumn>, StoreError> {
     Ok(match key[0] {
         Claims::TAG => claim(&row::<Claims>(key, bytes)?),
-        Keys::TAG => vec![claim_id(row::<Keys>(key, bytes)?.claim)],
+        Keys::TAG => vec![number("claim", row::<Keys>(key, bytes)?.claim.number())],
         Solves::TAG => solve(&row::<Solves>(key, bytes)?),
-        Challenges::TAG => vec![text(row::<Challenges>(key, bytes)?.kind().name())],
-        Holders::TAG => vec![at(row::<Holders>(key, bytes)?)],
+        Challenges::TAG => vec![text("kind", row::<Challenges>(key, bytes)?.kind().name())],
+        Holders::TAG => vec![at("alive_until", row::<Holders>(key, bytes)?)],
         Stock::TAG => {
             let stocked = row::<Stock>(key, bytes)?;
             whose(stocked.worker.as_str(), stocked.project.as_str(), stocked.kind.name())
         }
         Pages::TAG => {
             let page = row::<Pages>(key, bytes)?;
-            let first = page.first();
             vec![
-                first.map_or(SqlValue::Null, |entry| number(entry.seq)),
-                first.map_or(SqlValue::Null, |entry| at(entry.at)),
-                number(page.len() as u64),
+                number("first_seq", page.first().map(|entry| entry.seq)),
+                at("at", page.first().map(|entry| entry.at)),
+                number("entries", page.len() as u64),
             ]
         }
         Totals::TAG => total(&row::<Totals>(key, bytes)?),
         Spending::TAG => {
             let spent = row::<Spending>(key, bytes)?;
-            vec![number(spent.opened), SqlValue::Number(spent.listed.micros())]
+            vec![number("opened", spent.opened), micros("listed_micros", spent.listed)]
         }
-        Authorised::TAG => vec![number(row::<Authorised>(key, bytes)?.into())],
+        Authorised::TAG => {
+            vec![number("authorised", u64::from(row::<Authorised>(key, bytes)?))]
+        }
         DeadLetters::TAG => dead_letter(&row::<DeadLetters>(key, bytes)?),
         Tasks::TAG => {
             let (solve, attempt) = row::<Tasks>(key, bytes)?;
-            vec![solve_id(solve), number(attempt.into())]
+            vec![number("solve", solve.number()), number("attempt", u64::from(attempt))]
         }
         Callbacks::TAG => {
             let callback = row::<Callbacks>(key, bytes)?;
-            vec![text(callback.state.name()), number(callback.tries.into()), at(callback.due)]
+            vec![
+                text("state", callback.state.name()),
+                number("tries", u64::from(callback.tries)),
+                at("due", callback.due),
+            ]
         }
         Pools::TAG => {
             let pool = row::<Pools>(key, bytes)?;
-            [pool.arrived, pool.hits, pool.ordered, pool.wasted].map(number).into()
+            vec![
+                number("arrived", pool.arrived),
+                number("hits", pool.hits),
+                number("ordered", pool.ordered),
+                number("wasted", pool.wasted),
+            ]
         }
         Margins::TAG => {
             let margin = row::<Margins>(key, bytes)?;
-            vec![number(margin.good), number(margin.bad)]
+            vec![number("good", margin.good), number("bad", margin.bad)]
         }
-        Archived::TAG => vec![number(row::<Archived>(key, bytes)?.last.seq)],
+        Archived::TAG => vec![number("seq", row::<Archived>(key, bytes)?.last.seq)],
         _ => Vec::new(),
     })
 }
@@ -73,93 +96,88 @@ fn row<T: Table>(key: &[u8], bytes: &[u8]) -> Result<T::Value, StoreError> {
     read_row::<T>(NAME, key, bytes)
 }
 
-fn claim(claim: &domain::claim::Claim) -> Vec<SqlValue> {
-    let mut values = whose(claim.worker.as_str(), claim.project.as_str(), claim.kind.name());
-    values.extend([
-        text(claim.state.name()),
-        maybe(claim.source, |source| text(source.name())),
-        maybe(claim.code.as_ref(), |code| text(code.as_str())),
-        maybe(claim.sitekey.as_deref(), text),
-        maybe(claim.pageurl.as_deref(), text),
-        maybe(claim.solve, solve_id),
-        at(claim.opened_at),
-        maybe(claim.ended_at, at),
-        maybe(claim.delivered_at, at),
-        number(claim.attempts.into()),
-        maybe(claim.cost, |cost| SqlValue::Number(cost.micros())),
+fn claim(claim: &Claim) -> Vec<ReportingColumn> {
+    let mut columns = whose(claim.worker.as_str(), claim.project.as_str(), claim.kind.name());
+    columns.extend([
+        text("state", claim.state.name()),
+        text("source", claim.source.map(Source::name)),
+        text("code", claim.code.as_ref().map(Code::as_str)),
+        text("sitekey", claim.sitekey.as_deref()),
+        text("pageurl", claim.pageurl.as_deref()),
+        number("solve", claim.solve.map(SolveId::number)),
+        at("opened_at", claim.opened_at),
+        at("ended_at", claim.ended_at),
+        at("delivered_at", claim.delivered_at),
+        number("attempts", u64::from(claim.attempts)),
+        micros("cost_micros", claim.cost),
     ]);
-    values
+    columns
 }
 
-fn solve(solve: &domain::solve::Solve) -> Vec<SqlValue> {
-    let mut values = whose(solve.worker.as_str(), solve.project.as_str(), solve.kind.name());
-    values.extend([
-        text(solve.stage.name()),
-        maybe(solve.holder, |holder| text(&holder.to_string())),
-        maybe(solve.task.as_ref(), |task| text(task.as_str())),
-        number(solve.attempt.into()),
-        at(solve.opened_at),
-        at(solve.due),
-        maybe(solve.ended_at, at),
+fn solve(solve: &Solve) -> Vec<ReportingColumn> {
+    let mut columns = whose(solve.worker.as_str(), solve.project.as_str(), solve.kind.name());
+    columns.extend([
+        text("stage", solve.stage.name()),
+        text("holder", solve.holder.map(|holder| holder.to_string()).as_deref()),
+        text("task", solve.task.as_ref().map(TaskId::as_str)),
+        number("attempt", u64::from(solve.attempt)),
+        at("opened_at", solve.opened_at),
+        at("due", solve.due),
+        at("ended_at", solve.ended_at),
     ]);
-    values
+    columns
 }
 
-fn dead_letter(letter: &domain::dead_letter::DeadLetter) -> Vec<SqlValue> {
-    let mut values = whose(letter.worker.as_str(), letter.project.as_str(), letter.kind.name());
-    values.extend([
-        text(letter.code.as_str()),
-        number(letter.attempts.into()),
-        maybe(letter.cost, |cost| SqlValue::Number(cost.micros())),
-        at(letter.died_at),
-        maybe(letter.closed.as_ref(), |closed| at(closed.at)),
+fn dead_letter(letter: &DeadLetter) -> Vec<ReportingColumn> {
+    let mut columns = whose(letter.worker.as_str(), letter.project.as_str(), letter.kind.name());
+    columns.extend([
+        text("code", letter.code.as_str()),
+        number("attempts", u64::from(letter.attempts)),
+        micros("cost_micros", letter.cost),
+        at("died_at", letter.died_at),
+        at("closed_at", letter.closed.as_ref().map(|closed| closed.at)),
     ]);
-    values
+    columns
 }
 
-fn total(total: &domain::ledger::Total) -> Vec<SqlValue> {
+fn total(total: &Total) -> Vec<ReportingColumn> {
     let counts = &total.counts;
-    let mut values = whose(total.worker.as_str(), total.project.as_str(), total.kind.name());
-    let sums = [
-        counts.claims,
-        counts.opened,
-        counts.attempts,
-        counts.solved,
-        counts.failed,
-        counts.replayed,
-        counts.joined,
-        counts.stocked,
-    ];
-    values.extend(sums.map(number));
-    values.push(SqlValue::Number(counts.cost.micros()));
-    values
+    let mut columns = whose(total.worker.as_str(), total.project.as_str(), total.kind.name());
+    columns.extend([
+        number("claims", counts.claims),
+        number("opened", counts.opened),
+        number("attempts", counts.attempts),
+        number("solved", counts.solved),
+        number("failed", counts.failed),
+        number("replayed", counts.replayed),
+        number("joined", counts.joined),
+        number("stocked", counts.stocked),
+        micros("cost_micros", counts.cost),
+    ]);
+    columns
 }
 
-fn whose(worker: &str, project: &str, kind: &str) -> Vec<SqlValue> {
-    vec![text(worker), text(project), text(kind)]
-}
-
-fn maybe<X>(field: Option<X>, value: impl FnOnce(X) -> SqlValue) -> SqlValue {
-    field.map_or(SqlValue::Null, value)
+fn whose(worker: &str, project: &str, kind: &str) -> Vec<ReportingColumn> {
+    vec![text("worker", worker), text("project", project), text("kind", kind)]
 }
 
 /// A text column cannot hold a zero byte. Replacing it is harmless, because no decision reads these columns.
-fn text(text: &str) -> SqlValue {
-    SqlValue::Text(text.replace('\0', "\u{fffd}"))
+fn text<'t>(name: &'static str, text: impl Into<Option<&'t str>>) -> ReportingColumn {
+    let text = text.into().map(|text| SqlValue::Text(text.replace('\0', "\u{fffd}")));
+    (name, Type::TEXT, text.unwrap_or(SqlValue::Null))
 }
 
-fn at(moment: Timestamp) -> SqlValue {
-    SqlValue::Time(time(moment.millis()))
+fn at(name: &'static str, moment: impl Into<Option<Timestamp>>) -> ReportingColumn {
+    let moment = moment.into().map(|moment| SqlValue::Time(time(moment.millis())));
+    (name, Type::TIMESTAMPTZ, moment.unwrap_or(SqlValue::Null))
 }
 
-fn number(number: u64) -> SqlValue {
-    SqlValue::Number(i64::try_from(number).unwrap_or(i64::MAX))
+fn number(name: &'static str, number: impl Into<Option<u64>>) -> ReportingColumn {
+    let number = number.into().map(|number| i64::try_from(number).unwrap_or(i64::MAX));
+    (name, Type::INT8, number.map_or(SqlValue::Null, SqlValue::Number))
 }
 
-fn claim_id(id: ClaimId) -> SqlValue {
-    number(id.number())
-}
-
-fn solve_id(id: SolveId) -> SqlValue {
-    number(id.number())
+fn micros(name: &'static str, amount: impl Into<Option<Money>>) -> ReportingColumn {
+    let amount = amount.into().map(|amount| SqlValue::Number(amount.micros()));
+    (name, Type::INT8, amount.unwrap_or(SqlValue::Null))
 }

@@ -1,10 +1,10 @@
 //! The statements that compare rows, compare and fetch ranges, and write. Every value is a parameter; only our own table and column
 //! names are part of the text.
 
-use std::fmt::Write as _;
+use std::iter;
 
 use domain::ports::StoreError;
-use tokio_postgres::types::Type;
+use tokio_postgres::types::{ToSql, Type};
 
 use crate::{
     optimistic::{RawKey, RowVersion, ScanRange, Write},
@@ -13,16 +13,18 @@ use crate::{
 
 use super::{
     NAME,
-    columns::{Param, SqlValue, array_of},
-    layout::{MALFORMED_KEY, OUT_OF_RANGE, TableLayout},
-    reporting::reporting_values,
+    columns::{SqlValue, array_of},
+    layout::{MALFORMED_KEY, TableLayout},
+    reporting::{ReportingColumn, reporting_columns},
 };
 
-/// A statement and its parameters.
-#[derive(Clone, Debug)]
+/// A parameter and its type.
+type Param = (Box<dyn ToSql + Send + Sync>, Type);
+
+#[derive(Debug)]
 pub(super) struct Statement {
     pub(super) text: String,
-    pub(super) params: Vec<(Param, Type)>,
+    pub(super) params: Vec<Param>,
 }
 
 impl Statement {
@@ -32,24 +34,23 @@ impl Statement {
 
     /// Adds a text parameter.
     pub(super) fn text(mut self, value: impl Into<String>) -> Self {
-        self.params.push((Param::One(SqlValue::Text(value.into())), Type::TEXT));
+        self.params.push((Box::new(value.into()), Type::TEXT));
         self
     }
 
     /// Adds a bigint parameter.
     pub(super) fn number(mut self, value: i64) -> Self {
-        self.params.push((Param::One(SqlValue::Number(value)), Type::INT8));
+        self.params.push((Box::new(value), Type::INT8));
         self
     }
 }
 
 /// A range with a limit.
-#[derive(Clone, Debug)]
 pub(super) struct SqlRange {
     /// Its bounds; `None`: the end of the table.
     least: Option<Vec<SqlValue>>,
     most: Option<Vec<SqlValue>>,
-    falling: bool,
+    pub(super) falling: bool,
     limit: i64,
 }
 
@@ -61,8 +62,8 @@ pub(super) enum Fetch {
 }
 
 /// The statements of one table.
-#[derive(Clone, Debug)]
 pub(super) struct TableSql {
+    pub(super) tag: u8,
     pub(super) layout: TableLayout,
     /// `"schema".name`
     name: String,
@@ -73,7 +74,7 @@ pub(super) struct TableSql {
 impl TableSql {
     pub(super) fn new(schema: &str, tag: u8) -> Self {
         let layout = TableLayout::of(tag);
-        Self { layout, name: format!("\"{schema}\".{}", layout.name) }
+        Self { tag, layout, name: format!("\"{schema}\".{}", layout.name) }
     }
 
     fn columns(&self) -> impl Iterator<Item = &'static str> {
@@ -89,7 +90,7 @@ impl TableSql {
     /// The columns to fetch: the key, and for rows also version and body.
     fn fetched(&self, alias: &str, of: Fetch) -> String {
         let keys = self.listed(alias, "");
-        if of == Fetch::Rows && self.layout.reporting.is_some() {
+        if of == Fetch::Rows && self.layout.has_body {
             return format!("{keys}, {alias}version, {alias}body");
         }
         keys
@@ -107,12 +108,12 @@ impl TableSql {
         let mut params = self.key_params(rows.iter().map(|(key, _)| *key))?;
         let versions: Vec<SqlValue> =
             rows.iter().map(|(_, version)| version_value(*version)).collect();
-        params.push((Param::Many(versions), Type::INT8_ARRAY));
-        let arrays = arrays(&params);
+        params.push((Box::new(versions), Type::INT8_ARRAY));
+        let arrays = marks(&params);
         let names = self.listed("", "");
-        let on = self.same("t", "a");
+        let on = self.same_key();
         let first = self.layout.key[0].0;
-        let (what, wrong) = if self.layout.reporting.is_some() {
+        let (what, wrong) = if self.layout.has_body {
             ("t.version, t.body", "t.version IS DISTINCT FROM a.version".to_owned())
         } else {
             ("a.version", format!("(t.{first} IS NULL) <> (a.version IS NULL)"))
@@ -126,23 +127,23 @@ impl TableSql {
     }
 
     /// `t.a = a.a AND …`
-    fn same(&self, one: &str, other: &str) -> String {
-        let each = self.columns().map(|name| format!("{one}.{name} = {other}.{name}"));
+    fn same_key(&self) -> String {
+        let each = self.columns().map(|name| format!("t.{name} = a.{name}"));
         each.collect::<Vec<_>>().join(" AND ")
     }
 
     /// The first rows of a range, in its order. Each begins with 1, its position in a list of one range.
     pub(super) fn range(&self, range: &SqlRange, of: Fetch) -> Statement {
-        let mut params = Vec::new();
+        let mut params: Vec<Param> = Vec::new();
         let mut mark = |bound: &Option<Vec<SqlValue>>| {
-            let values = bound.as_ref()?;
+            let values = bound.clone()?;
             let from = params.len() + 1;
-            params.extend(values.iter().cloned().map(Param::One).zip(self.key_types()));
+            params.extend(values.into_iter().zip(self.key_types()).map(param));
             Some((from..=params.len()).map(|n| format!("${n}")).collect::<Vec<_>>())
         };
         let (least, most) = (mark(&range.least), mark(&range.most));
         let within = self.within(range.shared(), least.as_deref(), most.as_deref());
-        params.push((Param::One(SqlValue::Number(range.limit)), Type::INT8));
+        params.push((Box::new(range.limit), Type::INT8));
         let text = format!(
             "SELECT 1::bigint, {} FROM {} {within}ORDER BY {} LIMIT ${}",
             self.fetched("", of),
@@ -171,31 +172,24 @@ impl TableSql {
 
     /// The first rows of each of several ranges, each with the position of its range in front. The ranges are closed and have one
     /// direction.
-    pub(super) fn ranges(&self, ranges: &[&SqlRange], of: Fetch) -> Statement {
+    pub(super) fn ranges(&self, ranges: &[SqlRange], of: Fetch) -> Statement {
         let width = self.layout.key.len();
-        let mut columns = vec![Vec::with_capacity(ranges.len()); 2 * width];
-        for range in ranges {
-            let values = range.least.iter().chain(&range.most).flatten();
-            for (column, value) in columns.iter_mut().zip(values) {
-                column.push(value.clone());
-            }
-        }
-        let types = self.key_types().chain(self.key_types());
-        let mut params: Vec<(Param, Type)> =
-            columns.into_iter().map(Param::Many).zip(types.map(|ty| array_of(&ty))).collect();
-        let limits = ranges.iter().map(|range| SqlValue::Number(range.limit)).collect();
-        params.push((Param::Many(limits), Type::INT8_ARRAY));
+        let bounds =
+            ranges.iter().map(|range| range.least.iter().chain(&range.most).flatten().cloned());
+        let mut params = array_params(self.key_types().chain(self.key_types()), bounds);
+        let limits: Vec<i64> = ranges.iter().map(|range| range.limit).collect();
+        params.push((Box::new(limits), Type::INT8_ARRAY));
         let named = |stem: &str, from: &str| -> Vec<String> {
             (0..width).map(|n| format!("{from}{stem}{n}")).collect()
         };
-        let direction = ranges.first().map_or("", |range| range.direction());
-        let shared = ranges.iter().map(|range| range.shared()).min().unwrap_or(0);
+        let direction = ranges.first().map_or("", SqlRange::direction);
+        let shared = ranges.iter().map(SqlRange::shared).min().unwrap_or(0);
         let text = format!(
             "SELECT a.idx, {fetched} FROM unnest({arrays}) WITH ORDINALITY \
              AS a({least}, {most}, few, idx) CROSS JOIN LATERAL (SELECT {inner} FROM {table} \
              {within}ORDER BY {order} LIMIT a.few) t ORDER BY a.idx, {outer}",
             fetched = self.fetched("t.", of),
-            arrays = arrays(&params),
+            arrays = marks(&params),
             least = named("least", "").join(", "),
             most = named("most", "").join(", "),
             inner = self.fetched("", of),
@@ -214,39 +208,35 @@ impl TableSql {
         version: RowVersion,
     ) -> Result<Statement, StoreError> {
         let mut params = self.key_params(rows.iter().map(|(key, _)| *key))?;
-        let mut names = self.listed("", "");
-        let Some(reporting) = self.layout.reporting else {
+        let key = self.listed("", "");
+        if !self.layout.has_body {
             let text = format!(
-                "INSERT INTO {} ({names}) SELECT * FROM unnest({}) ON CONFLICT DO NOTHING",
+                "INSERT INTO {} ({key}) SELECT * FROM unnest({}) ON CONFLICT DO NOTHING",
                 self.name,
-                arrays(&params)
+                marks(&params)
             );
             return Ok(Statement { text, params });
-        };
-        let bodies = rows.iter().map(|(_, bytes)| SqlValue::Bytes(bytes.to_vec())).collect();
-        params.push((Param::Many(bodies), Type::BYTEA_ARRAY));
-        let mut columns = vec![Vec::with_capacity(rows.len()); reporting.len()];
-        for (key, bytes) in rows {
-            for (column, value) in columns.iter_mut().zip(reporting_values(key, bytes)?) {
-                column.push(value);
-            }
         }
-        let types = reporting.iter().map(|(_, ty)| array_of(&ty.ty()));
-        params.extend(columns.into_iter().map(Param::Many).zip(types));
-        let arrays = arrays(&params);
-        params.push((Param::One(version_value(Some(version))), Type::INT8));
-        let mut updates = "version = excluded.version, body = excluded.body".to_owned();
-        names.push_str(", body");
-        for (name, _) in reporting {
-            write!(names, ", {name}").expect("writing to a string cannot fail");
-            write!(updates, ", {name} = excluded.{name}").expect("writing to a string cannot fail");
-        }
+        let bodies: Vec<Vec<u8>> = rows.iter().map(|(_, bytes)| bytes.to_vec()).collect();
+        params.push((Box::new(bodies), Type::BYTEA_ARRAY));
+        let reporting = rows.iter().map(|(key, bytes)| reporting_columns(key, bytes));
+        let reporting: Vec<Vec<ReportingColumn>> = reporting.collect::<Result<_, _>>()?;
+        let columns = || reporting.first().into_iter().flatten();
+        let names: Vec<&str> =
+            iter::once("body").chain(columns().map(|(name, ..)| *name)).collect();
+        let types: Vec<Type> = columns().map(|(_, ty, _)| ty.clone()).collect();
+        let values = reporting.into_iter().map(|row| row.into_iter().map(|(_, _, value)| value));
+        params.extend(array_params(types, values));
+        let arrays = marks(&params);
+        params.push(param((version_value(Some(version)), Type::INT8)));
+        let updates = names.iter().map(|name| format!(", {name} = excluded.{name}"));
         let text = format!(
-            "INSERT INTO {} ({names}, version) SELECT *, ${} FROM unnest({arrays}) \
-             ON CONFLICT ({}) DO UPDATE SET {updates}",
+            "INSERT INTO {} ({key}, {}, version) SELECT *, ${} FROM unnest({arrays}) \
+             ON CONFLICT ({key}) DO UPDATE SET version = excluded.version{}",
             self.name,
+            names.join(", "),
             params.len(),
-            self.listed("", ""),
+            updates.collect::<String>(),
         );
         Ok(Statement { text, params })
     }
@@ -256,9 +246,9 @@ impl TableSql {
         let text = format!(
             "DELETE FROM {} t USING unnest({}) AS a({}) WHERE {}",
             self.name,
-            arrays(&params),
+            marks(&params),
             self.listed("", ""),
-            self.same("t", "a")
+            self.same_key()
         );
         Ok(Statement { text, params })
     }
@@ -266,28 +256,14 @@ impl TableSql {
     fn key_params<'k>(
         &self,
         keys: impl Iterator<Item = &'k RawKey>,
-    ) -> Result<Vec<(Param, Type)>, StoreError> {
-        let mut columns = vec![Vec::new(); self.layout.key.len()];
-        for key in keys {
-            let (values, is_exact) =
-                self.layout.values(key).ok_or_else(|| self.corrupt_row(MALFORMED_KEY))?;
-            if !is_exact {
-                return Err(self.corrupt_row(OUT_OF_RANGE));
-            }
-            for (column, value) in columns.iter_mut().zip(values) {
-                column.push(value);
-            }
-        }
-        let types = self.key_types().map(|ty| array_of(&ty));
-        Ok(columns.into_iter().map(Param::Many).zip(types).collect())
+    ) -> Result<Vec<Param>, StoreError> {
+        let values =
+            keys.map(|key| self.layout.exact_values(key).map_err(|why| self.corrupt_row(why)));
+        Ok(array_params(self.key_types(), values.collect::<Result<Vec<_>, _>>()?))
     }
 
-    pub(super) fn holds(&self, key: &[u8]) -> bool {
-        self.layout.values(key).is_some_and(|(_, is_exact)| is_exact)
-    }
-
-    pub(super) fn key(&self, tag: u8, values: &[SqlValue]) -> Result<RawKey, StoreError> {
-        let mut bytes = vec![tag];
+    pub(super) fn key(&self, values: &[SqlValue]) -> Result<RawKey, StoreError> {
+        let mut bytes = vec![self.tag];
         for ((_, part), value) in self.layout.key.iter().zip(values) {
             part.write(value, &mut bytes).ok_or_else(|| self.corrupt_row(MALFORMED_KEY))?;
         }
@@ -321,10 +297,6 @@ impl SqlRange {
         self.least.is_some() && self.most.is_some()
     }
 
-    pub(super) fn is_falling(&self) -> bool {
-        self.falling
-    }
-
     /// The number of leading columns in which both bounds agree.
     pub(super) fn shared(&self) -> usize {
         let (Some(least), Some(most)) = (&self.least, &self.most) else { return 0 };
@@ -355,8 +327,27 @@ fn version_value(version: Option<RowVersion>) -> SqlValue {
     version.map_or(SqlValue::Null, |version| SqlValue::Number(i64::from_be_bytes(version)))
 }
 
+fn param((value, ty): (SqlValue, Type)) -> Param {
+    (Box::new(value), ty)
+}
+
+/// The values of rows as one array per column.
+fn array_params(
+    types: impl IntoIterator<Item = Type>,
+    rows: impl IntoIterator<Item = impl IntoIterator<Item = SqlValue>>,
+) -> Vec<Param> {
+    let mut columns: Vec<(Vec<SqlValue>, Type)> =
+        types.into_iter().map(|ty| (Vec::new(), array_of(&ty))).collect();
+    for row in rows {
+        for ((values, _), value) in columns.iter_mut().zip(row) {
+            values.push(value);
+        }
+    }
+    columns.into_iter().map(|(values, ty)| -> Param { (Box::new(values), ty) }).collect()
+}
+
 /// `$1, $2, …`
-fn arrays(params: &[(Param, Type)]) -> String {
+fn marks(params: &[Param]) -> String {
     let marks: Vec<_> = (1..=params.len()).map(|n| format!("${n}")).collect();
     marks.join(", ")
 }

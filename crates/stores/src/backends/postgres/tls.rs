@@ -23,21 +23,22 @@ use tokio_postgres::{
 };
 use tokio_rustls::TlsConnector;
 
-use crate::backends::server::tls::{Authorities, public_roots};
+use crate::{
+    OpenError,
+    backends::server::tls::{Authorities, public_roots},
+};
 
-use super::address::TlsOptions;
+use super::{SERVER, address::TlsOptions};
 
 #[derive(Clone)]
-pub(super) struct MakeTls {
-    connector: TlsConnector,
-}
+pub(super) struct MakeTls(TlsConnector);
 
 pub(super) struct TlsHandshake {
     connector: TlsConnector,
     name: ServerName<'static>,
 }
 
-pub(super) struct TlsSocket<S>(tokio_rustls::client::TlsStream<S>);
+pub(super) struct TlsSocket(tokio_rustls::client::TlsStream<Socket>);
 
 /// Accepts any certificate, but only from a server that has its key.
 #[derive(Debug)]
@@ -46,15 +47,19 @@ struct AcceptAnyCertificate(WebPkiSupportedAlgorithms);
 // === impl MakeTls ===
 
 impl MakeTls {
-    pub(super) fn new(tls: &TlsOptions) -> Result<Self, String> {
+    pub(super) fn new(tls: &TlsOptions) -> Result<Self, OpenError> {
         let provider = ring::default_provider();
         let any_certificate = AcceptAnyCertificate(provider.signature_verification_algorithms);
         let versions = ClientConfig::builder_with_provider(Arc::new(provider))
             .with_protocol_versions(&[&TLS13, &TLS12])
-            .map_err(|why| why.to_string())?;
+            .expect("ring supports both versions");
         let config = if tls.is_verified {
             let roots = match &tls.roots {
-                Some(file) => Authorities::read("sslrootcert", file)?.into_roots(),
+                Some(file) => {
+                    Authorities::read("sslrootcert", file)
+                        .map_err(|why| SERVER.bad_address(why))?
+                        .roots
+                }
                 None => public_roots(),
             };
             versions.with_root_certificates(roots).with_no_client_auth()
@@ -62,12 +67,12 @@ impl MakeTls {
             let verifier = Arc::new(any_certificate);
             versions.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth()
         };
-        Ok(Self { connector: TlsConnector::from(Arc::new(config)) })
+        Ok(Self(TlsConnector::from(Arc::new(config))))
     }
 }
 
 impl MakeTlsConnect<Socket> for MakeTls {
-    type Stream = TlsSocket<Socket>;
+    type Stream = TlsSocket;
     type TlsConnect = TlsHandshake;
     type Error = rustls::pki_types::InvalidDnsNameError;
 
@@ -75,14 +80,14 @@ impl MakeTlsConnect<Socket> for MakeTls {
         // A Unix socket has no name, and never uses TLS.
         let host = if host.is_empty() { "localhost" } else { host };
         let name = ServerName::try_from(host.to_owned())?;
-        Ok(TlsHandshake { connector: self.connector.clone(), name })
+        Ok(TlsHandshake { connector: self.0.clone(), name })
     }
 }
 
 impl TlsConnect<Socket> for TlsHandshake {
-    type Stream = TlsSocket<Socket>;
+    type Stream = TlsSocket;
     type Error = io::Error;
-    type Future = Pin<Box<dyn Future<Output = io::Result<TlsSocket<Socket>>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = io::Result<TlsSocket>> + Send>>;
 
     fn connect(self, stream: Socket) -> Self::Future {
         Box::pin(async move { self.connector.connect(self.name, stream).await.map(TlsSocket) })
@@ -91,13 +96,13 @@ impl TlsConnect<Socket> for TlsHandshake {
 
 // === impl TlsSocket ===
 
-impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream for TlsSocket<S> {
+impl TlsStream for TlsSocket {
     fn channel_binding(&self) -> ChannelBinding {
         ChannelBinding::none()
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for TlsSocket<S> {
+impl AsyncRead for TlsSocket {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -107,7 +112,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for TlsSocket<S> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for TlsSocket<S> {
+impl AsyncWrite for TlsSocket {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

@@ -18,15 +18,18 @@ use super::{
 
 /// A read set by table, in the order of its statements.
 pub(super) struct ReadSetQuery<'a> {
-    server: &'a PostgresServer,
-    rows: BTreeMap<u8, Vec<(&'a RawKey, Option<RowVersion>)>>,
+    rows: Vec<(&'a TableSql, Vec<RowCheck<'a>>)>,
     /// Each group is one statement.
     ranges: Vec<Vec<RangeCheck<'a>>>,
 }
 
+/// A row of the read set.
+type RowCheck<'a> = (&'a RawKey, Option<RowVersion>);
+
 /// A range of the read set.
 #[derive(Clone, Copy)]
 pub(super) struct RangeCheck<'a> {
+    table: &'a TableSql,
     scan: &'a ScanRange,
     read: &'a RangeRead,
 }
@@ -38,55 +41,50 @@ type RangeRows<'a> = (RangeCheck<'a>, Vec<(RawKey, VersionedRow)>);
 
 impl<'a> ReadSetQuery<'a> {
     pub(super) fn new(server: &'a PostgresServer, reads: &'a ReadSet) -> Self {
-        let mut rows = BTreeMap::new();
         // A key that no column can hold does not exist.
-        let may_exist = |key: &RawKey| server.table(key[0]).holds(key);
-        for (key, version) in reads.rows.iter().filter(|(key, _)| may_exist(key)) {
-            rows.entry(key[0]).or_insert_with(Vec::new).push((key, *version));
-        }
-        let ranges = reads.scans.iter().map(|(scan, read)| RangeCheck { scan, read }).collect();
-        Self { rows, ..Self::of_ranges(server, ranges) }
+        let may_exist = |key: &RawKey| server.table(key[0]).layout.exact_values(key).is_ok();
+        let rows = reads.rows.iter().filter(|(key, _)| may_exist(key));
+        let rows: Vec<_> = rows.map(|(key, version)| (key, *version)).collect();
+        let tables = rows.chunk_by(|a, b| a.0[0] == b.0[0]);
+        let rows = tables.map(|rows| (server.table(rows[0].0[0]), rows.to_vec())).collect();
+        let ranges = reads.scans.iter();
+        let ranges = ranges.map(|(scan, read)| {
+            let table = server.table(scan.least[0]);
+            RangeCheck { table, scan, read }
+        });
+        Self { rows, ..Self::of_ranges(ranges.collect()) }
     }
 
-    pub(super) fn of_ranges(server: &'a PostgresServer, ranges: Vec<RangeCheck<'a>>) -> Self {
+    pub(super) fn of_ranges(ranges: Vec<RangeCheck<'a>>) -> Self {
         let mut groups: BTreeMap<_, Vec<RangeCheck<'a>>> = BTreeMap::new();
         let mut alone = Vec::new();
         for range in ranges {
-            let tag = range.scan.least[0];
-            let table = server.table(tag);
-            let sql_range = range.whole(server);
+            let sql_range = range.sql_range(Fetch::Rows);
             // A range that ends with its table is a statement of its own. So is a range of a partitioned table: only then
             // does the planner skip the partitions that cannot contain it.
-            if sql_range.is_closed() && !table.layout.is_partitioned() {
-                groups
-                    .entry((tag, sql_range.is_falling(), sql_range.shared()))
-                    .or_default()
-                    .push(range);
+            if sql_range.is_closed() && !range.table.layout.is_partitioned() {
+                let group = (range.table.tag, sql_range.falling, sql_range.shared());
+                groups.entry(group).or_default().push(range);
             } else {
                 alone.push(vec![range]);
             }
         }
         alone.extend(groups.into_values());
-        Self { server, rows: BTreeMap::new(), ranges: alone }
+        Self { rows: Vec::new(), ranges: alone }
     }
 
     pub(super) fn add_rows(&self, steps: &mut Vec<SqlStep>) -> Result<(), StoreError> {
-        for (tag, rows) in &self.rows {
-            steps.push(SqlStep::Query(self.server.table(*tag).compare_rows(rows)?));
+        for (table, rows) in &self.rows {
+            steps.push(SqlStep::Query(table.compare_rows(rows)?));
         }
         Ok(())
     }
 
-    pub(super) fn add_ranges(
-        &self,
-        steps: &mut Vec<SqlStep>,
-        of: Fetch,
-        sql_range: impl Fn(&RangeCheck<'_>) -> SqlRange,
-    ) {
+    /// Adds the keys of the parts that were read, or the rows of the whole ranges.
+    pub(super) fn add_ranges(&self, steps: &mut Vec<SqlStep>, of: Fetch) {
         for group in &self.ranges {
-            let table = self.server.table(group[0].scan.least[0]);
-            let sql_ranges: Vec<SqlRange> = group.iter().map(&sql_range).collect();
-            let sql_ranges: Vec<&SqlRange> = sql_ranges.iter().collect();
+            let table = group[0].table;
+            let sql_ranges: Vec<SqlRange> = group.iter().map(|range| range.sql_range(of)).collect();
             steps.push(SqlStep::Query(match sql_ranges.as_slice() {
                 [one] => table.range(one, of),
                 many => table.ranges(many, of),
@@ -100,12 +98,11 @@ impl<'a> ReadSetQuery<'a> {
         results: &mut impl Iterator<Item = Vec<SqlRow>>,
     ) -> Result<Vec<Conflict>, StoreError> {
         let mut conflicts = Vec::new();
-        for (tag, expected) in &self.rows {
-            let table = self.server.table(*tag);
+        for (table, expected) in &self.rows {
             for changed in results.next().unwrap_or_default() {
                 let at = position(&changed).and_then(|at| expected.get(at));
                 let (key, version) = at.ok_or_else(|| table.corrupt_row("an unexpected row"))?;
-                let row = if table.layout.reporting.is_some() {
+                let row = if table.layout.has_body {
                     row_of(&changed, 1)
                 } else {
                     version.is_none().then(VersionedRow::key_only)
@@ -123,13 +120,12 @@ impl<'a> ReadSetQuery<'a> {
     ) -> Result<Vec<RangeRows<'a>>, StoreError> {
         let mut all = Vec::new();
         for group in &self.ranges {
-            let tag = group[0].scan.least[0];
-            let table = self.server.table(tag);
+            let table = group[0].table;
             let mut read = vec![Vec::new(); group.len()];
             for row in results.next().unwrap_or_default() {
                 let of_range = position(&row).and_then(|at| read.get_mut(at));
                 let rows = of_range.ok_or_else(|| table.corrupt_row("an unexpected row"))?;
-                rows.push(member(table, tag, &row, of)?);
+                rows.push(member(table, &row, of)?);
             }
             all.extend(group.iter().copied().zip(read));
         }
@@ -148,22 +144,17 @@ impl<'a> ReadSetQuery<'a> {
     }
 }
 
-fn member(
-    table: &TableSql,
-    tag: u8,
-    row: &SqlRow,
-    of: Fetch,
-) -> Result<(RawKey, VersionedRow), StoreError> {
+fn member(table: &TableSql, row: &SqlRow, of: Fetch) -> Result<(RawKey, VersionedRow), StoreError> {
     let width = table.layout.key.len();
     let values = (1..=width).map(|at| row.try_get::<_, SqlValue>(at));
     let values =
         values.collect::<Result<Vec<_>, _>>().map_err(|_| table.corrupt_row("a malformed key"))?;
-    let row = if of == Fetch::Rows && table.layout.reporting.is_some() {
+    let row = if of == Fetch::Rows && table.layout.has_body {
         row_of(row, width + 1).ok_or_else(|| table.corrupt_row("a row without a body"))?
     } else {
         VersionedRow::key_only()
     };
-    Ok((table.key(tag, &values)?, row))
+    Ok((table.key(&values)?, row))
 }
 
 /// The position of a result in the list of its statement.
@@ -181,15 +172,14 @@ fn row_of(row: &SqlRow, at: usize) -> Option<VersionedRow> {
 // === impl RangeCheck ===
 
 impl RangeCheck<'_> {
-    /// The part that was read, with one row more than it had.
-    pub(super) fn part_read(&self, server: &PostgresServer) -> SqlRange {
-        let table = server.table(self.scan.least[0]);
-        table.sql_range(self.scan, self.read.until.as_ref(), self.read.keys.len() + 1)
-    }
-
-    /// The whole range, up to the limit of a conflict.
-    pub(super) fn whole(&self, server: &PostgresServer) -> SqlRange {
-        server.table(self.scan.least[0]).sql_range(self.scan, None, self.read.conflict_limit())
+    fn sql_range(&self, of: Fetch) -> SqlRange {
+        match of {
+            // One row more than there was.
+            Fetch::Keys => {
+                self.table.sql_range(self.scan, self.read.until.as_ref(), self.read.keys.len() + 1)
+            }
+            Fetch::Rows => self.table.sql_range(self.scan, None, self.read.conflict_limit()),
+        }
     }
 
     pub(super) fn conflict(&self, rows: Vec<(RawKey, VersionedRow)>) -> Conflict {

@@ -50,7 +50,7 @@ impl RedisAddress {
         }
         let authorities =
             authorities.map(|file| Authorities::read("ca", Path::new(&file))).transpose()?;
-        let authorities = authorities.map(Authorities::into_pem);
+        let authorities = authorities.map(|authorities| authorities.pem);
         Ok(Self { nodes, is_cluster, prefix, authorities })
     }
 

@@ -22,15 +22,7 @@ impl UrlOptions {
 
     /// Takes an option out. If it was given more than once, the last value counts.
     pub(crate) fn take(&mut self, name: &str) -> Option<String> {
-        let mut value = None;
-        self.0.retain_mut(|(other, given)| {
-            let is_other = other != name;
-            if !is_other {
-                value = Some(std::mem::take(given));
-            }
-            is_other
-        });
-        value
+        self.0.extract_if(.., |(other, _)| other == name).last().map(|(_, value)| value)
     }
 
     /// The options that were not taken out.

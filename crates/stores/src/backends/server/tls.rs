@@ -10,8 +10,8 @@ use rustls::{
 /// Certificates from a PEM file.
 #[derive(Clone, Debug)]
 pub(crate) struct Authorities {
-    pem: Vec<u8>,
-    roots: RootCertStore,
+    pub(crate) pem: Vec<u8>,
+    pub(crate) roots: RootCertStore,
 }
 
 impl Authorities {
@@ -28,14 +28,6 @@ impl Authorities {
             return Err(failed("the file contains no certificate".to_owned()));
         }
         Ok(Self { pem, roots })
-    }
-
-    pub(crate) fn into_pem(self) -> Vec<u8> {
-        self.pem
-    }
-
-    pub(crate) fn into_roots(self) -> RootCertStore {
-        self.roots
     }
 }
 
