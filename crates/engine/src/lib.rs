@@ -140,7 +140,7 @@ impl Engine {
     ///         fresh: false,
     ///         deadline: None,
     ///         allowance: Allowance::default(),
-    ///         narrowing: None,
+    ///         allowed_hosts: None,
     ///         collect: true,
     ///         callback_url: None,
     ///     };

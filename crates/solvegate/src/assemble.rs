@@ -247,7 +247,7 @@ pub fn door_worker(worker: &Worker) -> Result<doors::Worker, Failure> {
         project: worker.project.clone(),
         allowance: worker.allowance(),
         rate: worker.rate,
-        narrowing: worker.sites.clone().map(Into::into),
+        allowed_hosts: worker.sites.clone().map(Into::into),
         priority: worker.priority,
     })
 }

@@ -41,7 +41,7 @@ pub struct ClaimRequest {
     /// The worker's budget.
     pub allowance: Allowance,
     /// The sites this worker is restricted to.
-    pub narrowing: Option<Arc<[HostRule]>>,
+    pub allowed_hosts: Option<Arc<[HostRule]>>,
     /// The reply to this call carries the token, if there is one.
     pub collect: bool,
     /// Where to deliver the end of the claim.
@@ -155,7 +155,7 @@ fn site_terms(shared: &Shared, request: &ClaimRequest) -> Result<SiteTerms, Site
         });
     };
     let covered = |rules: &Arc<[HostRule]>| rules.iter().any(|rule| rule.covers(page));
-    if !request.narrowing.as_ref().is_none_or(covered) {
+    if !request.allowed_hosts.as_ref().is_none_or(covered) {
         return Err(SiteRefusal::NotDeclared(page.host().to_owned()));
     }
     sites.check(page, shared.now()).map(SiteTerms::of)

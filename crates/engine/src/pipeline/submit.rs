@@ -50,7 +50,7 @@ pub(crate) async fn submit(shared: Arc<Shared>, mut active: Box<ActiveSolve>) ->
     let next = match advance(&shared, &mut active, Decision::Intend { nonce }).await {
         Advance::Done => {
             let fact = send(&shared, &active, nonce).await;
-            return go_on(&shared, active, fact).await;
+            return settle_submission(&shared, active, fact).await;
         }
         // If nobody else has it, because our own lease ran out, the resync takes it up again.
         Advance::Refused(Refused::LeaseLost) => NextStep::Resync,
@@ -63,7 +63,7 @@ pub(crate) async fn submit(shared: Arc<Shared>, mut active: Box<ActiveSolve>) ->
 }
 
 /// Writes the fact; an accepted task is polled from then on.
-async fn go_on(shared: &Shared, active: Box<ActiveSolve>, fact: Fact) -> NextStep {
+async fn settle_submission(shared: &Shared, active: Box<ActiveSolve>, fact: Fact) -> NextStep {
     let is_accepted = matches!(fact, Fact::Accepted { .. });
     match settle(shared, active, fact).await {
         NextStep::At(_, active) if is_accepted => poll::start(shared, active),

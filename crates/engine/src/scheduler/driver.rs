@@ -23,7 +23,7 @@ use super::{
     in_flight::InFlight,
     leases::{LEASE_EVERY, LEASE_LIMIT, LeaseCycle, release},
     steps::{Step, StepResult, Steps},
-    submissions::{Submissions, end_turn, enqueue, take_hopeless},
+    submissions::{Submissions, end_turn, enqueue, remove_unanswerable},
 };
 
 struct Driver {
@@ -34,7 +34,7 @@ struct Driver {
     submissions: Submissions,
     submits_running: usize,
     /// When the queue is next searched for solves that cannot be answered in time.
-    hopeless_at: Timestamp,
+    unanswerable_check_at: Timestamp,
     /// Rises with every resync. Steps of an earlier epoch hand back solves that may have been leased again.
     epoch: u64,
     /// When queued solves are next considered; `None` while only a freed slot helps.
@@ -99,7 +99,7 @@ impl Driver {
             leases: LeaseCycle::new(only, now),
             submissions: Submissions::new(shared.config.submits_per_second, now),
             submits_running: 0,
-            hopeless_at: now,
+            unanswerable_check_at: now,
             epoch: 0,
             submit_at: None,
             drain_until: None,
@@ -175,11 +175,11 @@ impl Driver {
         if !self.leases.is_due(now) || self.scheduler().is_draining() {
             return;
         }
-        if now >= self.hopeless_at {
-            for active in take_hopeless(self.scheduler(), now) {
+        if now >= self.unanswerable_check_at {
+            for active in remove_unanswerable(self.scheduler(), now) {
                 self.run_step(active, submit::lapse);
             }
-            self.hopeless_at = now.plus(LEASE_EVERY);
+            self.unanswerable_check_at = now.plus(LEASE_EVERY);
         }
         let call = self.leases.start(now);
         self.steps.lease(&self.shared, call.only, call.resync);

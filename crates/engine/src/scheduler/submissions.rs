@@ -93,9 +93,9 @@ pub(super) fn enqueue(scheduler: &Scheduler, active: Box<ActiveSolve>) {
 }
 
 /// Takes out the queued solves that cannot be answered in time, so that nothing is paid for them.
-pub(super) fn take_hopeless(scheduler: &Scheduler, now: Timestamp) -> ActiveSolves {
+pub(super) fn remove_unanswerable(scheduler: &Scheduler, now: Timestamp) -> ActiveSolves {
     let mut soonest = BTreeMap::new();
-    let mut is_hopeless = |active: &ActiveSolve| {
+    let mut is_unanswerable = |active: &ActiveSolve| {
         let solve = &active.lease.solve;
         let kind = solve.kind.clone();
         let soonest = soonest
@@ -103,7 +103,7 @@ pub(super) fn take_hopeless(scheduler: &Scheduler, now: Timestamp) -> ActiveSolv
             .or_insert_with_key(|kind| estimate::soonest_answer(scheduler, kind, now));
         solve.wanted_until < *soonest
     };
-    scheduler.queue().remove_where(|active| is_hopeless(active))
+    scheduler.queue().remove_where(|active| is_unanswerable(active))
 }
 
 /// The slot is free again: corrects the worker's charge to the time the turn really took.
