@@ -22,7 +22,7 @@ pub struct EngineConfig {
     /// What the provider's codes mean.
     pub retry: RetryTable,
     /// When tasks are polled.
-    pub polling: Arc<dyn Polling>,
+    pub polling: Arc<Polling>,
     /// How many tasks may be at the provider at once.
     pub slots: Slots,
     /// Shares of the slots, by worker; 1 for others.

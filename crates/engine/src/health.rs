@@ -37,7 +37,7 @@ pub(crate) fn check(shared: &Shared) -> Health {
     Health {
         ready: store_error.is_none() && !draining,
         troubles,
-        in_flight: scheduler.in_use(),
+        in_flight: scheduler.slots.used(),
         queued: scheduler.queued(),
     }
 }

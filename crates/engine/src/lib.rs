@@ -48,7 +48,7 @@ pub use pipeline::{
     fetch::{Explained, FetchRefusal, Outcome},
 };
 pub use polling::{
-    Family, FixedPolling, LearnedConfig, LearnedPolling, Observation, PollQuery, Polling, Timing,
+    Family, FixedPolling, LearnedConfig, Observation, PollQuery, Polling, SolveTimeMemory, Timing,
 };
 pub use scheduler::slots::Slots;
 pub use serverless::{RoundReport, ServerlessDriver};
@@ -158,7 +158,7 @@ impl Engine {
         }
         let shared = Arc::new(Shared::new(ports, config));
         lease_renewal::renew(&shared).await?;
-        batch::support::load(&shared).await;
+        batch::load_support(&shared).await;
         polling_memory::load(&shared).await;
         maintenance::spawn(&shared, "driver", driver::run(Arc::clone(&shared)));
         maintenance::start(&shared, source);
@@ -319,7 +319,7 @@ impl Engine {
 
     /// Replaces the workers' shares of the slots. Solves that already wait keep their place.
     pub fn set_priorities(&self, priorities: BTreeMap<WorkerName, u32>) {
-        self.0.scheduler.set_priorities(priorities);
+        *self.0.scheduler.priorities.write() = priorities;
     }
 
     /// Replaces the budgets that alerts watch. Claims carry their own.

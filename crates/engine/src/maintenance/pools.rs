@@ -212,13 +212,13 @@ fn aim(shared: &Shared, pool: &Pool) -> Target {
         return Target { level: 0, why: Why::Undeclared };
     }
     let polling = &shared.config.polling;
-    let timing = polling.timing(&Family::of(challenge.kind(), challenge));
+    let timing = polling.memory.timing(&Family::of(challenge.kind(), challenge));
     let usable = shared.config.shelf_life(challenge.kind()).usable().saturating_sub(MIN_LEFT);
     pool.aim(&TargetInputs {
         now: shared.now(),
         timing: Timing { mean: timing.mean, q99: timing.q99 },
         // Polling finds a token a little after it was made.
-        life: usable.saturating_sub(polling.min_gap()),
+        life: usable.saturating_sub(polling.min_gap),
         waste: f64::from(pool.order.waste) / 1000.0,
         most: pool.order.most,
     })

@@ -49,9 +49,9 @@ const SPREAD_MILLIS: u64 = 5_000;
 pub(super) fn start(shared: &Shared, mut active: Box<ActiveSolve>) -> NextStep {
     active.reset_polls();
     let polling = &shared.config.polling;
-    shared.poller.quota.earn(polling.most());
-    let in_batches = batch::support::is_enabled(shared, &active.lease.solve.kind, shared.now());
-    let first = if in_batches { polling.min_gap() } else { next_poll(shared, &active) };
+    shared.poller.quota.earn(polling.most);
+    let in_batches = batch::is_enabled(shared, &active.lease.solve.kind, shared.now());
+    let first = if in_batches { polling.min_gap } else { next_poll(shared, &active) };
     NextStep::At(shared.now().plus(first), active)
 }
 
@@ -147,7 +147,7 @@ fn learn(shared: &Shared, active: &ActiveSolve) {
     let age = shared.now().since(active.sent_at());
     shared.scheduler.solve_times.record(&active.lease.solve.kind, age);
     let after = active.not_ready.map_or(Duration::ZERO, |at| at.since(active.sent_at()));
-    shared.config.polling.learn(&active.family, Observation::Ready { after, by: age });
+    shared.config.polling.memory.learn(&active.family, Observation::Ready { after, by: age });
 }
 
 fn read_code(shared: &Shared, active: &ActiveSolve, code: &Code) -> PollReading {
@@ -188,18 +188,18 @@ async fn poll_again(
     let polling = &shared.config.polling;
     let now = shared.now();
     let age = now.since(active.sent_at());
-    let max_calls = polling.most().saturating_mul(ONE_CALL);
+    let max_calls = polling.most.saturating_mul(ONE_CALL);
     if active.calls >= max_calls || age >= shared.config.harvest {
         let code = Code::from(own::NEVER_READY);
-        polling.learn(&active.family, Observation::NotWithin(age));
+        polling.memory.learn(&active.family, Observation::NotWithin(age));
         let fact =
             Fact::TaskOver { code, verdict: Verdict::GiveUp, cost: None, polls: active.polls };
         return settle(shared, active, fact).await;
     }
-    let min_gap = polling.min_gap();
+    let min_gap = polling.min_gap;
     // In a batch it is polled as often as the others, as long as that is cheap and its answer likely.
-    let is_likely = || age < 2 * polling.timing(&active.family).q99;
-    let in_batch = batch::support::is_enabled(shared, &active.lease.solve.kind, now)
+    let is_likely = || age < 2 * polling.memory.timing(&active.family).q99;
+    let in_batch = batch::is_enabled(shared, &active.lease.solve.kind, now)
         && active.calls < max_calls / 2
         && is_likely();
     // The last poll was at the provider about halfway between leaving and being answered.
@@ -221,8 +221,8 @@ pub(crate) fn next_poll(shared: &Shared, active: &ActiveSolve) -> Duration {
     let polling = &shared.config.polling;
     let age = shared.now().since(active.sent_at());
     if shared.config.pingback && active.polls == 0 {
-        let late = polling.timing(&active.family).q99;
-        return late.saturating_sub(age).max(polling.min_gap());
+        let late = polling.memory.timing(&active.family).q99;
+        return late.saturating_sub(age).max(polling.min_gap);
     }
     polling.next(&PollQuery {
         family: &active.family,
@@ -240,16 +240,16 @@ pub(crate) fn polls_so_far(shared: &Shared, lease: &Lease) -> u32 {
     let polling = &shared.config.polling;
     let family = Family::of(&solve.kind, &lease.challenge);
     let (mut age, mut polls) = (Duration::ZERO, 0);
-    while polls < polling.most() {
+    while polls < polling.most {
         let query = PollQuery { family: &family, polls, age, waiting: 1, jitter: u64::MAX / 2 };
-        age += polling.next(&query).max(polling.min_gap());
+        age += polling.next(&query).max(polling.min_gap);
         if age > out {
             break;
         }
         polls += 1;
     }
     // Leave at least two: a first "not ready" may be needed to know the answer's age.
-    polls.min(polling.most().saturating_sub(2))
+    polls.min(polling.most.saturating_sub(2))
 }
 
 // === impl PollCall ===

@@ -160,10 +160,6 @@ impl<T> FairQueue<T> {
         removed
     }
 
-    pub(crate) fn contains(&self, id: SolveId) -> bool {
-        self.position(id).is_some()
-    }
-
     /// The lane it waits in, and since when.
     pub(crate) fn position(&self, id: SolveId) -> Option<(LaneName, Timestamp)> {
         let within = |lane: &Lane<T>| {

@@ -34,12 +34,12 @@ impl Submissions {
         now: Timestamp,
     ) -> Result<Box<ActiveSolve>, Option<Timestamp>> {
         loop {
-            if scheduler.queue().len() == 0 {
+            if scheduler.queue.lock().len() == 0 {
                 return Err(None);
             }
             scheduler.slots.is_free(now)?;
             let retry_at = self.retries.allows(now).err();
-            if retry_at.is_some() && scheduler.queue().has_only_retries() {
+            if retry_at.is_some() && scheduler.queue.lock().has_only_retries() {
                 return Err(retry_at);
             }
             scheduler.breakers.pass(now).map_err(Some)?;
@@ -47,7 +47,8 @@ impl Submissions {
                 scheduler.breakers.hand_back(now);
                 return Err(Some(at));
             }
-            let next = scheduler.queue().pop(retry_at.is_none());
+            // A variable of its own, so that the lock is not held while the slot is taken.
+            let next = scheduler.queue.lock().pop(retry_at.is_none());
             match next {
                 Some(next) => return Ok(self.take(scheduler, next, now)),
                 None => scheduler.breakers.hand_back(now),
@@ -86,10 +87,10 @@ pub(super) fn enqueue(scheduler: &Scheduler, active: Box<ActiveSolve>) {
         item: active,
     };
     let priority = match &queued.lane {
-        LaneName::Worker(worker) => scheduler.priority(worker),
+        LaneName::Worker(worker) => scheduler.priorities.read().get(worker).copied().unwrap_or(1),
         LaneName::Revived => 1,
     };
-    scheduler.queue().push(queued, priority);
+    scheduler.queue.lock().push(queued, priority);
 }
 
 /// Takes out the queued solves that cannot be answered in time, so that nothing is paid for them.
@@ -103,14 +104,7 @@ pub(super) fn remove_unanswerable(scheduler: &Scheduler, now: Timestamp) -> Acti
             .or_insert_with_key(|kind| estimate::soonest_answer(scheduler, kind, now));
         solve.wanted_until < *soonest
     };
-    scheduler.queue().remove_where(|active| is_unanswerable(active))
-}
-
-/// The slot is free again: corrects the worker's charge to the time the turn really took.
-pub(super) fn end_turn(scheduler: &Scheduler, turn: Option<Turn>, now: Timestamp) {
-    let Some(turn) = turn else { return };
-    let took = u64::try_from(now.since(turn.since).as_millis()).unwrap_or(u64::MAX);
-    scheduler.queue().settle(&turn.lane, turn.charge, took);
+    scheduler.queue.lock().remove_where(|active| is_unanswerable(active))
 }
 
 fn work_kind(solve: &Solve) -> WorkKind {

@@ -10,7 +10,7 @@ use domain::{
     money::Money,
     time::Timestamp,
 };
-use engine::{ClaimRequest, LearnedConfig, LearnedPolling, Slots};
+use engine::{ClaimRequest, LearnedConfig, Slots};
 use simulator::{BehaviourConfig, Call, Fault, pace::SolveTime};
 
 use simulation::stage::{Stage, claim_request, open_with, seconds, served, story};
@@ -23,7 +23,7 @@ fn learned(time: SolveTime) -> Stage {
     let mut stage = Stage::with(behaviour);
     stage.config.slots = Slots::Fixed(20_000);
     stage.config.prices = BTreeMap::from([(Kind::Turnstile, Money::from_micros(1000))]);
-    stage.config.polling = Arc::new(LearnedPolling::new(LearnedConfig::default()));
+    stage.config.polling = LearnedConfig::default().into();
     stage
 }
 
