@@ -60,9 +60,7 @@ impl Shared {
 
     /// Remembers for `/readyz` whether the store answers.
     pub(crate) fn record_store_health<T>(&self, result: &Result<T, StoreError>) {
-        match result {
-            Ok(_) => self.maintenance.health.store_answered(),
-            Err(error) => self.maintenance.health.store_failed(error),
-        }
+        *self.maintenance.health.store_error.lock() =
+            result.as_ref().err().map(ToString::to_string);
     }
 }

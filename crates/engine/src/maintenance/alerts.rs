@@ -11,9 +11,8 @@ use domain::{
     secret::Secret,
     time::Timestamp,
 };
-use parking_lot::RwLock;
 
-use crate::{EngineConfig, Shared, scheduler::circuit_breaker::Breaker};
+use crate::{Shared, scheduler::circuit_breaker::Breaker};
 
 /// Where alerts go, and what they watch.
 #[derive(Clone, Debug)]
@@ -27,10 +26,6 @@ pub struct Alerts {
     /// Budgets to watch, until [`Engine::set_allowances`](crate::Engine::set_allowances) replaces them.
     pub allowances: BTreeMap<WorkerName, Allowance>,
 }
-
-/// The budgets that alerts watch; a reload replaces them.
-#[derive(Debug)]
-pub(crate) struct WatchedBudgets(RwLock<BTreeMap<WorkerName, Allowance>>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Alarm {
@@ -50,10 +45,8 @@ const RETRY_AFTER: Duration = Duration::from_secs(30);
 /// The used parts of a budget that are an alert, in percent.
 const BUDGET_PARTS: [u64; 2] = [100, 80];
 
-/// The alarm's name and subject.
-type AlertKey = (&'static str, Option<String>);
-
-type OpenAlerts = BTreeMap<AlertKey, OpenAlert>;
+/// By the name and the subject of the alarm.
+type OpenAlerts = BTreeMap<(&'static str, Option<String>), OpenAlert>;
 
 /// An alert that is not delivered yet, or is cooling down. Until it is delivered it keeps its notice and with it its id, so
 /// that a receiver recognises a repetition.
@@ -105,19 +98,6 @@ async fn deliver(shared: &Shared, alerts: &Alerts, open: &mut OpenAlerts) {
     }
 }
 
-// === impl WatchedBudgets ===
-
-impl WatchedBudgets {
-    pub(crate) fn new(config: &EngineConfig) -> Self {
-        let alerts = config.alerts.as_ref();
-        Self(RwLock::new(alerts.map(|alerts| alerts.allowances.clone()).unwrap_or_default()))
-    }
-
-    pub(crate) fn set(&self, allowances: BTreeMap<WorkerName, Allowance>) {
-        *self.0.write() = allowances;
-    }
-}
-
 // === impl OpenAlert ===
 
 impl OpenAlert {
@@ -164,7 +144,7 @@ async fn records(shared: &Shared, alerts: &Alerts) -> Result<Vec<Alarm>, StoreEr
     let mut alarms = Vec::new();
     alarms.extend(dead_letters(shared, alerts.dead_letters).await?);
     let spending = shared.ports.records.spending(shared.now().day()).await?;
-    let allowances = shared.maintenance.budgets.0.read().clone();
+    let allowances = shared.maintenance.budgets.read().clone();
     for (worker, allowance) in &allowances {
         let spent = spending.workers.iter().find(|(name, _)| name == worker);
         alarms.extend(spent.and_then(|(_, spent)| budget(worker, allowance, *spent)));

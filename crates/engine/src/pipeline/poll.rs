@@ -19,7 +19,7 @@ use crate::{
     scheduler::active::{ActiveSolve, NextStep, ONE_CALL},
 };
 
-use super::{settle::settle, verdict::verdict};
+use super::{settle::settle, submit::verdict};
 
 /// A poll call: when it left, and how many tasks it was about.
 #[derive(Clone, Copy)]

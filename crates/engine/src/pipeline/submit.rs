@@ -6,8 +6,8 @@ use std::{sync::Arc, time::Duration};
 use domain::{
     id::{AttemptName, Nonce},
     ports::{Advanced, Submission},
-    retry::{Class, Code, Effect, Verdict, own},
-    solve::{AMBIGUOUS_WAIT, AmbiguousPolicy, Decision, Fact, Origin, Refused},
+    retry::{Class, Code, Effect, RetryMoment, Verdict, own},
+    solve::{AMBIGUOUS_WAIT, AmbiguousPolicy, Decision, Fact, Origin, Refused, Solve},
     time::Timestamp,
 };
 
@@ -23,7 +23,6 @@ use crate::{
 use super::{
     poll,
     settle::{self, settle},
-    verdict::verdict,
 };
 
 /// How a fenced decision ended.
@@ -145,7 +144,7 @@ fn apply_effects(
     }
     if rule.effect == Effect::NoSlot {
         shared.scheduler.slots.refused(sent_at, now);
-        shared.maintenance.slot_discovery.request();
+        shared.maintenance.slot_discovery.notify_one();
     }
     if rule.class != Class::Account {
         breakers.account.close(sent_at, now);
@@ -233,4 +232,28 @@ async fn advance(shared: &Shared, active: &mut ActiveSolve, decision: Decision) 
             Advance::StoreFailed
         }
     }
+}
+
+/// The verdict about the solve. An account code opens the account's circuit breaker. `sent_at` is when the request left
+/// that was answered with the code.
+pub(super) fn verdict(
+    shared: &Shared,
+    solve: &Solve,
+    code: &Code,
+    (sent_at, retry_after): (Timestamp, Option<Duration>),
+) -> Verdict {
+    let now = shared.now();
+    let breakers = &shared.scheduler.breakers;
+    let rule = shared.config.retry.rule(code);
+    if rule.class == Class::Account {
+        let floor = rule.floor.max(retry_after.unwrap_or_default());
+        breakers.account.open(code.clone(), floor, sent_at, now);
+    }
+    let at = RetryMoment { now, retry_after, chance: &*shared.ports.chance };
+    let verdict = shared.config.retry.verdict(code, &solve.failures, at);
+    // A provider that is down does not use up the tries of the solves that meet it.
+    if rule.effect == Effect::ProviderDown && breakers.provider.is_open() {
+        return Verdict::Again { due: now, counted: false };
+    }
+    verdict
 }

@@ -274,7 +274,7 @@ impl Driver {
         }
         if self.leases.record_count(leases.len()) {
             // Until now, tasks that an earlier process submitted were counted as other people's.
-            self.shared.maintenance.slot_discovery.request();
+            self.shared.maintenance.slot_discovery.notify_one();
         }
         if leases.len() == LEASE_LIMIT {
             self.leases.next_at = self.shared.now();

@@ -1,7 +1,7 @@
 //! Polling with the real engine in virtual time: the lag until a solved task is found, the number of calls, and the
 //! provider's limits.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
 use domain::{
     challenge::{Challenge, ChallengeParts, Kind},
