@@ -20,7 +20,6 @@ use crate::{
     pipeline::admit::{self, SiteTerms},
 };
 
-/// A request to revive or purge dead letters.
 #[derive(Clone, Debug)]
 pub struct BulkRequest {
     pub which: DeadLetterSelection,
@@ -44,20 +43,15 @@ pub enum DeadLetterSelection {
 /// What one call has done.
 #[derive(Clone, Debug, Default)]
 pub struct BulkReport {
-    /// Each dead letter with its result.
     pub items: Vec<(SolveId, Revived)>,
     /// Where to go on, if the time was up before the end of the list.
     pub next: Option<Cursor>,
 }
 
-/// The result for one dead letter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Revived {
-    /// A new solve was opened for it.
     Opened(ClaimId),
-    /// It joined a solve that is under way.
     Joined(ClaimId),
-    /// It was served from stock.
     Stocked(ClaimId),
     /// An equal one was revived before; this is that claim.
     Replayed(ClaimId),

@@ -171,7 +171,6 @@ impl Engine {
         self.0.tasks.abort();
     }
 
-    /// Pools and their stock.
     pub async fn pools(&self) -> Result<Vec<PoolState>, StoreError> {
         self.records().pools(self.0.now()).await
     }
@@ -205,14 +204,13 @@ impl Engine {
         &self.0.config
     }
 
-    /// The declarations in force.
     pub fn sites(&self) -> Arc<Sites> {
         self.0.sites()
     }
 
     /// Replaces the declarations. Claims that are already admitted go on.
     pub fn set_sites(&self, sites: Arc<Sites>) {
-        self.0.set_sites(sites);
+        *self.0.sites.write() = sites;
     }
 
     /// Replaces the workers' shares of the slots. Solves that already wait keep their place.

@@ -15,7 +15,7 @@ pub(crate) struct Shared {
     pub(crate) ports: Ports,
     pub(crate) config: EngineConfig,
     /// The declarations in force; a reload replaces them.
-    sites: RwLock<Arc<Sites>>,
+    pub(crate) sites: RwLock<Arc<Sites>>,
     pub(crate) scheduler: Scheduler,
     pub(crate) poller: TaskPoller,
     pub(crate) maintenance: Maintenance,
@@ -42,10 +42,6 @@ impl Shared {
 
     pub(crate) fn sites(&self) -> Arc<Sites> {
         Arc::clone(&self.sites.read())
-    }
-
-    pub(crate) fn set_sites(&self, sites: Arc<Sites>) {
-        *self.sites.write() = sites;
     }
 
     /// Sleeps; `false` once the driver has stopped and background services may end.

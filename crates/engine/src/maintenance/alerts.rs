@@ -17,7 +17,6 @@ use crate::{Shared, scheduler::circuit_breaker::Breaker};
 /// Where alerts go, and what they watch.
 #[derive(Clone, Debug)]
 pub struct Alerts {
-    /// The address that receives the alerts.
     pub url: Secret,
     /// More open dead letters than this are an alert.
     pub dead_letters: u64,
@@ -40,7 +39,6 @@ struct Alarm {
 const CHECK_EVERY: Duration = Duration::from_secs(5);
 /// Every sixth check also reads the records.
 const READ_EVERY: u32 = 6;
-/// A failed delivery is retried after this.
 const RETRY_AFTER: Duration = Duration::from_secs(30);
 /// The used parts of a budget that are an alert, in percent.
 const BUDGET_PARTS: [u64; 2] = [100, 80];
@@ -55,7 +53,6 @@ struct OpenAlert {
     next: Timestamp,
 }
 
-/// Runs until the driver has stopped.
 pub(crate) async fn run(shared: Arc<Shared>, alerts: Alerts) {
     let mut open = OpenAlerts::new();
     let mut check = 0;

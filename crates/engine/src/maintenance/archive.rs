@@ -22,7 +22,6 @@ use domain::{
 
 use crate::Shared;
 
-/// Entries in one batch.
 const BATCH: usize = 500;
 const EVERY: Duration = Duration::from_secs(1);
 /// The wait after finding another gateway at work; up to half as much is added at random.
@@ -54,7 +53,6 @@ struct Archiver {
 #[derive(PartialEq, Eq)]
 struct CopiedTo(Option<Entry>);
 
-/// Runs until the driver has stopped.
 pub(crate) async fn run(shared: Arc<Shared>, source: Arc<dyn Records>, archive: Arc<dyn Archive>) {
     let next_drop = shared.now();
     let mut archiver =

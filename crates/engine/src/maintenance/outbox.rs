@@ -46,7 +46,6 @@ struct ReceiverQueues {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DeliveryResult {
-    /// The receiver accepted it.
     Delivered,
     Failed,
     /// Nothing was sent: the callback is out of date, or the store did not answer.
@@ -74,7 +73,6 @@ const MAX_EACH: usize = 4;
 /// Callbacks queued in memory. The store hands out the rest at their next try.
 const MAX_WAITING: usize = 10_000;
 
-/// Runs until the driver has stopped.
 pub(crate) async fn run(shared: Arc<Shared>) {
     let mut receivers = ReceiverQueues::default();
     let mut deliveries = FuturesUnordered::new();

@@ -19,13 +19,11 @@ use tokio::sync::Notify;
 
 use crate::{Engine, Shared, pipeline::admit, polling::Family};
 
-/// A pool as somebody wants it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolWish {
     pub challenge: Challenge,
     /// The project that refills are charged to.
     pub project: Project,
-    /// How many tokens to keep.
     pub level: Level,
     /// The largest target.
     pub most: u32,
@@ -62,7 +60,6 @@ const EVERY_WITHOUT_POOLS: Duration = Duration::from_secs(10);
 const WANTED_FOR: Duration = Duration::from_secs(60);
 const MAX_ORDERS: usize = 50;
 
-/// Runs until the driver has stopped.
 pub(crate) async fn run(shared: Arc<Shared>) {
     let (mut every, mut declared) = (EVERY, false);
     loop {

@@ -9,7 +9,6 @@ const EVERY: Duration = Duration::from_secs(60);
 const EVERY_IDLE: Duration = Duration::from_secs(600);
 const MIN_GAP: Duration = Duration::from_secs(5);
 
-/// Runs until the driver has stopped.
 pub(crate) async fn run(shared: Arc<Shared>) {
     let scheduler = &shared.scheduler;
     loop {

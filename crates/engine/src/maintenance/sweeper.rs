@@ -12,7 +12,6 @@ use crate::{Shared, pipeline::settle};
 const EVERY: Duration = Duration::from_secs(1);
 pub(crate) const SWEEP_LIMIT: usize = 500;
 
-/// Runs until the driver has stopped.
 pub(crate) async fn run(shared: Arc<Shared>) {
     while shared.pause(EVERY).await {
         if let Err(error) = sweep(&shared).await {

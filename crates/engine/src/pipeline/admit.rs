@@ -72,7 +72,6 @@ pub enum ClaimRefusal {
          later or use a longer deadline"
     )]
     TooLate {
-        /// How long the claim would have waited.
         deadline: Duration,
         /// The shortest time to an answer.
         eta: Duration,

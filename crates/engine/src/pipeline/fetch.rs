@@ -28,9 +28,7 @@ pub enum Outcome {
     /// The solve was given up; the claim's code says why.
     Failed(Claim),
     Lapsed(Claim),
-    /// The worker withdrew it.
     Withdrawn(Claim),
-    /// Its token has expired.
     Expired(Claim),
 }
 
@@ -142,7 +140,6 @@ async fn find(shared: &Shared, scope: &Scope, id: ClaimId) -> Result<Claim, Fetc
     visible(scope, id, shared.ports.store.find_claim(id).await?)
 }
 
-/// Hands out the token of a served claim.
 async fn deliver(shared: &Shared, claim: Claim) -> Result<Outcome, FetchRefusal> {
     if claim.state != ClaimState::Served {
         return Ok(outcome_of(shared, claim, None));

@@ -55,7 +55,6 @@ pub(super) fn start(shared: &Shared, mut active: Box<ActiveSolve>) -> NextStep {
     NextStep::At(shared.now().plus(first), active)
 }
 
-/// Polls once.
 pub(crate) async fn poll(shared: Arc<Shared>, active: Box<ActiveSolve>) -> NextStep {
     let Some(task) = active.lease.solve.task.clone() else {
         tracing::error!(solve = %active.lease.solve.id, "submitted solve has no task id");
@@ -66,7 +65,7 @@ pub(crate) async fn poll(shared: Arc<Shared>, active: Box<ActiveSolve>) -> NextS
         let latest = forgotten_at(&shared, &active).max(sent_at.plus(MIN_WAIT));
         return NextStep::At(until.min(latest), active);
     }
-    record_poll(&shared, &active, sent_at);
+    shared.scheduler.in_flight.record_poll(&active, sent_at);
     let polled = shared.ports.provider.poll(&task).await;
     conclude(&shared, active, (task, polled), PollCall { sent_at, tasks: 1 }).await
 }
@@ -84,11 +83,6 @@ pub(crate) fn permit(shared: &Shared, now: Timestamp) -> Result<(), Timestamp> {
     permit.map_err(|until| until.plus(spread()))
 }
 
-/// Remembers that the task is being polled, whatever becomes of the call.
-pub(crate) fn record_poll(shared: &Shared, active: &ActiveSolve, at: Timestamp) {
-    shared.scheduler.in_flight.record_poll(active.lease.solve.id, at, active.polls + 1);
-}
-
 /// Acts on a reply. "Not ready" was true some time after the call left, so the token cannot be older than that.
 pub(crate) async fn conclude(
     shared: &Shared,
@@ -98,7 +92,9 @@ pub(crate) async fn conclude(
 ) -> NextStep {
     let before = (active.polls, active.calls);
     active.polls += 1;
-    active.calls += call.share();
+    // The tasks of a call share its cost.
+    let sharers = u32::try_from(call.tasks).unwrap_or(MAX_SHARERS).clamp(1, MAX_SHARERS);
+    active.calls += ONE_CALL.div_ceil(sharers);
     match read(shared, &active, task, polled) {
         PollReading::Fact(fact) => settle(shared, active, fact).await,
         PollReading::NotReady => {
@@ -142,7 +138,6 @@ fn read(shared: &Shared, active: &ActiveSolve, task: TaskId, polled: Polled) -> 
     }
 }
 
-/// Learns how long the task took.
 fn learn(shared: &Shared, active: &ActiveSolve) {
     let age = shared.now().since(active.sent_at());
     shared.scheduler.solve_times.record(&active.lease.solve.kind, age);
@@ -250,14 +245,4 @@ pub(crate) fn polls_so_far(shared: &Shared, lease: &Lease) -> u32 {
     }
     // Leave at least two: a first "not ready" may be needed to know the answer's age.
     polls.min(polling.most.saturating_sub(2))
-}
-
-// === impl PollCall ===
-
-impl PollCall {
-    /// What it costs each of its tasks, in hundredths of a call.
-    fn share(self) -> u32 {
-        let tasks = u32::try_from(self.tasks).unwrap_or(MAX_SHARERS).clamp(1, MAX_SHARERS);
-        ONE_CALL.div_ceil(tasks)
-    }
 }

@@ -54,7 +54,12 @@ pub(crate) async fn submit(shared: Arc<Shared>, mut active: Box<ActiveSolve>) ->
         // If nobody else has it, because our own lease ran out, the resync takes it up again.
         Advance::Refused(Refused::LeaseLost) => NextStep::Resync,
         Advance::Refused(Refused::Moved | Refused::Wanted | Refused::Budget) => NextStep::Released,
-        Advance::StoreFailed => withhold(&shared, &active, nonce).await,
+        Advance::StoreFailed => {
+            // The store's reply to the intent was lost, and nothing has left: say so under the intent's nonce.
+            let (solve, fact) = (&active.lease.solve, Fact::Withheld { nonce });
+            settle::record(&shared, solve.id, solve.attempt + 1, fact).await;
+            NextStep::Resync
+        }
     };
     // Nothing was sent. If it would have been the probe, the next submission is.
     breakers.hand_back(shared.now());
@@ -68,13 +73,6 @@ async fn settle_submission(shared: &Shared, active: Box<ActiveSolve>, fact: Fact
         NextStep::At(_, active) if is_accepted => poll::start(shared, active),
         next @ (NextStep::At(..) | NextStep::Released | NextStep::Resync) => next,
     }
-}
-
-/// The store's reply to the intent was lost, and nothing has left: says so under the intent's nonce.
-async fn withhold(shared: &Shared, active: &ActiveSolve, nonce: Nonce) -> NextStep {
-    let solve = &active.lease.solve;
-    settle::record(shared, solve.id, solve.attempt + 1, Fact::Withheld { nonce }).await;
-    NextStep::Resync
 }
 
 /// Sends the submission and returns what is now known about the attempt.

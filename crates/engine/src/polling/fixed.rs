@@ -9,9 +9,7 @@ use super::PollQuery;
 /// found later has little of its life left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FixedPolling {
-    /// The wait before the first poll.
     pub first: Duration,
-    /// The wait between polls.
     pub interval: Duration,
     pub min_gap: Duration,
     pub most: u32,

@@ -27,6 +27,9 @@ pub(crate) struct TaskPoller {
     pub(crate) pingbacks: Pingbacks,
 }
 
+/// A task for stock weighs a tenth of one that somebody waits for.
+const STOCK_WEIGHT: f64 = 0.1;
+
 #[expect(clippy::cast_precision_loss, reason = "counts here are far below 2^52")]
 fn as_float(count: usize) -> f64 {
     count as f64

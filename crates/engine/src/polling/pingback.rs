@@ -18,7 +18,7 @@ use crate::{
 #[derive(Debug, Default)]
 pub(crate) struct Pingbacks {
     /// Tasks that were called back about, for the driver.
-    hints: Mutex<BTreeSet<SolveId>>,
+    pub(crate) hints: Mutex<BTreeSet<SolveId>>,
     /// The last solves for which a call has cost a poll.
     confirmed: Mutex<VecDeque<SolveId>>,
 }
@@ -34,7 +34,10 @@ impl Engine {
     pub async fn pingback(&self, name: AttemptName, task: TaskId) {
         let shared = &*self.0;
         if shared.scheduler.in_flight.driven(name.solve).is_some() {
-            shared.poller.pingbacks.hint(name.solve);
+            let mut hints = shared.poller.pingbacks.hints.lock();
+            if hints.len() < MAX_HINTS {
+                hints.insert(name.solve);
+            }
             shared.scheduler.wake();
             return;
         }
@@ -69,17 +72,4 @@ fn is_worth_a_poll(shared: &Shared, solve: &Solve, task: &TaskId) -> bool {
         confirmed.pop_front();
     }
     true
-}
-
-impl Pingbacks {
-    fn hint(&self, solve: SolveId) {
-        let mut hints = self.hints.lock();
-        if hints.len() < MAX_HINTS {
-            hints.insert(solve);
-        }
-    }
-
-    pub(crate) fn take(&self) -> BTreeSet<SolveId> {
-        std::mem::take(&mut *self.hints.lock())
-    }
 }

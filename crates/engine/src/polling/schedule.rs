@@ -23,11 +23,9 @@ pub struct PollQuery<'a> {
     pub family: &'a Family,
     /// Polls so far. If there was one, the last was just now and found nothing.
     pub polls: u32,
-    /// The time since it was sent.
     pub age: Duration,
     /// The claims that wait for it; with none it is for stock.
     pub waiting: usize,
-    /// Random.
     pub jitter: u64,
 }
 

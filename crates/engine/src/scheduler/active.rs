@@ -82,7 +82,6 @@ impl ActiveSolve {
         }
     }
 
-    /// When its task was submitted.
     pub(crate) fn sent_at(&self) -> Timestamp {
         self.lease.solve.accepted_at.unwrap_or(self.lease.solve.opened_at)
     }
@@ -114,7 +113,6 @@ impl Agenda {
         scheduled.or_else(|| self.batch.remove(id))
     }
 
-    /// Takes out everything that matches.
     pub(super) fn take_where(
         &mut self,
         shared: &Shared,

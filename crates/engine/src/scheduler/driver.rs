@@ -188,7 +188,8 @@ impl Driver {
     /// calls cannot use up a task's polls.
     fn schedule_called_back(&mut self, now: Timestamp) {
         let polling = Arc::clone(&self.shared.config.polling);
-        for id in self.shared.poller.pingbacks.take() {
+        let called_back = std::mem::take(&mut *self.shared.poller.pingbacks.hints.lock());
+        for id in called_back {
             let Some(task) = self.scheduler().in_flight.get(id) else { continue };
             let Some(mut active) = self.agenda.take(id, task.next) else { continue };
             let soonest = task.polled.map_or(now, |(at, _)| now.max(at.plus(polling.min_gap)));
@@ -244,8 +245,7 @@ impl Driver {
     fn handle(&mut self, result: Result<StepResult, JoinError>) {
         match result {
             Ok(StepResult::Leased { result, resync }) => self.take_leases(result, resync),
-            Ok(StepResult::Stepped { next, step }) => self.take_step(next, step),
-            Ok(StepResult::BatchPolled(all)) => {
+            Ok(StepResult::Stepped(all)) => {
                 for (next, step) in all {
                     self.take_step(next, step);
                 }

@@ -109,7 +109,6 @@ impl SolveTimes {
         kinds.get(kind).filter(|recent| recent.len() >= ENOUGH)?.iter().min().copied()
     }
 
-    /// The fastest recent solve of any kind.
     pub(crate) fn fastest_of_all(&self) -> Duration {
         self.0.lock().values().flatten().min().copied().unwrap_or_default()
     }

@@ -141,7 +141,6 @@ impl<T> FairQueue<T> {
         }
     }
 
-    /// Takes out everything that matches.
     pub(crate) fn remove_where(&mut self, mut matches: impl FnMut(&T) -> bool) -> Vec<T> {
         let mut removed = Vec::new();
         for lane in self.lanes.values_mut() {

@@ -48,7 +48,6 @@ struct State {
 
 /// The first estimate for an unknown account.
 const INITIAL_LIMIT: usize = 5;
-/// How long submissions wait for the provider's first report of its threads.
 const FIRST_REPORT_WAIT: Duration = Duration::from_secs(3);
 const MAX_SLOTS: usize = 1000;
 const RAISE_WAIT: Duration = Duration::from_secs(30);

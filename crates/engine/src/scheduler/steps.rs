@@ -21,8 +21,7 @@ use super::{
 
 pub(super) enum StepResult {
     Leased { result: Result<Vec<Lease>, StoreError>, resync: bool },
-    Stepped { next: NextStep, step: Step },
-    BatchPolled(Vec<(NextStep, Step)>),
+    Stepped(Vec<(NextStep, Step)>),
 }
 
 /// The solve a step was started with, as it was then.
@@ -53,7 +52,7 @@ pub(super) async fn run(
         Ok(next) => next,
         Err(_) => recover_from_panic(&shared, &step).await,
     };
-    StepResult::Stepped { next, step }
+    StepResult::Stepped(vec![(next, step)])
 }
 
 pub(super) async fn poll_batch(shared: Arc<Shared>, batch: ActiveSolves, epoch: u64) -> StepResult {
@@ -65,7 +64,7 @@ pub(super) async fn poll_batch(shared: Arc<Shared>, batch: ActiveSolves, epoch: 
             steps.iter().map(|_| NextStep::Resync).collect()
         }
     };
-    StepResult::BatchPolled(next.into_iter().zip(steps).collect())
+    StepResult::Stepped(next.into_iter().zip(steps).collect())
 }
 
 /// Nothing is known about what a panicked submission sent, so its attempt becomes ambiguous.

@@ -47,34 +47,23 @@ impl Submissions {
                 scheduler.breakers.hand_back(now);
                 return Err(Some(at));
             }
-            // A variable of its own, so that the lock is not held while the slot is taken.
-            let next = scheduler.queue.lock().pop(retry_at.is_none());
-            match next {
-                Some(next) => return Ok(self.take(scheduler, next, now)),
-                None => scheduler.breakers.hand_back(now),
+            let Some(next) = scheduler.queue.lock().pop(retry_at.is_none()) else {
+                scheduler.breakers.hand_back(now);
+                continue;
+            };
+            match next.kind {
+                WorkKind::Retry => self.retries.record_retry(),
+                WorkKind::Fresh | WorkKind::Refill => self.retries.record_fresh(),
             }
+            let mut active = next.item;
+            active.slot = true;
+            active.turn = Some(Turn { lane: next.lane, charge: next.charge, since: now });
+            scheduler.slots.take(now);
+            return Ok(active);
         }
-    }
-
-    fn take(
-        &mut self,
-        scheduler: &Scheduler,
-        next: QueuedSolve<Box<ActiveSolve>>,
-        now: Timestamp,
-    ) -> Box<ActiveSolve> {
-        match next.kind {
-            WorkKind::Retry => self.retries.record_retry(),
-            WorkKind::Fresh | WorkKind::Refill => self.retries.record_fresh(),
-        }
-        let mut active = next.item;
-        active.slot = true;
-        active.turn = Some(Turn { lane: next.lane, charge: next.charge, since: now });
-        scheduler.slots.take(now);
-        active
     }
 }
 
-/// Queues a solve for a slot.
 pub(super) fn enqueue(scheduler: &Scheduler, active: Box<ActiveSolve>) {
     let solve = &active.lease.solve;
     let usual = scheduler.solve_times.usual(&solve.kind);

@@ -68,7 +68,7 @@ pub(crate) async fn poll_batch(shared: Arc<Shared>, batch: ActiveSolves) -> Vec<
         return batch.into_iter().map(|active| NextStep::At(until, active)).collect();
     }
     for active in &batch {
-        poll::record_poll(&shared, active, now);
+        shared.scheduler.in_flight.record_poll(active, now);
     }
     call(&shared, batch, tasks, now).await
 }
@@ -135,10 +135,13 @@ async fn poll_each(
 ) -> Vec<NextStep> {
     shared.poller.quota.spend(tasks.len());
     let polled = join_all(tasks.iter().map(|task| shared.ports.provider.poll(task))).await;
+    let is_separated = |text: &str| text.contains(SEPARATOR);
     for (active, polled) in batch.iter().zip(&polled) {
-        let is_separated = |text: &str| text.contains(SEPARATOR);
         if matches!(&polled.poll, Poll::Solved(answer) if is_separated(answer.text.expose())) {
-            shared.poller.batches.exclude(active.lease.solve.kind.clone());
+            let inseparable = &mut shared.poller.batches.0.lock().inseparable;
+            if inseparable.len() < MAX_INSEPARABLE {
+                inseparable.insert(active.lease.solve.kind.clone());
+            }
         }
     }
     conclude(shared, batch, (tasks, polled), PollCall { sent_at, tasks: 1 }).await
@@ -158,17 +161,17 @@ async fn conclude(
 
 /// Whether tasks of the kind are polled in batches. A provider that calls back is hardly polled at all.
 pub(crate) fn is_enabled(shared: &Shared, kind: &Kind, now: Timestamp) -> bool {
-    shared.config.polling.allows_batches()
-        && shared.config.batches
-        && !shared.config.pingback
-        && shared.poller.batches.covers(kind, now)
+    if !shared.config.polling.allows_batches() || !shared.config.batches || shared.config.pingback {
+        return false;
+    }
+    let state = shared.poller.batches.0.lock();
+    state.refused_until.is_none_or(|until| now >= until) && !state.inseparable.contains(kind)
 }
 
-/// The provider does not support batch polls.
 async fn record_refusal(shared: &Shared) {
     let until = shared.now().plus(REMEMBERED);
     tracing::info!(%until, "provider does not support batch polls");
-    shared.poller.batches.refuse(until);
+    shared.poller.batches.0.lock().refused_until = Some(until);
     let memo = until.millis().to_string().into_bytes();
     if let Err(error) = shared.ports.store.set_memo(MEMO, memo).await {
         tracing::warn!(%error, "failed to persist batch-poll support, it will be probed again after a restart");
@@ -179,27 +182,5 @@ async fn record_refusal(shared: &Shared) {
 pub(crate) async fn load_support(shared: &Shared) {
     let Ok(memos) = shared.ports.store.memos(MEMO).await else { return };
     let until = memos.first().and_then(|(_, bytes)| str::from_utf8(bytes).ok()?.parse().ok());
-    if let Some(until) = until {
-        shared.poller.batches.refuse(Timestamp::from_millis(until));
-    }
-}
-
-// === impl BatchSupport ===
-
-impl BatchSupport {
-    fn covers(&self, kind: &Kind, now: Timestamp) -> bool {
-        let state = self.0.lock();
-        state.refused_until.is_none_or(|until| now >= until) && !state.inseparable.contains(kind)
-    }
-
-    fn refuse(&self, until: Timestamp) {
-        self.0.lock().refused_until = Some(until);
-    }
-
-    fn exclude(&self, kind: Kind) {
-        let mut state = self.0.lock();
-        if state.inseparable.len() < MAX_INSEPARABLE {
-            state.inseparable.insert(kind);
-        }
-    }
+    shared.poller.batches.0.lock().refused_until = until.map(Timestamp::from_millis);
 }

@@ -6,7 +6,10 @@ use std::{collections::BTreeMap, time::Duration};
 
 use domain::{id::SolveId, time::Timestamp};
 
-use super::rule::{BatchRule, BatchTask};
+use super::{
+    super::STOCK_WEIGHT,
+    rule::{BatchRule, BatchTask},
+};
 use crate::{
     Shared,
     scheduler::active::{ActiveSolve, ActiveSolves},
@@ -22,8 +25,6 @@ pub(crate) struct BatchQueue {
     next: Option<Timestamp>,
 }
 
-/// A task for stock weighs a tenth of one that somebody waits for.
-const STOCK_WEIGHT: f64 = 0.1;
 /// At most this many calls leave at one moment.
 const MAX_CALLS: usize = 100;
 

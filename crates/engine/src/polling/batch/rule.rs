@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use super::super::as_float;
 
-/// A task that a call could poll.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct BatchTask {
     /// Its age at the last "not ready"; zero if it was not polled yet.
@@ -23,7 +22,6 @@ pub(crate) struct BatchTask {
 pub(crate) struct BatchRule {
     /// The cost of a call, in seconds that one claim's token lies undetected.
     pub(crate) cost: f64,
-    /// The least time between two calls.
     pub(crate) min_gap: Duration,
     /// A call polls at most this many tasks.
     pub(crate) most_ids: usize,

@@ -45,7 +45,6 @@ const PROXIED: &str = "+proxied";
 // === impl SolveTimeMemory ===
 
 impl SolveTimeMemory {
-    /// Learns from what polling a task has shown.
     pub fn learn(&self, family: &Family, seen: Observation) {
         let Some(interval) = interval(seen) else { return };
         let mut families = self.families.lock();

@@ -16,7 +16,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use parking_lot::Mutex;
 
-use super::{Family, PollQuery};
+use super::{Family, PollQuery, STOCK_WEIGHT};
 
 use self::{
     memory::{FamilyTimes, SolveTimeMemory},
@@ -50,8 +50,6 @@ struct CachedPlan {
 
 /// Each plan takes about forty kilobytes.
 const MAX_PLANS: usize = 64;
-/// A task for stock weighs a tenth of a claim.
-const STOCK: f64 = 0.1;
 /// More claims than this make no difference.
 const MAX_CLAIMS: usize = 16;
 /// As long as more polls than this are left, no gap but the first exceeds these limits, in seconds, because what was learned
@@ -112,7 +110,7 @@ impl Learned {
     }
 
     fn make(&self, times: &FamilyTimes, weight: u32) -> CachedPlan {
-        let claims = if weight == 0 { STOCK } else { f64::from(weight) };
+        let claims = if weight == 0 { STOCK_WEIGHT } else { f64::from(weight) };
         let terms = PlanTerms {
             cost: self.config.cost / claims,
             min_gap: self.config.min_gap.as_secs_f64(),

@@ -22,7 +22,6 @@ pub(super) struct PlanTerms {
     pub(super) cost: f64,
     /// The least time between polls, in seconds.
     pub(super) min_gap: f64,
-    /// The most polls of one task.
     pub(super) most: usize,
 }
 
