@@ -132,7 +132,7 @@ impl VirtualGateway {
             fresh: false,
             deadline: None,
             allowance: Allowance::default(),
-            narrowing: None,
+            allowed_hosts: None,
             collect: true,
             callback_url: None,
         };

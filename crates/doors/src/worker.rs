@@ -29,7 +29,7 @@ pub struct Worker {
     /// Its limit on claims per second, minute or hour.
     pub rate: Option<Rate>,
     /// The declared sites it may use; all when `None`.
-    pub narrowing: Option<Arc<[HostRule]>>,
+    pub allowed_hosts: Option<Arc<[HostRule]>>,
 }
 
 /// All workers. Clones share them, and a reload replaces them.
@@ -131,7 +131,7 @@ mod tests {
             priority: 1,
             allowance: Allowance::default(),
             rate: rate.map(|rate| rate.parse().unwrap()),
-            narrowing: None,
+            allowed_hosts: None,
         }
     }
 

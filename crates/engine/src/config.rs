@@ -14,16 +14,13 @@ use domain::{
 
 use crate::{Alerts, FixedPolling, Polling, PoolWish, Slots};
 
-/// The configuration of an engine.
 #[derive(Clone, Debug)]
 pub struct EngineConfig {
     /// The pages that may be solved for.
     pub sites: Arc<Sites>,
     /// What the provider's codes mean.
     pub retry: RetryTable,
-    /// When tasks are polled.
-    pub polling: Arc<dyn Polling>,
-    /// How many tasks may be at the provider at once.
+    pub polling: Arc<Polling>,
     pub slots: Slots,
     /// Shares of the slots, by worker; 1 for others.
     pub priorities: BTreeMap<WorkerName, u32>,
@@ -49,7 +46,6 @@ pub struct EngineConfig {
     pub most_queued: usize,
     /// Whether this process keeps pools filled; one that runs for a single claim does not.
     pub keeps_pools: bool,
-    /// Declared pools.
     pub pools: Vec<PoolWish>,
     /// Whether tasks are polled in batches, where the provider supports it.
     pub batches: bool,
@@ -90,7 +86,6 @@ impl Default for EngineConfig {
 }
 
 impl EngineConfig {
-    /// The lifetime of tokens of the kind.
     pub fn shelf_life(&self, kind: &Kind) -> TokenLifetime {
         self.shelf_lives.get(kind).copied().unwrap_or_else(|| {
             let (lifetime, margin) = kind.lifetime_and_margin();

@@ -11,16 +11,17 @@ use domain::{
     ports::{Cursor, DeadLetterFilter, Note, Revival, ReviveRequest, StoreError},
     retry::own,
     site::{PageUrl, SiteRefusal},
-    solve::{AmbiguousPolicy, Policy},
+    solve::Policy,
     time::Timestamp,
 };
 
-use crate::{Shared, Slots};
+use crate::{
+    Engine, Shared, Slots,
+    pipeline::admit::{self, SiteTerms},
+};
 
-/// A request to revive or purge dead letters.
 #[derive(Clone, Debug)]
 pub struct BulkRequest {
-    /// The dead letters it is about.
     pub which: DeadLetterSelection,
     /// Who requests it, for the audit trail.
     pub by: WorkerName,
@@ -32,10 +33,8 @@ pub struct BulkRequest {
     pub allowances: BTreeMap<WorkerName, Allowance>,
 }
 
-/// A selection of dead letters.
 #[derive(Clone, Debug)]
 pub enum DeadLetterSelection {
-    /// The dead letters with these ids.
     Ids(Vec<SolveId>),
     /// All that match, newest first, from the filter's cursor on.
     Matching(DeadLetterFilter),
@@ -44,20 +43,15 @@ pub enum DeadLetterSelection {
 /// What one call has done.
 #[derive(Clone, Debug, Default)]
 pub struct BulkReport {
-    /// Each dead letter with its result.
     pub items: Vec<(SolveId, Revived)>,
     /// Where to go on, if the time was up before the end of the list.
     pub next: Option<Cursor>,
 }
 
-/// The result for one dead letter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Revived {
-    /// A new solve was opened for it.
     Opened(ClaimId),
-    /// It joined a solve that is under way.
     Joined(ClaimId),
-    /// It was served from stock.
     Stocked(ClaimId),
     /// An equal one was revived before; this is that claim.
     Replayed(ClaimId),
@@ -65,7 +59,6 @@ pub enum Revived {
     Would,
     /// It was already closed, in this way.
     Closed(Closing),
-    /// There is no such dead letter.
     Unknown,
     /// It may not be revived, for this reason.
     Refused(String),
@@ -79,36 +72,53 @@ const REVIVED_DEADLINE: Duration = Duration::from_secs(24 * 3600);
 /// While the queue is half full, revival pauses and checks again after this.
 const ROOM_CHECK: Duration = Duration::from_millis(200);
 
-/// Revives dead letters until the end of the list or of the time for one call.
-pub(crate) async fn revive(
-    shared: &Shared,
-    request: &BulkRequest,
-) -> Result<BulkReport, StoreError> {
-    let mut report = BulkReport::default();
-    match &request.which {
-        DeadLetterSelection::Ids(ids) => {
-            for id in ids {
-                let revived = match shared.ports.records.dead_letter(*id).await? {
-                    Some(letter) => revive_one(shared, request, &letter).await?,
-                    None => Revived::Unknown,
-                };
-                report.items.push((*id, revived));
+impl Engine {
+    /// Revives dead letters until the end of the list or of the time for one call.
+    pub async fn revive(&self, request: &BulkRequest) -> Result<BulkReport, StoreError> {
+        let shared = &*self.0;
+        let ids = match &request.which {
+            DeadLetterSelection::Ids(ids) => ids,
+            DeadLetterSelection::Matching(filter) => {
+                return revive_matching(shared, request, filter).await;
             }
+        };
+        let mut report = BulkReport::default();
+        for id in ids {
+            let revived = match shared.ports.records.dead_letter(*id).await? {
+                Some(letter) => revive_one(shared, request, &letter).await?,
+                None => Revived::Unknown,
+            };
+            report.items.push((*id, revived));
         }
-        DeadLetterSelection::Matching(filter) => {
-            revive_matching(shared, request, filter, &mut report).await?;
-        }
+        Ok(report)
     }
-    Ok(report)
+
+    /// Purges dead letters; returns how many, and where to go on if the time for one call was up.
+    pub async fn purge(
+        &self,
+        request: &BulkRequest,
+    ) -> Result<(usize, Option<Cursor>), StoreError> {
+        let ids = match &request.which {
+            DeadLetterSelection::Ids(ids) => ids,
+            DeadLetterSelection::Matching(filter) => {
+                return purge_matching(&self.0, request, filter).await;
+            }
+        };
+        let mut purged = 0;
+        for id in ids {
+            purged += usize::from(purge_one(&self.0, request, *id).await?);
+        }
+        Ok((purged, None))
+    }
 }
 
 async fn revive_matching(
     shared: &Shared,
     request: &BulkRequest,
     filter: &DeadLetterFilter,
-    report: &mut BulkReport,
-) -> Result<(), StoreError> {
+) -> Result<BulkReport, StoreError> {
     let until = shared.now().plus(WORK_FOR);
+    let mut report = BulkReport::default();
     let mut filter = DeadLetterFilter { limit: PAGE, closed: false, ..filter.clone() };
     loop {
         let page = shared.ports.records.dead_letters(filter.clone()).await?;
@@ -116,31 +126,14 @@ async fn revive_matching(
             let has_room = request.dry_run || wait_for_room(shared, until).await;
             if !report.items.is_empty() && (!has_room || shared.now() >= until) {
                 report.next = filter.from;
-                return Ok(());
+                return Ok(report);
             }
             let revived = revive_one(shared, request, letter).await?;
             report.items.push((letter.id, revived));
             filter.from = Some(Cursor { at: letter.died_at, id: letter.id.number() });
         }
-        let Some(next) = page.next else { return Ok(()) };
+        let Some(next) = page.next else { return Ok(report) };
         filter.from = Some(next);
-    }
-}
-
-/// Purges dead letters; returns how many, and where to go on if the time for one call was up.
-pub(crate) async fn purge(
-    shared: &Shared,
-    request: &BulkRequest,
-) -> Result<(usize, Option<Cursor>), StoreError> {
-    match &request.which {
-        DeadLetterSelection::Ids(ids) => {
-            let mut purged = 0;
-            for id in ids {
-                purged += usize::from(purge_one(shared, request, *id).await?);
-            }
-            Ok((purged, None))
-        }
-        DeadLetterSelection::Matching(filter) => purge_matching(shared, request, filter).await,
     }
 }
 
@@ -187,7 +180,7 @@ async fn revive_one(
     if let Some(closed) = &letter.closed {
         return Ok(Revived::Closed(closed.how));
     }
-    let (basis, ambiguous) = match site_terms(shared, letter) {
+    let terms = match site_terms(shared, letter) {
         Ok(terms) => terms,
         Err(refusal) => return refuse(shared, request, letter, &refusal).await,
     };
@@ -195,16 +188,7 @@ async fn revive_one(
         let known = request.allowances.contains_key(&letter.worker);
         return Ok(if known { Revived::Would } else { Revived::disowned() });
     }
-    let policy = Policy { ambiguous, ambiguity_budget: shared.config.ambiguity_budget };
-    let revival = loop {
-        match write_revival(shared, request, letter, (&basis, policy)).await? {
-            Revival::Back(Admission::NameTaken) => {}
-            revival @ (Revival::Back(_)
-            | Revival::Disowned
-            | Revival::Closed(_)
-            | Revival::Unknown) => break revival,
-        }
-    };
+    let revival = write_revival(shared, request, letter, &terms).await?;
     shared.scheduler.wake();
     // The pause follows each one, so that the rate also holds across calls.
     let gap = Duration::from_secs(1) / request.rate.max(1);
@@ -216,36 +200,35 @@ async fn write_revival(
     shared: &Shared,
     request: &BulkRequest,
     letter: &DeadLetter,
-    (basis, policy): (&Arc<str>, Policy),
+    terms: &SiteTerms,
 ) -> Result<Revival, StoreError> {
-    let chance = &*shared.ports.chance;
-    let revive = ReviveRequest {
-        letter: letter.id,
-        by: request.by.clone(),
-        claims: letter.claims.iter().map(|_| ClaimId::draw(chance)).collect(),
-        solve: SolveId::draw(chance),
-        basis: Arc::clone(basis),
-        deadline: shared.now().plus(REVIVED_DEADLINE),
-        price: shared.config.prices.get(&letter.kind).copied(),
-        allowances: request.allowances.clone(),
-        policy,
-    };
-    shared.ports.store.revive(revive, shared.now()).await
+    let (chance, config) = (&*shared.ports.chance, &shared.config);
+    loop {
+        let ambiguity_budget = config.ambiguity_budget;
+        let revive = ReviveRequest {
+            letter: letter.id,
+            by: request.by.clone(),
+            claims: letter.claims.iter().map(|_| ClaimId::draw(chance)).collect(),
+            solve: SolveId::draw(chance),
+            basis: Arc::clone(&terms.basis),
+            deadline: shared.now().plus(REVIVED_DEADLINE),
+            price: config.prices.get(&letter.kind).copied(),
+            allowances: request.allowances.clone(),
+            policy: Policy { ambiguous: terms.ambiguous, ambiguity_budget },
+        };
+        let revival = shared.ports.store.revive(revive, shared.now()).await?;
+        if !matches!(revival, Revival::Back(Admission::NameTaken)) {
+            return Ok(revival);
+        }
+    }
 }
 
 /// Why the dead letter's page may be solved for, now.
-fn site_terms(
-    shared: &Shared,
-    letter: &DeadLetter,
-) -> Result<(Arc<str>, AmbiguousPolicy), SiteRefusal> {
-    let sites = shared.sites();
-    let Some(page) = &letter.pageurl else {
-        let basis = Arc::clone(sites.check_images()?);
-        return Ok((basis, AmbiguousPolicy::default()));
-    };
-    let page = PageUrl::parse(page).map_err(|_| SiteRefusal::NotDeclared(page.clone()))?;
-    let site = sites.check(&page, shared.now())?;
-    Ok((Arc::clone(&site.basis), site.ambiguous))
+fn site_terms(shared: &Shared, letter: &DeadLetter) -> Result<SiteTerms, SiteRefusal> {
+    let parse =
+        |page: &String| PageUrl::parse(page).map_err(|_| SiteRefusal::NotDeclared(page.clone()));
+    let page = letter.pageurl.as_ref().map(parse).transpose()?;
+    admit::site_terms(shared, page.as_ref())
 }
 
 async fn refuse(
@@ -255,14 +238,13 @@ async fn refuse(
     refusal: &SiteRefusal,
 ) -> Result<Revived, StoreError> {
     if !request.dry_run {
-        let event =
-            Event::Refused { code: own::SITE_NOT_DECLARED.into(), pageurl: letter.pageurl.clone() };
+        let (code, pageurl) = (own::SITE_NOT_DECLARED.into(), letter.pageurl.clone());
         let note = Note {
             claim: letter.claims.first().copied(),
             worker: letter.worker.clone(),
             project: letter.project.clone(),
             kind: Some(letter.kind.clone()),
-            event,
+            event: Event::Refused { code, pageurl },
         };
         shared.ports.store.note(note, shared.now()).await?;
     }

@@ -21,19 +21,17 @@ mod serverless;
 mod shared;
 mod tasks;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc};
 
 use domain::{
-    claim::{Allowance, Claim},
-    id::{AttemptName, ClaimId, TaskId, WorkerName},
+    claim::Allowance,
+    id::WorkerName,
     money::Money,
-    pool::{Pool, PoolId},
     ports::{
-        Chance, Clock, Cursor, Fault, Feedback, LearnedMargin, Notifier, PoolState, Provider,
-        Records, Scope, Store, StoreError, Threads, WebhookSender,
+        Chance, Clock, Fault, Notifier, PoolState, Provider, Records, Store, StoreError, Threads,
+        WebhookSender,
     },
     site::Sites,
-    time::Timestamp,
 };
 
 pub use config::EngineConfig;
@@ -48,38 +46,33 @@ pub use pipeline::{
     fetch::{Explained, FetchRefusal, Outcome},
 };
 pub use polling::{
-    Family, FixedPolling, LearnedConfig, LearnedPolling, Observation, PollQuery, Polling, Timing,
+    Family, FixedPolling, LearnedConfig, Observation, PollQuery, Polling, SolveTimeMemory, Timing,
 };
 pub use scheduler::slots::Slots;
 pub use serverless::{RoundReport, ServerlessDriver};
 pub use tasks::Tasks;
 
-use maintenance::{archive::WithArchive, lease_renewal, polling_memory, pools};
-use pipeline::{admit, fetch};
-use polling::{batch, pingback};
+use maintenance::{archive::WithArchive, lease_renewal, polling_memory};
+use polling::batch;
 use scheduler::driver;
 use shared::Shared;
 
 /// The outside, as the engine sees it.
 #[derive(Clone, Debug)]
 pub struct Ports {
-    /// Makes decisions durable.
     pub store: Arc<dyn Store>,
-    /// Answers queries about claims, solves, pools and totals.
     pub records: Arc<dyn Records>,
     /// Notifies callers that a claim has changed.
     pub notifier: Arc<dyn Notifier>,
     /// The paid service.
     pub provider: Arc<dyn Provider>,
-    /// The only source of time.
     pub clock: Arc<dyn Clock>,
-    /// The only source of randomness.
     pub chance: Arc<dyn Chance>,
     /// Delivers callbacks and alerts.
     pub webhooks: Arc<dyn WebhookSender>,
 }
 
-/// The engine. Clones share one engine.
+/// The engine. Clones share one engine. Its methods are in the files of what they do, those about the gateway itself here.
 #[derive(Clone, Debug)]
 pub struct Engine(Arc<Shared>);
 
@@ -140,7 +133,7 @@ impl Engine {
     ///         fresh: false,
     ///         deadline: None,
     ///         allowance: Allowance::default(),
-    ///         narrowing: None,
+    ///         allowed_hosts: None,
     ///         collect: true,
     ///         callback_url: None,
     ///     };
@@ -158,7 +151,7 @@ impl Engine {
         }
         let shared = Arc::new(Shared::new(ports, config));
         lease_renewal::renew(&shared).await?;
-        batch::support::load(&shared).await;
+        batch::load_support(&shared).await;
         polling_memory::load(&shared).await;
         maintenance::spawn(&shared, "driver", driver::run(Arc::clone(&shared)));
         maintenance::start(&shared, source);
@@ -178,100 +171,8 @@ impl Engine {
         self.0.tasks.abort();
     }
 
-    // --- claims ---
-
-    /// Admits a claim. The solve goes on whether or not the caller stays.
-    pub async fn claim(&self, request: ClaimRequest) -> Result<Admitted, ClaimRefusal> {
-        admit::claim(&self.0, request).await
-    }
-
-    /// Reads a claim, waiting up to `wait` for its end. A token in the result counts as handed out.
-    pub async fn fetch(
-        &self,
-        scope: &Scope,
-        id: ClaimId,
-        wait: Duration,
-    ) -> Result<Outcome, FetchRefusal> {
-        fetch::fetch(&self.0, scope, id, wait).await
-    }
-
-    /// Reads a claim as it stands and hands nothing out.
-    pub async fn find_claim(&self, scope: &Scope, id: ClaimId) -> Result<Claim, FetchRefusal> {
-        fetch::find_anywhere(&self.0, scope, id).await
-    }
-
-    /// Withdraws a claim. A task that is already paid for goes to stock and serves the next claim.
-    pub async fn withdraw(&self, scope: &Scope, id: ClaimId) -> Result<Claim, FetchRefusal> {
-        fetch::withdraw(&self.0, scope, id).await
-    }
-
-    /// Records whether the site accepted a token, and reports it to the provider once.
-    pub async fn report(
-        &self,
-        scope: &Scope,
-        id: ClaimId,
-        feedback: Feedback,
-    ) -> Result<(), FetchRefusal> {
-        fetch::report(&self.0, scope, id, feedback).await
-    }
-
-    /// Reads a claim with all its ledger entries.
-    pub async fn explain(&self, scope: &Scope, id: ClaimId) -> Result<Explained, FetchRefusal> {
-        fetch::explain(&self.0, scope, id).await
-    }
-
-    /// Takes a callback of the provider about an attempt.
-    pub async fn pingback(&self, name: AttemptName, task: TaskId) {
-        pingback::handle(&self.0, name, task).await;
-    }
-
-    // --- dead letters ---
-
-    /// Revives dead letters until the end of the list or of the time for one call.
-    pub async fn revive(&self, request: &BulkRequest) -> Result<BulkReport, StoreError> {
-        dead_letters::revive(&self.0, request).await
-    }
-
-    /// Purges dead letters; returns how many, and where to go on if the time for one call was up.
-    pub async fn purge(
-        &self,
-        request: &BulkRequest,
-    ) -> Result<(usize, Option<Cursor>), StoreError> {
-        dead_letters::purge(&self.0, request).await
-    }
-
-    // --- pools ---
-
-    /// Opens a pool, or changes it.
-    pub async fn set_pool(&self, wish: PoolWish) -> Result<Pool, PoolRefusal> {
-        pools::set(&self.0, wish).await
-    }
-
-    /// Closes a pool. Its tokens stay in stock and serve later claims.
-    pub async fn close_pool(&self, id: PoolId) -> Result<Pool, PoolRefusal> {
-        pools::close(&self.0, id).await
-    }
-
-    /// Announces demand: `count` claims from `at` on.
-    pub async fn expect(&self, id: PoolId, count: u32, at: Timestamp) -> Result<Pool, PoolRefusal> {
-        pools::expect(&self.0, id, count, at).await
-    }
-
-    /// Pools and their stock.
     pub async fn pools(&self) -> Result<Vec<PoolState>, StoreError> {
         self.records().pools(self.0.now()).await
-    }
-
-    /// How early tokens have to be used, as learned from reports.
-    pub async fn margins(&self) -> Result<Vec<LearnedMargin>, StoreError> {
-        self.records().margins().await
-    }
-
-    // --- the gateway itself ---
-
-    /// How the engine is doing.
-    pub fn health(&self) -> Health {
-        health::check(&self.0)
     }
 
     /// The account's trouble, while its circuit breaker is open.
@@ -279,7 +180,6 @@ impl Engine {
         self.0.scheduler.breakers.account.trouble()
     }
 
-    /// The account's balance at the provider.
     pub async fn balance(&self) -> Result<Money, Fault> {
         self.0.ports.provider.balance().await
     }
@@ -292,38 +192,34 @@ impl Engine {
         Threads { total, working }
     }
 
-    /// Queries about claims, solves, pools and totals.
     pub fn records(&self) -> &dyn Records {
         &*self.0.ports.records
     }
 
-    /// The engine's clock.
     pub fn clock(&self) -> &dyn Clock {
         &*self.0.ports.clock
     }
 
-    /// The configuration it was started with.
     pub fn config(&self) -> &EngineConfig {
         &self.0.config
     }
 
-    /// The declarations in force.
     pub fn sites(&self) -> Arc<Sites> {
         self.0.sites()
     }
 
     /// Replaces the declarations. Claims that are already admitted go on.
     pub fn set_sites(&self, sites: Arc<Sites>) {
-        self.0.set_sites(sites);
+        *self.0.sites.write() = sites;
     }
 
     /// Replaces the workers' shares of the slots. Solves that already wait keep their place.
     pub fn set_priorities(&self, priorities: BTreeMap<WorkerName, u32>) {
-        self.0.scheduler.set_priorities(priorities);
+        *self.0.scheduler.priorities.write() = priorities;
     }
 
     /// Replaces the budgets that alerts watch. Claims carry their own.
     pub fn set_allowances(&self, allowances: BTreeMap<WorkerName, Allowance>) {
-        self.0.maintenance.budgets.set(allowances);
+        *self.0.maintenance.budgets.write() = allowances;
     }
 }

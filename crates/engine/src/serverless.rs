@@ -28,16 +28,13 @@ use crate::{
 #[derive(Debug)]
 pub struct ServerlessDriver(Engine);
 
-/// What a round did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RoundReport {
     /// Claims whose deadline had passed.
     pub lapsed: usize,
-    /// Solves leased.
     pub leased: usize,
     /// Submissions, whatever their result.
     pub submitted: usize,
-    /// Tasks polled.
     pub polled: usize,
     /// Polled tasks that need no further poll.
     pub over: usize,
@@ -54,7 +51,6 @@ impl ServerlessDriver {
         Self(Engine(Arc::new(Shared::new(ports, config))))
     }
 
-    /// The engine, for doors.
     pub fn engine(&self) -> &Engine {
         &self.0
     }
@@ -86,23 +82,19 @@ impl ServerlessDriver {
 
     /// Ends claims past their deadline, polls every task once and submits what is due. Starts nothing from `until` on.
     pub async fn run_all(&mut self, until: Timestamp) -> Result<RoundReport, StoreError> {
-        // Sweep first, so that nothing is paid for solves that nobody waits for.
-        let lapsed = self.sweep(until).await?;
-        let report = self.round(None, until).await?;
-        Ok(RoundReport { lapsed, ..report })
-    }
-
-    async fn sweep(&self, until: Timestamp) -> Result<usize, StoreError> {
         let shared = &*self.0.0;
         let mut lapsed = 0;
+        // Sweep first, so that nothing is paid for solves that nobody waits for.
         loop {
             let swept = sweeper::sweep(shared).await?;
             lapsed += swept.lapsed.len();
             let most = swept.lapsed.len().max(swept.wasted).max(swept.banked).max(swept.dropped);
             if most < SWEEP_LIMIT || shared.now() >= until {
-                return Ok(lapsed);
+                break;
             }
         }
+        let report = self.round(None, until).await?;
+        Ok(RoundReport { lapsed, ..report })
     }
 
     /// Each round has a holder name of its own, so that whatever an earlier round left behind counts as abandoned.
@@ -114,10 +106,14 @@ impl ServerlessDriver {
         let shared = &self.0.0;
         shared.scheduler.lease.restart(&*shared.ports.chance);
         lease_renewal::renew(shared).await?;
+        let renew_for_ever = async {
+            lease_renewal::run(Arc::clone(shared)).await;
+            std::future::pending().await
+        };
         tokio::select! {
             biased;
             report = driver::run_round(Arc::clone(shared), only, until) => Ok(report),
-            never = renew_for_ever(shared) => match never {},
+            never = renew_for_ever => never,
         }
     }
 
@@ -125,9 +121,4 @@ impl ServerlessDriver {
     pub async fn finish(&self) {
         self.0.0.tasks.finish().await;
     }
-}
-
-async fn renew_for_ever(shared: &Arc<Shared>) -> std::convert::Infallible {
-    lease_renewal::run(Arc::clone(shared)).await;
-    std::future::pending().await
 }

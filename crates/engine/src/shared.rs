@@ -15,7 +15,7 @@ pub(crate) struct Shared {
     pub(crate) ports: Ports,
     pub(crate) config: EngineConfig,
     /// The declarations in force; a reload replaces them.
-    sites: RwLock<Arc<Sites>>,
+    pub(crate) sites: RwLock<Arc<Sites>>,
     pub(crate) scheduler: Scheduler,
     pub(crate) poller: TaskPoller,
     pub(crate) maintenance: Maintenance,
@@ -44,10 +44,6 @@ impl Shared {
         Arc::clone(&self.sites.read())
     }
 
-    pub(crate) fn set_sites(&self, sites: Arc<Sites>) {
-        *self.sites.write() = sites;
-    }
-
     /// Sleeps; `false` once the driver has stopped and background services may end.
     pub(crate) async fn pause(&self, length: Duration) -> bool {
         let wake = self.now().plus(length);
@@ -60,9 +56,7 @@ impl Shared {
 
     /// Remembers for `/readyz` whether the store answers.
     pub(crate) fn record_store_health<T>(&self, result: &Result<T, StoreError>) {
-        match result {
-            Ok(_) => self.maintenance.health.store_answered(),
-            Err(error) => self.maintenance.health.store_failed(error),
-        }
+        *self.maintenance.health.store_error.lock() =
+            result.as_ref().err().map(ToString::to_string);
     }
 }

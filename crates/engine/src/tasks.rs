@@ -27,7 +27,6 @@ impl Tasks {
         }
     }
 
-    /// Ends all tasks at once.
     pub fn abort(&self) {
         self.0.lock().abort_all();
     }

@@ -211,7 +211,7 @@ pub fn claim_request(key: &str) -> ClaimRequest {
         fresh: false,
         deadline: None,
         allowance: Allowance::default(),
-        narrowing: None,
+        allowed_hosts: None,
         collect: true,
         callback_url: None,
     }

@@ -9,7 +9,7 @@ use std::{
 };
 
 use domain::{challenge::Challenge, id::Nonce, retry::Code, time::Timestamp};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use crate::{
     behaviour::{Behaviour, Fate, PollEffect, SubmitEffect},
@@ -43,18 +43,18 @@ impl Account {
     /// Appends every accepted task to this file, as a JSON line, before it is answered.
     pub fn keep_in(&self, path: &Path) -> io::Result<()> {
         let file = OpenOptions::new().create(true).append(true).open(path)?;
-        self.lock().file = Some(file);
+        self.0.lock().file = Some(file);
         Ok(())
     }
 
     /// Reads or changes the behaviour.
     pub fn with<T>(&self, access: impl FnOnce(&mut Behaviour) -> T) -> T {
-        access(&mut self.lock().behaviour)
+        access(&mut self.0.lock().behaviour)
     }
 
     /// Reads or changes the fault plan.
     pub fn faults<T>(&self, change: impl FnOnce(&mut FaultPlan) -> T) -> T {
-        change(&mut self.lock().faults)
+        change(&mut self.0.lock().faults)
     }
 
     pub fn plan(&self, planned: Planned) {
@@ -62,14 +62,13 @@ impl Account {
     }
 
     pub fn ledger(&self) -> Ledger {
-        self.with(|behaviour| behaviour.ledger().clone())
+        self.with(|behaviour| behaviour.ledger.clone())
     }
 
     pub fn received_submits(&self) -> u64 {
-        self.with(|behaviour| behaviour.ledger().received_submits)
+        self.with(|behaviour| behaviour.ledger.received_submits)
     }
 
-    /// The fault for this call, if any.
     pub(crate) fn draw(&self, call: Call) -> Option<Planned> {
         self.faults(|plan| plan.draw(call))
     }
@@ -82,7 +81,30 @@ impl Account {
         struck: Option<&Planned>,
         now: Timestamp,
     ) -> Option<SubmitEffect> {
-        self.lock().submit(challenge, nonce, struck, now)
+        let Inner { behaviour, file, .. } = &mut *self.0.lock();
+        let last = behaviour.ledger.accepted.last().cloned();
+        let fate = match (struck.map(|struck| &struck.fault), last) {
+            (Some(Fault::Code(code)), _) => {
+                return Some(behaviour.refuse_unseen(code.clone(), now));
+            }
+            (Some(Fault::SameTask), Some(last)) => {
+                behaviour.ledger.received_submits += 1;
+                return Some(SubmitEffect::Accepted(last));
+            }
+            (Some(Fault::Unsolvable), _) => Fate::Unsolvable,
+            (Some(Fault::NeverReady), _) => Fate::NeverReady,
+            (Some(Fault::SameTask), None) => Fate::Solved,
+            _ if struck.is_some_and(|struck| !struck.is_processed()) => {
+                behaviour.ledger.received_submits += 1;
+                return None;
+            }
+            _ => Fate::Solved,
+        };
+        let effect = behaviour.submit(challenge, nonce, fate, now);
+        if let (SubmitEffect::Accepted(accepted), Some(file)) = (&effect, file) {
+            append(file, accepted);
+        }
+        Some(effect)
     }
 
     /// Counts a request other than a submission; returns the code of a ban.
@@ -97,9 +119,9 @@ impl Account {
         struck: Option<&Planned>,
         now: Timestamp,
     ) -> Option<PollEffect> {
-        let inner = &mut *self.lock();
+        let inner = &mut *self.0.lock();
         let effect = inner.poll(id, struck, now)?;
-        inner.behaviour.count_poll();
+        inner.behaviour.ledger.poll_calls += 1;
         Some(effect)
     }
 
@@ -110,18 +132,14 @@ impl Account {
         struck: Option<&Planned>,
         now: Timestamp,
     ) -> Option<Result<Vec<PollEffect>, Code>> {
-        let inner = &mut *self.lock();
-        if !inner.behaviour.config().batch {
+        let inner = &mut *self.0.lock();
+        if !inner.behaviour.config.batch {
             return Some(Err(wire::code::ERROR_WRONG_ID_FORMAT.into()));
         }
         let effects: Option<Vec<_>> = ids.map(|id| inner.poll(id, struck, now)).collect();
         let effects = effects?;
-        inner.behaviour.count_poll();
+        inner.behaviour.ledger.poll_calls += 1;
         Some(Ok(effects))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock()
     }
 }
 
@@ -139,48 +157,14 @@ impl Inner {
         }
         Some(behaviour.poll(id, now))
     }
+}
 
-    fn submit(
-        &mut self,
-        challenge: &Challenge,
-        nonce: Option<Nonce>,
-        struck: Option<&Planned>,
-        now: Timestamp,
-    ) -> Option<SubmitEffect> {
-        let behaviour = &mut self.behaviour;
-        let last = behaviour.ledger().accepted.last().cloned();
-        let fate = match (struck.map(|struck| &struck.fault), last) {
-            (Some(Fault::Code(code)), _) => {
-                return Some(behaviour.refuse_unseen(code.clone(), now));
-            }
-            (Some(Fault::SameTask), Some(last)) => {
-                behaviour.lose_submit();
-                return Some(SubmitEffect::Accepted(last));
-            }
-            (Some(Fault::Unsolvable), _) => Fate::Unsolvable,
-            (Some(Fault::NeverReady), _) => Fate::NeverReady,
-            (Some(Fault::SameTask), None) => Fate::Solved,
-            _ if struck.is_some_and(|struck| !struck.is_processed()) => {
-                behaviour.lose_submit();
-                return None;
-            }
-            _ => Fate::Solved,
-        };
-        let effect = behaviour.submit(challenge, nonce, fate, now);
-        if let SubmitEffect::Accepted(accepted) = &effect {
-            self.keep(accepted);
-        }
-        Some(effect)
-    }
-
-    fn keep(&mut self, accepted: &Accepted) {
-        let Some(file) = &mut self.file else { return };
-        let written = serde_json::to_vec(accepted).map_err(io::Error::from).and_then(|mut line| {
-            line.push(b'\n');
-            file.write_all(&line)
-        });
-        if let Err(error) = written {
-            tracing::error!(%error, "failed to write the ledger file");
-        }
+fn append(file: &mut File, accepted: &Accepted) {
+    let written = serde_json::to_vec(accepted).map_err(io::Error::from).and_then(|mut line| {
+        line.push(b'\n');
+        file.write_all(&line)
+    });
+    if let Err(error) = written {
+        tracing::error!(%error, "failed to write the ledger file");
     }
 }

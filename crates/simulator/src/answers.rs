@@ -10,7 +10,6 @@ use domain::{
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-/// A made-up answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MadeUpAnswer {
     pub answer: Answer,
@@ -31,7 +30,6 @@ pub fn task_of(token: &str) -> Option<TaskId> {
     if digits { TaskId::new(task).ok() } else { None }
 }
 
-/// Makes up the answer to a challenge.
 pub fn answer(
     challenge: &Challenge,
     task: &TaskId,

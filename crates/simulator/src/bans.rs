@@ -5,14 +5,13 @@ use std::{collections::VecDeque, time::Duration};
 
 use domain::{retry::Code, time::Timestamp};
 
-/// The counters that lead to a ban.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Bans {
     submits: VecDeque<Timestamp>,
     no_slots: VecDeque<Timestamp>,
     no_money: VecDeque<Timestamp>,
     wrong_keys: VecDeque<Timestamp>,
-    accepted: u64,
+    pub(crate) accepted: u64,
     fetches: u64,
     everything: Option<Ban>,
     submitting: Option<Ban>,
@@ -39,25 +38,15 @@ impl Bans {
         in_force(&mut self.everything, now).or_else(|| in_force(&mut self.submitting, now))
     }
 
-    pub(crate) fn accepted(&mut self) {
-        self.accepted += 1;
-    }
-
     pub(crate) fn refused(&mut self, code: &str, now: Timestamp) {
-        match code {
-            "ERROR_NO_SLOT_AVAILABLE" => {
-                note(&mut self.no_slots, now, MINUTE);
-                if self.no_slots.len() >= 120 {
-                    set(&mut self.submitting, "ERROR: 1001", now, 600);
-                }
-            }
-            "ERROR_ZERO_BALANCE" => {
-                note(&mut self.no_money, now, MINUTE);
-                if self.no_money.len() >= 120 {
-                    set(&mut self.submitting, "ERROR: 1002", now, 300);
-                }
-            }
-            _ => {}
+        let (refusals, ban, seconds) = match code {
+            "ERROR_NO_SLOT_AVAILABLE" => (&mut self.no_slots, "ERROR: 1001", 600),
+            "ERROR_ZERO_BALANCE" => (&mut self.no_money, "ERROR: 1002", 300),
+            _ => return,
+        };
+        note(refusals, now, MINUTE);
+        if refusals.len() >= 120 {
+            set(&mut self.submitting, ban, now, seconds);
         }
     }
 
@@ -123,7 +112,7 @@ mod tests {
     #[test]
     fn asking_more_than_twenty_times_per_task_is_banned() {
         let mut bans = Bans::default();
-        bans.accepted();
+        bans.accepted += 1;
         assert!((0..1220).all(|_| bans.fetch(at(1)).is_none()));
         assert_eq!(bans.fetch(at(1)), Some("ERROR: 1005".into()));
         assert_eq!(bans.fetch(at(301)), None);

@@ -19,14 +19,13 @@ use crate::{
     answers::{self, MadeUpAnswer},
     bans::Bans,
     config::BehaviourConfig,
-    ledger::{Accepted, Ledger, hex},
+    ledger::{Accepted, Ledger, Report, hex},
     pace::LONGEST,
 };
 
-/// The provider's tasks, balance, bans and ledger.
 #[derive(Clone, Debug)]
 pub struct Behaviour {
-    config: BehaviourConfig,
+    pub(crate) config: BehaviourConfig,
     rng: fastrand::Rng,
     tasks: BTreeMap<u64, Task>,
     /// When each busy thread becomes free.
@@ -36,10 +35,9 @@ pub struct Behaviour {
     last: u64,
     balance: Money,
     bans: Bans,
-    ledger: Ledger,
+    pub(crate) ledger: Ledger,
 }
 
-/// How a task will end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// Solved, unless its sitekey asks for another fate.
@@ -102,10 +100,6 @@ impl Behaviour {
         }
     }
 
-    pub fn config(&self) -> &BehaviourConfig {
-        &self.config
-    }
-
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
     }
@@ -142,13 +136,8 @@ impl Behaviour {
         self.refuse(code, now)
     }
 
-    /// Counts a submission that is lost: no task, no reply.
-    pub fn lose_submit(&mut self) {
-        self.ledger.received_submits += 1;
-    }
-
     fn refuse(&mut self, code: Code, now: Timestamp) -> SubmitEffect {
-        self.ledger.refuse(&code);
+        *self.ledger.refused.entry(code.clone()).or_default() += 1;
         self.bans.refused(code.as_str(), now);
         SubmitEffect::Refused(code)
     }
@@ -211,8 +200,9 @@ impl Behaviour {
         self.tasks.insert(self.last, task);
         self.at_work.insert((done_at, self.last));
         self.balance = self.balance + Money::from_micros(-cost.micros());
-        self.bans.accepted();
-        self.ledger.accept(accepted.clone());
+        self.bans.accepted += 1;
+        self.ledger.charged = self.ledger.charged + cost;
+        self.ledger.accepted.push(accepted.clone());
         accepted
     }
 
@@ -232,17 +222,11 @@ impl Behaviour {
         if self.config.bans { self.bans.fetch(now) } else { None }
     }
 
-    /// Counts a poll request, whatever its number of tasks.
-    pub(crate) fn count_poll(&mut self) {
-        self.ledger.poll_calls += 1;
-    }
-
-    /// Polls a task.
     pub fn poll(&mut self, id: &str, now: Timestamp) -> PollEffect {
         self.ledger.polls += 1;
         let effect = self.outcome(id, now);
         if let (PollEffect::Solved(..), Ok(task)) = (&effect, find(&mut self.tasks, id)) {
-            self.ledger.answer(&task.id);
+            *self.ledger.answered.entry(task.id.clone()).or_default() += 1;
         }
         effect
     }
@@ -259,10 +243,6 @@ impl Behaviour {
     pub(crate) fn over_at(&mut self, id: &str) -> Option<Timestamp> {
         let task = find(&mut self.tasks, id).ok()?;
         (task.fate != Fate::NeverReady).then_some(task.done_at)
-    }
-
-    pub(crate) fn called_back(&mut self, task: &TaskId) {
-        self.ledger.call_back(task);
     }
 
     fn outcome(&mut self, id: &str, now: Timestamp) -> PollEffect {
@@ -282,7 +262,8 @@ impl Behaviour {
         }
         if !std::mem::replace(&mut task.is_refunded, true) {
             self.balance = self.balance + task.cost;
-            self.ledger.refund(task.cost);
+            self.ledger.refunded = self.ledger.refunded + task.cost;
+            self.ledger.charged = self.ledger.charged + Money::from_micros(-task.cost.micros());
         }
         PollEffect::Refused("ERROR_CAPTCHA_UNSOLVABLE".into())
     }
@@ -295,12 +276,13 @@ impl Behaviour {
         }
         let (number, planned) = (task.number, task.done_at);
         (task.fate, task.done_at) = (Fate::Unsolvable, now);
-        self.ledger.give_up(&task.id);
+        if let Some(accepted) = self.ledger.accepted.iter_mut().rfind(|a| a.task == task.id) {
+            accepted.ready_at = None;
+        }
         self.at_work.remove(&(planned, number));
         self.at_work.insert((now, number));
     }
 
-    /// Accepts a report about a token.
     pub fn report(&mut self, id: &str, feedback: Feedback, now: Timestamp) -> Result<(), Code> {
         let task = find(&mut self.tasks, id).map_err(Code::from)?;
         if now < task.done_at || now > task.at.plus(REPORT_WINDOW) {
@@ -309,7 +291,8 @@ impl Behaviour {
         if std::mem::replace(&mut task.is_reported, true) {
             return Err("ERROR_DUPLICATE_REPORT".into());
         }
-        self.ledger.report(task.id.clone(), feedback, now);
+        let good = feedback == Feedback::Good;
+        self.ledger.reports.push(Report { task: task.id.clone(), good, at: now });
         Ok(())
     }
 

@@ -110,7 +110,6 @@ impl Reply {
     }
 }
 
-/// Sends the reply, or its faulty form.
 pub(crate) async fn deliver(
     struck: Option<Planned>,
     reply: Reply,

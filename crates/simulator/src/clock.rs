@@ -24,21 +24,15 @@ const VIRTUAL_START: Timestamp = Timestamp::from_millis(1_767_225_600_000);
 
 // === impl WallClock ===
 
-impl WallClock {
+impl Default for WallClock {
     #[expect(
         clippy::disallowed_methods,
         reason = "this is the simulator's implementation of Clock"
     )]
-    pub fn new() -> Self {
+    fn default() -> Self {
         let day = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let millis = u64::try_from(day.as_millis()).unwrap_or(u64::MAX);
         Self { start: Timestamp::from_millis(millis), since: Instant::now() }
-    }
-}
-
-impl Default for WallClock {
-    fn default() -> Self {
-        Self::new()
     }
 }
 

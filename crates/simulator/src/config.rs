@@ -15,11 +15,9 @@ pub struct BehaviourConfig {
     pub threads: Option<u32>,
     /// Realistic solve times instead of short ones.
     pub realistic: bool,
-    /// Overrides the solve times of single kinds.
+    /// Of single kinds; others have the usual ones.
     pub solve_times: BTreeMap<Kind, SolveTime>,
-    /// Overrides the prices of single kinds.
     pub prices: BTreeMap<Kind, Money>,
-    /// The initial balance.
     pub balance: Money,
     /// Behave like CaptchaAI: threads instead of prices, `threadsinfo`, numbers as ids for reCAPTCHA, `result` and `user_agent`,
     /// `ERROR_ZERO_BALANCE` when no thread is free.
@@ -70,11 +68,5 @@ impl BehaviourConfig {
     pub(crate) fn price(&self, kind: &Kind) -> Money {
         let usual = if self.captchaai { Money::ZERO } else { pace::price(kind) };
         self.prices.get(kind).copied().unwrap_or(usual)
-    }
-}
-
-impl Default for BehaviourConfig {
-    fn default() -> Self {
-        Self::new(1)
     }
 }

@@ -104,7 +104,7 @@ fn submit_text(front: &Front, kind: &Kind, effect: SubmitEffect, json: bool) -> 
         SubmitEffect::Refused(code) => submit::SubmitReply::Refused(code),
     };
     let is_recaptcha = matches!(kind, Kind::RecaptchaV2 | Kind::RecaptchaV3);
-    let captchaai = front.account.with(|behaviour| behaviour.config().captchaai);
+    let captchaai = front.account.with(|behaviour| behaviour.config.captchaai);
     if json && captchaai && is_recaptcha {
         return submit::write_reply_int_id(&reply);
     }

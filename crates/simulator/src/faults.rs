@@ -20,11 +20,9 @@ use std::collections::{BTreeMap, VecDeque};
 use domain::retry::Code;
 use serde::{Deserialize, Serialize};
 
-/// The calls that can have a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Call {
-    /// A submission.
     Submit,
     Poll,
     /// Balance, threads, reports.
@@ -71,7 +69,6 @@ pub enum Fault {
     SameTask,
 }
 
-/// One planned fault.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Planned {

@@ -8,7 +8,6 @@ use domain::{
     fingerprint::{Fingerprint, Identity},
     id::{Nonce, TaskId},
     money::Money,
-    ports::Feedback,
     retry::Code,
     time::Timestamp,
 };
@@ -23,7 +22,6 @@ pub struct Ledger {
     pub polls: u64,
     /// The number of poll requests, each for one or more tasks.
     pub poll_calls: u64,
-    /// The accepted tasks, in order.
     pub accepted: Vec<Accepted>,
     /// How often each code refused a submission.
     pub refused: BTreeMap<Code, u64>,
@@ -31,7 +29,6 @@ pub struct Ledger {
     pub answered: BTreeMap<TaskId, u64>,
     /// How often a pingback for each task was delivered.
     pub pingbacks: BTreeMap<TaskId, u64>,
-    /// The reports about tokens.
     pub reports: Vec<Report>,
     /// The cost of all accepted tasks, less refunds.
     pub charged: Money,
@@ -55,7 +52,6 @@ pub struct Accepted {
     pub cost: Money,
 }
 
-/// One report about a token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     pub task: TaskId,
@@ -80,39 +76,6 @@ impl Ledger {
     /// The tasks accepted for this attempt: more than one is a double payment.
     pub fn tasks_of(&self, nonce: Nonce) -> Vec<&Accepted> {
         self.accepted.iter().filter(|accepted| accepted.nonce == Some(nonce)).collect()
-    }
-
-    pub(crate) fn accept(&mut self, accepted: Accepted) {
-        self.charged = self.charged + accepted.cost;
-        self.accepted.push(accepted);
-    }
-
-    /// Marks a task as unsolvable.
-    pub(crate) fn give_up(&mut self, task: &TaskId) {
-        if let Some(accepted) = self.accepted.iter_mut().rfind(|a| a.task == *task) {
-            accepted.ready_at = None;
-        }
-    }
-
-    pub(crate) fn refuse(&mut self, code: &Code) {
-        *self.refused.entry(code.clone()).or_default() += 1;
-    }
-
-    pub(crate) fn refund(&mut self, cost: Money) {
-        self.refunded = self.refunded + cost;
-        self.charged = self.charged + Money::from_micros(-cost.micros());
-    }
-
-    pub(crate) fn answer(&mut self, task: &TaskId) {
-        *self.answered.entry(task.clone()).or_default() += 1;
-    }
-
-    pub(crate) fn call_back(&mut self, task: &TaskId) {
-        *self.pingbacks.entry(task.clone()).or_default() += 1;
-    }
-
-    pub(crate) fn report(&mut self, task: TaskId, feedback: Feedback, at: Timestamp) {
-        self.reports.push(Report { task, good: feedback == Feedback::Good, at });
     }
 }
 

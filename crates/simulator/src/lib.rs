@@ -71,5 +71,5 @@ pub use clock::VirtualClock;
 pub use config::BehaviourConfig;
 pub use faults::{Call, Fault, FaultPlan, Planned};
 pub use ledger::Ledger;
-pub use provider::{Latency, PingbackHook, SimProvider};
-pub use server::{Front, Sim, SimConfig, SimHandle};
+pub use provider::{Latency, SimProvider};
+pub use server::{Sim, SimConfig, SimHandle};

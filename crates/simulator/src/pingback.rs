@@ -13,7 +13,6 @@ use tokio::{net::TcpStream, sync::mpsc, task::JoinSet, time::timeout};
 
 use crate::{clock::pause, exchange::poll_reply, server::Front};
 
-/// A scheduled pingback.
 #[derive(Debug)]
 pub(crate) struct Due {
     pub(crate) task: TaskId,
@@ -77,7 +76,9 @@ async fn call(due: Due, front: Front) {
         posted = post(&due.address, body).await;
     }
     match posted {
-        Ok(()) => front.account.with(|behaviour| behaviour.called_back(&due.task)),
+        Ok(()) => front.account.with(|behaviour| {
+            *behaviour.ledger.pingbacks.entry(due.task).or_default() += 1;
+        }),
         Err(error) => tracing::warn!(task = %due.task, %error, "pingback delivery failed"),
     }
 }

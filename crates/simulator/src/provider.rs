@@ -1,7 +1,7 @@
 //! The simulated provider in process: the same account as in `server`, behind the [`Provider`] port and on a [`Clock`]. It is
 //! deterministic: equal seeds and equal calls give an equal history.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use domain::{
@@ -16,7 +16,6 @@ use domain::{
     time::Timestamp,
 };
 use parking_lot::Mutex;
-use tokio::task::JoinSet;
 use wire::fetch;
 
 use crate::{
@@ -33,24 +32,12 @@ pub struct SimProvider {
     clock: Arc<dyn Clock>,
     latency: Latency,
     rng: Mutex<fastrand::Rng>,
-    calls: Option<Calls>,
 }
 
-/// Called when an attempt's task is over.
-pub type PingbackHook = Arc<dyn Fn(AttemptName, TaskId) + Send + Sync>;
-
-/// Scheduled pingbacks; dropping the provider cancels them.
-struct Calls {
-    hook: PingbackHook,
-    waiting: Mutex<JoinSet<()>>,
-}
-
-/// The simulated network latency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Latency {
-    /// The minimum, one way.
+    /// One way, at least.
     pub least: Duration,
-    /// The maximum, one way.
     pub most: Duration,
     /// The gateway's timeout.
     pub deadline: Duration,
@@ -59,8 +46,8 @@ pub struct Latency {
 /// How a call ended for the caller.
 enum CallResult<T> {
     Reply(T),
-    TooMany(Option<Duration>),
     Code(Code),
+    TooMany(Option<Duration>),
     /// No readable reply.
     Lost(&'static str),
     /// No byte was sent.
@@ -82,35 +69,9 @@ impl Default for Latency {
 
 impl SimProvider {
     pub fn new(account: Account, clock: Arc<dyn Clock>, latency: Latency) -> Self {
-        let seed = account.with(|behaviour| behaviour.config().seed);
+        let seed = account.with(|behaviour| behaviour.config.seed);
         let rng = Mutex::new(fastrand::Rng::with_seed(seed ^ 0x1A7E_4C1E));
-        Self { account, clock, latency, rng, calls: None }
-    }
-
-    /// Calls `hook` for every finished task, after the usual latency and whether or not the reply to the submission arrived. Needs
-    /// tokio's runtime.
-    #[must_use]
-    pub fn with_pingback(mut self, hook: PingbackHook) -> Self {
-        self.calls = Some(Calls { hook, waiting: Mutex::default() });
-        self
-    }
-
-    fn call_back(&self, attempt: AttemptName, task: TaskId) {
-        let Some(Calls { hook, waiting }) = &self.calls else { return };
-        let over_at = self.account.with(|behaviour| behaviour.over_at(task.as_str()));
-        let Some(at) = over_at.map(|over_at| over_at.plus(self.way())) else { return };
-        let (account, clock, hook) = (self.account.clone(), self.clock.clone(), hook.clone());
-        let mut waiting = waiting.lock();
-        while waiting.try_join_next().is_some() {}
-        waiting.spawn(async move {
-            clock.sleep_until(at).await;
-            account.with(|behaviour| behaviour.called_back(&task));
-            hook(attempt, task);
-        });
-    }
-
-    pub fn account(&self) -> &Account {
-        &self.account
+        Self { account, clock, latency, rng }
     }
 
     fn way(&self) -> Duration {
@@ -164,8 +125,7 @@ impl SimProvider {
             Some(code) => Some(Err(code)),
             None => struck.is_none_or(Planned::is_processed).then(|| act(now)),
         };
-        let reply = self.call(Call::Account, act).await;
-        match reply {
+        match self.call(Call::Account, act).await {
             CallResult::Reply(Ok(said)) => Ok(said),
             CallResult::Reply(Err(code)) | CallResult::Code(code) => Err(refusal(code, None)),
             CallResult::TooMany(wait) => Err(refusal(own::HTTP_429.into(), wait)),
@@ -179,15 +139,8 @@ impl SimProvider {
 impl Provider for SimProvider {
     async fn submit(&self, challenge: &Challenge, attempt: AttemptName) -> Submission {
         let account = &self.account;
-        let nonce = Some(attempt.nonce);
         let act = |struck: Option<&Planned>, now| {
-            let effect = account.submit(challenge, nonce, struck, now);
-            if let Some(SubmitEffect::Accepted(accepted)) = &effect
-                && accepted.nonce == nonce
-            {
-                self.call_back(attempt, accepted.task.clone());
-            }
-            effect
+            account.submit(challenge, Some(attempt.nonce), struck, now)
         };
         match self.call(Call::Submit, act).await {
             CallResult::Reply(SubmitEffect::Accepted(accepted)) => {
@@ -213,7 +166,7 @@ impl Provider for SimProvider {
             None => account.poll(task.as_str(), struck, now),
         };
         let reply = self.call(Call::Poll, act).await;
-        let captchaai = account.with(|behaviour| behaviour.config().captchaai);
+        let captchaai = account.with(|behaviour| behaviour.config.captchaai);
         let mut price = None;
         let poll = match reply {
             CallResult::Reply(PollEffect::NotReady) => Poll::NotReady,
@@ -280,12 +233,6 @@ impl Provider for SimProvider {
     }
 }
 
-impl fmt::Debug for Calls {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Calls").finish_non_exhaustive()
-    }
-}
-
 /// Parses the reply as `upstream` does, so that the same information is lost.
 fn batch(text: &str, n: usize) -> Result<Vec<Polled>, BatchRefused> {
     let polled = |reply| match reply {
@@ -301,7 +248,6 @@ fn batch(text: &str, n: usize) -> Result<Vec<Polled>, BatchRefused> {
     }
 }
 
-/// The result for the caller, given the fault.
 fn reply<T>(fault: Option<&Fault>, said: Option<T>) -> CallResult<T> {
     match fault {
         Some(Fault::Code(code)) => CallResult::Code(code.clone()),

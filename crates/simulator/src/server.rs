@@ -8,7 +8,7 @@
 //! | `GET /ledger/count` | how many submissions arrived, as a plain number |
 //! | `GET`, `POST`, `DELETE /faults` | see [`crate::faults`] |
 
-use std::{convert::Infallible, future::pending, io, net::SocketAddr, path::PathBuf, sync::Arc};
+use std::{convert::Infallible, io, net::SocketAddr, path::PathBuf, sync::Arc};
 
 use bytes::Bytes;
 use domain::ports::Clock;
@@ -56,9 +56,9 @@ pub struct SimHandle {
 
 /// The state that all connections share.
 #[derive(Clone, Debug)]
-pub struct Front {
-    pub account: Account,
-    pub clock: Arc<dyn Clock>,
+pub(crate) struct Front {
+    pub(crate) account: Account,
+    pub(crate) clock: Arc<dyn Clock>,
 }
 
 /// The body of a reply; an error in it closes the connection.
@@ -85,7 +85,7 @@ impl Sim {
         let addr = listener.local_addr()?;
         let front = Front { account: account.clone(), clock: config.clock };
         let mut tasks = JoinSet::new();
-        tasks.spawn(serve(listener, front, pending()));
+        tasks.spawn(serve(listener, front));
         Ok(SimHandle { addr, account, tasks })
     }
 }
@@ -99,7 +99,7 @@ impl SimConfig {
             behaviour,
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             ledger_file: None,
-            clock: Arc::new(WallClock::new()),
+            clock: Arc::new(WallClock::default()),
         }
     }
 }
@@ -126,23 +126,13 @@ impl SimHandle {
     }
 }
 
-/// Serves on this listener until `shutdown`, then closes every connection at once.
-pub fn serve<'a>(
-    listener: TcpListener,
-    front: Front,
-    shutdown: impl Future<Output = ()> + Send + 'a,
-) -> BoxFuture<'a, ()> {
-    Box::pin(serve_until(listener, front, Box::pin(shutdown)))
-}
-
-async fn serve_until(listener: TcpListener, front: Front, mut shutdown: BoxFuture<'_, ()>) {
+async fn serve(listener: TcpListener, front: Front) {
     let mut connections = JoinSet::new();
     let (calls, due) = mpsc::channel(pingback::MAX_SCHEDULED);
     connections.spawn(pingback::run(due, front.clone()));
     loop {
         tokio::select! {
             biased;
-            () = &mut shutdown => return,
             Some(_) = connections.join_next() => {}
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {

@@ -219,7 +219,7 @@ pub fn engine_config(config: &Config) -> EngineConfig {
 }
 
 /// The polling schedule. The solve times of the simulator are known, so it does not have to learn them.
-fn polling(config: &Config) -> Arc<dyn Polling> {
+fn polling(config: &Config) -> Arc<Polling> {
     let polling = config.polling.schedule.start();
     match config.upstream.service {
         Service::Elsewhere { .. } => {}
@@ -231,12 +231,12 @@ fn polling(config: &Config) -> Arc<dyn Polling> {
 /// Quantiles of the simulator's solve times at even probabilities, as fractions of the median.
 const QUANTILES: [f64; 8] = [0.63, 0.77, 0.86, 0.95, 1.05, 1.16, 1.3, 1.58];
 
-fn preload_schedule(polling: &dyn Polling, kind: Kind) {
+fn preload_schedule(polling: &Polling, kind: Kind) {
     let median = SolveTime::pleasant(&kind).median;
     let family = Family { kind, proxied: false };
     for fraction in QUANTILES {
         let by = median.mul_f64(fraction);
-        polling.learn(&family, Observation::Ready { after: by.mul_f64(0.9), by });
+        polling.memory.learn(&family, Observation::Ready { after: by.mul_f64(0.9), by });
     }
 }
 
@@ -247,7 +247,7 @@ pub fn door_worker(worker: &Worker) -> Result<doors::Worker, Failure> {
         project: worker.project.clone(),
         allowance: worker.allowance(),
         rate: worker.rate,
-        narrowing: worker.sites.clone().map(Into::into),
+        allowed_hosts: worker.sites.clone().map(Into::into),
         priority: worker.priority,
     })
 }

@@ -53,14 +53,14 @@ impl Schedule {
     }
 
     /// The polls of a task that is never ready, with one waiting claim and without jitter.
-    pub(super) fn of(polling: &dyn Polling, family: &Family) -> Self {
+    pub(super) fn of(polling: &Polling, family: &Family) -> Self {
         let mut age = Duration::ZERO;
         let next = |polls| {
             let ask = PollQuery { family, polls, age, waiting: 1, jitter: u64::MAX / 2 };
             age += polling.next(&ask);
             age.as_secs_f64()
         };
-        Self((0..polling.most()).map(next).collect())
+        Self((0..polling.most).map(next).collect())
     }
 
     /// The result for tasks with these solve times.
@@ -179,7 +179,7 @@ mod tests {
     #[test]
     fn a_fixed_schedule_is_judged_as_the_reference_model_does() {
         let best = Best::of(LogNormal { median: 15.0, sigma: 0.5 });
-        let polling: Arc<dyn Polling> = FixedPolling { most: 60, ..FixedPolling::default() }.into();
+        let polling: Arc<Polling> = FixedPolling { most: 60, ..FixedPolling::default() }.into();
         let family = Family { kind: Kind::Turnstile, proxied: false };
         let judged = best.beside(&Schedule::of(&*polling, &family));
         assert!((judged - 2.50 / 1.70).abs() < 0.05, "{judged}");

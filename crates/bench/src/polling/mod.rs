@@ -9,7 +9,7 @@ mod watch;
 use std::sync::Arc;
 
 use clap::Args;
-use engine::{Family, FixedPolling, LearnedConfig, LearnedPolling, Polling};
+use engine::{Family, FixedPolling, LearnedConfig, Polling};
 use solvegate::{commands::progress::Progress, exit::Failure};
 
 use self::{
@@ -145,11 +145,11 @@ async fn watch_batch(rate: f64, solves: usize, seed: u64) -> Result<Observed, Fa
     watch.solve_while_more_come(WARM, solves, 1.0 / rate).await
 }
 
-fn learned(config: LearnedConfig) -> Arc<dyn Polling> {
-    Arc::new(LearnedPolling::new(config))
+fn learned(config: LearnedConfig) -> Arc<Polling> {
+    config.into()
 }
 
-fn fixed() -> Arc<dyn Polling> {
+fn fixed() -> Arc<Polling> {
     FixedPolling { most: MOST, ..FixedPolling::default() }.into()
 }
 
@@ -184,19 +184,19 @@ impl Trial {
     }
 
     /// Polls as often as the fixed schedule.
-    fn as_often(&self) -> Arc<dyn Polling> {
+    fn as_often(&self) -> Arc<Polling> {
         learned(LearnedConfig { cost: self.price, most: MOST, ..LearnedConfig::default() })
     }
 
     /// The first hundred solves, and the solves after them.
-    async fn watch(&self, polling: Arc<dyn Polling>) -> Result<(Observed, Observed), Failure> {
+    async fn watch(&self, polling: Arc<Polling>) -> Result<(Observed, Observed), Failure> {
         let mut watch = Watch::start(self.truth, polling, PollMode::Single, self.seed).await?;
         let apart = self.truth.median;
         Ok((watch.solve(FIRST, apart).await?, watch.solve(self.solves, apart).await?))
     }
 
     /// The number of solves until the schedule has learned that the provider became slower.
-    async fn relearn(&self, polling: Arc<dyn Polling>) -> Result<usize, Failure> {
+    async fn relearn(&self, polling: Arc<Polling>) -> Result<usize, Failure> {
         let truth = self.truth.times(DRIFT);
         let never_knew = learned(LearnedConfig::default());
         let start = |polling| Watch::start(truth, polling, PollMode::Single, self.seed);

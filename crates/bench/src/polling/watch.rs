@@ -65,7 +65,7 @@ impl Watch {
     /// A gateway with this schedule and a provider with these solve times.
     pub(super) async fn start(
         truth: LogNormal,
-        polling: Arc<dyn Polling>,
+        polling: Arc<Polling>,
         mode: PollMode,
         seed: u64,
     ) -> Result<Self, Failure> {

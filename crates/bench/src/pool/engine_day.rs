@@ -2,7 +2,6 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::Arc,
     time::Duration,
 };
 
@@ -15,7 +14,7 @@ use domain::{
     time::Timestamp,
     token::{MIN_LEFT, TokenLifetime},
 };
-use engine::{EngineConfig, LearnedConfig, LearnedPolling, PoolWish, Slots};
+use engine::{EngineConfig, LearnedConfig, PoolWish, Slots};
 use simulator::{BehaviourConfig, Ledger};
 use solvegate::exit::{Exit, Failure};
 
@@ -86,7 +85,7 @@ fn config(has_pool: bool) -> Result<EngineConfig, Failure> {
     let life = TokenLifetime::new(lifetime, margin).map_err(Failure::of(Exit::Failed))?;
     Ok(EngineConfig {
         sites: declared(&[HOST])?,
-        polling: Arc::new(LearnedPolling::new(LearnedConfig::default())),
+        polling: LearnedConfig::default().into(),
         slots: Slots::Fixed(SLOTS),
         shelf_lives: BTreeMap::from([(KIND, life)]),
         // A known price avoids the additional poll that asks for it.

@@ -142,7 +142,7 @@ fn worker(key: &str) -> Result<Worker, Failure> {
         project: project()?,
         allowance: Allowance::default(),
         rate: None,
-        narrowing: None,
+        allowed_hosts: None,
         priority: 1,
     })
 }
@@ -170,7 +170,7 @@ impl Gateway {
             fresh: false,
             deadline: None,
             allowance: Allowance::default(),
-            narrowing: None,
+            allowed_hosts: None,
             collect: true,
             callback_url: None,
         })

@@ -63,7 +63,7 @@ pub(super) async fn workers(
 
 fn worker(worker: &Worker) -> Value {
     let sites: Option<Vec<_>> =
-        worker.narrowing.as_ref().map(|rules| rules.iter().map(ToString::to_string).collect());
+        worker.allowed_hosts.as_ref().map(|rules| rules.iter().map(ToString::to_string).collect());
     json!({
         "name": worker.name.as_str(),
         "project": worker.project.as_str(),

@@ -71,7 +71,7 @@ pub(super) async fn list(
     Query::read(query.as_deref(), &[])?;
     let now = doors.now();
     let pools = doors.engine().pools().await?;
-    let margins = doors.engine().margins().await?;
+    let margins = doors.engine().records().margins().await?;
     let items: Vec<_> = pools.iter().map(|state| pool_json(state, now)).collect();
     let margins: Vec<_> = margins.iter().map(margin).collect();
     Ok(Json(json!({ "items": items, "margins": margins })))

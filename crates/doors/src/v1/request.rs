@@ -80,7 +80,7 @@ impl SolveBody {
             fresh,
             deadline,
             allowance: worker.allowance,
-            narrowing: worker.narrowing.clone(),
+            allowed_hosts: worker.allowed_hosts.clone(),
             collect: true,
             callback_url,
         })

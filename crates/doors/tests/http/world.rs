@@ -290,9 +290,9 @@ fn workers(setting: &Setting) -> Vec<Worker> {
         priority: 1,
         allowance: setting.allowance,
         rate: setting.rate.map(|rate| rate.parse().unwrap()),
-        narrowing: None,
+        allowed_hosts: None,
     };
     let rule: HostRule = "*.corp.example.org".parse().unwrap();
-    let narrow = Worker { narrowing: Some(Arc::new([rule])), ..worker("narrow", NARROW) };
+    let narrow = Worker { allowed_hosts: Some(Arc::new([rule])), ..worker("narrow", NARROW) };
     vec![worker("one", WORKER), worker("two", OTHER), narrow]
 }

@@ -11,14 +11,12 @@ use domain::{
     secret::Secret,
     time::Timestamp,
 };
-use parking_lot::RwLock;
 
-use crate::{EngineConfig, Shared, scheduler::circuit_breaker::Breaker};
+use crate::{Shared, scheduler::circuit_breaker::Breaker};
 
 /// Where alerts go, and what they watch.
 #[derive(Clone, Debug)]
 pub struct Alerts {
-    /// The address that receives the alerts.
     pub url: Secret,
     /// More open dead letters than this are an alert.
     pub dead_letters: u64,
@@ -27,10 +25,6 @@ pub struct Alerts {
     /// Budgets to watch, until [`Engine::set_allowances`](crate::Engine::set_allowances) replaces them.
     pub allowances: BTreeMap<WorkerName, Allowance>,
 }
-
-/// The budgets that alerts watch; a reload replaces them.
-#[derive(Debug)]
-pub(crate) struct WatchedBudgets(RwLock<BTreeMap<WorkerName, Allowance>>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Alarm {
@@ -45,15 +39,12 @@ struct Alarm {
 const CHECK_EVERY: Duration = Duration::from_secs(5);
 /// Every sixth check also reads the records.
 const READ_EVERY: u32 = 6;
-/// A failed delivery is retried after this.
 const RETRY_AFTER: Duration = Duration::from_secs(30);
 /// The used parts of a budget that are an alert, in percent.
 const BUDGET_PARTS: [u64; 2] = [100, 80];
 
-/// The alarm's name and subject.
-type AlertKey = (&'static str, Option<String>);
-
-type OpenAlerts = BTreeMap<AlertKey, OpenAlert>;
+/// By the name and the subject of the alarm.
+type OpenAlerts = BTreeMap<(&'static str, Option<String>), OpenAlert>;
 
 /// An alert that is not delivered yet, or is cooling down. Until it is delivered it keeps its notice and with it its id, so
 /// that a receiver recognises a repetition.
@@ -62,7 +53,6 @@ struct OpenAlert {
     next: Timestamp,
 }
 
-/// Runs until the driver has stopped.
 pub(crate) async fn run(shared: Arc<Shared>, alerts: Alerts) {
     let mut open = OpenAlerts::new();
     let mut check = 0;
@@ -102,19 +92,6 @@ async fn deliver(shared: &Shared, alerts: &Alerts, open: &mut OpenAlerts) {
                 return;
             }
         }
-    }
-}
-
-// === impl WatchedBudgets ===
-
-impl WatchedBudgets {
-    pub(crate) fn new(config: &EngineConfig) -> Self {
-        let alerts = config.alerts.as_ref();
-        Self(RwLock::new(alerts.map(|alerts| alerts.allowances.clone()).unwrap_or_default()))
-    }
-
-    pub(crate) fn set(&self, allowances: BTreeMap<WorkerName, Allowance>) {
-        *self.0.write() = allowances;
     }
 }
 
@@ -164,7 +141,7 @@ async fn records(shared: &Shared, alerts: &Alerts) -> Result<Vec<Alarm>, StoreEr
     let mut alarms = Vec::new();
     alarms.extend(dead_letters(shared, alerts.dead_letters).await?);
     let spending = shared.ports.records.spending(shared.now().day()).await?;
-    let allowances = shared.maintenance.budgets.0.read().clone();
+    let allowances = shared.maintenance.budgets.read().clone();
     for (worker, allowance) in &allowances {
         let spent = spending.workers.iter().find(|(name, _)| name == worker);
         alarms.extend(spent.and_then(|(_, spent)| budget(worker, allowance, *spent)));

@@ -22,7 +22,6 @@ pub(crate) struct GatewayLease {
     until: AtomicU64,
 }
 
-/// Renews the lease until the driver has stopped.
 pub(crate) async fn run(shared: Arc<Shared>) {
     while shared.pause(LeaseRequest::TERM / 3).await {
         if let Err(error) = renew(&shared).await {

@@ -10,39 +10,36 @@ pub(crate) mod pools;
 pub(crate) mod slot_discovery;
 pub(crate) mod sweeper;
 
-use std::{panic::AssertUnwindSafe, sync::Arc};
+use std::{collections::BTreeMap, panic::AssertUnwindSafe, sync::Arc};
 
-use domain::ports::Records;
+use domain::{claim::Allowance, id::WorkerName, ledger::Entry, ports::Records};
 use futures_util::FutureExt;
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::Notify;
 
 use crate::{EngineConfig, Shared, Slots, health::HealthMonitor};
 
-use self::{
-    alerts::WatchedBudgets, archive::ArchivePosition, outbox::OutboxHints, pools::PoolHints,
-    slot_discovery::SlotDiscovery,
-};
+use self::{outbox::OutboxHints, pools::PoolHints};
 
 /// The services' shared half: what other parts read or signal while they run.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Maintenance {
     pub(crate) health: HealthMonitor,
     pub(crate) pools: PoolHints,
     pub(crate) outbox: OutboxHints,
-    pub(crate) slot_discovery: SlotDiscovery,
-    pub(crate) archive: ArchivePosition,
-    pub(crate) budgets: WatchedBudgets,
+    /// Requests to read the provider's threads soon.
+    pub(crate) slot_discovery: Notify,
+    /// The last ledger entry that is in the archive, as far as this process knows.
+    pub(crate) archived: Mutex<Option<Entry>>,
+    /// The budgets that alerts watch; a reload replaces them.
+    pub(crate) budgets: RwLock<BTreeMap<WorkerName, Allowance>>,
 }
 
 impl Maintenance {
     pub(crate) fn new(config: &EngineConfig) -> Self {
-        Self {
-            health: HealthMonitor::default(),
-            pools: PoolHints::default(),
-            outbox: OutboxHints::default(),
-            slot_discovery: SlotDiscovery::default(),
-            archive: ArchivePosition::default(),
-            budgets: WatchedBudgets::new(config),
-        }
+        let alerts = config.alerts.as_ref();
+        let budgets = alerts.map(|alerts| alerts.allowances.clone()).unwrap_or_default();
+        Self { budgets: RwLock::new(budgets), ..Self::default() }
     }
 }
 
@@ -78,7 +75,7 @@ pub(crate) fn spawn(
     shared.tasks.spawn(async move {
         if AssertUnwindSafe(run).catch_unwind().await.is_err() {
             tracing::error!(part, "engine task panicked, restart the gateway");
-            watched.maintenance.health.record_panic(part);
+            *watched.maintenance.health.panicked.lock() = Some(part);
             watched.scheduler.start_draining();
         }
     });

@@ -12,7 +12,7 @@ pub(crate) async fn load(shared: &Shared) {
     match shared.ports.store.memos(PREFIX).await {
         Ok(memos) => {
             for (name, bytes) in memos {
-                shared.config.polling.load(name.trim_start_matches(PREFIX), &bytes);
+                shared.config.polling.memory.load(name.trim_start_matches(PREFIX), &bytes);
             }
         }
         Err(error) => {
@@ -26,7 +26,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     let mut saved = BTreeMap::new();
     loop {
         let goes_on = shared.pause(EVERY).await;
-        for (name, bytes) in shared.config.polling.save() {
+        for (name, bytes) in shared.config.polling.memory.save() {
             if saved.get(&name) == Some(&bytes) {
                 continue;
             }

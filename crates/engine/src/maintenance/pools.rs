@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use domain::{
     challenge::{Challenge, Sharing},
-    fingerprint::{Fingerprint, Identity},
+    fingerprint::Fingerprint,
     id::{Project, SolveId, WorkerName},
     pool::{Expectation, Level, Pool, PoolId, StandingOrder, Target, TargetInputs, Timing, Why},
     ports::{PoolState, RefillRequest, StoreError},
@@ -17,16 +17,13 @@ use domain::{
 use parking_lot::RwLock;
 use tokio::sync::Notify;
 
-use crate::{Shared, polling::Family};
+use crate::{Engine, Shared, pipeline::admit, polling::Family};
 
-/// A pool as somebody wants it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolWish {
-    /// The challenge to solve.
     pub challenge: Challenge,
     /// The project that refills are charged to.
     pub project: Project,
-    /// How many tokens to keep.
     pub level: Level,
     /// The largest target.
     pub most: u32,
@@ -37,16 +34,13 @@ pub struct PoolWish {
 /// Why there is no such pool. Nothing changed.
 #[derive(Debug, thiserror::Error)]
 pub enum PoolRefusal {
-    /// The page is not declared.
     #[error(transparent)]
     Site(#[from] SiteRefusal),
     /// Answers of the kind are shared or bound to their caller.
     #[error("tokens of kind {0} are not kept ready: only those that any claim can use once are")]
     Kind(String),
-    /// There is no pool with this id.
     #[error("there is no pool {0}")]
     Unknown(PoolId),
-    /// The store does not answer.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -66,7 +60,6 @@ const EVERY_WITHOUT_POOLS: Duration = Duration::from_secs(10);
 const WANTED_FOR: Duration = Duration::from_secs(60);
 const MAX_ORDERS: usize = 50;
 
-/// Runs until the driver has stopped.
 pub(crate) async fn run(shared: Arc<Shared>) {
     let (mut every, mut declared) = (EVERY, false);
     loop {
@@ -98,29 +91,29 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 
 // --- what operators do ---
 
-pub(crate) async fn set(shared: &Shared, wish: PoolWish) -> Result<Pool, PoolRefusal> {
-    let pool = write(shared, wish, false).await?;
-    shared.maintenance.pools.hint();
-    Ok(pool)
-}
+impl Engine {
+    /// Opens a pool, or changes it.
+    pub async fn set_pool(&self, wish: PoolWish) -> Result<Pool, PoolRefusal> {
+        let pool = write(&self.0, wish, false).await?;
+        self.0.maintenance.pools.arrival.notify_one();
+        Ok(pool)
+    }
 
-pub(crate) async fn close(shared: &Shared, id: PoolId) -> Result<Pool, PoolRefusal> {
-    let fingerprint = find(shared, id).await?.pool.fingerprint;
-    let closed = shared.ports.store.set_pool(fingerprint, None, shared.now()).await?;
-    closed.ok_or(PoolRefusal::Unknown(id))
-}
+    /// Closes a pool. Its tokens stay in stock and serve later claims.
+    pub async fn close_pool(&self, id: PoolId) -> Result<Pool, PoolRefusal> {
+        let fingerprint = find(&self.0, id).await?.pool.fingerprint;
+        let closed = self.0.ports.store.set_pool(fingerprint, None, self.0.now()).await?;
+        closed.ok_or(PoolRefusal::Unknown(id))
+    }
 
-pub(crate) async fn expect(
-    shared: &Shared,
-    id: PoolId,
-    count: u32,
-    at: Timestamp,
-) -> Result<Pool, PoolRefusal> {
-    let fingerprint = find(shared, id).await?.pool.fingerprint;
-    let expectation = Expectation { left: count, at };
-    let pool = shared.ports.store.expect(fingerprint, expectation, shared.now()).await?;
-    shared.maintenance.pools.hint();
-    pool.ok_or(PoolRefusal::Unknown(id))
+    /// Announces demand: `count` claims from `at` on.
+    pub async fn expect(&self, id: PoolId, count: u32, at: Timestamp) -> Result<Pool, PoolRefusal> {
+        let fingerprint = find(&self.0, id).await?.pool.fingerprint;
+        let expectation = Expectation { left: count, at };
+        let pool = self.0.ports.store.expect(fingerprint, expectation, self.0.now()).await?;
+        self.0.maintenance.pools.arrival.notify_one();
+        pool.ok_or(PoolRefusal::Unknown(id))
+    }
 }
 
 async fn find(shared: &Shared, id: PoolId) -> Result<PoolState, PoolRefusal> {
@@ -153,15 +146,13 @@ async fn write(shared: &Shared, wish: PoolWish, is_declared: bool) -> Result<Poo
     else {
         return Err(PoolRefusal::Kind(kind.name().to_owned()));
     };
-    let sites = shared.sites();
-    let site = sites.check(page, shared.now())?;
-    let identity = Identity { ignores_proxy: site.key_ignores_proxy };
-    let fingerprint = Fingerprint::of(&wish.challenge, identity);
+    let terms = admit::site_terms(shared, Some(page))?;
+    let fingerprint = Fingerprint::of(&wish.challenge, terms.identity);
     let order = StandingOrder {
         challenge: Arc::new(wish.challenge.clone()),
         worker: WorkerName::new(BUYER).expect("a valid worker name"),
         project: wish.project,
-        basis: Arc::clone(&site.basis),
+        basis: terms.basis,
         level: wish.level,
         most: wish.most,
         waste: wish.waste,
@@ -212,13 +203,13 @@ fn aim(shared: &Shared, pool: &Pool) -> Target {
         return Target { level: 0, why: Why::Undeclared };
     }
     let polling = &shared.config.polling;
-    let timing = polling.timing(&Family::of(challenge.kind(), challenge));
+    let timing = polling.memory.timing(&Family::of(challenge.kind(), challenge));
     let usable = shared.config.shelf_life(challenge.kind()).usable().saturating_sub(MIN_LEFT);
     pool.aim(&TargetInputs {
         now: shared.now(),
         timing: Timing { mean: timing.mean, q99: timing.q99 },
         // Polling finds a token a little after it was made.
-        life: usable.saturating_sub(polling.min_gap()),
+        life: usable.saturating_sub(polling.min_gap),
         waste: f64::from(pool.order.waste) / 1000.0,
         most: pool.order.most,
     })
@@ -230,11 +221,7 @@ impl PoolHints {
     /// A claim arrived. If its challenge has a pool, the controller runs at once.
     pub(crate) fn record_arrival(&self, fingerprint: &Fingerprint) {
         if self.known.read().contains(fingerprint) {
-            self.hint();
+            self.arrival.notify_one();
         }
-    }
-
-    fn hint(&self) {
-        self.arrival.notify_one();
     }
 }

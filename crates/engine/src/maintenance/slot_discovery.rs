@@ -2,20 +2,13 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::sync::Notify;
-
 use crate::Shared;
-
-/// Requests to read the threads soon.
-#[derive(Debug, Default)]
-pub(crate) struct SlotDiscovery(Notify);
 
 const EVERY: Duration = Duration::from_secs(60);
 /// An idle gateway asks rarely, because the provider counts these calls against the number of submissions.
 const EVERY_IDLE: Duration = Duration::from_secs(600);
 const MIN_GAP: Duration = Duration::from_secs(5);
 
-/// Runs until the driver has stopped.
 pub(crate) async fn run(shared: Arc<Shared>) {
     let scheduler = &shared.scheduler;
     loop {
@@ -33,7 +26,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         };
         tokio::select! {
             biased;
-            () = shared.maintenance.slot_discovery.0.notified() => {}
+            () = shared.maintenance.slot_discovery.notified() => {}
             more = shared.pause(every) => if !more { return },
         }
     }
@@ -51,10 +44,4 @@ pub(crate) async fn discover(shared: &Shared) -> bool {
         Ok(_) | Err(_) => scheduler.slots.set_unreported(),
     }
     true
-}
-
-impl SlotDiscovery {
-    pub(crate) fn request(&self) {
-        self.0.notify_one();
-    }
 }

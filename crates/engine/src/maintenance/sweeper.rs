@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use domain::{
     money::Money,
-    ports::{StoreError, SweepRequest, Swept},
+    ports::{History, StoreError, SweepRequest, Swept},
 };
 
 use crate::{Shared, pipeline::settle};
@@ -12,7 +12,6 @@ use crate::{Shared, pipeline::settle};
 const EVERY: Duration = Duration::from_secs(1);
 pub(crate) const SWEEP_LIMIT: usize = 500;
 
-/// Runs until the driver has stopped.
 pub(crate) async fn run(shared: Arc<Shared>) {
     while shared.pause(EVERY).await {
         if let Err(error) = sweep(&shared).await {
@@ -25,7 +24,10 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 /// One sweep, of at most [`SWEEP_LIMIT`] records of each sort.
 pub(crate) async fn sweep(shared: &Shared) -> Result<Swept, StoreError> {
     let trouble = shared.scheduler.breakers.account.code();
-    let history = shared.maintenance.archive.history(&shared.config);
+    let history = match &shared.config.archive {
+        Some(_) => History::Archived(shared.maintenance.archived.lock().clone().map(Box::new)),
+        None => History::InStore,
+    };
     let ask = SweepRequest { limit: SWEEP_LIMIT, trouble, history };
     let result = shared.ports.store.sweep(ask, shared.now()).await;
     shared.record_store_health(&result);

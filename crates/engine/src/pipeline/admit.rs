@@ -12,25 +12,22 @@ use domain::{
     ports::{AddressRefused, Note, StoreError},
     retry::own,
     secret::Secret,
-    site::{HostRule, Reuse, Site, SiteRefusal},
+    site::{HostRule, PageUrl, Reuse, SiteRefusal},
     solve::{AmbiguousPolicy, Policy},
     time::Timestamp,
 };
 
-use crate::{Shared, scheduler::estimate};
+use crate::{Engine, Shared, scheduler::estimate};
 
 use super::fetch::{Outcome, outcome_of};
 
 /// A claim as a door has parsed it.
 #[derive(Clone, Debug)]
 pub struct ClaimRequest {
-    /// The worker whose claim it is.
     pub worker: WorkerName,
     /// The project it is charged to.
     pub project: Project,
-    /// The door it came through.
     pub door: Door,
-    /// The challenge to solve.
     pub challenge: Challenge,
     /// The worker's own idempotency key.
     pub key: Option<String>,
@@ -38,20 +35,17 @@ pub struct ClaimRequest {
     pub fresh: bool,
     /// How long it waits at most; the configured deadline if absent.
     pub deadline: Option<Duration>,
-    /// The worker's budget.
     pub allowance: Allowance,
     /// The sites this worker is restricted to.
-    pub narrowing: Option<Arc<[HostRule]>>,
+    pub allowed_hosts: Option<Arc<[HostRule]>>,
     /// The reply to this call carries the token, if there is one.
     pub collect: bool,
     /// Where to deliver the end of the claim.
     pub callback_url: Option<Secret>,
 }
 
-/// An admitted claim.
 #[derive(Clone, Debug)]
 pub struct Admitted {
-    /// How it stands.
     pub outcome: Outcome,
     /// The key was used before, and this is the claim it stands for.
     pub replayed: bool,
@@ -60,26 +54,16 @@ pub struct Admitted {
 /// Why a claim was refused. Nothing was spent.
 #[derive(Debug, thiserror::Error)]
 pub enum ClaimRefusal {
-    /// The page is not declared.
     #[error(transparent)]
     Site(#[from] SiteRefusal),
-    /// The key belongs to another challenge.
     #[error(
         "the idempotency key belongs to claim {0}, which is for another challenge; use a new key"
     )]
     KeyMismatch(ClaimId),
-    /// The key is malformed.
     #[error(transparent)]
     Key(#[from] BadKey),
-    /// The worker's budget is used up.
     #[error("the budget `{limit}` of this worker is used up until {until}")]
-    OverBudget {
-        /// The limit that is reached.
-        limit: &'static str,
-        /// When the budget is renewed.
-        until: Timestamp,
-    },
-    /// Too many solves wait already.
+    OverBudget { limit: &'static str, until: Timestamp },
     #[error("{0} solves are already waiting for a slot; retry later")]
     Busy(usize),
     /// No solve opened now can be answered in time.
@@ -88,65 +72,75 @@ pub enum ClaimRefusal {
          later or use a longer deadline"
     )]
     TooLate {
-        /// How long the claim would have waited.
         deadline: Duration,
         /// The shortest time to an answer.
         eta: Duration,
     },
-    /// Callbacks to this address are not allowed.
     #[error("callback_url: {0}")]
     Callback(#[from] AddressRefused),
-    /// The gateway is about to stop.
     #[error("the gateway is draining; retry at another gateway or in a moment")]
     Draining,
-    /// The store does not answer.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
 /// The terms under which the declaration of a site admits a claim.
-struct SiteTerms {
-    basis: Arc<str>,
+pub(crate) struct SiteTerms {
+    pub(crate) basis: Arc<str>,
     reuse: Option<Reuse>,
-    ambiguous: AmbiguousPolicy,
-    identity: Identity,
+    pub(crate) ambiguous: AmbiguousPolicy,
+    pub(crate) identity: Identity,
 }
 
-/// Admits a claim. The solve goes on whether or not the caller stays.
-pub(crate) async fn claim(
+impl Engine {
+    /// Admits a claim. The solve goes on whether or not the caller stays.
+    pub async fn claim(&self, request: ClaimRequest) -> Result<Admitted, ClaimRefusal> {
+        let shared = &*self.0;
+        if shared.scheduler.is_draining() {
+            return Err(ClaimRefusal::Draining);
+        }
+        let queued = shared.scheduler.queued();
+        if queued >= shared.config.most_queued {
+            return Err(ClaimRefusal::Busy(queued));
+        }
+        let terms = match check_site(shared, &request) {
+            Ok(terms) => terms,
+            Err(refusal) => return Err(record_refusal(shared, &request, refusal).await),
+        };
+        // This comes before the key is recognised, so it refuses only addresses that are known to be bad: no replay
+        // fails because a name does not resolve.
+        if let Some(url) = &request.callback_url {
+            shared.ports.webhooks.check(url.expose()).await?;
+        }
+        let (claim, replayed) = admit(shared, request, &terms).await?;
+        if !replayed {
+            shared.maintenance.pools.record_arrival(&claim.fingerprint);
+        }
+        if claim.callback_url.is_some() {
+            shared.maintenance.outbox.record_use();
+        }
+        let outcome = outcome_of(shared, claim, replayed.then_some(Source::Replay));
+        Ok(Admitted { outcome, replayed })
+    }
+}
+
+fn check_site(shared: &Shared, request: &ClaimRequest) -> Result<SiteTerms, SiteRefusal> {
+    let page = request.challenge.pageurl();
+    if let (Some(page), Some(allowed)) = (page, &request.allowed_hosts)
+        && !allowed.iter().any(|rule| rule.covers(page))
+    {
+        return Err(SiteRefusal::NotDeclared(page.host().to_owned()));
+    }
+    site_terms(shared, page)
+}
+
+/// The terms for a page, or for a challenge without one.
+pub(crate) fn site_terms(
     shared: &Shared,
-    request: ClaimRequest,
-) -> Result<Admitted, ClaimRefusal> {
-    if shared.scheduler.is_draining() {
-        return Err(ClaimRefusal::Draining);
-    }
-    let queued = shared.scheduler.queued();
-    if queued >= shared.config.most_queued {
-        return Err(ClaimRefusal::Busy(queued));
-    }
-    let terms = match site_terms(shared, &request) {
-        Ok(terms) => terms,
-        Err(refusal) => return Err(record_refusal(shared, &request, refusal).await),
-    };
-    // This comes before the key is recognised, so it refuses only addresses that are known to be bad: no replay fails
-    // because a name does not resolve.
-    if let Some(url) = &request.callback_url {
-        shared.ports.webhooks.check(url.expose()).await?;
-    }
-    let (claim, replayed) = admit(shared, request, &terms).await?;
-    if !replayed {
-        shared.maintenance.pools.record_arrival(&claim.fingerprint);
-    }
-    if claim.callback_url.is_some() {
-        shared.maintenance.outbox.record_use();
-    }
-    let outcome = outcome_of(shared, claim, replayed.then_some(Source::Replay));
-    Ok(Admitted { outcome, replayed })
-}
-
-fn site_terms(shared: &Shared, request: &ClaimRequest) -> Result<SiteTerms, SiteRefusal> {
+    page: Option<&PageUrl>,
+) -> Result<SiteTerms, SiteRefusal> {
     let sites = shared.sites();
-    let Some(page) = request.challenge.pageurl() else {
+    let Some(page) = page else {
         return Ok(SiteTerms {
             basis: Arc::clone(sites.check_images()?),
             reuse: None,
@@ -154,11 +148,13 @@ fn site_terms(shared: &Shared, request: &ClaimRequest) -> Result<SiteTerms, Site
             identity: Identity::default(),
         });
     };
-    let covered = |rules: &Arc<[HostRule]>| rules.iter().any(|rule| rule.covers(page));
-    if !request.narrowing.as_ref().is_none_or(covered) {
-        return Err(SiteRefusal::NotDeclared(page.host().to_owned()));
-    }
-    sites.check(page, shared.now()).map(SiteTerms::of)
+    let site = sites.check(page, shared.now())?;
+    Ok(SiteTerms {
+        basis: Arc::clone(&site.basis),
+        reuse: site.reuse,
+        ambiguous: site.ambiguous,
+        identity: Identity { ignores_proxy: site.key_ignores_proxy },
+    })
 }
 
 /// Writes a refused page to the ledger, so that an operator sees it.
@@ -167,16 +163,13 @@ async fn record_refusal(
     request: &ClaimRequest,
     refusal: SiteRefusal,
 ) -> ClaimRefusal {
-    let event = Event::Refused {
-        code: own::SITE_NOT_DECLARED.into(),
-        pageurl: request.challenge.pageurl().map(ToString::to_string),
-    };
+    let pageurl = request.challenge.pageurl().map(ToString::to_string);
     let note = Note {
         claim: None,
         worker: request.worker.clone(),
         project: request.project.clone(),
         kind: Some(request.challenge.kind().clone()),
-        event,
+        event: Event::Refused { code: own::SITE_NOT_DECLARED.into(), pageurl },
     };
     match shared.ports.store.note(note, shared.now()).await {
         Ok(_) => ClaimRefusal::Site(refusal),
@@ -274,17 +267,4 @@ fn key_rule(
         Reuse::InFlight if !request.fresh => KeyRule::Derived { hash, window: Duration::ZERO },
         Reuse::Window | Reuse::InFlight | Reuse::Never => KeyRule::Own,
     })
-}
-
-// === impl SiteTerms ===
-
-impl SiteTerms {
-    fn of(site: &Site) -> Self {
-        Self {
-            basis: Arc::clone(&site.basis),
-            reuse: site.reuse,
-            ambiguous: site.ambiguous,
-            identity: Identity { ignores_proxy: site.key_ignores_proxy },
-        }
-    }
 }

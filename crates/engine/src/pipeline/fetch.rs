@@ -10,32 +10,25 @@ use domain::{
     ports::{Feedback, Note, Scope, StoreError},
 };
 
-use crate::{Shared, scheduler::estimate};
+use crate::{Engine, Shared, scheduler::estimate};
 
 /// How a claim stands.
 #[derive(Clone, Debug)]
 pub enum Outcome {
-    /// The claim has a usable token.
     Served {
-        /// The claim, with its token.
         claim: Claim,
         /// Where the token came from, for this caller.
         source: Source,
     },
-    /// The solve is not done yet.
     Waiting {
-        /// The claim.
         claim: Claim,
         /// How long until the answer is expected.
         eta: Duration,
     },
     /// The solve was given up; the claim's code says why.
     Failed(Claim),
-    /// The deadline passed.
     Lapsed(Claim),
-    /// The worker withdrew it.
     Withdrawn(Claim),
-    /// Its token has expired.
     Expired(Claim),
 }
 
@@ -45,7 +38,6 @@ pub enum FetchRefusal {
     /// The claim is unknown, or another worker's.
     #[error("there is no claim {0} of this worker")]
     NotFound(ClaimId),
-    /// The store does not answer.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -53,7 +45,6 @@ pub enum FetchRefusal {
 /// Everything that happened to a claim.
 #[derive(Clone, Debug)]
 pub struct Explained {
-    /// The claim as it stands.
     pub claim: Claim,
     /// Its ledger entries, in order.
     pub entries: Vec<Entry>,
@@ -62,96 +53,93 @@ pub struct Explained {
 /// Waiting callers read again after this at the latest.
 const REREAD: Duration = Duration::from_secs(1);
 
-pub(crate) async fn fetch(
-    shared: &Shared,
-    scope: &Scope,
-    id: ClaimId,
-    wait: Duration,
-) -> Result<Outcome, FetchRefusal> {
-    let until = shared.now().plus(wait);
-    loop {
-        // Subscribe before reading, so that a change in between is not missed.
-        let changed = shared.ports.notifier.subscribe(id);
-        let claim = find(shared, scope, id).await?;
-        let now = shared.now();
-        if now >= until || claim.state != ClaimState::Waiting {
-            return deliver(shared, claim).await;
-        }
-        let again = until.min(now.plus(REREAD));
-        tokio::select! {
-            biased;
-            () = changed => {}
-            () = shared.ports.clock.sleep_until(again) => {}
-        }
-    }
-}
-
-/// Reads a claim, also from the archive: for people, since no claim on its way needs that.
-pub(crate) async fn find_anywhere(
-    shared: &Shared,
-    scope: &Scope,
-    id: ClaimId,
-) -> Result<Claim, FetchRefusal> {
-    let found = match (shared.ports.store.find_claim(id).await?, &shared.config.archive) {
-        (None, Some(archive)) => archive.archived_claim(id).await?,
-        (found, _) => found,
-    };
-    visible(scope, id, found)
-}
-
-pub(crate) async fn withdraw(
-    shared: &Shared,
-    scope: &Scope,
-    id: ClaimId,
-) -> Result<Claim, FetchRefusal> {
-    find(shared, scope, id).await?;
-    let withdrawal = shared.ports.store.withdraw(id, shared.now()).await?;
-    shared.ports.notifier.notify(id);
-    withdrawal.map(|found| found.claim).ok_or(FetchRefusal::NotFound(id))
-}
-
-pub(crate) async fn report(
-    shared: &Shared,
-    scope: &Scope,
-    id: ClaimId,
-    feedback: Feedback,
-) -> Result<(), FetchRefusal> {
-    let claim = find(shared, scope, id).await?;
-    let Some(token) = claim.token else { return Ok(()) };
-    let note = Note {
-        claim: Some(id),
-        worker: claim.worker,
-        project: claim.project,
-        kind: Some(claim.kind),
-        event: Event::Reported { good: feedback == Feedback::Good },
-    };
-    let is_first = shared.ports.store.note(note, shared.now()).await?;
-    if is_first {
-        let provider = shared.ports.provider.clone();
-        shared.tasks.spawn(async move {
-            if let Err(fault) = provider.report(&token.task, feedback).await {
-                tracing::warn!(claim = %id, %fault, "failed to send the report to the provider");
+impl Engine {
+    /// Reads a claim, waiting up to `wait` for its end. A token in the result counts as handed out.
+    pub async fn fetch(
+        &self,
+        scope: &Scope,
+        id: ClaimId,
+        wait: Duration,
+    ) -> Result<Outcome, FetchRefusal> {
+        let shared = &*self.0;
+        let until = shared.now().plus(wait);
+        loop {
+            // Subscribe before reading, so that a change in between is not missed.
+            let changed = shared.ports.notifier.subscribe(id);
+            let claim = find(shared, scope, id).await?;
+            let now = shared.now();
+            if now >= until || claim.state != ClaimState::Waiting {
+                return deliver(shared, claim).await;
             }
-        });
+            let again = until.min(now.plus(REREAD));
+            tokio::select! {
+                biased;
+                () = changed => {}
+                () = shared.ports.clock.sleep_until(again) => {}
+            }
+        }
     }
-    Ok(())
-}
 
-pub(crate) async fn explain(
-    shared: &Shared,
-    scope: &Scope,
-    id: ClaimId,
-) -> Result<Explained, FetchRefusal> {
-    let claim = find_anywhere(shared, scope, id).await?;
-    let entries = shared.ports.records.explain(id).await?;
-    Ok(Explained { claim, entries })
+    /// Reads a claim as it stands, also from the archive, and hands nothing out.
+    pub async fn find_claim(&self, scope: &Scope, id: ClaimId) -> Result<Claim, FetchRefusal> {
+        let found = self.0.ports.store.find_claim(id).await?;
+        let found = match (found, &self.0.config.archive) {
+            (None, Some(archive)) => archive.archived_claim(id).await?,
+            (found, _) => found,
+        };
+        visible(scope, id, found)
+    }
+
+    /// Withdraws a claim. A task that is already paid for goes to stock and serves the next claim.
+    pub async fn withdraw(&self, scope: &Scope, id: ClaimId) -> Result<Claim, FetchRefusal> {
+        let shared = &*self.0;
+        find(shared, scope, id).await?;
+        let withdrawal = shared.ports.store.withdraw(id, shared.now()).await?;
+        shared.ports.notifier.notify(id);
+        withdrawal.map(|found| found.claim).ok_or(FetchRefusal::NotFound(id))
+    }
+
+    /// Records whether the site accepted a token, and reports it to the provider once.
+    pub async fn report(
+        &self,
+        scope: &Scope,
+        id: ClaimId,
+        feedback: Feedback,
+    ) -> Result<(), FetchRefusal> {
+        let shared = &*self.0;
+        let claim = find(shared, scope, id).await?;
+        let Some(token) = claim.token else { return Ok(()) };
+        let note = Note {
+            claim: Some(id),
+            worker: claim.worker,
+            project: claim.project,
+            kind: Some(claim.kind),
+            event: Event::Reported { good: feedback == Feedback::Good },
+        };
+        let is_first = shared.ports.store.note(note, shared.now()).await?;
+        if is_first {
+            let provider = shared.ports.provider.clone();
+            shared.tasks.spawn(async move {
+                if let Err(fault) = provider.report(&token.task, feedback).await {
+                    tracing::warn!(claim = %id, %fault, "failed to send the report to the provider");
+                }
+            });
+        }
+        Ok(())
+    }
+
+    /// Reads a claim with all its ledger entries.
+    pub async fn explain(&self, scope: &Scope, id: ClaimId) -> Result<Explained, FetchRefusal> {
+        let claim = self.find_claim(scope, id).await?;
+        let entries = self.0.ports.records.explain(id).await?;
+        Ok(Explained { claim, entries })
+    }
 }
 
 async fn find(shared: &Shared, scope: &Scope, id: ClaimId) -> Result<Claim, FetchRefusal> {
     visible(scope, id, shared.ports.store.find_claim(id).await?)
 }
 
-/// Hands out the token of a served claim.
 async fn deliver(shared: &Shared, claim: Claim) -> Result<Outcome, FetchRefusal> {
     if claim.state != ClaimState::Served {
         return Ok(outcome_of(shared, claim, None));
@@ -197,7 +185,6 @@ fn visible(scope: &Scope, id: ClaimId, found: Option<Claim>) -> Result<Claim, Fe
 // === impl Outcome ===
 
 impl Outcome {
-    /// The claim it is about.
     pub fn claim(&self) -> &Claim {
         let (Self::Served { claim, .. }
         | Self::Waiting { claim, .. }

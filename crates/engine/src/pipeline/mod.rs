@@ -1,9 +1,8 @@
 //! The life of a claim, one step per file and in this order: `admit`, then (driven by scheduler/driver.rs) `submit`,
-//! `poll` and `settle`, and at last `fetch`. `verdict` is what a provider's code means for `submit` and `poll`.
+//! `poll` and `settle`, and at last `fetch`.
 
 pub(crate) mod admit;
 pub(crate) mod fetch;
 pub(crate) mod poll;
 pub(crate) mod settle;
 pub(crate) mod submit;
-mod verdict;

@@ -19,7 +19,7 @@ use crate::{
     scheduler::active::{ActiveSolve, NextStep, ONE_CALL},
 };
 
-use super::{settle::settle, verdict::verdict};
+use super::{settle::settle, submit::verdict};
 
 /// A poll call: when it left, and how many tasks it was about.
 #[derive(Clone, Copy)]
@@ -49,13 +49,12 @@ const SPREAD_MILLIS: u64 = 5_000;
 pub(super) fn start(shared: &Shared, mut active: Box<ActiveSolve>) -> NextStep {
     active.reset_polls();
     let polling = &shared.config.polling;
-    shared.poller.quota.earn(polling.most());
-    let in_batches = batch::support::is_enabled(shared, &active.lease.solve.kind, shared.now());
-    let first = if in_batches { polling.min_gap() } else { next_poll(shared, &active) };
+    shared.poller.quota.earn(polling.most);
+    let in_batches = batch::is_enabled(shared, &active.lease.solve.kind, shared.now());
+    let first = if in_batches { polling.min_gap } else { next_poll(shared, &active) };
     NextStep::At(shared.now().plus(first), active)
 }
 
-/// Polls once.
 pub(crate) async fn poll(shared: Arc<Shared>, active: Box<ActiveSolve>) -> NextStep {
     let Some(task) = active.lease.solve.task.clone() else {
         tracing::error!(solve = %active.lease.solve.id, "submitted solve has no task id");
@@ -66,7 +65,7 @@ pub(crate) async fn poll(shared: Arc<Shared>, active: Box<ActiveSolve>) -> NextS
         let latest = forgotten_at(&shared, &active).max(sent_at.plus(MIN_WAIT));
         return NextStep::At(until.min(latest), active);
     }
-    record_poll(&shared, &active, sent_at);
+    shared.scheduler.in_flight.record_poll(&active, sent_at);
     let polled = shared.ports.provider.poll(&task).await;
     conclude(&shared, active, (task, polled), PollCall { sent_at, tasks: 1 }).await
 }
@@ -84,11 +83,6 @@ pub(crate) fn permit(shared: &Shared, now: Timestamp) -> Result<(), Timestamp> {
     permit.map_err(|until| until.plus(spread()))
 }
 
-/// Remembers that the task is being polled, whatever becomes of the call.
-pub(crate) fn record_poll(shared: &Shared, active: &ActiveSolve, at: Timestamp) {
-    shared.scheduler.in_flight.record_poll(active.lease.solve.id, at, active.polls + 1);
-}
-
 /// Acts on a reply. "Not ready" was true some time after the call left, so the token cannot be older than that.
 pub(crate) async fn conclude(
     shared: &Shared,
@@ -98,7 +92,9 @@ pub(crate) async fn conclude(
 ) -> NextStep {
     let before = (active.polls, active.calls);
     active.polls += 1;
-    active.calls += call.share();
+    // The tasks of a call share its cost.
+    let sharers = u32::try_from(call.tasks).unwrap_or(MAX_SHARERS).clamp(1, MAX_SHARERS);
+    active.calls += ONE_CALL.div_ceil(sharers);
     match read(shared, &active, task, polled) {
         PollReading::Fact(fact) => settle(shared, active, fact).await,
         PollReading::NotReady => {
@@ -142,12 +138,11 @@ fn read(shared: &Shared, active: &ActiveSolve, task: TaskId, polled: Polled) -> 
     }
 }
 
-/// Learns how long the task took.
 fn learn(shared: &Shared, active: &ActiveSolve) {
     let age = shared.now().since(active.sent_at());
     shared.scheduler.solve_times.record(&active.lease.solve.kind, age);
     let after = active.not_ready.map_or(Duration::ZERO, |at| at.since(active.sent_at()));
-    shared.config.polling.learn(&active.family, Observation::Ready { after, by: age });
+    shared.config.polling.memory.learn(&active.family, Observation::Ready { after, by: age });
 }
 
 fn read_code(shared: &Shared, active: &ActiveSolve, code: &Code) -> PollReading {
@@ -188,18 +183,18 @@ async fn poll_again(
     let polling = &shared.config.polling;
     let now = shared.now();
     let age = now.since(active.sent_at());
-    let max_calls = polling.most().saturating_mul(ONE_CALL);
+    let max_calls = polling.most.saturating_mul(ONE_CALL);
     if active.calls >= max_calls || age >= shared.config.harvest {
         let code = Code::from(own::NEVER_READY);
-        polling.learn(&active.family, Observation::NotWithin(age));
+        polling.memory.learn(&active.family, Observation::NotWithin(age));
         let fact =
             Fact::TaskOver { code, verdict: Verdict::GiveUp, cost: None, polls: active.polls };
         return settle(shared, active, fact).await;
     }
-    let min_gap = polling.min_gap();
+    let min_gap = polling.min_gap;
     // In a batch it is polled as often as the others, as long as that is cheap and its answer likely.
-    let is_likely = || age < 2 * polling.timing(&active.family).q99;
-    let in_batch = batch::support::is_enabled(shared, &active.lease.solve.kind, now)
+    let is_likely = || age < 2 * polling.memory.timing(&active.family).q99;
+    let in_batch = batch::is_enabled(shared, &active.lease.solve.kind, now)
         && active.calls < max_calls / 2
         && is_likely();
     // The last poll was at the provider about halfway between leaving and being answered.
@@ -221,8 +216,8 @@ pub(crate) fn next_poll(shared: &Shared, active: &ActiveSolve) -> Duration {
     let polling = &shared.config.polling;
     let age = shared.now().since(active.sent_at());
     if shared.config.pingback && active.polls == 0 {
-        let late = polling.timing(&active.family).q99;
-        return late.saturating_sub(age).max(polling.min_gap());
+        let late = polling.memory.timing(&active.family).q99;
+        return late.saturating_sub(age).max(polling.min_gap);
     }
     polling.next(&PollQuery {
         family: &active.family,
@@ -240,24 +235,14 @@ pub(crate) fn polls_so_far(shared: &Shared, lease: &Lease) -> u32 {
     let polling = &shared.config.polling;
     let family = Family::of(&solve.kind, &lease.challenge);
     let (mut age, mut polls) = (Duration::ZERO, 0);
-    while polls < polling.most() {
+    while polls < polling.most {
         let query = PollQuery { family: &family, polls, age, waiting: 1, jitter: u64::MAX / 2 };
-        age += polling.next(&query).max(polling.min_gap());
+        age += polling.next(&query).max(polling.min_gap);
         if age > out {
             break;
         }
         polls += 1;
     }
     // Leave at least two: a first "not ready" may be needed to know the answer's age.
-    polls.min(polling.most().saturating_sub(2))
-}
-
-// === impl PollCall ===
-
-impl PollCall {
-    /// What it costs each of its tasks, in hundredths of a call.
-    fn share(self) -> u32 {
-        let tasks = u32::try_from(self.tasks).unwrap_or(MAX_SHARERS).clamp(1, MAX_SHARERS);
-        ONE_CALL.div_ceil(tasks)
-    }
+    polls.min(polling.most.saturating_sub(2))
 }

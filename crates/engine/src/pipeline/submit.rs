@@ -6,8 +6,8 @@ use std::{sync::Arc, time::Duration};
 use domain::{
     id::{AttemptName, Nonce},
     ports::{Advanced, Submission},
-    retry::{Class, Code, Effect, Verdict, own},
-    solve::{AMBIGUOUS_WAIT, AmbiguousPolicy, Decision, Fact, Origin, Refused},
+    retry::{Class, Code, Effect, RetryMoment, Verdict, own},
+    solve::{AMBIGUOUS_WAIT, AmbiguousPolicy, Decision, Fact, Origin, Refused, Solve},
     time::Timestamp,
 };
 
@@ -23,7 +23,6 @@ use crate::{
 use super::{
     poll,
     settle::{self, settle},
-    verdict::verdict,
 };
 
 /// How a fenced decision ended.
@@ -50,12 +49,17 @@ pub(crate) async fn submit(shared: Arc<Shared>, mut active: Box<ActiveSolve>) ->
     let next = match advance(&shared, &mut active, Decision::Intend { nonce }).await {
         Advance::Done => {
             let fact = send(&shared, &active, nonce).await;
-            return go_on(&shared, active, fact).await;
+            return settle_submission(&shared, active, fact).await;
         }
         // If nobody else has it, because our own lease ran out, the resync takes it up again.
         Advance::Refused(Refused::LeaseLost) => NextStep::Resync,
         Advance::Refused(Refused::Moved | Refused::Wanted | Refused::Budget) => NextStep::Released,
-        Advance::StoreFailed => withhold(&shared, &active, nonce).await,
+        Advance::StoreFailed => {
+            // The store's reply to the intent was lost, and nothing has left: say so under the intent's nonce.
+            let (solve, fact) = (&active.lease.solve, Fact::Withheld { nonce });
+            settle::record(&shared, solve.id, solve.attempt + 1, fact).await;
+            NextStep::Resync
+        }
     };
     // Nothing was sent. If it would have been the probe, the next submission is.
     breakers.hand_back(shared.now());
@@ -63,19 +67,12 @@ pub(crate) async fn submit(shared: Arc<Shared>, mut active: Box<ActiveSolve>) ->
 }
 
 /// Writes the fact; an accepted task is polled from then on.
-async fn go_on(shared: &Shared, active: Box<ActiveSolve>, fact: Fact) -> NextStep {
+async fn settle_submission(shared: &Shared, active: Box<ActiveSolve>, fact: Fact) -> NextStep {
     let is_accepted = matches!(fact, Fact::Accepted { .. });
     match settle(shared, active, fact).await {
         NextStep::At(_, active) if is_accepted => poll::start(shared, active),
         next @ (NextStep::At(..) | NextStep::Released | NextStep::Resync) => next,
     }
-}
-
-/// The store's reply to the intent was lost, and nothing has left: says so under the intent's nonce.
-async fn withhold(shared: &Shared, active: &ActiveSolve, nonce: Nonce) -> NextStep {
-    let solve = &active.lease.solve;
-    settle::record(shared, solve.id, solve.attempt + 1, Fact::Withheld { nonce }).await;
-    NextStep::Resync
 }
 
 /// Sends the submission and returns what is now known about the attempt.
@@ -145,7 +142,7 @@ fn apply_effects(
     }
     if rule.effect == Effect::NoSlot {
         shared.scheduler.slots.refused(sent_at, now);
-        shared.maintenance.slot_discovery.request();
+        shared.maintenance.slot_discovery.notify_one();
     }
     if rule.class != Class::Account {
         breakers.account.close(sent_at, now);
@@ -233,4 +230,28 @@ async fn advance(shared: &Shared, active: &mut ActiveSolve, decision: Decision) 
             Advance::StoreFailed
         }
     }
+}
+
+/// The verdict about the solve. An account code opens the account's circuit breaker. `sent_at` is when the request left
+/// that was answered with the code.
+pub(super) fn verdict(
+    shared: &Shared,
+    solve: &Solve,
+    code: &Code,
+    (sent_at, retry_after): (Timestamp, Option<Duration>),
+) -> Verdict {
+    let now = shared.now();
+    let breakers = &shared.scheduler.breakers;
+    let rule = shared.config.retry.rule(code);
+    if rule.class == Class::Account {
+        let floor = rule.floor.max(retry_after.unwrap_or_default());
+        breakers.account.open(code.clone(), floor, sent_at, now);
+    }
+    let at = RetryMoment { now, retry_after, chance: &*shared.ports.chance };
+    let verdict = shared.config.retry.verdict(code, &solve.failures, at);
+    // A provider that is down does not use up the tries of the solves that meet it.
+    if rule.effect == Effect::ProviderDown && breakers.provider.is_open() {
+        return Verdict::Again { due: now, counted: false };
+    }
+    verdict
 }

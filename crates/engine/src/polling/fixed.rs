@@ -1,30 +1,19 @@
 //! The fixed schedule: the same waits for every task.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
-use super::{
-    PollQuery, Polling,
-    learned::memory::SolveTimeMemory,
-    schedule::{Schedule, WithMemory},
-};
+use super::PollQuery;
 
 /// Polls first after `first`, then every `interval`. Later polls spread out, to twice and at last six times the interval,
 /// so that `most` of them cover the longest time providers take. No gap exceeds half a minute, because a token that is
 /// found later has little of its life left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FixedPolling {
-    /// The wait before the first poll.
     pub first: Duration,
-    /// The wait between polls.
     pub interval: Duration,
-    /// The least time between two polls of one task.
     pub min_gap: Duration,
-    /// The most polls of one task.
     pub most: u32,
 }
-
-/// The fixed schedule. It remembers solve times only for others, such as pools.
-type Fixed = WithMemory<FixedPolling>;
 
 const MAX_GAP: Duration = Duration::from_secs(30);
 
@@ -39,38 +28,17 @@ impl FixedPolling {
         };
         gap.clamp(self.min_gap, MAX_GAP.max(self.first).max(self.min_gap))
     }
+
+    pub(super) fn next(&self, query: &PollQuery<'_>) -> Duration {
+        let gap = self.gap(query.polls);
+        if query.polls == 0 { gap.saturating_sub(query.age) } else { gap }
+    }
 }
 
 impl Default for FixedPolling {
     fn default() -> Self {
         let seconds = Duration::from_secs;
         Self { first: seconds(5), interval: seconds(5), min_gap: seconds(1), most: 20 }
-    }
-}
-
-impl From<FixedPolling> for Arc<dyn Polling> {
-    fn from(schedule: FixedPolling) -> Self {
-        Arc::new(Fixed::from_schedule(schedule))
-    }
-}
-
-impl Schedule for FixedPolling {
-    fn next(&self, query: &PollQuery<'_>, _: &SolveTimeMemory) -> Duration {
-        let gap = self.gap(query.polls);
-        if query.polls == 0 { gap.saturating_sub(query.age) } else { gap }
-    }
-
-    fn most(&self) -> u32 {
-        self.most
-    }
-
-    fn min_gap(&self) -> Duration {
-        self.min_gap
-    }
-
-    /// An operator who chooses fixed times gets these times.
-    fn allows_batches(&self) -> bool {
-        false
     }
 }
 

@@ -1,7 +1,7 @@
 //! When a task is polled.
 //!
 //! # Layout
-//! - `schedule`: the interface of a schedule; `fixed` and `learned` implement it
+//! - `schedule`: a schedule with its memory, of one of two sorts: `fixed` or `learned`
 //! - `batch`: one call for many tasks; `quota`: the limit on all polls of the account; `pingback`: the provider calls back
 
 pub(crate) mod batch;
@@ -14,10 +14,10 @@ mod schedule;
 mod simulation;
 
 pub use fixed::FixedPolling;
-pub use learned::{LearnedConfig, LearnedPolling};
+pub use learned::{LearnedConfig, memory::SolveTimeMemory};
 pub use schedule::{Family, Observation, PollQuery, Polling, Timing};
 
-use self::{batch::support::BatchSupport, pingback::Pingbacks, quota::PollQuota};
+use self::{batch::BatchSupport, pingback::Pingbacks, quota::PollQuota};
 
 /// What is shared about polling while the driver runs.
 #[derive(Debug, Default)]
@@ -25,4 +25,12 @@ pub(crate) struct TaskPoller {
     pub(crate) quota: PollQuota,
     pub(crate) batches: BatchSupport,
     pub(crate) pingbacks: Pingbacks,
+}
+
+/// A task for stock weighs a tenth of one that somebody waits for.
+const STOCK_WEIGHT: f64 = 0.1;
+
+#[expect(clippy::cast_precision_loss, reason = "counts here are far below 2^52")]
+fn as_float(count: usize) -> f64 {
+    count as f64
 }

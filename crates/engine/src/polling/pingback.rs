@@ -11,14 +11,14 @@ use domain::{
 use parking_lot::Mutex;
 
 use crate::{
-    Shared,
+    Engine, Shared,
     pipeline::{poll, settle},
 };
 
 #[derive(Debug, Default)]
 pub(crate) struct Pingbacks {
     /// Tasks that were called back about, for the driver.
-    hints: Mutex<BTreeSet<SolveId>>,
+    pub(crate) hints: Mutex<BTreeSet<SolveId>>,
     /// The last solves for which a call has cost a poll.
     confirmed: Mutex<VecDeque<SolveId>>,
 }
@@ -29,26 +29,32 @@ const MAX_HINTS: usize = 10_000;
 const MAX_REPEATS: usize = 3;
 const REMEMBERED: usize = 1000;
 
-/// Takes a call of the provider about an attempt.
-pub(crate) async fn handle(shared: &Shared, name: AttemptName, task: TaskId) {
-    if shared.scheduler.in_flight.driven(name.solve).is_some() {
-        shared.poller.pingbacks.hint(name.solve);
+impl Engine {
+    /// Takes a callback of the provider about an attempt.
+    pub async fn pingback(&self, name: AttemptName, task: TaskId) {
+        let shared = &*self.0;
+        if shared.scheduler.in_flight.driven(name.solve).is_some() {
+            let mut hints = shared.poller.pingbacks.hints.lock();
+            if hints.len() < MAX_HINTS {
+                hints.insert(name.solve);
+            }
+            shared.scheduler.wake();
+            return;
+        }
+        let Ok(Some(solve)) = shared.ports.store.find_solve(name.solve).await else { return };
+        if solve.nonce != Some(name.nonce) || !is_worth_a_poll(shared, &solve, &task) {
+            return;
+        }
+        // The submission's reply was lost. The task is real if the provider knows it.
+        let polled = shared.ports.provider.poll(&task).await;
+        if matches!(polled.poll, Poll::Code(_) | Poll::Fault(_)) {
+            return;
+        }
+        // When it was sent is not known here. The claim's beginning is the safe side.
+        let sent_at = solve.accepted_at.unwrap_or(solve.opened_at);
+        settle::record(shared, name.solve, name.attempt, Fact::Accepted { task, sent_at }).await;
         shared.scheduler.wake();
-        return;
     }
-    let Ok(Some(solve)) = shared.ports.store.find_solve(name.solve).await else { return };
-    if solve.nonce != Some(name.nonce) || !is_worth_a_poll(shared, &solve, &task) {
-        return;
-    }
-    // The submission's reply was lost. The task is real if the provider knows it.
-    let polled = shared.ports.provider.poll(&task).await;
-    if matches!(polled.poll, Poll::Code(_) | Poll::Fault(_)) {
-        return;
-    }
-    // When it was sent is not known here. The claim's beginning is the safe side.
-    let sent_at = solve.accepted_at.unwrap_or(solve.opened_at);
-    settle::record(shared, name.solve, name.attempt, Fact::Accepted { task, sent_at }).await;
-    shared.scheduler.wake();
 }
 
 /// Whether the call names a task that is not known yet. The holder of a known task polls it in time.
@@ -66,17 +72,4 @@ fn is_worth_a_poll(shared: &Shared, solve: &Solve, task: &TaskId) -> bool {
         confirmed.pop_front();
     }
     true
-}
-
-impl Pingbacks {
-    fn hint(&self, solve: SolveId) {
-        let mut hints = self.hints.lock();
-        if hints.len() < MAX_HINTS {
-            hints.insert(solve);
-        }
-    }
-
-    pub(crate) fn take(&self) -> BTreeSet<SolveId> {
-        std::mem::take(&mut *self.hints.lock())
-    }
 }

@@ -3,7 +3,7 @@
 //! polls).
 #![expect(clippy::cast_precision_loss, reason = "counts of a test")]
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use domain::challenge::Kind;
 
@@ -122,14 +122,14 @@ fn family() -> Family {
     Family { kind: Kind::Turnstile, proxied: false }
 }
 
-fn learned() -> LearnedPolling {
-    LearnedPolling::new(LearnedConfig::default())
+fn learned() -> Arc<Polling> {
+    LearnedConfig::default().into()
 }
 
 /// Polls a task until it is ready.
-fn run(polling: &dyn Polling, time: f64, dice: &mut Dice) -> (Achieved, Observation) {
+fn run(polling: &Polling, time: f64, dice: &mut Dice) -> (Achieved, Observation) {
     let (mut age, mut after) = (Duration::ZERO, Duration::ZERO);
-    for polls in 0..polling.most() {
+    for polls in 0..polling.most {
         let jitter = dice.draw();
         age += polling.next(&PollQuery { family: &family(), polls, age, waiting: 1, jitter });
         if age.as_secs_f64() >= time {
@@ -142,17 +142,17 @@ fn run(polling: &dyn Polling, time: f64, dice: &mut Dice) -> (Achieved, Observat
 }
 
 /// Polls `tasks` tasks and learns from each, seeing no more than the polls show.
-fn live(polling: &dyn Polling, truth: Truth<'_>, tasks: usize, dice: &mut Dice) -> Achieved {
+fn live(polling: &Polling, truth: Truth<'_>, tasks: usize, dice: &mut Dice) -> Achieved {
     let runs = (0..tasks).map(|_| {
         let time = dice.time(truth);
         let (achieved, seen) = run(polling, time, dice);
-        polling.learn(&family(), seen);
+        polling.memory.learn(&family(), seen);
         achieved
     });
     average(&runs.collect::<Vec<_>>())
 }
 
-fn measure(polling: &dyn Polling, times: &[f64], dice: &mut Dice) -> Achieved {
+fn measure(polling: &Polling, times: &[f64], dice: &mut Dice) -> Achieved {
     let runs = times.iter().map(|time| run(polling, *time, dice).0);
     average(&runs.collect::<Vec<_>>())
 }
@@ -254,7 +254,7 @@ fn the_fit_is_not_biased_towards_the_schedule() {
         for seed in 0..6 {
             let (mut dice, polling) = (Dice(seed), learned());
             live(&polling, truth, 500, &mut dice);
-            let timing = polling.timing(&family());
+            let timing = polling.memory.timing(&family());
             assert_eq!(timing.seen, 500);
             errors.push((timing.mean.as_secs_f64() / mean(truth)).ln());
             assert!(by(truth, timing.q01.as_secs_f64()) < 0.05, "{truth:?}: {timing:?}");
@@ -291,9 +291,9 @@ fn live_in_batches(rate: f64, truth: Truth<'_>, tasks: usize) -> Achieved {
     let (mut sent, mut found, mut calls, mut lag) = (0, 0, 0, 0.0);
     let mut in_flight: Vec<SimulatedTask> = vec![];
     while found < WARM + tasks {
-        let from = polling.timing(&family()).q01;
+        let from = polling.memory.timing(&family()).q01;
         let seen = batch_tasks(&in_flight, now, from);
-        let chance = |i: usize, age| polling.chance_ready(&family(), seen[i].polled_at, age);
+        let chance = |i: usize, age| polling.memory.chance_ready(&family(), seen[i].polled_at, age);
         let wait = rule.next_call(&seen, Duration::from_secs_f64(now - called), chance);
         let call = now + wait.as_secs_f64();
         if arrival <= call {
@@ -309,7 +309,7 @@ fn live_in_batches(rate: f64, truth: Truth<'_>, tasks: usize) -> Achieved {
         }
         now = call;
         let seen = batch_tasks(&in_flight, now, from);
-        let chance = |i: usize, age| polling.chance_ready(&family(), seen[i].polled_at, age);
+        let chance = |i: usize, age| polling.memory.chance_ready(&family(), seen[i].polled_at, age);
         let mut chosen = rule.choose(&seen, chance);
         assert!(chosen.len() <= rule.most_ids);
         assert!(now - called >= 0.5 - 1e-6, "calls at {called} and {now}");
@@ -323,6 +323,7 @@ fn live_in_batches(rate: f64, truth: Truth<'_>, tasks: usize) -> Achieved {
                 continue;
             }
             polling
+                .memory
                 .learn(&family(), Observation::Ready { after: seen[i].polled_at, by: seen[i].age });
             lag += if found >= WARM { now - ready } else { 0.0 };
             found += 1;

@@ -1,10 +1,13 @@
-//! A solve that this process has leased and moves: what the driver, the pipeline and the poller pass between them.
+//! The solves that this process has leased and moves: what the driver, the pipeline and the poller pass between them.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
-use domain::{lease::Lease, time::Timestamp};
+use domain::{id::SolveId, lease::Lease, time::Timestamp};
 
-use crate::polling::Family;
+use crate::{
+    Shared,
+    polling::{Family, batch::queue::BatchQueue},
+};
 
 use super::fair_queue::LaneName;
 
@@ -41,6 +44,13 @@ pub(crate) struct Turn {
     pub(crate) since: Timestamp,
 }
 
+/// The active solves that wait for their time. Tasks that are polled in batches wait in a queue of their own.
+#[derive(Debug, Default)]
+pub(super) struct Agenda {
+    pub(super) scheduled: BTreeMap<(Timestamp, SolveId), Box<ActiveSolve>>,
+    pub(super) batch: BatchQueue,
+}
+
 /// What the driver does with a solve after a step.
 pub(crate) enum NextStep {
     /// Take it up again at that time.
@@ -53,6 +63,8 @@ pub(crate) enum NextStep {
 
 /// One poll call, in the unit of [`ActiveSolve::calls`]: a call never polls more than a hundred tasks.
 pub(crate) const ONE_CALL: u32 = 100;
+
+// === impl ActiveSolve ===
 
 impl ActiveSolve {
     pub(crate) fn new(lease: Lease, polls: u32) -> Self {
@@ -70,7 +82,6 @@ impl ActiveSolve {
         }
     }
 
-    /// When its task was submitted.
     pub(crate) fn sent_at(&self) -> Timestamp {
         self.lease.solve.accepted_at.unwrap_or(self.lease.solve.opened_at)
     }
@@ -81,5 +92,55 @@ impl ActiveSolve {
         self.calls = 0;
         self.faults = 0;
         self.not_ready = None;
+    }
+}
+
+// === impl Agenda ===
+
+impl Agenda {
+    pub(super) fn insert(&mut self, active: Box<ActiveSolve>) {
+        self.scheduled.insert((active.not_before, active.lease.solve.id), active);
+    }
+
+    pub(super) fn take_due(&mut self, now: Timestamp) -> Option<Box<ActiveSolve>> {
+        let first = self.scheduled.first_entry().filter(|entry| entry.key().0 <= now)?;
+        Some(first.remove())
+    }
+
+    /// Takes out the solve that is scheduled for `at` or waits for a batch poll.
+    pub(super) fn take(&mut self, id: SolveId, at: Option<Timestamp>) -> Option<Box<ActiveSolve>> {
+        let scheduled = at.and_then(|at| self.scheduled.remove(&(at, id)));
+        scheduled.or_else(|| self.batch.remove(id))
+    }
+
+    pub(super) fn take_where(
+        &mut self,
+        shared: &Shared,
+        matches: impl Fn(&ActiveSolve) -> bool,
+    ) -> ActiveSolves {
+        let all = std::mem::take(&mut self.scheduled);
+        let (taken, kept): (BTreeMap<_, _>, _) =
+            all.into_iter().partition(|(_, active)| matches(active));
+        self.scheduled = kept;
+        let mut taken: Vec<_> = taken.into_values().collect();
+        for active in self.batch.take_all() {
+            if matches(&active) {
+                taken.push(active);
+            } else {
+                self.batch.insert(shared, active);
+            }
+        }
+        taken
+    }
+
+    pub(super) fn values(&self) -> impl Iterator<Item = &ActiveSolve> {
+        self.scheduled.values().map(AsRef::as_ref).chain(self.batch.values())
+    }
+
+    /// When the first of them is due.
+    pub(super) fn next_at(&mut self, shared: &Shared, now: Timestamp) -> Option<Timestamp> {
+        let batch = self.batch.next_call(shared, now);
+        let scheduled = self.scheduled.first_key_value().map(|((at, _), _)| *at);
+        batch.into_iter().chain(scheduled).min()
     }
 }

@@ -4,7 +4,7 @@
 use std::{collections::VecDeque, time::Duration};
 
 use domain::{retry::Code, time::Timestamp};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 #[derive(Debug)]
 pub(crate) struct Breakers {
@@ -96,13 +96,13 @@ impl Breakers {
             return Err(until);
         }
         self.account.pass(now)?;
-        self.provider.pass(now).inspect_err(|_| self.account.hand_back(now))
+        self.provider.pass(now).inspect_err(|_| self.account.reopen(now))
     }
 
     /// Nothing was sent. If it would have been the probe, the next submission is.
     pub(crate) fn hand_back(&self, now: Timestamp) {
-        self.account.hand_back(now);
-        self.provider.hand_back(now);
+        self.account.reopen(now);
+        self.provider.reopen(now);
     }
 
     /// The provider answered a submission.
@@ -128,7 +128,7 @@ impl Breakers {
 
     /// When either closed last; submissions come back gradually from then on.
     pub(crate) fn closed_at(&self) -> Option<Timestamp> {
-        self.account.closed_at().max(self.provider.closed_at())
+        self.account.state.lock().closed_at.max(self.provider.state.lock().closed_at)
     }
 
     /// One line for each open breaker.
@@ -178,7 +178,7 @@ impl Breaker {
 
     /// Allows one submission, or says when to try again. The first submission after `until` is the probe.
     fn pass(&self, now: Timestamp) -> Result<(), Timestamp> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         match &state.now {
             Phase::Closed => Ok(()),
             Phase::Open { until, .. } if now < *until => Err(*until),
@@ -192,13 +192,13 @@ impl Breaker {
 
     /// Whether a probe is due. A caller that gets `true` must send one.
     pub(crate) fn take_probe(&self, now: Timestamp) -> bool {
-        let due = matches!(&self.lock().now, Phase::Open { until, .. } if now >= *until);
+        let due = matches!(&self.state.lock().now, Phase::Open { until, .. } if now >= *until);
         due && self.pass(now).is_ok()
     }
 
     /// Opens for at least `floor`. `sent_at` is when the request left that was answered with `code`.
     pub(crate) fn open(&self, code: Code, floor: Duration, sent_at: Timestamp, now: Timestamp) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         match &state.now {
             Phase::Closed => state.probes = 0,
             Phase::Probing { since, .. } if sent_at < *since => return,
@@ -218,26 +218,22 @@ impl Breaker {
 
     /// The probe succeeded. A reply to a request that left before the probe proves nothing.
     pub(crate) fn close(&self, sent_at: Timestamp, now: Timestamp) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if matches!(&state.now, Phase::Probing { since, .. } if sent_at >= *since) {
             tracing::info!(breaker = self.what, "circuit breaker closed, submissions resumed");
             *state = State { closed_at: Some(now), ..State::default() };
         }
     }
 
-    /// Nothing was sent. If it would have been the probe, the next submission is.
-    fn hand_back(&self, now: Timestamp) {
-        self.reopen(now);
-    }
-
     /// A submission ended and showed nothing. If it was the probe, another one is due after the usual wait.
     pub(crate) fn learned_nothing(&self, now: Timestamp) {
-        let wait = self.wait(self.lock().probes);
+        let wait = self.wait(self.state.lock().probes);
         self.reopen(now.plus(wait));
     }
 
+    /// If a probe is under way, the next one may be sent from `until` on.
     fn reopen(&self, until: Timestamp) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if let Phase::Probing { code, .. } = &state.now {
             state.now = Phase::Open { code: code.clone(), until };
         }
@@ -245,7 +241,7 @@ impl Breaker {
 
     /// The code it is open for and until when; `None` while it is closed or probing.
     pub(crate) fn open_until(&self, now: Timestamp) -> Option<(Code, Timestamp)> {
-        match &self.lock().now {
+        match &self.state.lock().now {
             Phase::Open { code, until } if now < *until => Some((code.clone(), *until)),
             Phase::Open { .. } | Phase::Closed | Phase::Probing { .. } => None,
         }
@@ -253,11 +249,11 @@ impl Breaker {
 
     /// Also while probing.
     pub(crate) fn is_open(&self) -> bool {
-        self.lock().now != Phase::Closed
+        self.state.lock().now != Phase::Closed
     }
 
     pub(crate) fn code(&self) -> Option<Code> {
-        match &self.lock().now {
+        match &self.state.lock().now {
             Phase::Closed => None,
             Phase::Open { code, .. } | Phase::Probing { code, .. } => Some(code.clone()),
         }
@@ -266,21 +262,13 @@ impl Breaker {
     /// What is wrong, in one line.
     pub(crate) fn trouble(&self) -> Option<String> {
         let what = self.what;
-        match &self.lock().now {
+        match &self.state.lock().now {
             Phase::Closed => None,
             Phase::Open { code, until } => {
                 Some(format!("{what} trouble {code}, next probe at {until}"))
             }
             Phase::Probing { code, .. } => Some(format!("{what} trouble {code}, probing now")),
         }
-    }
-
-    fn closed_at(&self) -> Option<Timestamp> {
-        self.lock().closed_at
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
     }
 }
 
@@ -306,13 +294,13 @@ mod tests {
         breaker.learned_nothing(at(61));
         assert_eq!(breaker.pass(at(62)), Err(at(121)));
         assert_eq!(breaker.pass(at(121)), Ok(()));
-        breaker.hand_back(at(122));
+        breaker.reopen(at(122));
         assert_eq!(breaker.pass(at(122)), Ok(()), "nothing was sent, so the next one is the probe");
         breaker.close(at(50), at(123));
         assert!(breaker.is_open(), "what left before the probe proves nothing");
         breaker.close(at(122), at(123));
         assert_eq!((breaker.pass(at(124)), breaker.trouble()), (Ok(()), None));
-        assert_eq!(breaker.closed_at(), Some(at(123)));
+        assert_eq!(breaker.state.lock().closed_at, Some(at(123)));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use domain::{id::SolveId, lease::Lease, ports::StoreError, solve::Stage, time::Timestamp};
 use futures_util::FutureExt;
-use tokio::task::JoinError;
+use tokio::task::{JoinError, JoinSet};
 
 use crate::{
     Shared, Slots,
@@ -18,23 +18,22 @@ use crate::{
 
 use super::{
     Scheduler,
-    active::{ActiveSolve, NextStep, Turn},
-    agenda::Agenda,
+    active::{ActiveSolve, Agenda, NextStep, Turn},
     in_flight::InFlight,
     leases::{LEASE_EVERY, LEASE_LIMIT, LeaseCycle, release},
-    steps::{Step, StepResult, Steps},
-    submissions::{Submissions, end_turn, enqueue, take_hopeless},
+    steps::{self, MAX_STEPS, Step, StepResult},
+    submissions::{Submissions, enqueue, remove_unanswerable},
 };
 
 struct Driver {
     shared: Arc<Shared>,
     agenda: Agenda,
-    steps: Steps,
+    steps: JoinSet<StepResult>,
     leases: LeaseCycle,
     submissions: Submissions,
     submits_running: usize,
     /// When the queue is next searched for solves that cannot be answered in time.
-    hopeless_at: Timestamp,
+    unanswerable_check_at: Timestamp,
     /// Rises with every resync. Steps of an earlier epoch hand back solves that may have been leased again.
     epoch: u64,
     /// Submissions that ended during the last resync. The store did not release them, so a step that was started then,
@@ -58,7 +57,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     }
     driver.steps.abort_all();
     release(&shared).await;
-    shared.scheduler.set_stopped();
+    shared.scheduler.stopped.send_replace(true);
 }
 
 /// Leases what is due, or `only` the one solve, and runs steps while there is something to do now. Starts nothing from
@@ -69,14 +68,14 @@ pub(crate) async fn run_round(
     until: Timestamp,
 ) -> RoundReport {
     // The driver leases first in any case, so a hint from an earlier round is stale.
-    let _: Option<()> = shared.scheduler.woken().now_or_never();
+    let _: Option<()> = shared.scheduler.wake.notified().now_or_never();
     let mut driver = Driver::new(&shared, only);
     let mut knows_threads = shared.config.slots != Slots::Auto;
     loop {
         if shared.now() < until {
             driver.start_steps();
         }
-        if !knows_threads && shared.scheduler.queue().len() > 0 {
+        if !knows_threads && shared.scheduler.queue.lock().len() > 0 {
             slot_discovery::discover(&shared).await;
             knows_threads = true;
             continue;
@@ -90,7 +89,7 @@ pub(crate) async fn run_round(
     shared.scheduler.in_flight.release_all();
     shared.scheduler.record_load();
     let released = release(&shared).await;
-    RoundReport { unsure: driver.leases.needs_resync() || !released, ..driver.report }
+    RoundReport { unsure: driver.leases.resync || !released, ..driver.report }
 }
 
 impl Driver {
@@ -98,11 +97,11 @@ impl Driver {
         let now = shared.now();
         Self {
             agenda: Agenda::default(),
-            steps: Steps::default(),
+            steps: JoinSet::new(),
             leases: LeaseCycle::new(only, now),
             submissions: Submissions::new(shared.config.submits_per_second, now),
             submits_running: 0,
-            hopeless_at: now,
+            unanswerable_check_at: now,
             epoch: 0,
             kept: BTreeSet::new(),
             submit_at: None,
@@ -123,22 +122,22 @@ impl Driver {
         tokio::select! {
             biased;
             Some(result) = self.steps.join_next() => self.handle(result),
-            () = shared.scheduler.woken() => self.leases.lease_at(shared.now()),
+            () = shared.scheduler.wake.notified() => self.leases.next_at = shared.now(),
             () = shared.ports.clock.sleep_until(at) => {}
         }
     }
 
     fn next_wake(&mut self) -> Timestamp {
         let now = self.shared.now();
-        let lease_at = self.leases.next_at(now);
+        let lease_at = self.leases.wake_at(now);
         let agenda_at = self.agenda.next_at(&self.shared, now);
         let first = agenda_at.into_iter().chain(self.submit_at).fold(lease_at, Timestamp::min);
         let at = match self.drain_until {
-            Some(until) => until.min(self.shared.now().plus(LEASE_EVERY)),
+            Some(until) => until.min(now.plus(LEASE_EVERY)),
             None => first,
         };
         // Never in the past, or the loop would spin.
-        at.max(self.shared.now().plus(Duration::from_millis(1)))
+        at.max(now.plus(Duration::from_millis(1)))
     }
 
     /// Draining: submissions under way end, and paid tasks that somebody waits for may finish within the grace period.
@@ -168,8 +167,8 @@ impl Driver {
         self.start_lease(now);
         self.schedule_called_back(now);
         self.start_due(now);
-        for batch in self.agenda.take_due_batches(&self.shared, now) {
-            self.steps.poll_batch(&self.shared, batch, self.epoch);
+        for batch in self.agenda.batch.take_due(&self.shared, now) {
+            self.steps.spawn(steps::poll_batch(Arc::clone(&self.shared), batch, self.epoch));
         }
         self.submit_at = self.start_submits(now);
         self.scheduler().record_load();
@@ -179,25 +178,26 @@ impl Driver {
         if !self.leases.is_due(now) || self.scheduler().is_draining() {
             return;
         }
-        if now >= self.hopeless_at {
-            for active in take_hopeless(self.scheduler(), now) {
+        if now >= self.unanswerable_check_at {
+            for active in remove_unanswerable(self.scheduler(), now) {
                 self.run_step(active, submit::lapse);
             }
-            self.hopeless_at = now.plus(LEASE_EVERY);
+            self.unanswerable_check_at = now.plus(LEASE_EVERY);
         }
-        let call = self.leases.start(now);
-        self.steps.lease(&self.shared, call.only, call.resync);
+        let resync = self.leases.start(now);
+        self.steps.spawn(steps::lease(Arc::clone(&self.shared), self.leases.only, resync));
     }
 
     /// Moves tasks that the provider has called back about to now, or to the moment they may be polled again. Repeated
     /// calls cannot use up a task's polls.
     fn schedule_called_back(&mut self, now: Timestamp) {
         let polling = Arc::clone(&self.shared.config.polling);
-        for id in self.shared.poller.pingbacks.take() {
+        let called_back = std::mem::take(&mut *self.shared.poller.pingbacks.hints.lock());
+        for id in called_back {
             let Some(task) = self.scheduler().in_flight.get(id) else { continue };
             let Some(mut active) = self.agenda.take(id, task.next) else { continue };
-            let soonest = task.polled.map_or(now, |(at, _)| now.max(at.plus(polling.min_gap())));
-            if active.polls < polling.most() / 2 {
+            let soonest = task.polled.map_or(now, |(at, _)| now.max(at.plus(polling.min_gap)));
+            if active.polls < polling.most / 2 {
                 active.not_before = active.not_before.min(soonest);
             }
             self.scheduler().in_flight.reschedule(id, active.not_before);
@@ -206,7 +206,7 @@ impl Driver {
     }
 
     fn start_due(&mut self, now: Timestamp) {
-        while !self.steps.is_full() {
+        while self.steps.len() < MAX_STEPS {
             let Some(active) = self.agenda.take_due(now) else { return };
             match active.lease.solve.stage {
                 Stage::Queued => enqueue(self.scheduler(), active),
@@ -221,14 +221,14 @@ impl Driver {
     fn start_submits(&mut self, now: Timestamp) -> Option<Timestamp> {
         loop {
             let scheduler = &self.shared.scheduler;
-            if scheduler.is_draining() || !self.leases.knows_all() || self.steps.is_full() {
+            let is_full = self.steps.len() >= MAX_STEPS;
+            if scheduler.is_draining() || !self.leases.knows_all || is_full {
                 return None;
             }
             match self.submissions.next(scheduler, now) {
                 Ok(active) => {
                     self.submits_running += 1;
-                    let step = Step::submission(&active, self.epoch);
-                    self.steps.run(&self.shared, active, step, submit::submit);
+                    self.run_step(active, submit::submit);
                 }
                 Err(at) => return at,
             }
@@ -240,7 +240,8 @@ impl Driver {
         F: Future<Output = NextStep> + Send + 'static,
     {
         let step = Step::new(&active, self.epoch);
-        self.steps.run(&self.shared, active, step, run);
+        let running = run(Arc::clone(&self.shared), active);
+        self.steps.spawn(steps::run(Arc::clone(&self.shared), step, running));
     }
 
     // --- taking their results ---
@@ -248,8 +249,7 @@ impl Driver {
     fn handle(&mut self, result: Result<StepResult, JoinError>) {
         match result {
             Ok(StepResult::Leased { result, resync }) => self.take_leases(result, resync),
-            Ok(StepResult::Stepped { next, step }) => self.take_step(next, step),
-            Ok(StepResult::BatchPolled(all)) => {
+            Ok(StepResult::Stepped(all)) => {
                 for (next, step) in all {
                     self.take_step(next, step);
                 }
@@ -269,7 +269,7 @@ impl Driver {
             Ok(leases) => leases,
             Err(error) => {
                 tracing::error!(%error, "failed to lease due solves");
-                self.leases.request_resync();
+                self.leases.resync = true;
                 return;
             }
         };
@@ -280,10 +280,10 @@ impl Driver {
         }
         if self.leases.record_count(leases.len()) {
             // Until now, tasks that an earlier process submitted were counted as other people's.
-            self.shared.maintenance.slot_discovery.request();
+            self.shared.maintenance.slot_discovery.notify_one();
         }
         if leases.len() == LEASE_LIMIT {
-            self.leases.lease_at(self.shared.now());
+            self.leases.next_at = self.shared.now();
         } else if resync {
             submitted.extend(leases.iter().map(|lease| lease.solve.id));
             self.scheduler().in_flight.retain(&submitted);
@@ -305,10 +305,10 @@ impl Driver {
         let polling = &self.shared.config.polling;
         let polled = self.scheduler().in_flight.get(solve.id).and_then(|task| task.polled);
         if let Some((at, polls)) = polled {
-            return (now.max(at.plus(polling.min_gap())), polls);
+            return (now.max(at.plus(polling.min_gap)), polls);
         }
         let polls = poll::polls_so_far(&self.shared, lease);
-        self.shared.poller.quota.earn(polling.most().saturating_sub(polls));
+        self.shared.poller.quota.earn(polling.most.saturating_sub(polls));
         (now, polls)
     }
 
@@ -335,7 +335,7 @@ impl Driver {
             }
             NextStep::At(..) | NextStep::Released => false,
             NextStep::Resync => {
-                self.leases.request_resync();
+                self.leases.resync = true;
                 false
             }
         };
@@ -343,7 +343,7 @@ impl Driver {
             let now = self.shared.now();
             self.end_turn(step.turn);
             if is_current {
-                self.scheduler().in_flight.release(step.solve, self.agenda.scheduled(), now);
+                self.scheduler().in_flight.release(step.solve, self.agenda.scheduled.len(), now);
             }
         }
     }
@@ -355,7 +355,8 @@ impl Driver {
     }
 
     fn drives(&self, id: SolveId) -> bool {
-        self.agenda.contains(id) || self.scheduler().queue().contains(id)
+        self.agenda.values().any(|active| active.lease.solve.id == id)
+            || self.scheduler().queue.lock().position(id).is_some()
     }
 
     /// Takes the solve up again at that time; `true` when it occupies a slot until then.
@@ -376,10 +377,10 @@ impl Driver {
             return false;
         }
         self.scheduler().slots.occupy();
-        if batch::support::is_enabled(&self.shared, &active.lease.solve.kind, self.shared.now()) {
-            let timing = self.shared.config.polling.timing(&active.family);
+        if batch::is_enabled(&self.shared, &active.lease.solve.kind, self.shared.now()) {
+            let timing = self.shared.config.polling.memory.timing(&active.family);
             active.worth_polling_from = timing.q01;
-            self.agenda.insert_for_batch(&self.shared, active);
+            self.agenda.batch.insert(&self.shared, active);
         } else {
             self.agenda.insert(active);
         }
@@ -404,7 +405,7 @@ impl Driver {
     fn forget_all_but(&mut self, kept: &BTreeSet<SolveId>) {
         self.epoch += 1;
         let is_gone = |active: &ActiveSolve| !kept.contains(&active.lease.solve.id);
-        self.scheduler().queue().remove_where(|active| is_gone(active));
+        self.scheduler().queue.lock().remove_where(|active| is_gone(active));
         for active in self.agenda.take_where(&self.shared, is_gone) {
             if active.slot {
                 self.scheduler().slots.give_back();
@@ -413,8 +414,12 @@ impl Driver {
         }
     }
 
+    /// The slot is free again: corrects the worker's charge to the time the turn really took.
     fn end_turn(&self, turn: Option<Turn>) {
-        end_turn(self.scheduler(), turn, self.shared.now());
+        let Some(turn) = turn else { return };
+        let took = self.shared.now().since(turn.since).as_millis();
+        let took = u64::try_from(took).unwrap_or(u64::MAX);
+        self.scheduler().queue.lock().settle(&turn.lane, turn.charge, took);
     }
 }
 

@@ -1,12 +1,27 @@
 //! Estimates how long an answer will take, from what recent solves took. For callers, and to give up early on solves that
 //! cannot be answered in time. No estimate ever causes a payment.
 
-use std::time::Duration;
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::Duration,
+};
 
 use domain::{challenge::Kind, claim::Claim, id::WorkerName, time::Timestamp};
+use parking_lot::Mutex;
 
 use super::{Scheduler, fair_queue::LaneName};
 
+/// How long recent solves took, by kind.
+#[derive(Debug, Default)]
+pub(crate) struct SolveTimes(Mutex<BTreeMap<Kind, VecDeque<Duration>>>);
+
+const REMEMBERED: usize = 64;
+/// Fewer solves than this are no proof that nothing is faster.
+const ENOUGH: usize = 20;
+/// Callers may invent kinds, so only this many are remembered.
+const MAX_KINDS: usize = 256;
+/// Assumed for a kind that was never solved.
+const UNKNOWN: Duration = Duration::from_secs(5);
 const MIN_ETA: Duration = Duration::from_secs(1);
 
 /// How long from now until the claim's answer can be expected.
@@ -16,7 +31,7 @@ pub(crate) fn eta(scheduler: &Scheduler, claim: &Claim, now: Timestamp) -> Durat
         return usual.saturating_sub(now.since(task.sent_at)).max(MIN_ETA);
     }
     let (lane, opened_at) = queue_position(scheduler, claim, now);
-    let (ahead, share) = scheduler.queue().ahead(&lane, opened_at);
+    let (ahead, share) = scheduler.queue.lock().ahead(&lane, opened_at);
     let limit = u64::try_from(scheduler.slots.limit().max(1)).unwrap_or(1);
     // The solves before it take their time one after the other on the worker's share of the slots.
     let rounds = u64::try_from(ahead).unwrap_or(u64::MAX).saturating_mul(1000);
@@ -33,7 +48,7 @@ fn queue_position(scheduler: &Scheduler, claim: &Claim, now: Timestamp) -> (Lane
     if claim.revives.is_none() {
         return (own, claim.opened_at);
     }
-    let found = claim.solve.and_then(|solve| scheduler.queue().position(solve));
+    let found = claim.solve.and_then(|solve| scheduler.queue.lock().position(solve));
     found.unwrap_or((own, now))
 }
 
@@ -57,9 +72,44 @@ pub(crate) fn soonest_answer_if_opened(
         return now;
     }
     let Some(fastest) = scheduler.solve_times.fastest(kind) else { return now };
-    let (ahead, _) = scheduler.queue().ahead(&LaneName::Worker(worker.clone()), now);
+    let (ahead, _) = scheduler.queue.lock().ahead(&LaneName::Worker(worker.clone()), now);
     // The solves before it may be of faster kinds.
     let rounds = u32::try_from(ahead / scheduler.slots.limit().max(1)).unwrap_or(u32::MAX);
     let before = scheduler.solve_times.fastest_of_all().min(fastest).saturating_mul(rounds);
     now.plus(before.saturating_add(fastest))
+}
+
+// === impl SolveTimes ===
+
+impl SolveTimes {
+    pub(crate) fn record(&self, kind: &Kind, length: Duration) {
+        let mut kinds = self.0.lock();
+        if kinds.len() >= MAX_KINDS && !kinds.contains_key(kind) {
+            return;
+        }
+        let recent = kinds.entry(kind.clone()).or_default();
+        recent.push_back(length);
+        if recent.len() > REMEMBERED {
+            recent.pop_front();
+        }
+    }
+
+    /// The mean of recent solves.
+    pub(crate) fn usual(&self, kind: &Kind) -> Duration {
+        let kinds = self.0.lock();
+        let Some(recent) = kinds.get(kind).filter(|recent| !recent.is_empty()) else {
+            return UNKNOWN;
+        };
+        recent.iter().sum::<Duration>() / u32::try_from(recent.len()).unwrap_or(u32::MAX)
+    }
+
+    /// The fastest recent solve of the kind, once there were enough of them.
+    pub(crate) fn fastest(&self, kind: &Kind) -> Option<Duration> {
+        let kinds = self.0.lock();
+        kinds.get(kind).filter(|recent| recent.len() >= ENOUGH)?.iter().min().copied()
+    }
+
+    pub(crate) fn fastest_of_all(&self) -> Duration {
+        self.0.lock().values().flatten().min().copied().unwrap_or_default()
+    }
 }

@@ -141,7 +141,6 @@ impl<T> FairQueue<T> {
         }
     }
 
-    /// Takes out everything that matches.
     pub(crate) fn remove_where(&mut self, mut matches: impl FnMut(&T) -> bool) -> Vec<T> {
         let mut removed = Vec::new();
         for lane in self.lanes.values_mut() {
@@ -158,10 +157,6 @@ impl<T> FairQueue<T> {
         let lanes = &self.lanes;
         self.round.retain(|name| lanes.get(name).is_some_and(|lane| !lane.is_empty()));
         removed
-    }
-
-    pub(crate) fn contains(&self, id: SolveId) -> bool {
-        self.position(id).is_some()
     }
 
     /// The lane it waits in, and since when.

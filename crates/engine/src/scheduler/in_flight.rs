@@ -9,6 +9,8 @@ use std::{
 use domain::{id::SolveId, lease::Fence, time::Timestamp};
 use parking_lot::Mutex;
 
+use super::active::ActiveSolve;
+
 #[derive(Debug, Default)]
 pub(crate) struct InFlightTasks(Mutex<BTreeMap<SolveId, InFlight>>);
 
@@ -38,9 +40,10 @@ impl InFlightTasks {
         self.get(id).filter(|task| task.next.is_some())
     }
 
-    pub(crate) fn record_poll(&self, id: SolveId, at: Timestamp, polls: u32) {
-        if let Some(task) = self.0.lock().get_mut(&id) {
-            task.polled = Some((at, polls));
+    /// The task is being polled, whatever becomes of the call.
+    pub(crate) fn record_poll(&self, active: &ActiveSolve, at: Timestamp) {
+        if let Some(task) = self.0.lock().get_mut(&active.lease.solve.id) {
+            task.polled = Some((at, active.polls + 1));
         }
     }
 

@@ -12,25 +12,18 @@ use domain::{
 
 use crate::{Shared, maintenance::lease_renewal};
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct LeaseCycle {
     /// This solve is driven and no other.
-    only: Option<SolveId>,
+    pub(super) only: Option<SolveId>,
     running: bool,
-    next_at: Timestamp,
+    pub(super) next_at: Timestamp,
     /// A reply of the store was lost: the next lease call releases everything first.
-    resync: bool,
+    pub(super) resync: bool,
     /// Submissions that ended while everything was being released. The store did not release them.
     submitted_meanwhile: Option<BTreeSet<SolveId>>,
     /// Everything there was to lease is leased. Only then it is known which slots are taken.
-    knows_all: bool,
-}
-
-/// A lease call that is to be started.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct LeaseCall {
-    pub(super) only: Option<SolveId>,
-    pub(super) resync: bool,
+    pub(super) knows_all: bool,
 }
 
 /// Without a hint, the driver leases this often.
@@ -66,14 +59,7 @@ pub(super) async fn release(shared: &Shared) -> bool {
 
 impl LeaseCycle {
     pub(super) fn new(only: Option<SolveId>, now: Timestamp) -> Self {
-        Self {
-            only,
-            running: false,
-            next_at: now,
-            resync: false,
-            submitted_meanwhile: None,
-            knows_all: false,
-        }
+        Self { only, next_at: now, ..Self::default() }
     }
 
     pub(super) fn is_due(&self, now: Timestamp) -> bool {
@@ -81,20 +67,17 @@ impl LeaseCycle {
     }
 
     /// When the driver next needs to wake for a lease call.
-    pub(super) fn next_at(&self, now: Timestamp) -> Timestamp {
+    pub(super) fn wake_at(&self, now: Timestamp) -> Timestamp {
         if self.running { now.plus(LEASE_EVERY) } else { self.next_at }
     }
 
-    pub(super) fn lease_at(&mut self, at: Timestamp) {
-        self.next_at = at;
-    }
-
-    pub(super) fn start(&mut self, now: Timestamp) -> LeaseCall {
+    /// A call begins; `true` when it is to be a resync.
+    pub(super) fn start(&mut self, now: Timestamp) -> bool {
         self.running = true;
         self.next_at = now.plus(LEASE_EVERY);
         let resync = std::mem::take(&mut self.resync);
         self.submitted_meanwhile = resync.then(BTreeSet::new);
-        LeaseCall { only: self.only, resync }
+        resync
     }
 
     /// The call is over. Returns the submissions that ended while it ran, if it was a resync.
@@ -107,18 +90,6 @@ impl LeaseCycle {
     pub(super) fn record_count(&mut self, count: usize) -> bool {
         let knew_all = std::mem::replace(&mut self.knows_all, count < LEASE_LIMIT);
         self.knows_all && !knew_all
-    }
-
-    pub(super) fn knows_all(&self) -> bool {
-        self.knows_all
-    }
-
-    pub(super) fn request_resync(&mut self) {
-        self.resync = true;
-    }
-
-    pub(super) fn needs_resync(&self) -> bool {
-        self.resync
     }
 
     pub(super) fn record_submission(&mut self, solve: SolveId) {

@@ -1,15 +1,14 @@
 //! Decides which solve moves next, and what holds submissions back.
 //!
 //! # Layout
-//! - `driver`: the loop that owns all active solves; `steps`: runs its steps; `agenda`: solves that wait for their time
+//! - `driver`: the loop that owns all active solves; `steps`: runs its steps
 //! - `leases`: taking solves from the store and giving them back
 //! - `fair_queue`: solves that wait for a slot; `submissions`: when the next of them is submitted
 //! - `slots`, `submit_rate`, `retry_budget`, `circuit_breaker`: the limits on submissions
-//! - `active`: a solve in the hands of this process; `in_flight`: the tasks it has at the provider
-//! - `solve_times`, `estimate`: how long an answer will take
+//! - `active`: the solves in the hands of this process; `in_flight`: the tasks it has at the provider
+//! - `estimate`: how long an answer will take
 
 pub(crate) mod active;
-mod agenda;
 pub(crate) mod circuit_breaker;
 pub(crate) mod driver;
 pub(crate) mod estimate;
@@ -18,7 +17,6 @@ mod in_flight;
 mod leases;
 mod retry_budget;
 pub(crate) mod slots;
-mod solve_times;
 mod steps;
 mod submissions;
 mod submit_rate;
@@ -29,14 +27,14 @@ use std::{
 };
 
 use domain::id::WorkerName;
-use parking_lot::{Mutex, MutexGuard, RwLock};
+use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, watch};
 
 use crate::{EngineConfig, Ports, maintenance::lease_renewal::GatewayLease};
 
 use self::{
-    active::ActiveSolve, circuit_breaker::Breakers, fair_queue::FairQueue,
-    in_flight::InFlightTasks, slots::SlotCounter, solve_times::SolveTimes,
+    active::ActiveSolve, circuit_breaker::Breakers, estimate::SolveTimes, fair_queue::FairQueue,
+    in_flight::InFlightTasks, slots::SlotCounter,
 };
 
 /// The driver's shared half: what other parts read or signal while the driver runs.
@@ -49,14 +47,13 @@ pub(crate) struct Scheduler {
     pub(crate) solve_times: SolveTimes,
     queue: Mutex<FairQueue<Box<ActiveSolve>>>,
     /// Shares of the slots; a reload replaces them.
-    priorities: RwLock<BTreeMap<WorkerName, u32>>,
+    pub(crate) priorities: RwLock<BTreeMap<WorkerName, u32>>,
     wake: Notify,
     /// Set once: nothing new is admitted or submitted.
     draining: AtomicBool,
     /// Set once: the driver has ended.
     stopped: watch::Sender<bool>,
-    /// Slots in use and solves queued at the driver's last pass, so that readers need no lock.
-    in_use: AtomicUsize,
+    /// Solves queued at the driver's last pass, so that readers need no lock.
     queued: AtomicUsize,
 }
 
@@ -73,7 +70,6 @@ impl Scheduler {
             wake: Notify::new(),
             draining: AtomicBool::new(false),
             stopped: watch::Sender::new(false),
-            in_use: AtomicUsize::new(0),
             queued: AtomicUsize::new(0),
         }
     }
@@ -81,10 +77,6 @@ impl Scheduler {
     /// Makes the driver lease again at once: there may be new work.
     pub(crate) fn wake(&self) {
         self.wake.notify_one();
-    }
-
-    async fn woken(&self) {
-        self.wake.notified().await;
     }
 
     pub(crate) fn start_draining(&self) {
@@ -103,32 +95,11 @@ impl Scheduler {
         drop(stopped.wait_for(|stopped| *stopped).await);
     }
 
-    fn set_stopped(&self) {
-        self.stopped.send_replace(true);
-    }
-
-    fn queue(&self) -> MutexGuard<'_, FairQueue<Box<ActiveSolve>>> {
-        self.queue.lock()
-    }
-
-    fn priority(&self, worker: &WorkerName) -> u32 {
-        self.priorities.read().get(worker).copied().unwrap_or(1)
-    }
-
-    pub(crate) fn set_priorities(&self, priorities: BTreeMap<WorkerName, u32>) {
-        *self.priorities.write() = priorities;
-    }
-
-    pub(crate) fn in_use(&self) -> usize {
-        self.in_use.load(Ordering::Relaxed)
-    }
-
     pub(crate) fn queued(&self) -> usize {
         self.queued.load(Ordering::Relaxed)
     }
 
     fn record_load(&self) {
-        self.in_use.store(self.slots.used(), Ordering::Relaxed);
-        self.queued.store(self.queue().len(), Ordering::Relaxed);
+        self.queued.store(self.queue.lock().len(), Ordering::Relaxed);
     }
 }

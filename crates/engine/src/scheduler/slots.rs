@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use domain::{ports::Threads, time::Timestamp};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 /// How many tasks may be at the provider at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +48,6 @@ struct State {
 
 /// The first estimate for an unknown account.
 const INITIAL_LIMIT: usize = 5;
-/// How long submissions wait for the provider's first report of its threads.
 const FIRST_REPORT_WAIT: Duration = Duration::from_secs(3);
 const MAX_SLOTS: usize = 1000;
 const RAISE_WAIT: Duration = Duration::from_secs(30);
@@ -83,7 +82,7 @@ impl SlotCounter {
 
     /// `Ok` if there is a free slot; `Err` says when to try again, if time alone will help.
     pub(crate) fn is_free(&self, now: Timestamp) -> Result<(), Option<Timestamp>> {
-        let state = self.lock();
+        let state = self.0.lock();
         let may_raise = state.limit < state.most && !state.growing;
         if now < state.hold_until {
             Err(Some(state.hold_until))
@@ -96,7 +95,7 @@ impl SlotCounter {
 
     /// A submission takes a slot.
     pub(crate) fn take(&self, now: Timestamp) {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         if state.used >= state.limit && state.may_raise(now) {
             state.limit = (state.limit + 1).min(state.most);
             state.growing = true;
@@ -107,25 +106,25 @@ impl SlotCounter {
 
     /// A task of ours that is already at the provider takes a slot, whatever the limit says.
     pub(crate) fn occupy(&self) {
-        self.lock().used += 1;
+        self.0.lock().used += 1;
     }
 
     /// A task is over and its slot is free.
     pub(crate) fn give_back(&self) {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         state.used = state.used.saturating_sub(1);
     }
 
     /// A submission is over. If it led to a task, that task occupies a slot of its own.
     pub(crate) fn submitted(&self) {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         state.used = state.used.saturating_sub(1);
         state.pending = state.pending.saturating_sub(1);
     }
 
     /// The provider accepted a submission.
     pub(crate) fn accepted(&self) {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         state.refusals = 0;
         state.doubts = 0;
         state.hold_until = Timestamp::default();
@@ -140,7 +139,7 @@ impl SlotCounter {
 
     /// The provider had no slot for a submission that left at `sent_at`.
     pub(crate) fn refused(&self, sent_at: Timestamp, now: Timestamp) {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         let accepted = state.used.saturating_sub(state.pending);
         if state.growing && state.raise_at > Timestamp::default() {
             state.raise_wait = (state.raise_wait * 2).min(MAX_RAISE_WAIT);
@@ -166,7 +165,7 @@ impl SlotCounter {
     pub(crate) fn set_reported(&self, threads: Threads) {
         let Ok(total) = usize::try_from(threads.total) else { return };
         let working = usize::try_from(threads.working).unwrap_or(usize::MAX);
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         let others = working.saturating_sub(state.used);
         let limit = total.min(MAX_SLOTS).saturating_sub(others);
         if limit != state.limit {
@@ -185,7 +184,7 @@ impl SlotCounter {
 
     /// The provider does not report its threads: the counter learns from refusals.
     pub(crate) fn set_unreported(&self) {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         if state.refusals == 0 {
             state.hold_until = Timestamp::default();
         }
@@ -195,22 +194,18 @@ impl SlotCounter {
 
     /// Counts an answer that may mean "no slot" although threads were reported free; `true` from the second in a row on.
     pub(crate) fn doubted_before(&self) -> bool {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         state.doubts = state.doubts.saturating_add(1);
         state.doubts > 1
     }
 
     pub(crate) fn limit(&self) -> usize {
-        self.lock().limit
+        self.0.lock().limit
     }
 
     /// Submissions under way and tasks at the provider.
     pub(crate) fn used(&self) -> usize {
-        self.lock().used
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock()
+        self.0.lock().used
     }
 }
 

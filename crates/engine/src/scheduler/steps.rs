@@ -7,10 +7,9 @@ use domain::{
     id::SolveId,
     lease::Lease,
     ports::StoreError,
-    solve::{AMBIGUOUS_WAIT, Fact},
+    solve::{AMBIGUOUS_WAIT, Fact, Stage},
 };
 use futures_util::FutureExt;
-use tokio::task::{JoinError, JoinSet};
 
 use crate::{Shared, pipeline::settle, polling::batch};
 
@@ -20,13 +19,9 @@ use super::{
     leases,
 };
 
-#[derive(Debug, Default)]
-pub(super) struct Steps(JoinSet<StepResult>);
-
 pub(super) enum StepResult {
     Leased { result: Result<Vec<Lease>, StoreError>, resync: bool },
-    Stepped { next: NextStep, step: Step },
-    BatchPolled(Vec<(NextStep, Step)>),
+    Stepped(Vec<(NextStep, Step)>),
 }
 
 /// The solve a step was started with, as it was then.
@@ -40,70 +35,36 @@ pub(super) struct Step {
     pub(super) epoch: u64,
 }
 
-const MAX_STEPS: usize = 2048;
+pub(super) const MAX_STEPS: usize = 2048;
 
-// === impl Steps ===
+pub(super) async fn lease(shared: Arc<Shared>, only: Option<SolveId>, resync: bool) -> StepResult {
+    let result = leases::lease(&shared, only, resync).await;
+    shared.record_store_health(&result);
+    StepResult::Leased { result, resync }
+}
 
-impl Steps {
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
+pub(super) async fn run(
+    shared: Arc<Shared>,
+    step: Step,
+    running: impl Future<Output = NextStep>,
+) -> StepResult {
+    let next = match AssertUnwindSafe(running).catch_unwind().await {
+        Ok(next) => next,
+        Err(_) => recover_from_panic(&shared, &step).await,
+    };
+    StepResult::Stepped(vec![(next, step)])
+}
 
-    pub(super) fn is_full(&self) -> bool {
-        self.0.len() >= MAX_STEPS
-    }
-
-    pub(super) async fn join_next(&mut self) -> Option<Result<StepResult, JoinError>> {
-        self.0.join_next().await
-    }
-
-    pub(super) fn abort_all(&mut self) {
-        self.0.abort_all();
-    }
-
-    pub(super) fn lease(&mut self, shared: &Arc<Shared>, only: Option<SolveId>, resync: bool) {
-        let shared = Arc::clone(shared);
-        self.0.spawn(async move {
-            let result = leases::lease(&shared, only, resync).await;
-            shared.record_store_health(&result);
-            StepResult::Leased { result, resync }
-        });
-    }
-
-    pub(super) fn run<F>(
-        &mut self,
-        shared: &Arc<Shared>,
-        active: Box<ActiveSolve>,
-        step: Step,
-        run: fn(Arc<Shared>, Box<ActiveSolve>) -> F,
-    ) where
-        F: Future<Output = NextStep> + Send + 'static,
-    {
-        let running = AssertUnwindSafe(run(Arc::clone(shared), active)).catch_unwind();
-        let shared = Arc::clone(shared);
-        self.0.spawn(async move {
-            let next = match running.await {
-                Ok(next) => next,
-                Err(_) => recover_from_panic(&shared, &step).await,
-            };
-            StepResult::Stepped { next, step }
-        });
-    }
-
-    pub(super) fn poll_batch(&mut self, shared: &Arc<Shared>, batch: ActiveSolves, epoch: u64) {
-        let steps: Vec<Step> = batch.iter().map(|active| Step::new(active, epoch)).collect();
-        let running = AssertUnwindSafe(batch::poll::poll_batch(Arc::clone(shared), batch));
-        self.0.spawn(async move {
-            let next = match running.catch_unwind().await {
-                Ok(next) if next.len() == steps.len() => next,
-                Ok(_) | Err(_) => {
-                    tracing::error!("batch poll panicked, leasing its solves again");
-                    steps.iter().map(|_| NextStep::Resync).collect()
-                }
-            };
-            StepResult::BatchPolled(next.into_iter().zip(steps).collect())
-        });
-    }
+pub(super) async fn poll_batch(shared: Arc<Shared>, batch: ActiveSolves, epoch: u64) -> StepResult {
+    let steps: Vec<Step> = batch.iter().map(|active| Step::new(active, epoch)).collect();
+    let next = match AssertUnwindSafe(batch::poll_batch(shared, batch)).catch_unwind().await {
+        Ok(next) if next.len() == steps.len() => next,
+        Ok(_) | Err(_) => {
+            tracing::error!("batch poll panicked, leasing its solves again");
+            steps.iter().map(|_| NextStep::Resync).collect()
+        }
+    };
+    StepResult::Stepped(next.into_iter().zip(steps).collect())
 }
 
 /// Nothing is known about what a panicked submission sent, so its attempt becomes ambiguous.
@@ -124,11 +85,14 @@ async fn recover_from_panic(shared: &Shared, step: &Step) -> NextStep {
 impl Step {
     pub(super) fn new(active: &ActiveSolve, epoch: u64) -> Self {
         let solve = &active.lease.solve;
-        let (had_slot, turn) = (active.slot, active.turn.clone());
-        Self { solve: solve.id, attempt: solve.attempt, had_slot, turn, is_submit: false, epoch }
-    }
-
-    pub(super) fn submission(active: &ActiveSolve, epoch: u64) -> Self {
-        Self { is_submit: true, ..Self::new(active, epoch) }
+        Self {
+            solve: solve.id,
+            attempt: solve.attempt,
+            had_slot: active.slot,
+            turn: active.turn.clone(),
+            // A queued solve gets its slot for a submission.
+            is_submit: active.slot && solve.stage == Stage::Queued,
+            epoch,
+        }
     }
 }

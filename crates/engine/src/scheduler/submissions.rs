@@ -34,12 +34,12 @@ impl Submissions {
         now: Timestamp,
     ) -> Result<Box<ActiveSolve>, Option<Timestamp>> {
         loop {
-            if scheduler.queue().len() == 0 {
+            if scheduler.queue.lock().len() == 0 {
                 return Err(None);
             }
             scheduler.slots.is_free(now)?;
             let retry_at = self.retries.allows(now).err();
-            if retry_at.is_some() && scheduler.queue().has_only_retries() {
+            if retry_at.is_some() && scheduler.queue.lock().has_only_retries() {
                 return Err(retry_at);
             }
             scheduler.breakers.pass(now).map_err(Some)?;
@@ -47,33 +47,23 @@ impl Submissions {
                 scheduler.breakers.hand_back(now);
                 return Err(Some(at));
             }
-            let next = scheduler.queue().pop(retry_at.is_none());
-            match next {
-                Some(next) => return Ok(self.take(scheduler, next, now)),
-                None => scheduler.breakers.hand_back(now),
+            let Some(next) = scheduler.queue.lock().pop(retry_at.is_none()) else {
+                scheduler.breakers.hand_back(now);
+                continue;
+            };
+            match next.kind {
+                WorkKind::Retry => self.retries.record_retry(),
+                WorkKind::Fresh | WorkKind::Refill => self.retries.record_fresh(),
             }
+            let mut active = next.item;
+            active.slot = true;
+            active.turn = Some(Turn { lane: next.lane, charge: next.charge, since: now });
+            scheduler.slots.take(now);
+            return Ok(active);
         }
-    }
-
-    fn take(
-        &mut self,
-        scheduler: &Scheduler,
-        next: QueuedSolve<Box<ActiveSolve>>,
-        now: Timestamp,
-    ) -> Box<ActiveSolve> {
-        match next.kind {
-            WorkKind::Retry => self.retries.record_retry(),
-            WorkKind::Fresh | WorkKind::Refill => self.retries.record_fresh(),
-        }
-        let mut active = next.item;
-        active.slot = true;
-        active.turn = Some(Turn { lane: next.lane, charge: next.charge, since: now });
-        scheduler.slots.take(now);
-        active
     }
 }
 
-/// Queues a solve for a slot.
 pub(super) fn enqueue(scheduler: &Scheduler, active: Box<ActiveSolve>) {
     let solve = &active.lease.solve;
     let usual = scheduler.solve_times.usual(&solve.kind);
@@ -86,16 +76,16 @@ pub(super) fn enqueue(scheduler: &Scheduler, active: Box<ActiveSolve>) {
         item: active,
     };
     let priority = match &queued.lane {
-        LaneName::Worker(worker) => scheduler.priority(worker),
+        LaneName::Worker(worker) => scheduler.priorities.read().get(worker).copied().unwrap_or(1),
         LaneName::Revived => 1,
     };
-    scheduler.queue().push(queued, priority);
+    scheduler.queue.lock().push(queued, priority);
 }
 
 /// Takes out the queued solves that cannot be answered in time, so that nothing is paid for them.
-pub(super) fn take_hopeless(scheduler: &Scheduler, now: Timestamp) -> ActiveSolves {
+pub(super) fn remove_unanswerable(scheduler: &Scheduler, now: Timestamp) -> ActiveSolves {
     let mut soonest = BTreeMap::new();
-    let mut is_hopeless = |active: &ActiveSolve| {
+    let mut is_unanswerable = |active: &ActiveSolve| {
         let solve = &active.lease.solve;
         let kind = solve.kind.clone();
         let soonest = soonest
@@ -103,14 +93,7 @@ pub(super) fn take_hopeless(scheduler: &Scheduler, now: Timestamp) -> ActiveSolv
             .or_insert_with_key(|kind| estimate::soonest_answer(scheduler, kind, now));
         solve.wanted_until < *soonest
     };
-    scheduler.queue().remove_where(|active| is_hopeless(active))
-}
-
-/// The slot is free again: corrects the worker's charge to the time the turn really took.
-pub(super) fn end_turn(scheduler: &Scheduler, turn: Option<Turn>, now: Timestamp) {
-    let Some(turn) = turn else { return };
-    let took = u64::try_from(now.since(turn.since).as_millis()).unwrap_or(u64::MAX);
-    scheduler.queue().settle(&turn.lane, turn.charge, took);
+    scheduler.queue.lock().remove_where(|active| is_unanswerable(active))
 }
 
 fn work_kind(solve: &Solve) -> WorkKind {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use engine::{Engine, LearnedConfig, LearnedPolling};
+use engine::{Engine, LearnedConfig};
 
 use crate::{
     gateway::{World, open, token},
@@ -14,7 +14,7 @@ fn learned(batches: bool) -> World {
     let mut provider = ScriptedProvider::new(Arc::clone(&world.clock));
     provider.batches = batches;
     world.provider = Arc::new(provider);
-    world.config.polling = Arc::new(LearnedPolling::new(LearnedConfig::default()));
+    world.config.polling = LearnedConfig::default().into();
     world.config.prices.insert(domain::challenge::Kind::Turnstile, domain::money::Money::ZERO);
     world
 }

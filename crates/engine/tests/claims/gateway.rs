@@ -125,7 +125,7 @@ pub(crate) fn request(key: &str) -> ClaimRequest {
         fresh: false,
         deadline: None,
         allowance: Allowance::default(),
-        narrowing: None,
+        allowed_hosts: None,
         collect: true,
         callback_url: None,
     }

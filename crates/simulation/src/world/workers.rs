@@ -153,7 +153,7 @@ impl Work {
             fresh: fresh && self.key.is_none(),
             deadline: None,
             allowance: Allowance::default(),
-            narrowing: None,
+            allowed_hosts: None,
             collect: true,
             callback_url: None,
         }

@@ -1,7 +1,7 @@
 //! Polling with the real engine in virtual time: the lag until a solved task is found, the number of calls, and the
 //! provider's limits.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
 use domain::{
     challenge::{Challenge, ChallengeParts, Kind},
@@ -10,7 +10,7 @@ use domain::{
     money::Money,
     time::Timestamp,
 };
-use engine::{ClaimRequest, LearnedConfig, LearnedPolling, Slots};
+use engine::{ClaimRequest, LearnedConfig, Slots};
 use simulator::{BehaviourConfig, Call, Fault, pace::SolveTime};
 
 use simulation::stage::{Stage, claim_request, open_with, seconds, served, story};
@@ -23,7 +23,7 @@ fn learned(time: SolveTime) -> Stage {
     let mut stage = Stage::with(behaviour);
     stage.config.slots = Slots::Fixed(20_000);
     stage.config.prices = BTreeMap::from([(Kind::Turnstile, Money::from_micros(1000))]);
-    stage.config.polling = Arc::new(LearnedPolling::new(LearnedConfig::default()));
+    stage.config.polling = LearnedConfig::default().into();
     stage
 }
 

@@ -2,7 +2,6 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::Arc,
     time::Duration,
 };
 
@@ -14,7 +13,7 @@ use domain::{
     pool::{FREE_WASTE, Level},
     ports::{PoolState, Scope},
 };
-use engine::{Engine, LearnedConfig, LearnedPolling, Outcome, PoolWish, Slots};
+use engine::{Engine, LearnedConfig, Outcome, PoolWish, Slots};
 use simulator::BehaviourConfig;
 
 use simulation::stage::{Stage, claim_request, open, open_with, seconds, served, story};
@@ -234,7 +233,7 @@ fn announced_demand_is_ready_when_it_comes() {
 
 fn learned(stage: &mut Stage) {
     let config = LearnedConfig { min_gap: seconds(1), ..LearnedConfig::default() };
-    stage.config.polling = Arc::new(LearnedPolling::new(config));
+    stage.config.polling = config.into();
 }
 
 /// Requirement 1: at one solve a second, with batch polls.

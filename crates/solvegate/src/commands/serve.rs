@@ -149,7 +149,7 @@ pub(super) fn local_worker(key: KeyDigest) -> Result<doors::Worker, Failure> {
         project: Project::new("local").map_err(Failure::of(Exit::Failed))?,
         allowance: Allowance::default(),
         rate: None,
-        narrowing: None,
+        allowed_hosts: None,
         priority: 1,
     })
 }

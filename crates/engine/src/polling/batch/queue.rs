@@ -6,7 +6,10 @@ use std::{collections::BTreeMap, time::Duration};
 
 use domain::{id::SolveId, time::Timestamp};
 
-use super::rule::{BatchRule, BatchTask};
+use super::{
+    super::STOCK_WEIGHT,
+    rule::{BatchRule, BatchTask},
+};
 use crate::{
     Shared,
     scheduler::active::{ActiveSolve, ActiveSolves},
@@ -22,14 +25,12 @@ pub(crate) struct BatchQueue {
     next: Option<Timestamp>,
 }
 
-/// A task for stock weighs a tenth of one that somebody waits for.
-const STOCK_WEIGHT: f64 = 0.1;
 /// At most this many calls leave at one moment.
 const MAX_CALLS: usize = 100;
 
 impl BatchQueue {
     pub(crate) fn insert(&mut self, shared: &Shared, active: Box<ActiveSolve>) {
-        let soon = shared.now().plus(shared.config.polling.min_gap());
+        let soon = shared.now().plus(shared.config.polling.min_gap);
         if active.polls > 0 && active.not_before <= soon {
             self.in_step = self.in_step.max(active.not_before);
         }
@@ -106,14 +107,16 @@ impl BatchQueue {
         tasks: &'a [BatchTask],
     ) -> impl Fn(usize, Duration) -> f64 + 'a {
         let families: Vec<_> = self.tasks.values().map(|active| &active.family).collect();
-        move |i, age| shared.config.polling.chance_ready(families[i], tasks[i].polled_at, age)
+        move |i, age| {
+            shared.config.polling.memory.chance_ready(families[i], tasks[i].polled_at, age)
+        }
     }
 }
 
 /// Calls keep at least the minimum gap between two polls of a task.
 fn rule(shared: &Shared) -> BatchRule {
     let rule = BatchRule::default();
-    BatchRule { min_gap: rule.min_gap.max(shared.config.polling.min_gap()), ..rule }
+    BatchRule { min_gap: rule.min_gap.max(shared.config.polling.min_gap), ..rule }
 }
 
 fn batch_task(active: &ActiveSolve, now: Timestamp, patience: Duration) -> BatchTask {

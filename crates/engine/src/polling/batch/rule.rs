@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-/// A task that a call could poll.
+use super::super::as_float;
+
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct BatchTask {
     /// Its age at the last "not ready"; zero if it was not polled yet.
@@ -21,7 +22,6 @@ pub(crate) struct BatchTask {
 pub(crate) struct BatchRule {
     /// The cost of a call, in seconds that one claim's token lies undetected.
     pub(crate) cost: f64,
-    /// The least time between two calls.
     pub(crate) min_gap: Duration,
     /// A call polls at most this many tasks.
     pub(crate) most_ids: usize,
@@ -37,14 +37,6 @@ const MOST_BUSY: f64 = 4.0;
 const SAMPLE: usize = 512;
 const FIRST_STEP: f64 = 0.1;
 const STEP_GROWS: f64 = 1.15;
-
-// === impl BatchTask ===
-
-impl BatchTask {
-    fn is_eligible(&self) -> bool {
-        self.age >= self.from
-    }
-}
 
 // === impl BatchRule ===
 
@@ -88,7 +80,7 @@ impl BatchRule {
         tasks: &[BatchTask],
         chance: impl Fn(usize, Duration) -> f64,
     ) -> Vec<usize> {
-        let eligible = tasks.iter().enumerate().filter(|(_, task)| task.is_eligible());
+        let eligible = tasks.iter().enumerate().filter(|(_, task)| task.age >= task.from);
         let mut ranked: Vec<(f64, usize)> =
             eligible.map(|(i, task)| (task.weight * chance(i, task.age), i)).collect();
         ranked.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
@@ -119,11 +111,6 @@ fn when_reached(missing: f64, undetected: impl Fn(f64) -> f64) -> Duration {
         (missing, now, time, step) = (missing - piled, then, time + step, step * STEP_GROWS);
     }
     Duration::from_secs_f64(time)
-}
-
-#[expect(clippy::cast_precision_loss, reason = "tasks are counted in thousands")]
-fn as_float(count: usize) -> f64 {
-    count as f64
 }
 
 #[cfg(test)]

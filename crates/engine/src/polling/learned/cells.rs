@@ -2,6 +2,8 @@
 
 use std::{sync::LazyLock, time::Duration};
 
+use super::super::as_float;
+
 /// Width of a cell, in natural logarithms.
 pub(super) const WIDTH: f64 = 0.02;
 /// The end of the first cell, in seconds: no task is faster.
@@ -11,35 +13,26 @@ pub(super) const CELLS: usize = 437;
 /// The last edge with a finite time: the end of the last cell but one.
 pub(super) const LAST: usize = CELLS - 1;
 
-static EDGES: LazyLock<[f64; CELLS]> = LazyLock::new(|| {
+/// The cells' lower edges in seconds: cell `i` holds times after edge `i` and up to edge `i + 1`.
+pub(super) static EDGES: LazyLock<[f64; CELLS]> = LazyLock::new(|| {
     std::array::from_fn(|edge| match edge {
         0 => 0.0,
         edge => LOWEST * (as_float(edge - 1) * WIDTH).exp(),
     })
 });
 
-static LOGS: LazyLock<[f64; CELLS]> =
-    LazyLock::new(|| std::array::from_fn(|cell| LOWEST.ln() + (as_float(cell) - 0.5) * WIDTH));
-
-/// The cells' lower edges in seconds: cell `i` holds times after edge `i` and up to edge `i + 1`.
-pub(super) fn edges() -> &'static [f64; CELLS] {
-    &EDGES
-}
-
 /// The logarithms of the cells' middles.
-pub(super) fn logs() -> &'static [f64; CELLS] {
-    &LOGS
-}
+pub(super) static LOGS: LazyLock<[f64; CELLS]> =
+    LazyLock::new(|| std::array::from_fn(|cell| LOWEST.ln() + (as_float(cell) - 0.5) * WIDTH));
 
 /// The edge nearest to the time.
 pub(super) fn nearest(time: Duration) -> usize {
-    position(time.as_secs_f64()).round_to_edge()
+    floor(position(time.as_secs_f64()) + 0.5).min(LAST)
 }
 
 /// The edge before the time, and which part of the cell after it has gone by.
 pub(super) fn locate(seconds: f64) -> (usize, f64) {
-    let Position(position) = position(seconds);
-    let edge = floor(position).min(LAST);
+    let edge = floor(position(seconds)).min(LAST);
     if edge == LAST {
         return (LAST, 0.0);
     }
@@ -47,18 +40,11 @@ pub(super) fn locate(seconds: f64) -> (usize, f64) {
     (edge, ((seconds - from) / (to - from)).clamp(0.0, 1.0))
 }
 
-#[expect(clippy::cast_precision_loss, reason = "counts here are far below 2^52")]
-pub(super) fn as_float(count: usize) -> f64 {
-    count as f64
-}
-
-struct Position(f64);
-
-fn position(seconds: f64) -> Position {
+fn position(seconds: f64) -> f64 {
     if seconds <= LOWEST {
-        return Position((seconds / LOWEST).max(0.0));
+        return (seconds / LOWEST).max(0.0);
     }
-    Position((1.0 + (seconds / LOWEST).ln() / WIDTH).min(as_float(LAST)))
+    (1.0 + (seconds / LOWEST).ln() / WIDTH).min(as_float(LAST))
 }
 
 #[expect(
@@ -68,12 +54,6 @@ fn position(seconds: f64) -> Position {
 )]
 fn floor(position: f64) -> usize {
     position as usize
-}
-
-impl Position {
-    fn round_to_edge(&self) -> usize {
-        floor(self.0 + 0.5).min(LAST)
-    }
 }
 
 #[cfg(test)]

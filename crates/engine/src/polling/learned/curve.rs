@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use super::cells::{CELLS, LAST, edges, locate};
+use super::cells::{CELLS, EDGES, LAST, locate};
 
 /// The chance that a task is ready by the age of each edge.
 #[derive(Clone, Debug)]
 pub(super) struct Curve {
-    by: Vec<f64>,
+    pub(super) by: Vec<f64>,
 }
 
 // === impl Curve ===
@@ -24,10 +24,6 @@ impl Curve {
             before
         });
         Self { by: by.collect() }
-    }
-
-    pub(super) fn by_edge(&self) -> &[f64] {
-        &self.by
     }
 
     /// The chance that a task is ready by that age, in seconds.
@@ -51,11 +47,11 @@ impl Curve {
         let edge = self.by.partition_point(|by| *by < part);
         match edge {
             0 => 0.0,
-            CELLS => edges()[LAST],
+            CELLS => EDGES[LAST],
             edge => {
                 let (low, high) = (self.by[edge - 1], self.by[edge]);
                 let within = (part - low) / (high - low).max(f64::MIN_POSITIVE);
-                let (from, to) = (edges()[edge - 1], edges()[edge]);
+                let (from, to) = (EDGES[edge - 1], EDGES[edge]);
                 from + within.clamp(0.0, 1.0) * (to - from)
             }
         }
@@ -63,7 +59,7 @@ impl Curve {
 
     /// The mean solve time. Tasks beyond the last edge count with the last edge.
     pub(super) fn mean(&self) -> f64 {
-        let pairs = self.by.windows(2).zip(edges().windows(2));
+        let pairs = self.by.windows(2).zip(EDGES.windows(2));
         pairs.map(|(by, edge)| (1.0 - f64::midpoint(by[0], by[1])) * (edge[1] - edge[0])).sum()
     }
 }

@@ -6,7 +6,8 @@
 //! with a thin tail for outliers, then the cells themselves, so that families with several speeds are learned too.
 
 use super::{
-    cells::{CELLS, LAST, WIDTH, as_float, edges, logs},
+    super::as_float,
+    cells::{CELLS, EDGES, LAST, LOGS, WIDTH},
     curve::Curve,
 };
 
@@ -55,16 +56,18 @@ const LEAST_CHANCE: f64 = 1e-9;
 
 // === impl Fit ===
 
-impl Fit {
-    /// The assumption before any observation.
-    pub(super) fn prior() -> Self {
+/// The assumption before any observation.
+impl Default for Fit {
+    fn default() -> Self {
         Shape { mean: PRIOR_MEAN, sigma: PRIOR_SIGMA, tail: TAIL }.into_fit(&[])
     }
+}
 
+impl Fit {
     /// Fits recent observations, starting from the fit before.
     pub(super) fn of(seen: &[Interval], before: &Self) -> Self {
         if seen.is_empty() {
-            return Self::prior();
+            return Self::default();
         }
         let mut shape = before.shape;
         for _ in 0..ROUNDS {
@@ -88,12 +91,12 @@ impl Shape {
             let deviation = (log - self.mean) / self.sigma;
             (1.0 - self.tail) * scale * (-0.5 * deviation * deviation).exp()
         };
-        logs().iter().map(height).collect()
+        LOGS.iter().map(height).collect()
     }
 
     /// Even on the logarithms, from the middle of the lognormal on; as much again has no end.
     fn add_tail(&self, lognormal: &[f64]) -> Vec<f64> {
-        let from = edges().partition_point(|edge| *edge < self.mean.exp()).min(LAST - 1);
+        let from = EDGES.partition_point(|edge| *edge < self.mean.exp()).min(LAST - 1);
         let each = self.tail / as_float(CELLS - from);
         let tail =
             |(cell, weight): (usize, &f64)| if cell < from { *weight } else { weight + each };
@@ -105,13 +108,13 @@ impl Shape {
         let lognormal = self.lognormal();
         let whole = sums(self.add_tail(&lognormal).into_iter());
         let moment =
-            |power: i32| sums(lognormal.iter().zip(logs()).map(|(w, x)| w * x.powi(power)));
+            |power: i32| sums(lognormal.iter().zip(LOGS.iter()).map(|(w, x)| w * x.powi(power)));
         let moments = [moment(0), moment(1), moment(2)];
         let mut sum = [0.0; 3];
         for (from, to) in seen.iter().map(|(from, to)| (usize::from(*from), usize::from(*to))) {
             let chance = whole[to] - whole[from];
             if chance < LEAST_CHANCE {
-                let middle = f64::midpoint(logs()[from], logs()[to - 1]);
+                let middle = f64::midpoint(LOGS[from], LOGS[to - 1]);
                 sum = [sum[0] + 1.0, sum[1] + middle, sum[2] + middle * middle];
                 continue;
             }

@@ -5,32 +5,33 @@ use std::{
     time::Duration,
 };
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use super::{
-    super::{Family, Observation, Timing},
-    cells::{CELLS, LAST, as_float, logs, nearest},
+    super::{Family, Observation, Timing, as_float},
+    cells::{CELLS, LAST, LOGS, nearest},
     fit::{Fit, Interval},
 };
 
-#[derive(Debug)]
-pub(crate) struct SolveTimeMemory {
+/// How long tasks took, per family.
+#[derive(Debug, Default)]
+pub struct SolveTimeMemory {
     families: Mutex<BTreeMap<Family, FamilyTimes>>,
     /// Stands for families without observations.
     unknown: FamilyTimes,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct FamilyTimes {
     /// All tasks ever seen.
     seen: u64,
     /// Observations of the last tasks.
     recent: VecDeque<Interval>,
-    fit: Fit,
+    pub(super) fit: Fit,
     /// Tasks seen since the fit was made.
     unfitted: usize,
     /// Counts the fits, so that plans made from an older one are replaced.
-    version: u64,
+    pub(super) version: u64,
 }
 
 const FAMILIES: usize = 256;
@@ -43,32 +44,27 @@ const PROXIED: &str = "+proxied";
 
 // === impl SolveTimeMemory ===
 
-impl Default for SolveTimeMemory {
-    fn default() -> Self {
-        Self { families: Mutex::default(), unknown: FamilyTimes::new() }
-    }
-}
-
 impl SolveTimeMemory {
-    pub(crate) fn learn(&self, family: &Family, seen: Observation) {
+    pub fn learn(&self, family: &Family, seen: Observation) {
         let Some(interval) = interval(seen) else { return };
-        let mut families = self.families();
+        let mut families = self.families.lock();
         if !families.contains_key(family) && families.len() >= FAMILIES {
             return;
         }
-        families.entry(family.clone()).or_insert_with(FamilyTimes::new).add(interval);
+        families.entry(family.clone()).or_default().add(interval);
     }
 
     pub(super) fn read<T>(&self, family: &Family, read: impl FnOnce(&FamilyTimes) -> T) -> T {
-        let families = self.families();
+        let families = self.families.lock();
         read(families.get(family).unwrap_or(&self.unknown))
     }
 
+    /// The chance that a task is ready by `age`, given that it was not at the age of `polled_at`.
     pub(crate) fn chance_ready(&self, family: &Family, polled_at: Duration, age: Duration) -> f64 {
         self.read(family, |times| times.fit.curve.chance(polled_at, age))
     }
 
-    pub(crate) fn timing(&self, family: &Family) -> Timing {
+    pub fn timing(&self, family: &Family) -> Timing {
         self.read(family, |learned| {
             let usual = &learned.fit.usual;
             let quantile = |part| Duration::from_secs_f64(usual.quantile(part));
@@ -81,14 +77,20 @@ impl SolveTimeMemory {
         })
     }
 
+    /// Everything learned, as a name and some bytes for each family.
     pub(crate) fn save(&self) -> Vec<(String, Vec<u8>)> {
-        self.families().iter().map(|(family, learned)| (name(family), learned.to_bytes())).collect()
+        self.families
+            .lock()
+            .iter()
+            .map(|(family, learned)| (name(family), learned.to_bytes()))
+            .collect()
     }
 
+    /// Restores what was saved. Unreadable bytes are ignored: the family is learned again.
     pub(crate) fn load(&self, name: &str, bytes: &[u8]) {
         let Some(family) = family(name) else { return };
         let Some(mut learned) = FamilyTimes::from_bytes(bytes) else { return };
-        let mut families = self.families();
+        let mut families = self.families.lock();
         match families.get(&family) {
             Some(known) if known.seen >= learned.seen => return,
             Some(known) => learned.version += known.version,
@@ -96,10 +98,6 @@ impl SolveTimeMemory {
             None => {}
         }
         families.insert(family, learned);
-    }
-
-    fn families(&self) -> MutexGuard<'_, BTreeMap<Family, FamilyTimes>> {
-        self.families.lock()
     }
 }
 
@@ -130,18 +128,6 @@ fn family(name: &str) -> Option<Family> {
 // === impl FamilyTimes ===
 
 impl FamilyTimes {
-    fn new() -> Self {
-        Self { seen: 0, recent: VecDeque::new(), fit: Fit::prior(), unfitted: 0, version: 0 }
-    }
-
-    pub(super) fn fit(&self) -> &Fit {
-        &self.fit
-    }
-
-    pub(super) fn version(&self) -> u64 {
-        self.version
-    }
-
     fn add(&mut self, interval: Interval) {
         self.seen = self.seen.saturating_add(1);
         self.recent.push_back(interval);
@@ -190,7 +176,7 @@ impl FamilyTimes {
         if !rest.is_empty() || recent.len() > MAX_RECENT || !recent.iter().all(is_valid) {
             return None;
         }
-        let mut learned = Self { seen: u64::from_le_bytes(*seen), recent, ..Self::new() };
+        let mut learned = Self { seen: u64::from_le_bytes(*seen), recent, ..Self::default() };
         learned.refit();
         Some(learned)
     }
@@ -198,8 +184,8 @@ impl FamilyTimes {
 
 /// The likely time within the interval, as a logarithm. A task that is ready at its first poll was rarely ready much earlier.
 fn middle((from, to): Interval) -> f64 {
-    let last = logs()[usize::from(to) - 1];
-    let first = logs()[usize::from(from)].max(last - 0.7);
+    let last = LOGS[usize::from(to) - 1];
+    let first = LOGS[usize::from(from)].max(last - 0.7);
     f64::midpoint(first, last)
 }
 

@@ -16,10 +16,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use parking_lot::Mutex;
 
-use super::{
-    Family, PollQuery,
-    schedule::{Schedule, WithMemory},
-};
+use super::{Family, PollQuery, STOCK_WEIGHT};
 
 use self::{
     memory::{FamilyTimes, SolveTimeMemory},
@@ -29,21 +26,17 @@ use self::{
 /// Limits and prices of the learned schedule.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LearnedConfig {
-    /// The least time between two polls of one tquery.
     pub min_gap: Duration,
-    /// The most polls of one tquery.
     pub most: u32,
     /// The cost of a poll, in seconds that one claim's token lies undetected.
     pub cost: f64,
 }
 
-/// Learns how long tasks take, and polls so that the lag is least for the polls it costs.
-pub type LearnedPolling = WithMemory<Learned>;
-
-/// The current plans, for each family and number of claims.
+/// Polls so that the lag is least for the polls it costs.
 #[derive(Debug)]
-pub struct Learned {
+pub(super) struct Learned {
     config: LearnedConfig,
+    /// The current plans, for each family and number of claims.
     plans: Mutex<BTreeMap<(Family, u32), CachedPlan>>,
 }
 
@@ -57,12 +50,10 @@ struct CachedPlan {
 
 /// Each plan takes about forty kilobytes.
 const MAX_PLANS: usize = 64;
-/// A task for stock weighs a tenth of a claim.
-const STOCK: f64 = 0.1;
 /// More claims than this make no difference.
 const MAX_CLAIMS: usize = 16;
 /// As long as more polls than this are left, no gap but the first exceeds these limits, in seconds, because what was learned
-/// may be wrong. The last polls are spread over the time until the provider drops the tquery.
+/// may be wrong. The last polls are spread over the time until the provider drops the task.
 const RESERVE: u32 = 6;
 const LONGEST: f64 = 15.0;
 const LONGEST_LATE: f64 = 5.0;
@@ -79,14 +70,27 @@ impl Default for LearnedConfig {
 
 // === impl Learned ===
 
-impl LearnedPolling {
-    /// A schedule that has learned nothing yet.
-    pub fn new(config: LearnedConfig) -> Self {
-        Self::from_schedule(Learned { config, plans: Mutex::default() })
-    }
-}
-
 impl Learned {
+    pub(super) fn new(config: LearnedConfig) -> Self {
+        Self { config, plans: Mutex::default() }
+    }
+
+    pub(super) fn next(&self, query: &PollQuery<'_>, memory: &SolveTimeMemory) -> Duration {
+        let age = query.age.as_secs_f64();
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "the high bits of a random number are enough"
+        )]
+        let chance = query.jitter as f64 / u64::MAX as f64;
+        let jitter = 1.0 - JITTER + 2.0 * JITTER * chance;
+        if query.polls == 0 {
+            let first = seconds(self.next_age(query, memory) * jitter).max(self.config.min_gap);
+            return first.saturating_sub(query.age);
+        }
+        let gap = (self.next_age(query, memory) - age) * jitter;
+        seconds(gap.min(END - age)).max(self.config.min_gap)
+    }
+
     /// The age at the next poll, before jitter.
     fn next_age(&self, query: &PollQuery<'_>, memory: &SolveTimeMemory) -> f64 {
         let left = self.config.most.saturating_sub(query.polls);
@@ -98,7 +102,7 @@ impl Learned {
             }
             let fresh = || self.make(times, key.1);
             let made = plans.entry(key.clone()).or_insert_with(fresh);
-            if made.version != times.version() {
+            if made.version != times.version {
                 *made = fresh();
             }
             made.next_age(query, left)
@@ -106,15 +110,15 @@ impl Learned {
     }
 
     fn make(&self, times: &FamilyTimes, weight: u32) -> CachedPlan {
-        let claims = if weight == 0 { STOCK } else { f64::from(weight) };
+        let claims = if weight == 0 { STOCK_WEIGHT } else { f64::from(weight) };
         let terms = PlanTerms {
             cost: self.config.cost / claims,
             min_gap: self.config.min_gap.as_secs_f64(),
             most: usize::try_from(self.config.most).unwrap_or(usize::MAX),
         };
-        let fit = times.fit();
+        let fit = &times.fit;
         CachedPlan {
-            version: times.version(),
+            version: times.version,
             plan: Plan::of(&fit.curve, terms),
             q99: fit.usual.quantile(0.99),
         }
@@ -154,38 +158,10 @@ impl CachedPlan {
     }
 }
 
-impl Schedule for Learned {
-    fn next(&self, query: &PollQuery<'_>, memory: &SolveTimeMemory) -> Duration {
-        let age = query.age.as_secs_f64();
-        #[expect(
-            clippy::cast_precision_loss,
-            reason = "the high bits of a random number are enough"
-        )]
-        let chance = query.jitter as f64 / u64::MAX as f64;
-        let jitter = 1.0 - JITTER + 2.0 * JITTER * chance;
-        if query.polls == 0 {
-            let first = seconds(self.next_age(query, memory) * jitter).max(self.config.min_gap);
-            return first.saturating_sub(query.age);
-        }
-        let gap = (self.next_age(query, memory) - age) * jitter;
-        seconds(gap.min(END - age)).max(self.config.min_gap)
-    }
-
-    fn most(&self) -> u32 {
-        self.config.most
-    }
-
-    fn min_gap(&self) -> Duration {
-        self.config.min_gap
-    }
-
-    fn allows_batches(&self) -> bool {
-        true
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use domain::challenge::Kind;
     use proptest::prelude::*;
 
@@ -194,19 +170,19 @@ mod tests {
         *,
     };
 
+    fn learned(config: LearnedConfig) -> Arc<Polling> {
+        config.into()
+    }
+
     fn family() -> Family {
         Family { kind: Kind::Hcaptcha, proxied: true }
     }
 
     /// The ages at which a task that never becomes ready is polled.
-    fn ages(
-        polling: &LearnedPolling,
-        waiting: usize,
-        mut jitter: impl FnMut() -> u64,
-    ) -> Vec<Duration> {
+    fn ages(polling: &Polling, waiting: usize, mut jitter: impl FnMut() -> u64) -> Vec<Duration> {
         let family = family();
         let mut age = Duration::ZERO;
-        let polls = 0..polling.most();
+        let polls = 0..polling.most;
         let next = |polls| {
             let query = PollQuery { family: &family, polls, age, waiting, jitter: jitter() };
             age += polling.next(&query);
@@ -237,9 +213,9 @@ mod tests {
             jitters in proptest::collection::vec(any::<u64>(), 40),
         ) {
             let min_gap = Duration::from_millis(min_gap);
-            let polling = LearnedPolling::new(LearnedConfig { min_gap, most, cost: 0.5 });
+            let polling = learned(LearnedConfig { min_gap, most, cost: 0.5 });
             for seen in seen {
-                polling.learn(&family(), seen);
+                polling.memory.learn(&family(), seen);
             }
             let mut jitters = jitters.into_iter();
             let ages = ages(&polling, waiting, || jitters.next().unwrap_or(0));
@@ -247,16 +223,16 @@ mod tests {
             prop_assert!(ages.windows(2).all(|pair| pair[1] >= pair[0] + min_gap), "{ages:?}");
             let late = ages.iter().filter(|age| **age > Duration::from_secs(400));
             prop_assert!(late.count() > 0, "no poll near the end: {ages:?}");
-            let timing = polling.timing(&family());
+            let timing = polling.memory.timing(&family());
             prop_assert!(timing.q01 <= timing.mean && timing.q01 <= timing.q99, "{timing:?}");
-            let chance = polling.chance_ready(&family(), timing.q01, timing.q99);
+            let chance = polling.memory.chance_ready(&family(), timing.q01, timing.q99);
             prop_assert!((0.0..=1.0).contains(&chance));
         }
     }
 
     #[test]
     fn the_more_claims_wait_the_sooner_a_task_is_polled() {
-        let polling = LearnedPolling::new(LearnedConfig::default());
+        let polling = learned(LearnedConfig::default());
         let ages = |waiting| ages(&polling, waiting, || u64::MAX / 2);
         let (stock, one, many) = (ages(0), ages(1), ages(16));
         assert!(stock[0] > one[0] && one[0] > many[0], "{stock:?} {one:?} {many:?}");
@@ -265,7 +241,7 @@ mod tests {
 
     #[test]
     fn jitter_moves_a_poll_by_a_twentieth_at_most() {
-        let polling = LearnedPolling::new(LearnedConfig::default());
+        let polling = learned(LearnedConfig::default());
         let first = |jitter| ages(&polling, 1, || jitter)[0].as_secs_f64();
         let (early, late, middle) = (first(0), first(u64::MAX), first(u64::MAX / 2));
         assert!((early / middle - 0.95).abs() < 1e-6 && (late / middle - 1.05).abs() < 1e-6);
@@ -273,7 +249,7 @@ mod tests {
 
     #[test]
     fn an_old_task_is_polled_at_once_and_a_late_one_every_five_or_ten_seconds() {
-        let polling = LearnedPolling::new(LearnedConfig::default());
+        let polling = learned(LearnedConfig::default());
         let next = |polls, age| {
             let age = Duration::from_secs(age);
             let family = family();
@@ -286,7 +262,7 @@ mod tests {
             })
         };
         assert_eq!(next(0, 300), Duration::ZERO);
-        let q99 = polling.timing(&family()).q99.as_secs();
+        let q99 = polling.memory.timing(&family()).q99.as_secs();
         assert!(next(5, q99 + 5) <= Duration::from_secs(5));
         assert!(next(5, 2 * q99) <= Duration::from_secs(10));
     }

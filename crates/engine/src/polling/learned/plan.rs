@@ -5,7 +5,7 @@
 //! steps (a totally monotone matrix).
 
 use super::{
-    cells::{CELLS, edges, locate},
+    cells::{CELLS, EDGES, locate},
     curve::Curve,
 };
 
@@ -22,7 +22,6 @@ pub(super) struct PlanTerms {
     pub(super) cost: f64,
     /// The least time between polls, in seconds.
     pub(super) min_gap: f64,
-    /// The most polls of one task.
     pub(super) most: usize,
 }
 
@@ -45,17 +44,17 @@ struct Layer<'a> {
 
 impl Plan {
     pub(super) fn of(curve: &Curve, terms: PlanTerms) -> Self {
-        let by = curve.by_edge();
+        let by = &curve.by;
         let undetected = undetected(by);
         let end = locate(END).0;
-        let least = |edge: usize| (locate(edges()[edge] + terms.min_gap).0 + 1).min(end);
+        let least = |edge: usize| (locate(EDGES[edge] + terms.min_gap).0 + 1).min(end);
         let least: Vec<usize> = (0..=end).map(least).collect();
         let mut layers: Vec<Vec<f32>> = vec![];
         let mut lost = vec![0.0; end + 1];
         for left in 1..=terms.most.clamp(1, LAYERS) {
             let after = lost.iter().zip(&undetected).map(|(lost, time)| lost + time).collect();
             let mut layer =
-                Layer { ages: edges(), by, after, least: least.clone(), best: vec![end; end + 1] };
+                Layer { ages: &*EDGES, by, after, least: least.clone(), best: vec![end; end + 1] };
             if left > 1 {
                 layer.solve((0, end), (0, end));
             }
@@ -80,7 +79,7 @@ fn undetected(by: &[f64]) -> Vec<f64> {
     let mut sum = 0.0;
     let mut times = vec![0.0];
     times.extend((1..CELLS).map(|edge| {
-        sum += f64::midpoint(by[edge - 1], by[edge]) * (edges()[edge] - edges()[edge - 1]);
+        sum += f64::midpoint(by[edge - 1], by[edge]) * (EDGES[edge] - EDGES[edge - 1]);
         sum
     }));
     times

@@ -58,7 +58,7 @@ async fn leased(shared: &Arc<Shared>) -> Box<ActiveSolve> {
         fresh: false,
         deadline: None,
         allowance: Allowance::default(),
-        narrowing: None,
+        allowed_hosts: None,
         collect: true,
         callback_url: None,
     };

@@ -1,4 +1,4 @@
-//! Batch polls and pingbacks.
+//! Batch polls.
 
 use super::*;
 
@@ -11,9 +11,6 @@ fn geetest() -> Challenge {
     };
     Challenge::new(Kind::Geetest, draft).unwrap()
 }
-
-/// The received pingbacks with their times.
-type Pingbacks = Arc<Mutex<Vec<(AttemptName, TaskId, Timestamp)>>>;
 
 impl ProviderFixture {
     async fn poll_many(&self, tasks: &[TaskId]) -> Result<Vec<Polled>, BatchRefused> {
@@ -32,25 +29,6 @@ impl ProviderFixture {
             tasks.push(accepted(self.submit().await));
         }
         tasks
-    }
-
-    /// Collects pingbacks in the returned list.
-    fn with_pingbacks(mut self) -> (Self, Pingbacks) {
-        let received = Arc::new(Mutex::new(Vec::new()));
-        let (list, clock) = (Arc::clone(&received), Arc::clone(&self.clock));
-        let hook: PingbackHook = Arc::new(move |attempt, task| {
-            list.lock().push((attempt, task, clock.now()));
-        });
-        self.provider = self.provider.with_pingback(hook);
-        (self, received)
-    }
-
-    /// Advances the clock.
-    async fn pass(&self, length: Duration) {
-        for _ in 0..length.as_millis() {
-            self.advance(Duration::from_millis(1));
-            tokio::task::yield_now().await;
-        }
     }
 }
 
@@ -130,37 +108,4 @@ async fn a_question_about_many_tasks_counts_once_for_the_ban() {
     let banned = fixture.poll_many(&tasks).await;
     let Err(BatchRefused::Fault(seen)) = banned else { panic!("{banned:?}") };
     assert_eq!(seen.code, Some("ERROR: 1005".into()));
-}
-
-#[tokio::test]
-async fn the_end_of_every_task_is_told_in_its_time_also_when_the_reply_was_lost() {
-    let (fixture, received) = ProviderFixture::new().with_pingbacks();
-    fixture.plan(Call::Submit, Fault::Drop, true);
-    assert!(matches!(fixture.submit().await, Submission::Ambiguous { .. }));
-    let accepted_at = fixture.provider.account.ledger().accepted[0].at;
-    fixture.pass(Duration::from_secs(9)).await;
-    assert!(received.lock().is_empty(), "it is not solved yet");
-    fixture.pass(Duration::from_secs(2)).await;
-    let task = fixture.provider.account.ledger().accepted[0].task.clone();
-    let received = received.lock().clone();
-    assert!(matches!(&*received, [(attempt, named, at)]
-        if *attempt == ATTEMPT && *named == task && *at >= accepted_at.plus(Duration::from_secs(10))));
-    assert_eq!(fixture.provider.account.ledger().pingbacks[&task], 1);
-    assert!(matches!(fixture.poll(&task).await, Poll::Solved(_)), "and asking confirms it");
-}
-
-#[tokio::test]
-async fn nothing_is_told_of_a_task_that_never_ends_or_was_not_made() {
-    let (fixture, received) = ProviderFixture::new().with_pingbacks();
-    fixture.plan(Call::Submit, Fault::NeverReady, false);
-    let never = accepted(fixture.submit().await);
-    fixture.plan(Call::Submit, Fault::Drop, false);
-    fixture.submit().await;
-    fixture.plan(Call::Submit, Fault::zero_balance(), false);
-    fixture.submit().await;
-    fixture.plan(Call::Submit, Fault::Unsolvable, false);
-    let lost = accepted(fixture.submit().await);
-    fixture.pass(Duration::from_secs(30)).await;
-    let received: Vec<TaskId> = received.lock().iter().map(|(_, task, _)| task.clone()).collect();
-    assert_eq!(received, [lost], "not {never}");
 }

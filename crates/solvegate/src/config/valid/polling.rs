@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use engine::{FixedPolling, LearnedConfig, LearnedPolling};
+use engine::{FixedPolling, LearnedConfig};
 
 use crate::config::{
     ConfigError,
@@ -31,9 +31,9 @@ pub enum Schedule {
 
 impl Schedule {
     /// A schedule that has learned nothing yet.
-    pub fn start(self) -> Arc<dyn engine::Polling> {
+    pub fn start(self) -> Arc<engine::Polling> {
         match self {
-            Self::Learned(config) => Arc::new(LearnedPolling::new(config)),
+            Self::Learned(config) => config.into(),
             Self::Fixed(plan) => plan.into(),
         }
     }

@@ -1,21 +1,42 @@
-//! One queue of callbacks per receiver, so that a slow or dead receiver delays no other. Receivers take turns.
+//! Delivers the ends of claims to their callback addresses: at least once, signed, with retries for a day. Deliveries that
+//! are under way or queued when the process dies are tried again by the next one.
+//!
+//! The store hands callbacks out in the order they are due and puts each off to its next try. So that a dead receiver
+//! does not delay all others, the outbox takes everything due at once and queues it per receiver. Ten thousand callbacks
+//! that nobody accepts delay the others by two seconds: as long as reading them from the store takes.
 
 use std::{
     collections::{BTreeMap, VecDeque},
     ops::Bound,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
 
-use domain::{callback::Callback, time::Timestamp};
+use domain::{
+    callback::{Callback, Notice},
+    claim::{Claim, ClaimState, Delivery},
+    ports::{StoreError, Webhook},
+    time::Timestamp,
+};
+use futures_util::{StreamExt as _, stream::FuturesUnordered};
+use tokio::sync::Notify;
 
-/// Deliveries at once, to all receivers together.
-const MAX_DELIVERIES: usize = 64;
-/// Deliveries at once to one receiver.
-const MAX_EACH: usize = 4;
-/// Callbacks queued in memory. The store hands out the rest at their next try.
-const MAX_WAITING: usize = 10_000;
+use crate::Shared;
 
+/// The hint that a claim with a callback may have ended.
 #[derive(Debug, Default)]
-pub(super) struct ReceiverQueues {
+pub(crate) struct OutboxHints {
+    ended: Notify,
+    /// Somebody uses callbacks, so every end of a claim is a hint.
+    in_use: AtomicBool,
+}
+
+/// One queue of callbacks per receiver, so that a slow or dead receiver delays no other. Receivers take turns.
+#[derive(Debug, Default)]
+struct ReceiverQueues {
     queues: BTreeMap<String, ReceiverQueue>,
     /// The receiver of the last delivery; the next one in order has its turn.
     last: String,
@@ -24,8 +45,7 @@ pub(super) struct ReceiverQueues {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum DeliveryResult {
-    /// The receiver accepted it.
+enum DeliveryResult {
     Delivered,
     Failed,
     /// Nothing was sent: the callback is out of date, or the store did not answer.
@@ -40,11 +60,134 @@ struct ReceiverQueue {
     failing: bool,
 }
 
+/// How many callbacks one read takes from the store.
+const PAGE: usize = 500;
+/// How many are taken within one [`EVERY`], because each costs the store a write.
+const MAX_TAKEN: usize = 10 * PAGE;
+/// Without a hint, the outbox is read this often.
+const EVERY: Duration = Duration::from_secs(1);
+/// Deliveries at once, to all receivers together.
+const MAX_DELIVERIES: usize = 64;
+/// Deliveries at once to one receiver.
+const MAX_EACH: usize = 4;
+/// Callbacks queued in memory. The store hands out the rest at their next try.
+const MAX_WAITING: usize = 10_000;
+
+pub(crate) async fn run(shared: Arc<Shared>) {
+    let mut receivers = ReceiverQueues::default();
+    let mut deliveries = FuturesUnordered::new();
+    let (mut has_more, mut taken, mut began) = (true, 0, shared.now());
+    loop {
+        let now = shared.now();
+        if now.since(began) >= EVERY {
+            (has_more, taken, began) = (true, 0, now);
+            receivers.drop_due(now.plus(EVERY));
+        }
+        if has_more && taken < MAX_TAKEN {
+            let due = take_due(&shared).await;
+            // After a full page there may be more.
+            has_more = due.len() == PAGE;
+            taken += due.len();
+            queue(&mut receivers, due);
+        }
+        while let Some((receiver, callback)) = receivers.next() {
+            let shared = &shared;
+            deliveries.push(async move { (receiver, deliver(shared, &callback).await) });
+        }
+        let wait = if has_more && taken < MAX_TAKEN { Duration::ZERO } else { EVERY };
+        tokio::select! {
+            biased;
+            Some((receiver, end)) = deliveries.next() => receivers.finish(&receiver, end),
+            () = shared.maintenance.outbox.ended.notified() => has_more = true,
+            more = shared.pause(began.plus(wait).since(shared.now())) => if !more { return },
+        }
+    }
+}
+
+fn queue(receivers: &mut ReceiverQueues, due: Vec<Callback>) {
+    let deferred =
+        due.into_iter().map(|callback| receivers.push(callback)).filter(|kept| !kept).count();
+    if deferred > 0 {
+        tracing::warn!(deferred, "callback queue full, deferring to the next retry");
+    }
+}
+
+async fn take_due(shared: &Shared) -> Vec<Callback> {
+    let result = shared.ports.store.callbacks(PAGE, shared.now()).await;
+    shared.record_store_health(&result);
+    match result {
+        Ok(callbacks) => {
+            if !callbacks.is_empty() {
+                shared.maintenance.outbox.in_use.store(true, Ordering::Relaxed);
+            }
+            callbacks
+        }
+        Err(error) => {
+            tracing::error!(%error, "failed to read the callback outbox");
+            Vec::new()
+        }
+    }
+}
+
+async fn deliver(shared: &Shared, callback: &Callback) -> DeliveryResult {
+    let claim = match find(shared, callback).await {
+        Ok(Some(claim)) if claim.state == callback.state => claim,
+        // The claim has ended in another way since; that end has a callback of its own.
+        Ok(Some(_) | None) => return DeliveryResult::Skipped,
+        Err(error) => {
+            tracing::error!(claim = %callback.claim, %error, "failed to build callback");
+            return DeliveryResult::Skipped;
+        }
+    };
+    let webhook = Webhook {
+        id: callback.message_id(),
+        url: callback.url.expose().to_owned(),
+        notice: Notice::of_claim(claim, shared.now()),
+    };
+    if let Err(why) = shared.ports.webhooks.send(&webhook).await {
+        let tries = callback.tries;
+        tracing::warn!(claim = %callback.claim, tries, %why, next = %callback.due, "callback delivery failed, retrying with backoff");
+        return DeliveryResult::Failed;
+    }
+    if let Err(error) = shared.ports.store.called_back(callback, shared.now()).await {
+        tracing::error!(claim = %callback.claim, %error, "callback delivered but not recorded, it will be sent again");
+    }
+    DeliveryResult::Delivered
+}
+
+/// Reads the claim. A token that is sent along counts as handed out.
+async fn find(shared: &Shared, callback: &Callback) -> Result<Option<Claim>, StoreError> {
+    if callback.state != ClaimState::Served {
+        return shared.ports.store.find_claim(callback.claim).await;
+    }
+    let delivery = shared.ports.store.deliver(callback.claim, shared.now()).await?;
+    Ok(delivery.map(|delivery| match delivery {
+        Delivery::Token(claim) | Delivery::Expired(claim) | Delivery::Nothing(claim) => claim,
+    }))
+}
+
+// === impl OutboxHints ===
+
+impl OutboxHints {
+    /// A claim with a callback was admitted.
+    pub(crate) fn record_use(&self) {
+        self.in_use.store(true, Ordering::Relaxed);
+        self.ended.notify_one();
+    }
+
+    /// Claims have ended; some of them may have a callback.
+    pub(crate) fn record_end(&self) {
+        if self.in_use.load(Ordering::Relaxed) {
+            self.ended.notify_one();
+        }
+    }
+}
+
 // === impl ReceiverQueues ===
 
 impl ReceiverQueues {
     /// Queues a callback. When too many wait, the longest queue loses its last one; `false` if one was lost.
-    pub(super) fn push(&mut self, callback: Callback) -> bool {
+    fn push(&mut self, callback: Callback) -> bool {
         let receiver = callback.receiver();
         let full = self.waiting >= MAX_WAITING;
         if full {
@@ -62,7 +205,7 @@ impl ReceiverQueues {
     }
 
     /// The next callback and its receiver; `None` while enough deliveries are under way.
-    pub(super) fn next(&mut self) -> Option<(String, Callback)> {
+    fn next(&mut self) -> Option<(String, Callback)> {
         if self.delivering >= MAX_DELIVERIES {
             return None;
         }
@@ -80,7 +223,7 @@ impl ReceiverQueues {
         Some((receiver, callback))
     }
 
-    pub(super) fn finish(&mut self, receiver: &str, result: DeliveryResult) {
+    fn finish(&mut self, receiver: &str, result: DeliveryResult) {
         self.delivering -= 1;
         let Some(queue) = self.queues.get_mut(receiver) else { return };
         queue.delivering -= 1;
@@ -95,7 +238,7 @@ impl ReceiverQueues {
     }
 
     /// Drops callbacks that have waited until their next try: the store hands them out again.
-    pub(super) fn drop_due(&mut self, until: Timestamp) {
+    fn drop_due(&mut self, until: Timestamp) {
         self.queues.retain(|_, queue| {
             queue.waiting.retain(|callback| callback.due > until);
             !queue.is_idle()
