@@ -258,7 +258,7 @@ impl Driver {
             Err(error) => {
                 tracing::error!(%error, "failed to lease due solves");
                 self.leases.finish();
-                self.leases.request_resync();
+                self.leases.resync = true;
             }
         }
     }

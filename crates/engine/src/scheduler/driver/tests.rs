@@ -94,8 +94,8 @@ async fn accept(driver: &mut Driver, mut active: Box<ActiveSolve>, submission: S
 
 /// The first half of a resync: the store releases everything except intents.
 async fn start_resync(driver: &mut Driver) {
-    driver.leases.request_resync();
-    assert!(driver.leases.start(driver.shared.now()).resync);
+    driver.leases.resync = true;
+    assert!(driver.leases.start(driver.shared.now()));
     driver.shared.ports.store.release(driver.scheduler().lease.holder()).await.unwrap();
     lease_renewal::renew(&driver.shared).await.unwrap();
 }
