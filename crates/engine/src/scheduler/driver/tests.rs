@@ -9,9 +9,7 @@ use domain::{
 use simulator::{Account, BehaviourConfig, Latency, SimProvider, VirtualClock};
 
 use crate::{
-    ClaimRequest, EngineConfig, Ports,
-    maintenance::lease_renewal,
-    pipeline::{admit, settle},
+    ClaimRequest, Engine, EngineConfig, Ports, maintenance::lease_renewal, pipeline::settle,
 };
 
 use super::*;
@@ -62,7 +60,7 @@ async fn leased(shared: &Arc<Shared>) -> Box<ActiveSolve> {
         collect: true,
         callback_url: None,
     };
-    admit::claim(shared, request).await.unwrap();
+    Engine(Arc::clone(shared)).claim(request).await.unwrap();
     let lease = lease(shared).await.pop().unwrap();
     Box::new(ActiveSolve::new(lease, 0))
 }
@@ -72,15 +70,17 @@ async fn lease(shared: &Shared) -> Vec<Lease> {
     shared.ports.store.lease(request, shared.now()).await.unwrap()
 }
 
-/// Writes the intent of a submission and starts its step.
+/// Gives the solve a slot, starts the step of its submission and writes the intent.
 async fn start_submission(driver: &mut Driver, active: &mut ActiveSolve) -> Step {
+    active.slot = true;
+    let step = Step::new(active, driver.epoch);
+    driver.submits_running += 1;
     let store = &driver.shared.ports.store;
     let nonce = Nonce::draw(&Fixed);
     let intend = store.advance(&active.lease, Decision::Intend { nonce }, driver.shared.now());
     let Advanced::Done(solve) = intend.await.unwrap() else { panic!("the solve is leased") };
     active.lease.solve = solve;
-    driver.submits_running += 1;
-    Step::submission(active, driver.epoch)
+    step
 }
 
 /// The provider accepts the submission, and the store knows the task.
