@@ -1,7 +1,15 @@
 //! Commits batches: each commit is one item of the log. The writer of the item in the next slot has decided on everything before
 //! it. A writer whose slot is taken reads the item that is there, and runs its decisions again if that changes what they read.
+//!
+//! Values larger than one item are stored in overflow items, written before the commit that references them. Only TTL deletes
+//! them.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    mem,
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
 use domain::ports::StoreError;
 
@@ -14,17 +22,19 @@ use super::{
     cached_ranges::CachedRanges,
     connection::{Condition, WriteResult},
     error::RequestErrorKind,
-    layout::{Item, LogEntry, MAX_INLINE, Nonce, StoredValue, read_commit},
+    layout::{
+        BODY, Changes, GATEWAY, GC_AT, Item, LogEntry, MAX_INLINE, MAX_ITEM, NONCE, Nonce,
+        OverflowRef, PARTS, StoredValue, bytes, encode, number, overflow_key, read_commit,
+        slot_key,
+    },
     log::Log,
-    overflow::{CommitRecord, put_parts},
-    view::{ReadNeeds, ScanNeed, row},
+    view::row,
 };
 
 pub(super) struct DynamoDbCommitter {
     log: Arc<Log>,
     /// The ranges of the row cache that are complete.
     cached: CachedRanges,
-    /// The last commit of this writer.
     last: Option<Nonce>,
     /// The resets of the log (`State::resets`) that this writer has followed.
     resets: u64,
@@ -33,7 +43,15 @@ pub(super) struct DynamoDbCommitter {
     stored: Vec<(Arc<[u8]>, StoredValue)>,
 }
 
-// === impl DynamoDbCommitter ===
+/// An encoded commit.
+struct CommitRecord {
+    changes: Changes,
+    body: Vec<u8>,
+    overflow: Option<OverflowRef>,
+}
+
+/// Commits are compacted long before this time, and no record lives as long.
+const TTL: Duration = Duration::from_secs(120 * 86_400);
 
 impl DynamoDbCommitter {
     pub(super) fn new(log: Arc<Log>) -> Self {
@@ -58,7 +76,8 @@ impl DynamoDbCommitter {
             return true;
         }
         let mut is_changed = false;
-        for entry in self.log.take_pending() {
+        let pending = mem::take(&mut self.log.state().pending);
+        for entry in pending {
             if Some(entry.nonce) == self.last {
                 continue;
             }
@@ -101,32 +120,32 @@ impl DynamoDbCommitter {
     }
 
     /// The parts of the read set that are not cached.
-    fn missing(&self, reads: &ReadSet) -> ReadNeeds {
-        let rows = reads.rows.keys().filter(|key| !self.cached.has(key)).cloned().collect();
-        let mut ranges = Vec::new();
-        for (scan, read) in &reads.scans {
-            if self.cached.gap(&scan.covered(read.until.as_ref())).is_some() {
-                ranges.push(ScanNeed::all_of(scan, read.conflict_limit()));
-            }
+    fn missing(&self, reads: &ReadSet) -> ReadSet {
+        let rows = reads.rows.iter().filter(|(key, _)| !self.cached.has(key));
+        let scans = reads
+            .scans
+            .iter()
+            .filter(|(scan, read)| self.cached.gap(&scan.covered(read.until.as_ref())).is_some());
+        ReadSet {
+            rows: rows.map(|(key, version)| (key.clone(), *version)).collect(),
+            scans: scans.map(|(scan, read)| (scan.clone(), read.clone())).collect(),
         }
-        ReadNeeds { rows, ranges }
     }
 
-    async fn load(&mut self, cache: &mut RowCache, needs: &ReadNeeds) -> Result<(), StoreError> {
+    async fn load(&mut self, cache: &mut RowCache, missing: &ReadSet) -> Result<(), StoreError> {
         self.log.catch_up().await?;
-        let snapshot = self.log.snapshot(needs).await?;
-        for range in snapshot.rows.into_iter().chain(snapshot.ranges.into_iter().flatten()) {
-            let mut rows = Vec::with_capacity(range.rows.len());
-            for (key, value) in range.rows {
+        let snapshot = self.log.snapshot(missing).await?;
+        for segment in snapshot.rows.into_iter().chain(snapshot.ranges.into_iter().flatten()) {
+            let mut rows = Vec::with_capacity(segment.rows.len());
+            for (key, value) in segment.rows {
                 rows.push((key, row(self.log.value(&value).await?)));
             }
-            cache.fill_range(range.from.clone()..range.to.clone(), rows);
-            self.cached.add(range.from, range.to);
+            cache.fill_range(segment.least.clone()..segment.until.clone(), rows);
+            self.cached.add(segment.least, segment.until);
         }
         Ok(())
     }
 
-    /// Writes the next item of the log.
     async fn put(
         &mut self,
         cache: &mut RowCache,
@@ -150,7 +169,7 @@ impl DynamoDbCommitter {
                 }
                 Err(error) => {
                     let outcome_unknown = error.kind == RequestErrorKind::Unknown;
-                    return Err(CommitError { error: self.log.failed(error), outcome_unknown });
+                    return Err(CommitError { error: error.into(), outcome_unknown });
                 }
             }
         }
@@ -178,7 +197,7 @@ impl DynamoDbCommitter {
         let entry = LogEntry { slot, nonce, changes: record.changes.clone() };
         self.last = Some(nonce);
         self.stored.clear();
-        self.log.committed(&entry, record.size());
+        self.log.committed(&entry, record.body.len());
         CommitOutcome::Accepted
     }
 
@@ -255,4 +274,46 @@ impl Committer for DynamoDbCommitter {
     fn cache_cleared(&mut self) {
         self.cached.clear();
     }
+}
+
+// === impl CommitRecord ===
+
+impl CommitRecord {
+    async fn new(log: &Log, changes: Changes, nonce: Nonce) -> Result<Self, StoreError> {
+        let body = encode(&changes);
+        let overflow =
+            if body.len() > MAX_ITEM { Some(put_parts(log, &body, nonce).await?) } else { None };
+        Ok(Self { changes, body, overflow })
+    }
+
+    fn item(&self, slot: u64, nonce: Nonce, gateway: u64) -> Item {
+        let mut item = slot_key(slot);
+        item.insert(NONCE.into(), bytes(&nonce));
+        item.insert(GATEWAY.into(), number(gateway));
+        item.insert(GC_AT.into(), number(expires_at()));
+        match self.overflow {
+            Some(overflow) => item.insert(PARTS.into(), number(overflow.parts.into())),
+            None => item.insert(BODY.into(), bytes(&self.body)),
+        };
+        item
+    }
+}
+
+/// Writes a large value in parts.
+async fn put_parts(log: &Log, whole: &[u8], nonce: Nonce) -> Result<OverflowRef, StoreError> {
+    let mut parts = 0;
+    for part in whole.chunks(MAX_ITEM) {
+        let mut item = overflow_key(nonce, parts);
+        item.insert(BODY.into(), bytes(part));
+        item.insert(GC_AT.into(), number(expires_at()));
+        // A failed condition is fine: only a copy of this request can have the same nonce.
+        log.client.put(item, Condition::is_new()).await?;
+        parts += 1;
+    }
+    Ok(OverflowRef { nonce, parts })
+}
+
+fn expires_at() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    (now + TTL).as_secs()
 }

@@ -6,6 +6,7 @@
 
 use std::{
     collections::BTreeMap,
+    mem,
     sync::{Arc, Weak},
     time::{Duration, Instant},
 };
@@ -29,7 +30,6 @@ use super::{
     log::Log,
 };
 
-/// The compactor of this process.
 struct Compactor {
     name: u64,
     /// The compactor and heartbeat that were last seen, and since when they have not changed.
@@ -138,8 +138,7 @@ impl Compactor {
                 .values
                 .extend([(":before", number(compactor)), (":heartbeat", number(heartbeat))]);
         }
-        let taken = log.client.update_meta("SET #w = :me, #b = :new", condition).await;
-        Ok(match taken.map_err(|error| log.failed(error))? {
+        Ok(match log.client.update_meta("SET #w = :me, #b = :new", condition).await? {
             WriteResult::Done => true,
             // A request that arrived twice finds itself.
             WriteResult::ConditionFailed(item) => {
@@ -174,7 +173,7 @@ impl Compaction<'_> {
             match self.log.client.update_meta("SET #b = :new", condition).await {
                 Ok(WriteResult::Done) => {}
                 Ok(WriteResult::ConditionFailed(_)) => return taken_over(),
-                Err(error) => return self.log.failed(error),
+                Err(error) => return error.into(),
             }
         }
     }
@@ -186,8 +185,7 @@ impl Compaction<'_> {
             names: vec![("#w", COMPACTOR), ("#b", HEARTBEAT), ("#f", COMPACTED)],
             values: vec![(":me", number(self.compactor)), (":slot", number(self.slot))],
         };
-        let finished = self.log.client.update_meta("SET #f = :slot REMOVE #w, #b", condition).await;
-        match finished.map_err(|error| self.log.failed(error))? {
+        match self.log.client.update_meta("SET #f = :slot REMOVE #w, #b", condition).await? {
             WriteResult::Done => Ok(()),
             // A request that arrived twice finds itself, or a later compactor that has merged at least as much.
             WriteResult::ConditionFailed(_) => match self.log.refresh_meta().await? {
@@ -204,7 +202,7 @@ impl Compaction<'_> {
     ) -> Result<(), StoreError> {
         let mut rest = changes;
         while let Some((first, _)) = rest.first() {
-            let segment = self.log.segment_at(first).await?;
+            let segment = self.log.segment_at(first[0], first).await?;
             let Some(segment) = segment.filter(|segment| segment.compacted <= self.slot) else {
                 return Err(taken_over());
             };
@@ -254,20 +252,20 @@ impl Compaction<'_> {
             SMALL_SEGMENT_BYTES if whole > SMALL_SEGMENT_BYTES => SMALL_SEGMENT_BYTES * 2 / 3,
             most => most,
         };
-        let mut pieces = vec![self.new_segment(segment.least.clone(), segment.until.clone())];
-        let mut size = 0;
+        let (mut pieces, mut size) = (Vec::new(), 0);
+        let mut last = self.new_segment(segment.least.clone(), segment.until.clone());
         for (key, value) in rows {
             let more = size_of(key, value);
-            let last = pieces.last_mut().expect("pieces begins with one segment");
             if size + more > most && !last.rows.is_empty() {
-                let until = std::mem::replace(&mut last.until, (*key).clone());
-                pieces.push(self.new_segment((*key).clone(), until));
+                let next = self.new_segment((*key).clone(), last.until);
+                last.until = (*key).clone();
+                pieces.push(mem::replace(&mut last, next));
                 size = 0;
             }
             size += more;
-            let last = pieces.last_mut().expect("pieces begins with one segment");
             last.rows.push(((*key).clone(), (*value).clone()));
         }
+        pieces.push(last);
         pieces
     }
 
@@ -282,10 +280,8 @@ impl Compaction<'_> {
         }
     }
 
-    /// Replaces a segment.
     async fn replace(&self, before: &Segment, segment: &Segment) -> Result<(), StoreError> {
-        let put = self.log.client.put(segment.item(), self.unchanged_since(before)).await;
-        match put.map_err(|error| self.log.failed(error))? {
+        match self.log.client.put(segment.item(), self.unchanged_since(before)).await? {
             WriteResult::Done => Ok(()),
             // A request that arrived twice finds itself.
             WriteResult::ConditionFailed(Some(item))
@@ -311,7 +307,7 @@ impl Compaction<'_> {
 
     /// Deletes an empty segment and extends the one before it.
     async fn remove(&self, segment: &Segment) -> Result<(), StoreError> {
-        let found = self.log.segments_before(segment.tag(), Some(&segment.least), 2).await?;
+        let found = self.log.segments_before(segment.tag(), &segment.least, 2).await?;
         let before = found.into_iter().find(|one| one.until == segment.least);
         let Some(before) = before else { return Err(taken_over()) };
         let longer = Segment {
@@ -333,8 +329,7 @@ impl Compaction<'_> {
     }
 
     async fn transact(&self, actions: Vec<TransactWriteItem>) -> Result<(), StoreError> {
-        let written = self.log.client.transact(actions).await;
-        match written.map_err(|error| self.log.failed(error))? {
+        match self.log.client.transact(actions).await? {
             WriteResult::Done => Ok(()),
             WriteResult::ConditionFailed(_) => Err(taken_over()),
         }

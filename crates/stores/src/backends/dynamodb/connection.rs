@@ -1,7 +1,13 @@
 //! Requests to the table, with retries. Any request may arrive twice without harm: writes have conditions, and a write whose
 //! condition fails returns the item that is there.
 
-use std::{collections::HashMap, error::Error, future::Future, time::Duration};
+use std::{
+    collections::HashMap,
+    error::Error,
+    future::Future,
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
 
 use aws_config::{BehaviorVersion, Region, retry::RetryConfig, timeout::TimeoutConfig};
 use aws_sdk_dynamodb::{
@@ -14,28 +20,29 @@ use aws_sdk_dynamodb::{
     types::{
         AttributeValue, ConsumedCapacity, ReturnConsumedCapacity,
         ReturnValuesOnConditionCheckFailure, TableDescription, TimeToLiveSpecification,
-        TimeToLiveStatus, TransactWriteItem,
+        TimeToLiveStatus, TransactWriteItem, error::ConditionalCheckFailedException,
     },
 };
 use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
+use parking_lot::Mutex;
 
 use crate::backends::server::backoff;
 
 use super::{
     address::DynamoDbAddress,
-    error::{RequestError, failed_condition, is_condition_failed, may_retry},
+    error::{RequestError, RequestErrorKind, cause, is_condition_failed, may_retry},
     layout::{Item, PK, SK, bytes, meta_key, text},
-    usage::UsageCounters,
 };
 
 /// The SDK's client with the table's name, retries and usage counters.
 pub(super) struct TableClient {
     pub(super) client: Client,
     pub(super) address: DynamoDbAddress,
-    pub(super) usage: UsageCounters,
+    pub(super) usage: Mutex<DynamoDbUse>,
+    /// The table was missing, so it may be another one when it is back.
+    pub(super) was_missing: AtomicBool,
 }
 
-/// The result of a conditional write.
 #[derive(Debug)]
 pub(super) enum WriteResult {
     Done,
@@ -43,7 +50,16 @@ pub(super) enum WriteResult {
     ConditionFailed(Option<Item>),
 }
 
-/// A range of items in one partition.
+/// The requests and capacity units of this process so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct DynamoDbUse {
+    /// Includes the retries.
+    pub requests: u64,
+    pub retries: u64,
+    pub read_units: f64,
+    pub write_units: f64,
+}
+
 #[derive(Clone, Debug, Default)]
 pub(super) struct ItemRange {
     pub(super) partition: String,
@@ -89,7 +105,12 @@ impl TableClient {
         if let Some(endpoint) = &address.endpoint {
             config = config.endpoint_url(endpoint.as_str());
         }
-        Self { client: Client::from_conf(config.build()), address, usage: UsageCounters::default() }
+        Self {
+            client: Client::from_conf(config.build()),
+            address,
+            usage: Mutex::default(),
+            was_missing: AtomicBool::new(false),
+        }
     }
 
     pub(super) fn table(&self) -> &str {
@@ -101,7 +122,7 @@ impl TableClient {
         let get = self.client.get_item().table_name(self.table()).set_key(Some(key));
         let get = get.consistent_read(true).return_consumed_capacity(ReturnConsumedCapacity::Total);
         let got = self.send(|| get.clone().send()).await?;
-        self.usage.count_read(got.consumed_capacity());
+        self.usage.lock().read_units += units(got.consumed_capacity());
         Ok(got.item)
     }
 
@@ -112,7 +133,7 @@ impl TableClient {
         loop {
             let left = range.limit.map(|limit| limit - items.len());
             let got = self.send(|| self.query_page(range, from.clone(), left).send()).await?;
-            self.usage.count_read(got.consumed_capacity());
+            self.usage.lock().read_units += units(got.consumed_capacity());
             items.extend(got.items.unwrap_or_default());
             from = got.last_evaluated_key;
             if from.is_none() || range.limit.is_some_and(|limit| items.len() >= limit) {
@@ -138,25 +159,21 @@ impl TableClient {
             .return_consumed_capacity(ReturnConsumedCapacity::Total)
             .expression_attribute_names("#p", PK)
             .expression_attribute_values(":p", text(range.partition.clone()));
-        let mut condition = "#p = :p".to_owned();
         for (name, bound) in [(":a", &range.least), (":b", &range.most)] {
             if let Some(bound) = bound {
-                builder = builder.expression_attribute_values(name, bytes(bound));
+                builder = builder
+                    .expression_attribute_names("#s", SK)
+                    .expression_attribute_values(name, bytes(bound));
             }
         }
-        match (&range.least, &range.most) {
-            (Some(_), Some(_)) => condition.push_str(" AND #s BETWEEN :a AND :b"),
-            (Some(_), None) => condition.push_str(" AND #s >= :a"),
-            (None, Some(_)) => condition.push_str(" AND #s <= :b"),
-            (None, None) => {}
-        }
-        if range.least.is_some() || range.most.is_some() {
-            builder = builder.expression_attribute_names("#s", SK);
-        }
-        builder.key_condition_expression(condition)
+        builder.key_condition_expression(match (&range.least, &range.most) {
+            (Some(_), Some(_)) => "#p = :p AND #s BETWEEN :a AND :b",
+            (Some(_), None) => "#p = :p AND #s >= :a",
+            (None, Some(_)) => "#p = :p AND #s <= :b",
+            (None, None) => "#p = :p",
+        })
     }
 
-    /// Writes an item if the condition holds.
     pub(super) async fn put(
         &self,
         item: Item,
@@ -173,7 +190,6 @@ impl TableClient {
         self.write_result(put.map(|done| done.consumed_capacity))
     }
 
-    /// Updates the metadata item if the condition holds.
     pub(super) async fn update_meta(
         &self,
         update: &str,
@@ -197,12 +213,12 @@ impl TableClient {
     ) -> Result<WriteResult, RequestError> {
         match answer {
             Ok(used) => {
-                self.usage.count_write(used.as_ref());
+                self.usage.lock().write_units += units(used.as_ref());
                 Ok(WriteResult::Done)
             }
-            Err(error) => match failed_condition(&error) {
+            Err(error) => match cause::<ConditionalCheckFailedException>(&error) {
                 Some(failed) => Ok(WriteResult::ConditionFailed(failed.item.clone())),
-                None => Err(RequestError::new(&error, self.table())),
+                None => Err(self.failed(&error)),
             },
         }
     }
@@ -220,11 +236,11 @@ impl TableClient {
             .return_consumed_capacity(ReturnConsumedCapacity::Total);
         match self.request(|| write.clone().send()).await {
             Ok(done) => {
-                self.usage.count_write(done.consumed_capacity().first());
+                self.usage.lock().write_units += units(done.consumed_capacity().first());
                 Ok(WriteResult::Done)
             }
             Err(error) if is_condition_failed(&error) => Ok(WriteResult::ConditionFailed(None)),
-            Err(error) => Err(RequestError::new(&error, self.table())),
+            Err(error) => Err(self.failed(&error)),
         }
     }
 
@@ -245,12 +261,11 @@ impl TableClient {
         }))
     }
 
-    pub(super) async fn set_time_to_live(
-        &self,
-        specification: TimeToLiveSpecification,
-    ) -> Result<(), RequestError> {
+    pub(super) async fn enable_time_to_live(&self, attribute: &str) -> Result<(), RequestError> {
+        let ttl = TimeToLiveSpecification::builder().attribute_name(attribute).enabled(true);
+        let ttl = ttl.build().expect("all required fields are set");
         let update = self.client.update_time_to_live().table_name(self.table());
-        let update = update.time_to_live_specification(specification);
+        let update = update.time_to_live_specification(ttl);
         self.send(|| update.clone().send()).await.map(drop)
     }
 
@@ -261,7 +276,7 @@ impl TableClient {
     ) -> Result<(), RequestError> {
         match self.request(|| builder.clone().send()).await {
             Err(error) if error.code() != Some("ResourceInUseException") => {
-                Err(RequestError::new(&error, self.table()))
+                Err(self.failed(&error))
             }
             _ => Ok(()),
         }
@@ -272,7 +287,18 @@ impl TableClient {
         E: ProvideErrorMetadata + Error + 'static,
         F: Future<Output = Result<T, SdkError<E>>>,
     {
-        self.request(request).await.map_err(|error| RequestError::new(&error, self.table()))
+        self.request(request).await.map_err(|error| self.failed(&error))
+    }
+
+    fn failed<E: ProvideErrorMetadata + Error + 'static>(
+        &self,
+        error: &SdkError<E>,
+    ) -> RequestError {
+        let error = RequestError::new(error, self.table());
+        if error.kind == RequestErrorKind::NoTable {
+            self.was_missing.store(true, Ordering::Relaxed);
+        }
+        error
     }
 
     /// Sends a request, and retries it after errors that may pass.
@@ -283,18 +309,22 @@ impl TableClient {
     {
         let mut attempts = 0;
         loop {
-            self.usage.count_request();
+            self.usage.lock().requests += 1;
             attempts += 1;
             match request().await {
                 Err(error) if attempts < MAX_ATTEMPTS && may_retry(&error) => {
-                    let total = self.usage.count_retry();
-                    tracing::debug!(attempts, total, "retrying DynamoDB request");
+                    self.usage.lock().retries += 1;
+                    tracing::debug!(attempts, %error, "retrying DynamoDB request");
                     tokio::time::sleep(backoff::delay(attempts - 1)).await;
                 }
                 answer => return answer,
             }
         }
     }
+}
+
+fn units(consumed: Option<&ConsumedCapacity>) -> f64 {
+    consumed.and_then(ConsumedCapacity::capacity_units).unwrap_or(0.0)
 }
 
 // === conditions ===

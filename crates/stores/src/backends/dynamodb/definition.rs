@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use aws_sdk_dynamodb::types::{
     AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ProvisionedThroughput,
-    ScalarAttributeType, TableStatus, TimeToLiveSpecification, TimeToLiveStatus,
+    ScalarAttributeType, TableStatus, TimeToLiveStatus,
 };
 
 use crate::Migrated;
@@ -15,33 +15,24 @@ use super::{
     layout::{GC_AT, PK, SK},
 };
 
-/// How the table is billed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Billing {
     /// By request.
     #[default]
     OnDemand,
     /// By provisioned units a second.
-    Provisioned {
-        /// Read units.
-        read: u32,
-        /// Write units.
-        write: u32,
-    },
+    Provisioned { read: u32, write: u32 },
 }
 
-/// The form in which the definition is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Printed {
-    /// Terraform.
     Terraform,
-    /// AWS `CloudFormation`.
     CloudFormation,
     /// The input of `aws dynamodb create-table` and `update-time-to-live`.
     Json,
 }
 
-/// The keys: name, type and role.
+/// The keys: name, type and role. The templates in `definition/` have them too.
 const KEYS: [(&str, &str, &str); 2] = [(PK, "S", "HASH"), (SK, "B", "RANGE")];
 
 /// Creating a table usually takes seconds.
@@ -67,9 +58,7 @@ pub(super) async fn create(
     };
     if !has_ttl {
         steps.push("time to live".to_owned());
-        let specification =
-            TimeToLiveSpecification::builder().attribute_name(GC_AT).enabled(true).build();
-        client.set_time_to_live(specification.expect("all required fields are set")).await?;
+        client.enable_time_to_live(GC_AT).await?;
     }
     let from = u32::from(!steps.iter().any(|step| step == "table"));
     Ok(Migrated { from, to: 1, steps })
@@ -129,78 +118,32 @@ async fn wait_until_active(client: &TableClient) -> Result<(), RequestError> {
 // === printing ===
 
 pub(crate) fn print(table: &str, billing: Billing, form: Printed) -> String {
-    match form {
-        Printed::Terraform => terraform(table, billing),
-        Printed::CloudFormation => cloud_formation(table, billing),
-        Printed::Json => json(table, billing),
-    }
-}
-
-fn each_key(text: impl Fn((&str, &str, &str)) -> String) -> String {
-    KEYS.map(text).concat()
-}
-
-fn terraform(table: &str, billing: Billing) -> String {
-    let billing = match billing {
-        Billing::OnDemand => "  billing_mode = \"PAY_PER_REQUEST\"\n".to_owned(),
-        Billing::Provisioned { read, write } => format!(
-            "  billing_mode   = \"PROVISIONED\"\n  read_capacity  = {read}\n  write_capacity = {write}\n"
+    let (template, on_demand, provisioned) = match form {
+        Printed::Terraform => (
+            include_str!("definition/table.tf"),
+            "  billing_mode = \"PAY_PER_REQUEST\"",
+            "  billing_mode   = \"PROVISIONED\"\n  read_capacity  = {read}\n  write_capacity = {write}",
+        ),
+        Printed::CloudFormation => (
+            include_str!("definition/table.yaml"),
+            "      BillingMode: PAY_PER_REQUEST",
+            "      BillingMode: PROVISIONED\n      ProvisionedThroughput:\n        \
+             ReadCapacityUnits: {read}\n        WriteCapacityUnits: {write}",
+        ),
+        Printed::Json => (
+            include_str!("definition/table.json"),
+            "  \"BillingMode\": \"PAY_PER_REQUEST\"",
+            "  \"BillingMode\": \"PROVISIONED\",\n  \"ProvisionedThroughput\": \
+             { \"ReadCapacityUnits\": {read}, \"WriteCapacityUnits\": {write} }",
         ),
     };
-    let attributes = each_key(|(name, holds, _)| {
-        format!("\n  attribute {{\n    name = \"{name}\"\n    type = \"{holds}\"\n  }}\n")
-    });
-    format!(
-        "resource \"aws_dynamodb_table\" \"solvegate\" {{\n  name         = \"{table}\"\n{billing}  hash_key     = \"{PK}\"\n  \
-         range_key    = \"{SK}\"\n{attributes}\n  ttl {{\n    attribute_name = \"{GC_AT}\"\n    enabled        = true\n  }}\n\n  \
-         point_in_time_recovery {{\n    enabled = true\n  }}\n}}\n"
-    )
-}
-
-fn cloud_formation(table: &str, billing: Billing) -> String {
     let billing = match billing {
-        Billing::OnDemand => "      BillingMode: PAY_PER_REQUEST\n".to_owned(),
-        Billing::Provisioned { read, write } => format!(
-            "      BillingMode: PROVISIONED\n      ProvisionedThroughput:\n        ReadCapacityUnits: {read}\n        \
-             WriteCapacityUnits: {write}\n"
-        ),
+        Billing::OnDemand => on_demand.to_owned(),
+        Billing::Provisioned { read, write } => {
+            provisioned.replace("{read}", &read.to_string()).replace("{write}", &write.to_string())
+        }
     };
-    let attributes = each_key(|(name, holds, _)| {
-        format!("        - AttributeName: {name}\n          AttributeType: {holds}\n")
-    });
-    let schema = each_key(|(name, _, place)| {
-        format!("        - AttributeName: {name}\n          KeyType: {place}\n")
-    });
-    format!(
-        "AWSTemplateFormatVersion: \"2010-09-09\"\nResources:\n  Solvegate:\n    Type: AWS::DynamoDB::Table\n    \
-         DeletionPolicy: Retain\n    UpdateReplacePolicy: Retain\n    Properties:\n      TableName: {table}\n{billing}      \
-         AttributeDefinitions:\n{attributes}      KeySchema:\n{schema}      TimeToLiveSpecification:\n        \
-         AttributeName: {GC_AT}\n        Enabled: true\n      PointInTimeRecoverySpecification:\n        \
-         PointInTimeRecoveryEnabled: true\n"
-    )
-}
-
-fn json(table: &str, billing: Billing) -> String {
-    let list = |each: &dyn Fn(&(&str, &str, &str)) -> String| {
-        KEYS.iter().map(each).collect::<Vec<_>>().join(",\n    ")
-    };
-    let attributes = list(&|(name, holds, _)| {
-        format!("{{ \"AttributeName\": \"{name}\", \"AttributeType\": \"{holds}\" }}")
-    });
-    let schema = list(&|(name, _, place)| {
-        format!("{{ \"AttributeName\": \"{name}\", \"KeyType\": \"{place}\" }}")
-    });
-    let billing = match billing {
-        Billing::OnDemand => "  \"BillingMode\": \"PAY_PER_REQUEST\"".to_owned(),
-        Billing::Provisioned { read, write } => format!(
-            "  \"BillingMode\": \"PROVISIONED\",\n  \"ProvisionedThroughput\": {{ \"ReadCapacityUnits\": {read}, \
-             \"WriteCapacityUnits\": {write} }}"
-        ),
-    };
-    format!(
-        "{{\n  \"TableName\": \"{table}\",\n  \"AttributeDefinitions\": [\n    {attributes}\n  ],\n  \"KeySchema\": [\n    \
-         {schema}\n  ],\n{billing}\n}}\n"
-    )
+    template.replace("{table}", table).replace("{billing}", &billing)
 }
 
 #[cfg(test)]

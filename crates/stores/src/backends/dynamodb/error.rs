@@ -1,16 +1,17 @@
 //! The errors of requests, and which of them are retried.
 
-use std::{error::Error, fmt};
+use std::{error::Error, iter};
 
 use aws_sdk_dynamodb::{
     error::{ProvideErrorMetadata, SdkError},
-    types::error::{ConditionalCheckFailedException, TransactionCanceledException},
+    types::error::TransactionCanceledException,
 };
 use domain::ports::{BoxError, StoreError};
 
 use crate::optimistic;
 
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
 pub(super) struct RequestError {
     pub(super) kind: RequestErrorKind,
     pub(super) message: String,
@@ -22,7 +23,6 @@ pub(super) enum RequestErrorKind {
     Throttled,
     /// Whether the request was executed is unknown.
     Unknown,
-    /// The table does not exist.
     NoTable,
     /// The request is refused; a retry does not help.
     Refused,
@@ -30,14 +30,6 @@ pub(super) enum RequestErrorKind {
 
 // === retries ===
 
-/// The details of a failed condition of a single write.
-pub(super) fn failed_condition<'e>(
-    error: &'e (dyn Error + 'static),
-) -> Option<&'e ConditionalCheckFailedException> {
-    cause(error)
-}
-
-/// The reasons why a transaction was cancelled.
 fn cancellation_codes<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e str> {
     let cancelled: Option<&TransactionCanceledException> = cause(error);
     let reasons =
@@ -105,12 +97,6 @@ impl RequestError {
     }
 }
 
-impl fmt::Display for RequestError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
 impl From<RequestError> for StoreError {
     fn from(error: RequestError) -> Self {
         unavailable(error.message)
@@ -122,27 +108,18 @@ pub(super) fn unavailable(why: impl Into<BoxError>) -> StoreError {
 }
 
 /// The first source of this type.
-fn cause<'e, T: Error + 'static>(error: &'e (dyn Error + 'static)) -> Option<&'e T> {
-    let mut next = Some(error);
-    while let Some(error) = next {
-        if let Some(found) = error.downcast_ref() {
-            return Some(found);
-        }
-        next = error.source();
-    }
-    None
+pub(super) fn cause<'e, T: Error + 'static>(error: &'e (dyn Error + 'static)) -> Option<&'e T> {
+    iter::successors(Some(error), |&error| error.source()).find_map(|error| error.downcast_ref())
 }
 
 /// The error with all of its sources.
 fn causes(error: &dyn Error) -> String {
     let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
+    for cause in iter::successors(error.source(), |&cause| cause.source()) {
         let more = cause.to_string();
         if !text.contains(&more) {
             text = format!("{text}: {more}");
         }
-        next = cause.source();
     }
     text
 }

@@ -77,22 +77,13 @@ fn replicas(table: &TableDescription) -> Finding {
 
 fn billing(table: &TableDescription) -> Finding {
     let mode = table.billing_mode_summary().and_then(|summary| summary.billing_mode());
-    match (mode, table.provisioned_throughput()) {
-        (Some(BillingMode::PayPerRequest), _) | (None, None) => {
-            Finding::good("it is billed on demand")
-        }
-        (_, throughput) => {
-            let units = |get: fn(&_) -> Option<i64>| throughput.and_then(get).unwrap_or(0);
-            Finding::good(format!(
-                "{} read and {} write units a second are provisioned",
-                units(
-                    aws_sdk_dynamodb::types::ProvisionedThroughputDescription::read_capacity_units
-                ),
-                units(
-                    aws_sdk_dynamodb::types::ProvisionedThroughputDescription::write_capacity_units
-                )
-            ))
-        }
+    match table.provisioned_throughput() {
+        Some(units) if mode != Some(&BillingMode::PayPerRequest) => Finding::good(format!(
+            "{} read and {} write units a second are provisioned",
+            units.read_capacity_units().unwrap_or(0),
+            units.write_capacity_units().unwrap_or(0)
+        )),
+        _ => Finding::good("it is billed on demand"),
     }
 }
 

@@ -43,7 +43,6 @@ pub(super) const GC_AT: &str = "gc_at";
 pub(super) const META: &str = "HEAD";
 const META_SORT: &[u8] = b"head";
 
-/// The format of this release.
 pub(super) const THIS_FORMAT: u64 = 1;
 
 /// Commits in one partition.
@@ -53,7 +52,6 @@ pub(super) const MAX_INLINE: usize = 32 << 10;
 /// An item has at most 400 KiB, including the names of its attributes.
 pub(super) const MAX_ITEM: usize = 350 << 10;
 
-/// A row's value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum StoredValue {
     Inline(Arc<[u8]>),
@@ -70,7 +68,6 @@ pub(super) struct OverflowRef {
 /// The changes of a commit; `None`: the row is deleted.
 pub(super) type Changes = Vec<(RawKey, Option<StoredValue>)>;
 
-/// A commit of the log.
 #[derive(Clone, Debug)]
 pub(super) struct LogEntry {
     pub(super) slot: u64,
@@ -96,7 +93,6 @@ pub(super) struct Segment {
     pub(super) rows: Vec<(RawKey, StoredValue)>,
 }
 
-/// The metadata of the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TableMeta {
     pub(super) incarnation: u64,
@@ -179,7 +175,6 @@ pub(super) fn decode(body: &[u8]) -> Result<Changes, StoreError> {
     postcard::from_bytes(body).map_err(|why| corrupt(NAME, "log", why))
 }
 
-/// A commit's slot, its nonce and its body.
 pub(super) fn read_commit(item: &Item) -> Result<(u64, Nonce, CommitBody), StoreError> {
     let read = || {
         let slot = u64::from_be_bytes(read_bytes(item, SK)?.try_into().ok()?);

@@ -9,10 +9,7 @@ use std::{
     },
 };
 
-use domain::{
-    id::ClaimId,
-    ports::{Notifier, StoreError},
-};
+use domain::ports::{Notifier, StoreError};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
@@ -26,7 +23,7 @@ use crate::{
 use super::{
     NAME,
     connection::{ItemRange, TableClient},
-    error::{RequestError, RequestErrorKind, unavailable},
+    error::unavailable,
     layout::{
         BLOCK, CommitBody, LogEntry, Nonce, OverflowRef, StoredValue, TableMeta, decode,
         log_partition, meta_key, overflow_key, read_commit, read_meta, read_part,
@@ -39,7 +36,7 @@ pub(super) struct Log {
     /// The number of the last finished read. One task reads at a time; a task that waited for it may not have to read again.
     reading: tokio::sync::Mutex<u64>,
     begun: AtomicU64,
-    notifier: Arc<LocalNotifier>,
+    pub(super) notifier: Arc<LocalNotifier>,
     /// Signals that a compaction is due.
     pub(super) is_full: Arc<Notify>,
 }
@@ -56,12 +53,10 @@ pub(super) struct State {
     /// The sizes of the commits since then.
     sizes: VecDeque<usize>,
     bytes: usize,
-    /// Commits of other gateways that the writer has not applied to its cache yet.
-    pending: Vec<Arc<LogEntry>>,
+    /// Commits of other gateways that the writer has not applied to its cache yet, oldest first.
+    pub(super) pending: Vec<Arc<LogEntry>>,
     /// How often the writer had to empty its cache, because it cannot follow the log.
     pub(super) resets: u64,
-    /// The table was missing, so it may have been created again.
-    is_doubtful: bool,
     /// A compaction is due after this many commits.
     max_commits: usize,
 }
@@ -90,11 +85,6 @@ impl Log {
         self.state.lock()
     }
 
-    /// How many claims are waited for.
-    pub(super) fn waiters(&self) -> usize {
-        self.notifier.listened_for()
-    }
-
     /// Reads the log up to its end, so that everything written before this call is known. Returns whether there was anything new.
     pub(super) async fn catch_up(&self) -> Result<bool, StoreError> {
         let before = self.begun.load(Ordering::SeqCst);
@@ -104,7 +94,9 @@ impl Log {
             return Ok(false);
         }
         let begun = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
-        self.check_table().await?;
+        if self.client.was_missing.load(Ordering::Relaxed) {
+            self.refresh_meta().await?;
+        }
         let mut found = false;
         loop {
             let next = self.state().slot + 1;
@@ -113,7 +105,7 @@ impl Log {
                 least: Some(next.to_be_bytes().to_vec()),
                 ..ItemRange::default()
             };
-            let items = self.client.query(&block).await.map_err(|error| self.failed(error))?;
+            let items = self.client.query(&block).await?;
             found |= !items.is_empty();
             for item in &items {
                 let (slot, nonce, body) = read_commit(item)?;
@@ -134,28 +126,22 @@ impl Log {
         nonce: Nonce,
         body: CommitBody,
     ) -> Result<(), StoreError> {
-        let body = match body {
-            CommitBody::Inline(bytes) => bytes,
-            CommitBody::Overflow(overflow) => self.fetch(overflow).await?,
-        };
+        let body = self.read_body(body).await?;
         let entry = Arc::new(LogEntry { slot, nonce, changes: decode(&body)? });
-        let is_applied = {
+        {
             let mut state = self.state();
-            if slot > state.slot + 1 {
-                let why = format!("commit {} is missing", state.slot + 1);
-                return Err(corrupt(NAME, "log", why));
+            let next = state.slot + 1;
+            if slot > next {
+                return Err(corrupt(NAME, "log", format!("commit {next} is missing")));
             }
-            let is_next = state.slot + 1 == slot;
-            if is_next {
-                state.apply(&entry, body.len());
-                state.add_pending(&entry);
+            if slot < next {
+                return Ok(());
             }
-            is_next
-        };
-        if is_applied {
-            self.notify(&entry);
-            self.notify_if_full();
+            state.apply(&entry, body.len());
+            state.add_pending(&entry);
         }
+        self.notify(&entry);
+        self.notify_if_full();
         Ok(())
     }
 
@@ -170,11 +156,6 @@ impl Log {
         self.notify_if_full();
     }
 
-    /// Commits that the writer has not applied to its cache yet, oldest first.
-    pub(super) fn take_pending(&self) -> Vec<Arc<LogEntry>> {
-        std::mem::take(&mut self.state().pending)
-    }
-
     fn notify_if_full(&self) {
         if self.state().is_full() {
             self.is_full.notify_one();
@@ -184,16 +165,22 @@ impl Log {
     fn notify(&self, entry: &LogEntry) {
         for (key, _) in &entry.changes {
             if key.first() == Some(&Claims::TAG)
-                && let Ok(id) = read_key::<Claims>(NAME, key)
+                && let Ok(claim) = read_key::<Claims>(NAME, key)
             {
-                let id: ClaimId = id;
-                self.notifier.notify(id);
+                self.notifier.notify(claim);
             }
         }
     }
 
+    pub(super) async fn read_body(&self, body: CommitBody) -> Result<Vec<u8>, StoreError> {
+        match body {
+            CommitBody::Inline(bytes) => Ok(bytes),
+            CommitBody::Overflow(overflow) => self.fetch(overflow).await,
+        }
+    }
+
     /// Reads a large value from its overflow items.
-    pub(super) async fn fetch(&self, overflow: OverflowRef) -> Result<Vec<u8>, StoreError> {
+    async fn fetch(&self, overflow: OverflowRef) -> Result<Vec<u8>, StoreError> {
         let mut all = Vec::new();
         for part in 0..overflow.parts {
             let item = self.client.get(overflow_key(overflow.nonce, part)).await?;
@@ -211,30 +198,16 @@ impl Log {
         }
     }
 
-    /// Converts an error. A missing table may be another one when it is back.
-    pub(super) fn failed(&self, error: RequestError) -> StoreError {
-        if error.kind == RequestErrorKind::NoTable {
-            self.state().is_doubtful = true;
-        }
-        error.into()
-    }
-
-    /// Reads the metadata again if the table was missing.
-    async fn check_table(&self) -> Result<(), StoreError> {
-        if self.state().is_doubtful { self.refresh_meta().await.map(drop) } else { Ok(()) }
-    }
-
     /// Reads how far the log is compacted. If this is another table than before, starts over.
     pub(super) async fn refresh_meta(&self) -> Result<TableMeta, StoreError> {
-        let item = self.client.get(meta_key()).await.map_err(|error| self.failed(error))?;
-        let Some(item) = item else {
-            self.state().is_doubtful = true;
+        let Some(item) = self.client.get(meta_key()).await? else {
+            self.client.was_missing.store(true, Ordering::Relaxed);
             return Err(unavailable("the table was emptied; restart the gateway to use it again"));
         };
         let meta = read_meta(&item)?;
+        self.client.was_missing.store(false, Ordering::Relaxed);
         let mut state = self.state();
         if meta.incarnation == state.incarnation {
-            state.is_doubtful = false;
             state.compacted_up_to(meta.compacted);
         } else {
             tracing::error!(
@@ -259,7 +232,6 @@ impl State {
             bytes: 0,
             pending: Vec::new(),
             resets,
-            is_doubtful: false,
             max_commits,
         }
     }

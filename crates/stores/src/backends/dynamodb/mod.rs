@@ -1,10 +1,10 @@
 //! `dynamodb:`: a store shared by many gateways on one DynamoDB table. Decisions run here on cached rows (`crate::optimistic`). A
 //! commit is one item: the next slot of a log, written if no other gateway has written it.
 //!
-//! - `address`, `connection`, `error`: the URL, the requests, and their errors; `layout`: the items; `overflow`: large values
-//! - `log`: the commits as this process follows them; `segments`, `view`: the current rows from segments and log; `cached_ranges`: which of
+//! - `address`, `connection`, `error`: the URL, the requests, and their errors; `layout`: the items
+//! - `log`: the commits as this process follows them; `view`: the current rows from segments and log; `cached_ranges`: which of
 //!   them this process has cached
-//! - `commit`: the commit protocol; `compactor`: merges the log into segments; `notify`: notifications from other gateways
+//! - `commit`: the commit protocol and large values; `compactor`: merges the log into segments; `notify`: notifications from other gateways
 //! - `definition`: creates or prints the table; `health`: checks before it is trusted; `probe`: for tests and benchmarks
 
 mod address;
@@ -18,10 +18,7 @@ mod health;
 mod layout;
 mod log;
 mod notify;
-mod overflow;
 mod probe;
-mod segments;
-mod usage;
 mod view;
 
 use std::sync::Arc;
@@ -42,9 +39,9 @@ use layout::{
 };
 use log::Log;
 
+pub use connection::DynamoDbUse;
 pub use definition::{Billing, Printed};
 pub use probe::{DynamoDbProbe, Inventory};
-pub use usage::DynamoDbUse;
 
 pub(crate) const NAME: &str = "dynamodb";
 const SERVER: ServerKind = ServerKind { name: NAME, title: "DynamoDB" };
@@ -52,9 +49,6 @@ const SERVER: ServerKind = ServerKind { name: NAME, title: "DynamoDB" };
 // Up to this size, a commit fits into one item.
 const KIND: BackendKind = BackendKind { name: NAME, max_bytes: 96 << 10, refuses: |_| None };
 
-// === connecting ===
-
-/// Opens the store at the URL.
 pub(crate) async fn connect(url: &str) -> Result<Backend, OpenError> {
     open(url).await.map(|(backend, _)| backend)
 }
@@ -104,7 +98,6 @@ pub(crate) async fn examine(url: &str) -> Result<Vec<Finding>, OpenError> {
     health::examine(&client).await.map_err(|error| unreachable(&client, &error))
 }
 
-/// The table of a URL, and its server.
 pub(crate) fn table_of(url: &str) -> Result<(String, String), String> {
     DynamoDbAddress::parse(url).map(|address| (address.table.clone(), address.to_string()))
 }

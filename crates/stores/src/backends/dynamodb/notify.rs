@@ -19,7 +19,7 @@ pub(super) fn start(log: &Arc<Log>) {
         loop {
             tokio::time::sleep(delay).await;
             let Some(log) = Weak::upgrade(&log) else { return };
-            if log.waiters() == 0 {
+            if log.notifier.listened_for() == 0 {
                 delay = MIN_DELAY;
                 continue;
             }

@@ -1,47 +1,40 @@
 //! For tests and benchmarks: counts the requests of a store, and checks its table.
 
-use std::{collections::BTreeMap, fmt, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc};
 
 use domain::ports::StoreError;
 
 use crate::{Backend, OpenError, optimistic::RawKey, schema::tables::LAST_TAG};
 
 use super::{
-    connection::ItemRange,
+    connection::{DynamoDbUse, ItemRange},
     layout::{
-        BLOCK, CommitBody, Segment, StoredValue, decode, log_partition, read_commit,
-        segment_partition, table_end, table_least,
+        BLOCK, Segment, StoredValue, decode, log_partition, read_commit, segment_partition,
+        table_end, table_least,
     },
     log::Log,
-    usage::DynamoDbUse,
 };
 
 /// Access to the table of an open store.
 pub struct DynamoDbProbe(pub(super) Arc<Log>);
 
-/// The contents of the table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Inventory {
-    /// Commits in the log.
     pub commits: u64,
-    /// How many of them are compacted.
+    /// How many of the commits are compacted.
     pub compacted: u64,
-    /// Segments.
     pub segments: usize,
-    /// Rows.
     pub rows: usize,
 }
 
 impl DynamoDbProbe {
-    /// Opens the store at the URL.
     pub async fn connect(url: &str) -> Result<(Backend, Self), OpenError> {
         let (backend, log) = super::open(url).await?;
         Ok((backend, Self(log)))
     }
 
-    /// The requests of the store so far.
     pub fn usage(&self) -> DynamoDbUse {
-        self.0.client.usage.total()
+        *self.0.client.usage.lock()
     }
 
     /// Reads everything twice, from the whole log and from the segments, and compares. Panics if they differ, or if there is a gap
@@ -102,11 +95,7 @@ impl DynamoDbProbe {
                 ItemRange { partition: log_partition(block * BLOCK), ..ItemRange::default() };
             for item in self.0.client.query(&part).await? {
                 let (_, _, body) = read_commit(&item)?;
-                let body = match body {
-                    CommitBody::Inline(bytes) => bytes,
-                    CommitBody::Overflow(overflow) => self.0.fetch(overflow).await?,
-                };
-                for (key, value) in decode(&body)? {
+                for (key, value) in decode(&self.0.read_body(body).await?)? {
                     match value {
                         Some(value) => rows.insert(key, value),
                         None => rows.remove(&key),
@@ -115,11 +104,5 @@ impl DynamoDbProbe {
             }
         }
         Ok(rows)
-    }
-}
-
-impl fmt::Debug for DynamoDbProbe {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("DynamoDbProbe").field(&self.usage()).finish()
     }
 }

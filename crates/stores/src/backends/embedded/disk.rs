@@ -16,9 +16,15 @@ use redb::StorageBackend;
 #[derive(Debug)]
 pub(super) struct Disk {
     pub(super) file: File,
-    pub(super) fsyncs: Arc<AtomicU64>,
+    pub(super) state: Arc<DiskState>,
+}
+
+/// The part of a disk that the store can reach while redb owns the file.
+#[derive(Debug, Default)]
+pub(super) struct DiskState {
+    pub(super) fsyncs: AtomicU64,
     #[cfg(test)]
-    pub(super) broken: Arc<std::sync::atomic::AtomicBool>,
+    pub(super) broken: std::sync::atomic::AtomicBool,
 }
 
 impl StorageBackend for Disk {
@@ -36,10 +42,10 @@ impl StorageBackend for Disk {
 
     fn sync_data(&self) -> io::Result<()> {
         #[cfg(test)]
-        if self.broken.load(Ordering::SeqCst) {
+        if self.state.broken.load(Ordering::SeqCst) {
             return Err(io::Error::other("the disk is broken, for a test"));
         }
-        self.fsyncs.fetch_add(1, Ordering::Relaxed);
+        self.state.fsyncs.fetch_add(1, Ordering::Relaxed);
         self.file.sync_data()
     }
 

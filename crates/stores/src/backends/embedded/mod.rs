@@ -14,12 +14,8 @@ mod writer;
 mod tests;
 
 use std::{
-    fmt,
-    path::{Path, PathBuf},
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    path::Path,
+    sync::{Arc, atomic::Ordering},
 };
 
 use async_trait::async_trait;
@@ -37,34 +33,20 @@ use writer::{Shared, Writer, catch_panic, unavailable};
 const NAME: &str = "embedded";
 const ROWS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("rows");
 
+#[derive(Debug)]
 pub(crate) struct Embedded {
     // The first field, so that it is dropped first: the writer ends before the file closes and the lock is released.
     writer: Writer,
     shared: Arc<Shared>,
-    dir: PathBuf,
-    fsyncs: Arc<AtomicU64>,
-    #[cfg(test)]
-    broken: Arc<std::sync::atomic::AtomicBool>,
 }
-
-// === impl Embedded ===
 
 impl Embedded {
     /// Opens the store in `dir`, which is created when it does not exist.
     pub(crate) fn open(dir: &Path) -> Result<Self, OpenError> {
-        let dir = dir.to_owned();
-        let opened = open::open(&dir)?;
-        let shared = Arc::new(Shared::new(opened.database, opened.lock));
+        let shared = Arc::new(open::open(dir)?);
         let writer = Writer::start(Arc::clone(&shared))
-            .map_err(|source| OpenError::Directory { dir: dir.clone(), source })?;
-        Ok(Self {
-            writer,
-            shared,
-            dir,
-            fsyncs: opened.fsyncs,
-            #[cfg(test)]
-            broken: opened.broken,
-        })
+            .map_err(|source| OpenError::Directory { dir: dir.to_owned(), source })?;
+        Ok(Self { writer, shared })
     }
 }
 
@@ -92,7 +74,7 @@ impl TransactionRunner for Embedded {
             rows: 0,
             decisions: self.shared.decisions.load(Ordering::Relaxed),
             commits: self.shared.commits.load(Ordering::Relaxed),
-            fsyncs: self.fsyncs.load(Ordering::Relaxed),
+            fsyncs: self.shared.disk.fsyncs.load(Ordering::Relaxed),
         }
     }
 }
@@ -105,12 +87,6 @@ fn read_rows(shared: &Shared, mut read: ReadFn) -> Result<(), StoreError> {
         read(&EmbeddedTx::new(rows));
         Ok(())
     })
-}
-
-impl fmt::Debug for Embedded {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Embedded").field("dir", &self.dir).finish_non_exhaustive()
-    }
 }
 
 fn corrupt(what: &'static str, why: impl Into<BoxError>) -> StoreError {

@@ -11,10 +11,11 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
 };
 
+use domain::ports::BoxError;
 use redb::{
     Builder, Database, DatabaseError, Durability, ReadableTable, StorageError, TableDefinition,
 };
@@ -23,10 +24,15 @@ use crate::{
     OpenError,
     schema::keys::all,
     schema::tables::Holders,
-    tx::{Order, TypedRead, TypedWrite, WriteTx},
+    tx::{Order, TypedRead, TypedWrite},
 };
 
-use super::{ROWS, disk::Disk, tx::EmbeddedTx, writer::panic_message};
+use super::{
+    ROWS,
+    disk::{Disk, DiskState},
+    tx::EmbeddedTx,
+    writer::{Shared, panic_message},
+};
 
 /// The format that this release reads and writes.
 const FORMAT: u8 = 2;
@@ -36,16 +42,8 @@ const DATA_FILE: &str = "store.redb";
 /// The size of the page cache.
 const CACHE_BYTES: usize = 64 << 20;
 
-pub(super) struct Opened {
-    pub(super) database: Database,
-    pub(super) lock: DirectoryLock,
-    pub(super) fsyncs: Arc<AtomicU64>,
-    #[cfg(test)]
-    pub(super) broken: Arc<AtomicBool>,
-}
-
 /// Opens the store in `dir`, and creates the directory if it does not exist.
-pub(super) fn open(dir: &Path) -> Result<Opened, OpenError> {
+pub(super) fn open(dir: &Path) -> Result<Shared, OpenError> {
     let unusable = |source| OpenError::Directory { dir: dir.to_owned(), source };
     DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(unusable)?;
     let lock = lock(dir)?;
@@ -54,27 +52,14 @@ pub(super) fn open(dir: &Path) -> Result<Opened, OpenError> {
     if known && file.metadata().map_err(unusable)?.len() == 0 {
         return Err(damaged(dir, "its data file is missing or empty"));
     }
-    let fsyncs = Arc::new(AtomicU64::new(0));
-    let disk = Disk {
-        file,
-        fsyncs: Arc::clone(&fsyncs),
-        #[cfg(test)]
-        broken: Arc::default(),
-    };
-    #[cfg(test)]
-    let broken = Arc::clone(&disk.broken);
+    let state = Arc::new(DiskState::default());
+    let disk = Disk { file, state: Arc::clone(&state) };
     let opened = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| open_data(dir, disk)));
     let database = opened.unwrap_or_else(|panic| Err(damaged(dir, panic_message(&panic))))?;
     if !known {
         write_format(dir).map_err(unusable)?;
     }
-    Ok(Opened {
-        database,
-        lock,
-        fsyncs,
-        #[cfg(test)]
-        broken,
-    })
+    Ok(Shared::new(database, lock, state))
 }
 
 /// The lock of the directory. It is released explicitly: a forked process has a copy of the descriptor until it executes its
@@ -167,26 +152,15 @@ fn open_data(dir: &Path, disk: Disk) -> Result<Database, OpenError> {
     if !sound {
         return Err(damaged(dir, "a page of its data file changed while it was closed"));
     }
-    prepare(dir, &database).map_err(|why| match why {
-        Unready::Refused(why) => why,
-        Unready::Failed(why) => damaged(dir, why.to_string()),
+    prepare(dir, &database).map_err(|why| match why.downcast() {
+        Ok(refused) => *refused,
+        Err(why) => damaged(dir, why.to_string()),
     })?;
     Ok(database)
 }
 
-enum Unready {
-    Refused(OpenError),
-    Failed(redb::Error),
-}
-
-impl<E: Into<redb::Error>> From<E> for Unready {
-    fn from(why: E) -> Self {
-        Self::Failed(why.into())
-    }
-}
-
 /// Checks the format inside the file, and deletes the holders: the lock of the directory proves that they are dead.
-fn prepare(dir: &Path, database: &Database) -> Result<(), Unready> {
+fn prepare(dir: &Path, database: &Database) -> Result<(), BoxError> {
     let mut transaction = database.begin_write()?;
     transaction.set_durability(Durability::Immediate)?;
     {
@@ -196,40 +170,33 @@ fn prepare(dir: &Path, database: &Database) -> Result<(), Unready> {
             None => drop(meta.insert("format", [FORMAT].as_slice())?),
             Some([FORMAT]) => {}
             Some(other) => {
-                let found = format!("{other:?}");
-                let dir = dir.to_owned();
-                return Err(Unready::Refused(OpenError::Format { dir, found, known: FORMAT }));
+                let (dir, found) = (dir.to_owned(), format!("{other:?}"));
+                return Err(OpenError::Format { dir, found, known: FORMAT }.into());
             }
         }
         let mut rows = EmbeddedTx::new(transaction.open_table(ROWS)?);
-        delete_holders(&mut rows).map_err(|why| Unready::Refused(damaged(dir, why.to_string())))?;
+        for (holder, _) in rows.scan::<Holders>(all(), Order::Rising, usize::MAX)? {
+            rows.take::<Holders>(&holder)?;
+        }
     }
     transaction.commit()?;
     Ok(())
 }
 
-fn delete_holders(rows: &mut dyn WriteTx) -> Result<(), domain::ports::StoreError> {
-    for (holder, _) in rows.scan::<Holders>(all(), Order::Rising, usize::MAX)? {
-        rows.take::<Holders>(&holder)?;
-    }
-    Ok(())
-}
-
 fn refused(dir: &Path, why: DatabaseError) -> OpenError {
-    let dir_of = || dir.to_owned();
+    let path = dir.to_owned();
     if let DatabaseError::DatabaseAlreadyOpen = why {
-        return OpenError::InUse { dir: dir_of() };
+        return OpenError::InUse { dir: path };
     }
     if let DatabaseError::UpgradeRequired(found) = why {
         let found = format!("{found} of its data file");
-        return OpenError::Format { dir: dir_of(), found, known: FORMAT };
+        return OpenError::Format { dir: path, found, known: FORMAT };
     }
     // The operating system reported it, so the disk failed. Otherwise the contents of the file are at fault.
     if let DatabaseError::Storage(StorageError::Io(source)) = why {
-        let why = source.to_string();
         return match source.raw_os_error() {
-            Some(_) => OpenError::Directory { dir: dir_of(), source },
-            None => damaged(dir, why),
+            Some(_) => OpenError::Directory { dir: path, source },
+            None => damaged(dir, source.to_string()),
         };
     }
     damaged(dir, why.to_string())

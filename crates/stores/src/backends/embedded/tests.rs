@@ -37,12 +37,12 @@ async fn after_a_failed_fsync_nothing_is_answered_until_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     let (store, world) = open(dir.path());
     let kept = world.open(world.turnstile("a")).await;
-    store.broken.store(true, Ordering::SeqCst);
+    store.shared.disk.broken.store(true, Ordering::SeqCst);
     let lost = world.turnstile("a");
     let why = is_unavailable(world.store.admit(lost.clone(), world.now()).await);
     assert!(why.contains("the disk is broken, for a test") && why.contains("restart"), "{why}");
     // The disk works again, but what it has written is unknown, so the store does not use it.
-    store.broken.store(false, Ordering::SeqCst);
+    store.shared.disk.broken.store(false, Ordering::SeqCst);
     let fsyncs = store.counters().fsyncs;
     assert_eq!(is_unavailable(world.store.admit(lost.clone(), world.now()).await), why);
     assert_eq!(is_unavailable(world.store.find_claim(kept.id).await), why);

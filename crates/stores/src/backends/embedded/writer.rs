@@ -17,7 +17,7 @@ use redb::{Database, Durability};
 
 use crate::{adapter::DecideFn, optimistic::queued::QueuedDecision};
 
-use super::{NAME, ROWS, corrupt, open::DirectoryLock, tx::EmbeddedTx};
+use super::{NAME, ROWS, corrupt, disk::DiskState, open::DirectoryLock, tx::EmbeddedTx};
 
 /// The queue of the writer thread. Dropping it waits until every queued decision is answered.
 #[derive(Debug)]
@@ -33,6 +33,7 @@ pub(super) struct Shared {
     /// The lock of the directory. It is declared after the database, so that it is released after the file is closed.
     #[cfg_attr(not(test), expect(dead_code, reason = "held until it is dropped"))]
     pub(super) lock: DirectoryLock,
+    pub(super) disk: Arc<DiskState>,
     pub(super) commits: AtomicU64,
     pub(super) decisions: AtomicU64,
     /// Set after a failed fsync or a corrupt page, because the contents of the disk are then unknown.
@@ -45,14 +46,6 @@ enum Stop {
     Disk(String),
     /// redb panicked on a corrupt page.
     Panic(String),
-}
-
-/// How the transaction of a batch ended.
-enum BatchEnd {
-    Durable,
-    /// A decision failed, and nothing was written.
-    Refused,
-    Stopped(Stop),
 }
 
 /// The most decisions in one transaction. Larger batches only take longer to commit.
@@ -92,10 +85,11 @@ impl Drop for Writer {
 // === impl Shared ===
 
 impl Shared {
-    pub(super) fn new(database: Database, lock: DirectoryLock) -> Self {
+    pub(super) fn new(database: Database, lock: DirectoryLock, disk: Arc<DiskState>) -> Self {
         Self {
             database,
             lock,
+            disk,
             commits: AtomicU64::new(0),
             decisions: AtomicU64::new(0),
             stopped: OnceLock::new(),
@@ -139,12 +133,12 @@ fn write_batch(shared: &Shared, mut batch: Vec<QueuedDecision>) {
     if shared.check().is_ok() {
         match write_once(shared, &mut batch) {
             // A decision that fails must not fail the others, so each one gets its own transaction.
-            BatchEnd::Refused if batch.len() > 1 => {
+            Ok(false) if batch.len() > 1 => {
                 return batch.into_iter().for_each(|queued| write_batch(shared, vec![queued]));
             }
             // The failed decision stored its own error.
-            BatchEnd::Durable | BatchEnd::Refused => {}
-            BatchEnd::Stopped(why) => shared.stop(why),
+            Ok(_) => {}
+            Err(why) => shared.stop(why),
         }
     }
     for queued in batch {
@@ -152,17 +146,16 @@ fn write_batch(shared: &Shared, mut batch: Vec<QueuedDecision>) {
     }
 }
 
-fn write_once(shared: &Shared, batch: &mut [QueuedDecision]) -> BatchEnd {
+/// Returns `false` if a decision failed; then nothing was written.
+fn write_once(shared: &Shared, batch: &mut [QueuedDecision]) -> Result<bool, Stop> {
     // redb panics on corrupt pages. The unwinding drops the transaction, which aborts it.
-    let written = catch_unwind(AssertUnwindSafe(|| transact(shared, batch)));
-    match written {
-        Ok(Ok(ended)) => ended,
-        Ok(Err(why)) => BatchEnd::Stopped(Stop::Disk(why.to_string())),
-        Err(panic) => BatchEnd::Stopped(Stop::Panic(panic_message(&panic))),
+    match catch_unwind(AssertUnwindSafe(|| transact(shared, batch))) {
+        Ok(written) => written.map_err(|why| Stop::Disk(why.to_string())),
+        Err(panic) => Err(Stop::Panic(panic_message(&panic))),
     }
 }
 
-fn transact(shared: &Shared, batch: &mut [QueuedDecision]) -> Result<BatchEnd, redb::Error> {
+fn transact(shared: &Shared, batch: &mut [QueuedDecision]) -> Result<bool, redb::Error> {
     let mut transaction = shared.database.begin_write()?;
     transaction.set_durability(Durability::Immediate)?;
     let mut rows = EmbeddedTx::new(transaction.open_table(ROWS)?);
@@ -175,7 +168,7 @@ fn transact(shared: &Shared, batch: &mut [QueuedDecision]) -> Result<BatchEnd, r
     } else {
         transaction.abort()?;
     }
-    Ok(if good { BatchEnd::Durable } else { BatchEnd::Refused })
+    Ok(good)
 }
 
 /// Runs a read, and turns a panic of redb on a corrupt page into an error.

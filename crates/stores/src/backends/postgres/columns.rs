@@ -5,7 +5,6 @@
 
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 
-/// The value of a column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum SqlValue {
     Null,
@@ -89,7 +88,6 @@ impl KeyColumn {
         })
     }
 
-    /// Appends the column's bytes.
     pub(super) fn write(self, value: &SqlValue, out: &mut Vec<u8>) -> Option<()> {
         match (self, value) {
             (Self::Number, SqlValue::Number(number)) => {

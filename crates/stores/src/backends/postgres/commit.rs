@@ -33,8 +33,8 @@ pub(super) struct PostgresServer {
     writer_pool: Pool,
     /// Several connections: queries run side by side.
     pub(super) reader_pool: Pool,
-    /// The tables by their tags.
-    tables: Vec<Option<TableSql>>,
+    /// In the order of their tags, which begin at one.
+    tables: Vec<TableSql>,
     /// The random id of this process among the writers.
     writer: i64,
     /// The commits of all gateways, as last seen.
@@ -42,12 +42,12 @@ pub(super) struct PostgresServer {
     retries: AtomicU64,
 }
 
-pub(super) struct PostgresCommitter(pub(super) Arc<PostgresServer>);
-
 /// Why an attempt failed: because of the server, or because of stored data.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
 enum AttemptError {
-    Query(QueryError),
-    Store(StoreError),
+    Query(#[from] QueryError),
+    Store(#[from] StoreError),
 }
 
 /// An acknowledged commit is on the server's disk. A gateway that stops between its two round trips blocks the others only for
@@ -69,38 +69,47 @@ const ROLLBACK: SqlStep = SqlStep::Plain("ROLLBACK");
 /// A transaction is given up after this many attempts.
 const MAX_ATTEMPTS: u32 = 4;
 
-// === impl PostgresCommitter ===
+// === impl PostgresServer ===
 
-impl Committer for PostgresCommitter {
+impl Committer for Arc<PostgresServer> {
     async fn validate(
         &mut self,
         _: &mut RowCache,
         reads: &ReadSet,
     ) -> Result<CommitOutcome, StoreError> {
-        self.0.validate(reads).await
+        Validator::validate(&**self, reads).await
     }
 
-    /// A commit waits for the lock on `head`. Behind that lock the outcome of an earlier commit is visible and final.
+    /// Compares and writes, all or nothing, and at most once for each sequence number. A commit waits for the lock on `head`.
+    /// Behind that lock the outcome of an earlier commit is visible and final.
     async fn commit(
         &mut self,
         _: &mut RowCache,
         commit: &Commit,
         seq: CommitSeq,
     ) -> Result<CommitOutcome, CommitError> {
-        let mut outcome_unknown = false;
-        let outcome = self.0.commit(commit, seq.number.cast_signed(), &mut outcome_unknown).await;
-        outcome.map_err(|error| CommitError { error, outcome_unknown })
+        let (mut attempts, mut outcome_unknown) = (0, false);
+        let error = loop {
+            attempts += 1;
+            match self.try_commit(commit, seq.number.cast_signed(), &mut outcome_unknown).await {
+                Ok(outcome) => return Ok(outcome),
+                Err(AttemptError::Store(error)) => break error,
+                Err(AttemptError::Query(error)) => {
+                    if !self.may_retry(&error, attempts, outcome_unknown).await {
+                        break self.unavailable(&error, attempts);
+                    }
+                }
+            }
+        };
+        Err(CommitError { error, outcome_unknown })
     }
 }
 
-// === impl PostgresServer ===
-
 impl PostgresServer {
     pub(super) fn new(writer_pool: Pool, reader_pool: Pool) -> Self {
-        let schema = writer_pool.address.schema.clone();
-        let table = |tag| (tag > 0).then(|| TableSql::new(&schema, tag));
+        let table = |tag| TableSql::new(&writer_pool.address.schema, tag);
         Self {
-            tables: (0..=LAST_TAG).map(table).collect(),
+            tables: (1..=LAST_TAG).map(table).collect(),
             writer_pool,
             reader_pool,
             writer: fastrand::i64(1..),
@@ -110,33 +119,11 @@ impl PostgresServer {
     }
 
     pub(super) fn table(&self, tag: u8) -> &TableSql {
-        self.tables[usize::from(tag)].as_ref().unwrap_or_else(|| unreachable!("no table {tag}"))
+        &self.tables[usize::from(tag) - 1]
     }
 
     pub(super) fn schema(&self) -> &str {
         &self.writer_pool.address.schema
-    }
-
-    /// Compares and writes, all or nothing, and at most once for each sequence number.
-    async fn commit(
-        &self,
-        commit: &Commit,
-        seq: i64,
-        outcome_unknown: &mut bool,
-    ) -> Result<CommitOutcome, StoreError> {
-        let mut attempts = 0;
-        loop {
-            attempts += 1;
-            match self.try_commit(commit, seq, outcome_unknown).await {
-                Ok(outcome) => return Ok(outcome),
-                Err(AttemptError::Store(error)) => return Err(error),
-                Err(AttemptError::Query(error)) => {
-                    if !self.may_retry(&error, attempts, *outcome_unknown).await {
-                        return Err(self.unavailable(&error, attempts));
-                    }
-                }
-            }
-        }
     }
 
     /// Whether a retry makes sense. Waits before the second and later retries.
@@ -206,8 +193,7 @@ impl PostgresServer {
         let lock = format!("SELECT commits FROM \"{}\".head FOR UPDATE", self.schema());
         let lock = Statement::new(lock);
         let mut steps = vec![SqlStep::Plain(BEGIN), SqlStep::Query(lock)];
-        query.add_rows(&mut steps)?;
-        query.add_ranges(&mut steps, Fetch::Keys);
+        query.add_steps(&mut steps, Fetch::Keys)?;
         Ok(steps)
     }
 
@@ -258,7 +244,7 @@ impl PostgresServer {
     ) -> Result<Vec<Conflict>, AttemptError> {
         let query = ReadSetQuery::of_ranges(changed);
         let mut steps = Vec::new();
-        query.add_ranges(&mut steps, Fetch::Rows);
+        query.add_steps(&mut steps, Fetch::Rows)?;
         steps.push(ROLLBACK);
         let mut results = connection.run(&steps).await?.into_iter();
         let ranges = query.read_ranges(&mut results, Fetch::Rows)?;
@@ -284,8 +270,7 @@ impl Validator for PostgresServer {
     /// Compares a read set on one snapshot.
     async fn validate(&self, reads: &ReadSet) -> Result<CommitOutcome, StoreError> {
         let (mut steps, query) = (vec![SqlStep::Plain(BEGIN_READ)], ReadSetQuery::new(self, reads));
-        query.add_rows(&mut steps)?;
-        query.add_ranges(&mut steps, Fetch::Rows);
+        query.add_steps(&mut steps, Fetch::Rows)?;
         steps.push(COMMIT);
         let mut attempts = 0;
         let results = loop {
@@ -301,20 +286,6 @@ impl Validator for PostgresServer {
             conflicts.extend(range.conflict_if_changed(rows));
         }
         Ok(CommitOutcome::of_conflicts(conflicts))
-    }
-}
-
-// === impl AttemptError ===
-
-impl From<QueryError> for AttemptError {
-    fn from(error: QueryError) -> Self {
-        Self::Query(error)
-    }
-}
-
-impl From<StoreError> for AttemptError {
-    fn from(error: StoreError) -> Self {
-        Self::Store(error)
     }
 }
 

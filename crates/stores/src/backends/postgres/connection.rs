@@ -5,7 +5,7 @@
 //! This is neither deadpool-postgres nor bb8: there, a connection returns to the pool when it is dropped, so a cancelled commit
 //! would hand its open transaction to the next caller, and callers wait for connection attempts instead of failing fast.
 
-use std::{fmt, future::Future, pin::Pin, time::Duration};
+use std::{future::Future, pin::Pin, time::Duration};
 
 use futures_util::{future::maybe_done, poll};
 use tokio::{
@@ -48,7 +48,8 @@ pub(super) enum SqlStep {
 }
 
 /// Why a query got no result.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
 pub(super) struct QueryError {
     pub(super) kind: QueryErrorKind,
     pub(super) message: String,
@@ -60,7 +61,6 @@ pub(super) enum QueryErrorKind {
     Broken,
     /// The server rolled back because of a lock, a deadlock or a statement timeout: a retry may succeed.
     Conflict,
-    /// The server cannot be reached.
     Unreachable,
     /// The server is starting, or recovering from a crash.
     Starting,
@@ -96,7 +96,6 @@ impl Pool {
         Ok(results)
     }
 
-    /// Runs one statement.
     pub(super) async fn query(&self, statement: Statement) -> Result<Vec<Row>, QueryError> {
         let results = self.run(&[SqlStep::Query(statement)]).await?;
         Ok(results.into_iter().flatten().collect())
@@ -230,39 +229,21 @@ impl From<Error> for QueryError {
     }
 }
 
-impl fmt::Display for QueryError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
 fn kind_of(error: &Error) -> QueryErrorKind {
     error.code().map_or(QueryErrorKind::Broken, kind_of_code)
 }
 
 fn kind_of_code(code: &SqlState) -> QueryErrorKind {
-    let conflicts = [
-        SqlState::T_R_SERIALIZATION_FAILURE,
-        SqlState::T_R_DEADLOCK_DETECTED,
-        SqlState::LOCK_NOT_AVAILABLE,
-        SqlState::QUERY_CANCELED,
-    ];
-    // The codes with which the server closes a connection, including those that later releases may add.
-    let is_closing = |code: &SqlState| {
-        code.code().starts_with("08")
-            || code.code().starts_with("57P")
-            || ["25P03", "25P04"].contains(&code.code())
-    };
-    if conflicts.contains(code) {
-        QueryErrorKind::Conflict
-    } else if *code == SqlState::CANNOT_CONNECT_NOW {
-        QueryErrorKind::Starting
-    } else if is_closing(code) {
-        QueryErrorKind::Broken
-    } else if *code == SqlState::TOO_MANY_CONNECTIONS {
-        QueryErrorKind::Unreachable
-    } else {
-        QueryErrorKind::Refused
+    match code.code() {
+        // Serialization failure, deadlock, lock timeout, statement timeout.
+        "40001" | "40P01" | "55P03" | "57014" => QueryErrorKind::Conflict,
+        "57P03" => QueryErrorKind::Starting,
+        // Too many connections.
+        "53300" => QueryErrorKind::Unreachable,
+        // The codes with which the server closes a connection, including those that later releases may add.
+        "25P03" | "25P04" => QueryErrorKind::Broken,
+        code if code.starts_with("08") || code.starts_with("57P") => QueryErrorKind::Broken,
+        _ => QueryErrorKind::Refused,
     }
 }
 

@@ -29,7 +29,7 @@ use crate::{
 };
 
 use address::PostgresAddress;
-use commit::{PostgresCommitter, PostgresServer};
+use commit::PostgresServer;
 use connection::{Pool, PooledConnection, QueryError, QueryErrorKind};
 use layout::TableLayout;
 
@@ -44,9 +44,6 @@ const KIND: BackendKind = BackendKind { name: NAME, max_bytes: 2 << 20, refuses 
 /// Connections for reads. With one for commits and two for notifications, a gateway has nine at most.
 const READERS: usize = 6;
 
-// === connecting ===
-
-/// Opens the store at the URL.
 pub(crate) async fn connect(url: &str) -> Result<Backend, OpenError> {
     let (readers, mut findings) = examine_server(url).await?;
     SERVER.refuse_unsafe(&findings)?;
@@ -54,7 +51,7 @@ pub(crate) async fn connect(url: &str) -> Result<Backend, OpenError> {
     let notifier = examine_tables(&readers, &mut findings).await?;
     let server = Arc::new(PostgresServer::new(Pool::new(&readers.address, 1)?, readers));
     history::start(Arc::downgrade(&server));
-    let committer = PostgresCommitter(Arc::clone(&server));
+    let committer = Arc::clone(&server);
     let driver = RemoteBackend::start(KIND, server, committer, RowCache::default());
     Ok(SERVER.opened(driver, Arc::new(notifier), findings))
 }

@@ -32,7 +32,6 @@ struct ListenProgress {
     test: Option<u64>,
 }
 
-/// The subscriber task.
 struct Listener {
     address: PostgresAddress,
     tls: MakeTls,

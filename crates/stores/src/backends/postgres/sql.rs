@@ -18,7 +18,6 @@ use super::{
     reporting::{ReportingColumn, reporting_columns},
 };
 
-/// A parameter and its type.
 type Param = (Box<dyn ToSql + Send + Sync>, Type);
 
 #[derive(Debug)]
@@ -45,7 +44,6 @@ impl Statement {
     }
 }
 
-/// A range with a limit.
 pub(super) struct SqlRange {
     /// Its bounds; `None`: the end of the table.
     least: Option<Vec<SqlValue>>,
@@ -61,7 +59,6 @@ pub(super) enum Fetch {
     Rows,
 }
 
-/// The statements of one table.
 pub(super) struct TableSql {
     pub(super) tag: u8,
     pub(super) layout: TableLayout,
@@ -201,7 +198,6 @@ impl TableSql {
         Statement { text, params }
     }
 
-    /// Inserts or replaces rows.
     pub(super) fn put(
         &self,
         rows: &[(&RawKey, &[u8])],

@@ -25,7 +25,7 @@ use tokio_rustls::TlsConnector;
 
 use crate::{
     OpenError,
-    backends::server::tls::{Authorities, public_roots},
+    backends::server::tls::{public_roots, read_authorities},
 };
 
 use super::{SERVER, address::TlsOptions};
@@ -33,10 +33,7 @@ use super::{SERVER, address::TlsOptions};
 #[derive(Clone)]
 pub(super) struct MakeTls(TlsConnector);
 
-pub(super) struct TlsHandshake {
-    connector: TlsConnector,
-    name: ServerName<'static>,
-}
+pub(super) struct TlsHandshake(TlsConnector, ServerName<'static>);
 
 pub(super) struct TlsSocket(tokio_rustls::client::TlsStream<Socket>);
 
@@ -56,9 +53,8 @@ impl MakeTls {
         let config = if tls.is_verified {
             let roots = match &tls.roots {
                 Some(file) => {
-                    Authorities::read("sslrootcert", file)
-                        .map_err(|why| SERVER.bad_address(why))?
-                        .roots
+                    let read = read_authorities("sslrootcert", file);
+                    read.map_err(|why| SERVER.bad_address(why))?.1
                 }
                 None => public_roots(),
             };
@@ -79,8 +75,7 @@ impl MakeTlsConnect<Socket> for MakeTls {
     fn make_tls_connect(&mut self, host: &str) -> Result<TlsHandshake, Self::Error> {
         // A Unix socket has no name, and never uses TLS.
         let host = if host.is_empty() { "localhost" } else { host };
-        let name = ServerName::try_from(host.to_owned())?;
-        Ok(TlsHandshake { connector: self.0.clone(), name })
+        Ok(TlsHandshake(self.0.clone(), ServerName::try_from(host.to_owned())?))
     }
 }
 
@@ -90,7 +85,7 @@ impl TlsConnect<Socket> for TlsHandshake {
     type Future = Pin<Box<dyn Future<Output = io::Result<TlsSocket>> + Send>>;
 
     fn connect(self, stream: Socket) -> Self::Future {
-        Box::pin(async move { self.connector.connect(self.name, stream).await.map(TlsSocket) })
+        Box::pin(async move { self.0.connect(self.1, stream).await.map(TlsSocket) })
     }
 }
 

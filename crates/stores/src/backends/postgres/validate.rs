@@ -34,7 +34,6 @@ pub(super) struct RangeCheck<'a> {
     read: &'a RangeRead,
 }
 
-/// A range and its rows.
 type RangeRows<'a> = (RangeCheck<'a>, Vec<(RawKey, VersionedRow)>);
 
 // === impl ReadSetQuery ===
@@ -73,15 +72,11 @@ impl<'a> ReadSetQuery<'a> {
         Self { rows: Vec::new(), ranges: alone }
     }
 
-    pub(super) fn add_rows(&self, steps: &mut Vec<SqlStep>) -> Result<(), StoreError> {
+    /// Adds the statements that compare the rows, and those that fetch the keys of what was read or the rows of whole ranges.
+    pub(super) fn add_steps(&self, steps: &mut Vec<SqlStep>, of: Fetch) -> Result<(), StoreError> {
         for (table, rows) in &self.rows {
             steps.push(SqlStep::Query(table.compare_rows(rows)?));
         }
-        Ok(())
-    }
-
-    /// Adds the keys of the parts that were read, or the rows of the whole ranges.
-    pub(super) fn add_ranges(&self, steps: &mut Vec<SqlStep>, of: Fetch) {
         for group in &self.ranges {
             let table = group[0].table;
             let sql_ranges: Vec<SqlRange> = group.iter().map(|range| range.sql_range(of)).collect();
@@ -90,6 +85,7 @@ impl<'a> ReadSetQuery<'a> {
                 many => table.ranges(many, of),
             }));
         }
+        Ok(())
     }
 
     /// The rows that have changed.

@@ -6,11 +6,12 @@ use std::{fmt, path::Path, time::Duration};
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisError, TlsCertificates};
 use socket2::TcpKeepalive;
 
-use crate::backends::server::{options::UrlOptions, tls::Authorities};
+use crate::backends::server::{options::UrlOptions, tls::read_authorities};
 
 /// A server or a cluster, and the prefix of the store's keys.
 #[derive(Clone)]
 pub(super) struct RedisAddress {
+    /// At least one.
     pub(super) nodes: Vec<ConnectionInfo>,
     pub(super) is_cluster: bool,
     pub(super) prefix: String,
@@ -49,8 +50,8 @@ impl RedisAddress {
             return Err("ca=FILE needs TLS: use rediss://".to_owned());
         }
         let authorities =
-            authorities.map(|file| Authorities::read("ca", Path::new(&file))).transpose()?;
-        let authorities = authorities.map(|authorities| authorities.pem);
+            authorities.map(|file| read_authorities("ca", Path::new(&file))).transpose()?;
+        let authorities = authorities.map(|(pem, _)| pem);
         Ok(Self { nodes, is_cluster, prefix, authorities })
     }
 
@@ -58,7 +59,6 @@ impl RedisAddress {
         self.nodes.iter().any(|node| matches!(node.addr(), ConnectionAddr::TcpTls { .. }))
     }
 
-    /// The certificate authorities of the URL.
     pub(super) fn certificates(&self) -> Option<TlsCertificates> {
         let root_cert = Some(self.authorities.clone()?);
         Some(TlsCertificates { client_tls: None, root_cert })

@@ -2,15 +2,14 @@
 
 use std::borrow::Cow;
 
-use redis::{Cmd, Value};
+use redis::{Cmd, FromRedisValue, Value};
 
 use crate::optimistic::{
-    Commit, Conflict, RangeRead, RawKey, ReadSet, ScanRange, VersionedRow, Write,
+    Commit, CommitOutcome, Conflict, RangeRead, RawKey, ReadSet, ScanRange, VersionedRow, Write,
 };
 
 use super::layout::{KeyNames, LONGEST_DAYS, TableForm};
 
-/// A call of the script.
 pub(super) struct CommitCall<'c> {
     pub(super) reads: &'c ReadSet,
     /// `None`: the script only compares.
@@ -34,9 +33,9 @@ pub(super) enum CommitReply {
     /// The read set is current, and the writes are stored.
     Done { count: u64, since: u64 },
     /// The read set is out of date; nothing was written.
-    Stale { count: u64, since: u64, conflicts: Vec<Conflict> },
-    /// An earlier copy of this call was refused.
-    Refused,
+    Conflict { count: u64, since: u64, conflicts: Vec<Conflict> },
+    /// An earlier copy of this call found a conflict, and its reply is lost. Nothing was written.
+    ConflictBefore,
     /// The server has lost commits that it acknowledged, or has other data.
     Lost,
 }
@@ -67,40 +66,37 @@ impl CommitCall<'_> {
     }
 
     fn add_rows(&self, names: &KeyNames, cmd: &mut Cmd) {
-        let mut name = Vec::new();
-        let rows = || self.reads.rows.iter().filter(|(key, _)| form(key).rows);
-        let absent = || rows().filter(|(_, version)| version.is_none());
-        let small = || rows().filter(|(key, version)| version.is_some() && !form(key).large);
-        let large = || rows().filter(|(key, version)| version.is_some() && form(key).large);
-        cmd.arg(absent().count());
-        for (key, _) in absent() {
-            cmd.arg(row_name(&mut name, names, key));
+        let [absent, small, large] = self.rows();
+        cmd.arg(absent.len());
+        for (key, _) in absent {
+            cmd.arg(row_name(names, key));
         }
-        cmd.arg(small().count());
-        for (key, _) in small() {
-            cmd.arg(row_name(&mut name, names, key));
+        cmd.arg(small.len());
+        for (key, _) in &small {
+            cmd.arg(row_name(names, key));
         }
-        for (_, version) in small() {
-            cmd.arg(version.as_ref().map_or(&[][..], |version| version));
+        for (_, version) in small {
+            cmd.arg(version);
         }
-        cmd.arg(large().count());
-        for (key, version) in large() {
-            cmd.arg(row_name(&mut name, names, key));
-            cmd.arg(version.as_ref().map_or(&[][..], |version| version));
+        cmd.arg(large.len());
+        for (key, version) in large {
+            cmd.arg(row_name(names, key)).arg(version);
         }
     }
 
-    /// The rows of the read set in the order of the arguments. A row without a value is compared as a range of one key.
-    fn rows(&self) -> Vec<&RawKey> {
-        let rows = self.reads.rows.iter().filter(|(key, _)| form(key).rows);
-        let mut rows: Vec<_> = rows.collect();
-        rows.sort_by_key(|(key, version)| {
-            (version.is_some(), version.is_some() && form(key).large)
-        });
-        rows.into_iter().map(|(key, _)| key).collect()
+    /// The rows of the read set with their versions: those that must not exist, small ones, and large ones. A row without a value
+    /// is compared as a range of one key.
+    fn rows(&self) -> [Vec<(&RawKey, &[u8])>; 3] {
+        let mut groups = [const { Vec::new() }; 3];
+        for (key, version) in self.reads.rows.iter().filter(|(key, _)| form(key).rows) {
+            match version {
+                None => groups[0].push((key, &[][..])),
+                Some(version) => groups[1 + usize::from(form(key).large)].push((key, version)),
+            }
+        }
+        groups
     }
 
-    /// The ranges of the read set.
     fn scans(&self) -> impl Iterator<Item = (Cow<'_, ScanRange>, Cow<'_, RangeRead>)> {
         let plain = self.reads.rows.iter().filter(|(key, _)| !form(key).rows);
         let ones = plain.map(|(key, version)| {
@@ -138,21 +134,18 @@ impl CommitCall<'_> {
 }
 
 fn add_writes(commit: &Commit, names: &KeyNames, cmd: &mut Cmd) {
-    let mut name = Vec::new();
-    let mut row = Vec::new();
-    let rows = || commit.writes.iter().filter(|(key, _)| form(key).rows);
-    cmd.arg(rows().filter(|(_, write)| **write != Write::Delete).count());
-    for (key, write) in rows() {
+    let rows = commit.writes.iter().filter(|(key, _)| form(key).rows);
+    let (deletes, puts): (Vec<_>, Vec<_>) = rows.partition(|(_, write)| **write == Write::Delete);
+    cmd.arg(puts.len());
+    for (key, write) in puts {
         if let Write::Put(bytes) = write {
-            row.clear();
-            row.extend_from_slice(&commit.version);
-            row.extend_from_slice(bytes);
-            cmd.arg(row_name(&mut name, names, key)).arg(form(key).seconds()).arg(&*row);
+            let row = [&commit.version, &**bytes].concat();
+            cmd.arg(row_name(names, key)).arg(form(key).seconds()).arg(row);
         }
     }
-    cmd.arg(rows().filter(|(_, write)| **write == Write::Delete).count());
-    for (key, _) in rows().filter(|(_, write)| **write == Write::Delete) {
-        cmd.arg(row_name(&mut name, names, key));
+    cmd.arg(deletes.len());
+    for (key, _) in deletes {
+        cmd.arg(row_name(names, key));
     }
     add_indexes(commit, names, cmd);
 }
@@ -164,13 +157,13 @@ fn add_indexes(commit: &Commit, names: &KeyNames, cmd: &mut Cmd) {
     cmd.arg(tables.len());
     for members in tables {
         cmd.arg(names.index(members[0].0[0])).arg(LONGEST_DAYS * 86_400);
-        let gone = members.iter().filter(|(_, write)| **write == Write::Delete);
-        let added = members.iter().filter(|(_, write)| **write != Write::Delete);
-        cmd.arg(added.clone().count());
+        let (gone, added): (Vec<_>, Vec<_>) =
+            members.iter().partition(|(_, write)| **write == Write::Delete);
+        cmd.arg(added.len());
         for (key, _) in added {
             cmd.arg(b"0").arg(&key[1..]);
         }
-        cmd.arg(gone.clone().count());
+        cmd.arg(gone.len());
         for (key, _) in gone {
             cmd.arg(&key[1..]);
         }
@@ -181,12 +174,8 @@ fn form(key: &RawKey) -> TableForm {
     TableForm::of(key[0])
 }
 
-/// The name of a row's key, written into the buffer.
-fn row_name<'n>(name: &'n mut Vec<u8>, names: &KeyNames, key: &RawKey) -> &'n [u8] {
-    name.clear();
-    name.extend_from_slice(names.row_stem(key[0]));
-    name.extend_from_slice(&key[1..]);
-    name
+fn row_name(names: &KeyNames, key: &RawKey) -> Vec<u8> {
+    [names.row_stem(key[0]), &key[1..]].concat()
 }
 
 /// An inclusive bound.
@@ -204,67 +193,69 @@ fn most(scan: &ScanRange) -> Vec<u8> {
 impl CommitCall<'_> {
     /// Reads the reply; `None` when it is malformed.
     pub(super) fn read_reply(&self, reply: Value) -> Option<CommitReply> {
-        let Value::Array(parts) = reply else { return None };
-        let mut parts = parts.into_iter();
-        let word = bytes(parts.next()?)?;
-        match word.as_slice() {
-            b"lost" | b"late" => return Some(CommitReply::Lost),
-            b"refused" => return Some(CommitReply::Refused),
+        let mut parts = read::<Vec<Value>>(reply)?.into_iter();
+        let word: String = read(parts.next()?)?;
+        match word.as_str() {
+            // "late": the server has recorded a higher number of this writer. The writer sends one call at a time, with rising
+            // numbers, so this is either a delayed copy, whose reply nobody reads, or the recorded number is from other data
+            // than this gateway knows. Opening the data again discards that number.
+            "lost" | "late" => return Some(CommitReply::Lost),
+            "conflict before" => return Some(CommitReply::ConflictBefore),
             _ => {}
         }
-        let count = int(parts.next()?)?;
-        let since = std::str::from_utf8(&bytes(parts.next()?)?).ok()?.parse().ok()?;
-        if word == b"done" {
+        let (count, since) = (read(parts.next()?)?, read(parts.next()?)?);
+        if word == "done" {
             return Some(CommitReply::Done { count, since });
         }
-        let mut conflicts = self.read_rows(parts.next()?)?;
-        conflicts.extend(self.read_scans(parts.next()?)?);
-        Some(CommitReply::Stale { count, since, conflicts })
+        let mut conflicts = self.read_rows(read(parts.next()?)?)?;
+        conflicts.extend(self.read_scans(read(parts.next()?)?)?);
+        Some(CommitReply::Conflict { count, since, conflicts })
     }
 
-    fn read_rows(&self, reply: Value) -> Option<Vec<Conflict>> {
-        let Value::Array(changed) = reply else { return None };
-        let sent = self.rows();
-        let read = |one| {
-            let Value::Array(pair) = one else { return None };
-            let [place, row] = <[Value; 2]>::try_from(pair).ok()?;
-            let key: RawKey = (*sent.get(position(place)?)?).clone();
-            let row: Option<Vec<u8>> = redis::from_redis_value(row).ok()?;
+    fn read_rows(&self, changed: Vec<Value>) -> Option<Vec<Conflict>> {
+        let sent = self.rows().concat();
+        let read_row = |one| {
+            let (position, row): (usize, Option<Vec<u8>>) = read(one)?;
+            let (key, _) = *sent.get(position.checked_sub(1)?)?;
             let row = match row {
                 Some(row) => Some(row_of(&row)?),
                 None => None,
             };
-            Some(Conflict::Row(key, row))
+            Some(Conflict::Row(key.clone(), row))
         };
-        changed.into_iter().map(read).collect()
+        changed.into_iter().map(read_row).collect()
     }
 
-    fn read_scans(&self, reply: Value) -> Option<Vec<Conflict>> {
-        let Value::Array(changed) = reply else { return None };
+    fn read_scans(&self, changed: Vec<Value>) -> Option<Vec<Conflict>> {
         let sent: Vec<_> = self.scans().map(|(scan, _)| scan).collect();
-        let read = |one| {
-            let Value::Array(parts) = one else { return None };
-            let [place, more, found] = <[Value; 3]>::try_from(parts).ok()?;
-            let scan = sent.get(position(place)?)?.as_ref().clone();
-            let Value::Array(found) = found else { return None };
-            let rows = read_members(&scan, found)?;
-            Some(Conflict::Range { scan, rows, more: int(more)? == 1 })
+        let read_scan = |one| {
+            let (position, more, found): (usize, u8, Vec<Vec<u8>>) = read(one)?;
+            let scan = sent.get(position.checked_sub(1)?)?.as_ref().clone();
+            let rows = read_members(scan.least[0], &found)?;
+            Some(Conflict::Range { scan, rows, more: more == 1 })
         };
-        changed.into_iter().map(read).collect()
+        changed.into_iter().map(read_scan).collect()
     }
 }
 
-fn read_members(scan: &ScanRange, found: Vec<Value>) -> Option<Vec<(RawKey, VersionedRow)>> {
-    let tag = scan.least[0];
-    let has_rows = TableForm::of(tag).rows;
-    let mut rows = Vec::with_capacity(found.len() / 2);
-    let mut found = found.into_iter();
-    while let (Some(member), Some(row)) = (found.next(), found.next()) {
-        let key: RawKey = [&[tag], bytes(member)?.as_slice()].concat().into();
-        let row = if has_rows { row_of(&bytes(row)?)? } else { VersionedRow::key_only() };
-        rows.push((key, row));
+impl From<CommitReply> for CommitOutcome {
+    fn from(reply: CommitReply) -> Self {
+        match reply {
+            CommitReply::Done { .. } => Self::Accepted,
+            CommitReply::Conflict { conflicts, .. } => Self::Conflicts(conflicts),
+            CommitReply::ConflictBefore => Self::Retry,
+            CommitReply::Lost => Self::DataLost,
+        }
     }
-    Some(rows)
+}
+
+/// Members of an index, each followed by its row.
+fn read_members(tag: u8, found: &[Vec<u8>]) -> Option<Vec<(RawKey, VersionedRow)>> {
+    let read_member = |[member, row]: &[Vec<u8>; 2]| {
+        let row = if TableForm::of(tag).rows { row_of(row)? } else { VersionedRow::key_only() };
+        Some(([&[tag], member.as_slice()].concat().into(), row))
+    };
+    found.as_chunks().0.iter().map(read_member).collect()
 }
 
 fn row_of(bytes: &[u8]) -> Option<VersionedRow> {
@@ -272,14 +263,6 @@ fn row_of(bytes: &[u8]) -> Option<VersionedRow> {
     Some(VersionedRow { version: *version, bytes: bytes.into() })
 }
 
-fn position(place: Value) -> Option<usize> {
-    usize::try_from(int(place)?).ok()?.checked_sub(1)
-}
-
-fn int(value: Value) -> Option<u64> {
-    redis::from_redis_value(value).ok()
-}
-
-fn bytes(value: Value) -> Option<Vec<u8>> {
+fn read<T: FromRedisValue>(value: Value) -> Option<T> {
     redis::from_redis_value(value).ok()
 }

@@ -30,18 +30,19 @@ local meta = redis.call('HMGET', KEYS[1], 'incarnation', 'count', 'since')
 local count = tonumber(meta[2] or '0')
 if meta[1] ~= ARGV[1] or count < tonumber(ARGV[2]) then return {'lost'} end
 
--- A negative number was refused. A late copy of a call finds its number here and changes nothing.
+-- A negative number: that call found a conflict. A delayed copy of a call finds its own number or a later one here, and changes
+-- nothing.
 local seq = tonumber(ARGV[3])
 local recorded = tonumber(redis.call('GET', KEYS[2]) or '0')
 local last = math.abs(recorded)
 if last < tonumber(ARGV[4]) then return {'lost'} end
 if seq > 0 then
   if recorded == seq then return {'done', count, meta[3]} end
-  if recorded == -seq then return {'refused'} end
+  if recorded == -seq then return {'conflict before'} end
   if last > seq then return {'late'} end
 end
 
-local stale_rows, stale_ranges = {}, {}
+local changed_rows, changed_ranges = {}, {}
 local position = 0
 
 -- Rows that must not exist.
@@ -50,7 +51,7 @@ local names = at
 if pass(absent, 'EXISTS') > 0 then
   for i = 1, absent do
     local row = redis.call('GET', ARGV[names + i])
-    if row then stale_rows[#stale_rows + 1] = {i, row} end
+    if row then changed_rows[#changed_rows + 1] = {i, row} end
   end
 end
 position = absent
@@ -63,7 +64,7 @@ for from = 1, small, MOST do
   for i = from, to do
     local row = rows[i - from + 1]
     if not row or string.sub(row, 1, 8) ~= ARGV[at + small + i] then
-      stale_rows[#stale_rows + 1] = {position + i, row}
+      changed_rows[#changed_rows + 1] = {position + i, row}
     end
   end
 end
@@ -73,7 +74,7 @@ position = position + small
 for i = 1, number() do
   local key, version = arg(), arg()
   if redis.call('GETRANGE', key, 0, 7) ~= version then
-    stale_rows[#stale_rows + 1] = {position + i, redis.call('GET', key)}
+    changed_rows[#changed_rows + 1] = {position + i, redis.call('GET', key)}
   end
 end
 
@@ -116,13 +117,13 @@ for i = 1, number() do
   at = at + expected
   if not same then
     local found, more = first_of(index, command, from, to, limit, stem)
-    stale_ranges[#stale_ranges + 1] = {i, more, found}
+    changed_ranges[#changed_ranges + 1] = {i, more, found}
   end
 end
 
-if #stale_rows > 0 or #stale_ranges > 0 then
+if #changed_rows > 0 or #changed_ranges > 0 then
   if ARGV[5] == '1' then redis.call('SET', KEYS[2], -seq, 'EX', 2592000) end
-  return {'stale', count, meta[3], stale_rows, stale_ranges}
+  return {'conflict', count, meta[3], changed_rows, changed_ranges}
 end
 if seq == 0 then return {'done', count, meta[3]} end
 

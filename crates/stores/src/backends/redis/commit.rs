@@ -28,8 +28,6 @@ pub(super) struct RedisCommitter {
     replicas: Replicas,
 }
 
-// === impl RedisCommitter ===
-
 impl RedisCommitter {
     pub(super) fn new(server: Arc<RedisServer>, replicas: Replicas) -> Self {
         // The gateway that reopened the store after a loss may have died before it had checked the stock.
@@ -54,8 +52,8 @@ impl RedisCommitter {
             reply = self.server.commit(commit, call_seq).await;
         }
         let is_recorded = match &reply {
-            Ok(CommitReply::Done { .. } | CommitReply::Refused) => true,
-            Ok(CommitReply::Stale { .. }) => call_seq.resent,
+            Ok(CommitReply::Done { .. } | CommitReply::ConflictBefore) => true,
+            Ok(CommitReply::Conflict { .. }) => call_seq.resent,
             Ok(CommitReply::Lost) | Err(_) => false,
         };
         if is_recorded {
@@ -65,15 +63,10 @@ impl RedisCommitter {
     }
 
     async fn outcome_of(&mut self, reply: CommitReply) -> Result<CommitOutcome, StoreError> {
-        match reply {
-            CommitReply::Done { .. } => Ok(CommitOutcome::Accepted),
-            CommitReply::Stale { conflicts, .. } => Ok(CommitOutcome::Conflicts(conflicts)),
-            CommitReply::Refused => Ok(CommitOutcome::Retry),
-            CommitReply::Lost => {
-                self.start_over().await?;
-                Ok(CommitOutcome::DataLost)
-            }
+        if let CommitReply::Lost = reply {
+            self.start_over().await?;
         }
+        Ok(reply.into())
     }
 }
 

@@ -14,7 +14,10 @@ use redis::{
     cluster_routing::{Route, RoutingInfo, SingleNodeRoutingInfo, SlotAddr},
 };
 use rustls::crypto::{CryptoProvider, ring};
-use tokio::sync::{Mutex, OnceCell, mpsc::UnboundedSender};
+use tokio::{
+    sync::{Mutex, mpsc::UnboundedSender},
+    time::timeout,
+};
 
 use crate::backends::server::backoff::{BACKING_OFF, Backoff};
 
@@ -29,10 +32,8 @@ pub(super) enum Connection {
 
 /// A connection that is opened again after it breaks.
 pub(super) struct ReconnectingConnection {
-    address: RedisAddress,
+    pub(super) address: RedisAddress,
     state: Mutex<State>,
-    /// The slot of all keys of the store. The slot never changes, only the node that has it.
-    slot: OnceCell<u16>,
 }
 
 #[derive(Default)]
@@ -73,7 +74,7 @@ impl Connection {
         if let Some(push_sender) = push_sender {
             config = config.set_push_sender(push_sender);
         }
-        let node = address.nodes.first().cloned().ok_or_else(no_address)?;
+        let node = address.nodes[0].clone();
         let client = match address.certificates() {
             Some(certificates) => Client::build_with_tls(node, certificates)?,
             None => Client::open(node)?,
@@ -89,11 +90,9 @@ impl Connection {
             .use_protocol(redis::ProtocolVersion::RESP3)
             .connection_timeout(TIMEOUT)
             .response_timeout(TIMEOUT)
+            .tcp_settings(address.nodes[0].tcp_settings().clone())
             // The client follows moved slots. It also resends lost requests, so on a cluster any commit may arrive twice.
             .retries(2);
-        if let Some(node) = address.nodes.first() {
-            builder = builder.tcp_settings(node.tcp_settings().clone());
-        }
         if let Some(certificates) = address.certificates() {
             builder = builder.certs(certificates);
         }
@@ -102,46 +101,26 @@ impl Connection {
         }
         let connecting = builder.build()?;
         let connecting = connecting.get_async_connection();
-        match tokio::time::timeout(2 * TIMEOUT, connecting).await {
+        match timeout(2 * TIMEOUT, connecting).await {
             Ok(connection) => Ok(Self::Cluster(connection?)),
             Err(_) => Err(timed_out()),
         }
     }
 
-    /// Sends a request and waits for the reply, up to the timeout.
-    pub(super) async fn send(&mut self, cmd: &Cmd) -> RedisResult<Value> {
+    /// Sends a request and waits for the reply, up to the timeout. A request that names no key goes to the node that has `owned`.
+    pub(super) async fn send(&mut self, cmd: &Cmd, owned: Option<&[u8]>) -> RedisResult<Value> {
         let reply = async {
-            match self {
-                Self::Single(connection) => connection.req_packed_command(cmd).await,
-                Self::Cluster(connection) => connection.req_packed_command(cmd).await,
+            match (self, owned) {
+                (Self::Single(connection), _) => connection.req_packed_command(cmd).await,
+                (Self::Cluster(connection), None) => connection.req_packed_command(cmd).await,
+                (Self::Cluster(connection), Some(key)) => {
+                    let route = Route::with_key(key, SlotAddr::Master);
+                    let route = SingleNodeRoutingInfo::SpecificNode(route);
+                    connection.route_command(cmd.clone(), RoutingInfo::SingleNode(route)).await
+                }
             }
         };
-        let reply = tokio::time::timeout(2 * TIMEOUT, reply).await;
-        reply.unwrap_or_else(|_| Err(timed_out()))?.extract_error()
-    }
-
-    /// Sends a request that names no key to the node that has this one.
-    pub(super) async fn send_to_owner(&mut self, cmd: &Cmd, key: &[u8]) -> RedisResult<Value> {
-        let slot = self.slot_of(key).await?;
-        self.send_to_slot(cmd, slot).await
-    }
-
-    async fn slot_of(&mut self, key: &[u8]) -> RedisResult<u16> {
-        match self {
-            Self::Single(_) => Ok(0),
-            Self::Cluster(_) => {
-                let slot = self.send(redis::cmd("CLUSTER").arg("KEYSLOT").arg(key)).await?;
-                Ok(redis::from_redis_value(slot)?)
-            }
-        }
-    }
-
-    async fn send_to_slot(&mut self, cmd: &Cmd, slot: u16) -> RedisResult<Value> {
-        let Self::Cluster(connection) = self else { return self.send(cmd).await };
-        let route = Route::new(slot, SlotAddr::Master);
-        let route = RoutingInfo::SingleNode(SingleNodeRoutingInfo::SpecificNode(route));
-        let reply = tokio::time::timeout(2 * TIMEOUT, connection.route_command(cmd.clone(), route));
-        reply.await.unwrap_or_else(|_| Err(timed_out()))?.extract_error()
+        timeout(2 * TIMEOUT, reply).await.unwrap_or_else(|_| Err(timed_out()))?.extract_error()
     }
 
     pub(super) async fn subscribe(&mut self, channel: &[u8]) -> RedisResult<()> {
@@ -149,10 +128,6 @@ impl Connection {
             Self::Single(connection) => connection.subscribe(channel).await,
             Self::Cluster(connection) => connection.ssubscribe(channel).await,
         }
-    }
-
-    pub(super) fn is_cluster(&self) -> bool {
-        matches!(self, Self::Cluster(_))
     }
 }
 
@@ -164,10 +139,6 @@ fn install_crypto_provider() {
     }
 }
 
-fn no_address() -> RedisError {
-    RedisError::from((ErrorKind::InvalidClientConfig, "no address"))
-}
-
 fn timed_out() -> RedisError {
     RedisError::from(std::io::Error::from(std::io::ErrorKind::TimedOut))
 }
@@ -175,27 +146,30 @@ fn timed_out() -> RedisError {
 // === impl ReconnectingConnection ===
 
 impl ReconnectingConnection {
-    pub(super) fn new(address: RedisAddress) -> Self {
-        Self { address, state: Mutex::default(), slot: OnceCell::new() }
+    /// `connection`: one that is already open.
+    pub(super) fn new(address: RedisAddress, connection: Option<Connection>) -> Self {
+        Self { address, state: Mutex::new(State { connection, ..State::default() }) }
     }
 
     /// Sends a request. After an error the server may have executed it all the same.
     pub(super) async fn send(&self, cmd: &Cmd) -> RedisResult<Value> {
-        let (mut connection, generation) = self.connection().await?;
-        let reply = connection.send(cmd).await;
-        self.drop_if_broken(&reply, generation).await;
-        reply
+        self.send_to(cmd, None).await
     }
 
-    /// Sends a request that names no key to the node that has this one. All keys of a store are in one slot.
+    /// Sends a request that names no key to the node that has this one.
     pub(super) async fn send_to_owner(&self, cmd: &Cmd, key: &[u8]) -> RedisResult<Value> {
+        self.send_to(cmd, Some(key)).await
+    }
+
+    async fn send_to(&self, cmd: &Cmd, owned: Option<&[u8]>) -> RedisResult<Value> {
         let (mut connection, generation) = self.connection().await?;
-        let slot = self.slot.get_or_try_init(async || connection.clone().slot_of(key).await).await;
-        let reply = match slot {
-            Ok(slot) => connection.send_to_slot(cmd, *slot).await,
-            Err(error) => Err(error),
-        };
-        self.drop_if_broken(&reply, generation).await;
+        let reply = connection.send(cmd, owned).await;
+        if reply.as_ref().is_err_and(is_broken) {
+            let mut state = self.state.lock().await;
+            if state.generation == generation {
+                state.connection = None;
+            }
+        }
         reply
     }
 
@@ -246,26 +220,14 @@ impl ReconnectingConnection {
             }
         }
     }
-
-    async fn drop_if_broken(&self, reply: &RedisResult<Value>, generation: u64) {
-        if reply.as_ref().is_err_and(is_broken) {
-            let mut state = self.state.lock().await;
-            if state.generation == generation {
-                state.connection = None;
-            }
-        }
-    }
 }
 
 /// Whether the connection must be replaced: it broke, or leads to a server that no longer accepts writes.
 fn is_broken(error: &RedisError) -> bool {
-    let kind = error.kind();
-    error.is_io_error()
-        || error.is_connection_dropped()
-        || error.is_timeout()
+    is_outcome_unknown(error)
         || error.is_unrecoverable_error()
         || matches!(
-            kind,
+            error.kind(),
             ErrorKind::ClusterConnectionNotFound
                 | ErrorKind::Server(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown)
         )

@@ -6,12 +6,11 @@ use redis::{RedisResult, Value};
 
 use crate::{Finding, backends::server::measure_latency};
 
-use super::connection::{Connection, ReconnectingConnection};
+use super::connection::ReconnectingConnection;
 
 /// The fields of `INFO` or `CONFIG GET`.
 type InfoFields = HashMap<String, String>;
 
-/// A server and its replicas.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Replication {
     /// Its replication id. A replica that takes over has another one, and so has a server that lost its data.
@@ -20,13 +19,15 @@ pub(super) struct Replication {
     pub(super) replicas: u64,
 }
 
-pub(super) async fn examine(connection: &mut Connection, key: &[u8]) -> RedisResult<Vec<Finding>> {
+pub(super) async fn examine(
+    connection: &ReconnectingConnection,
+    key: &[u8],
+) -> RedisResult<Vec<Finding>> {
     let info = info(connection, key).await?;
     let config = config(connection, key).await;
-    let latency = measure_latency(3, "one", || {
-        let mut connection = connection.clone();
-        async move { connection.send(redis::cmd("EXISTS").arg(key)).await }
-    });
+    let mut exists = redis::cmd("EXISTS");
+    exists.arg(key);
+    let latency = measure_latency(3, "one", || connection.send(&exists));
     let mut findings = vec![version(&info), latency.await?];
     match &config {
         Some(config) => {
@@ -107,7 +108,7 @@ fn replication(replicas: u64, config: Option<&InfoFields>) -> Finding {
     Finding::good(format!("{replicas} replicas; intents wait for one of them (WAIT 1)"))
 }
 
-async fn cluster(connection: &mut Connection) -> RedisResult<Finding> {
+async fn cluster(connection: &ReconnectingConnection) -> RedisResult<Finding> {
     let fields = parse_fields(&text(connection.send(redis::cmd("CLUSTER").arg("INFO")).await?));
     let state = fields.get("cluster_state").map_or("unknown", String::as_str);
     let slots = fields.get("cluster_slots_assigned").map_or("?", String::as_str);
@@ -120,12 +121,10 @@ async fn cluster(connection: &mut Connection) -> RedisResult<Finding> {
     ))
 }
 
-async fn info(connection: &mut Connection, key: &[u8]) -> RedisResult<InfoFields> {
+async fn info(connection: &ReconnectingConnection, key: &[u8]) -> RedisResult<InfoFields> {
     let mut all = InfoFields::new();
     for section in ["server", "replication"] {
-        all.extend(parse_fields(&text(
-            connection.send_to_owner(redis::cmd("INFO").arg(section), key).await?,
-        )));
+        all.extend(section_of(connection, section, key).await?);
     }
     Ok(all)
 }
@@ -135,8 +134,16 @@ pub(super) async fn replication_of(
     connection: &ReconnectingConnection,
     key: &[u8],
 ) -> RedisResult<Replication> {
-    let answer = connection.send_to_owner(redis::cmd("INFO").arg("replication"), key).await?;
-    Ok(Replication::read(&parse_fields(&text(answer))))
+    Ok(Replication::read(&section_of(connection, "replication", key).await?))
+}
+
+async fn section_of(
+    connection: &ReconnectingConnection,
+    section: &str,
+    key: &[u8],
+) -> RedisResult<InfoFields> {
+    let answer = connection.send_to_owner(redis::cmd("INFO").arg(section), key).await?;
+    Ok(parse_fields(&text(answer)))
 }
 
 impl Replication {
@@ -151,7 +158,7 @@ impl Replication {
     }
 }
 
-async fn config(connection: &mut Connection, key: &[u8]) -> Option<InfoFields> {
+async fn config(connection: &ReconnectingConnection, key: &[u8]) -> Option<InfoFields> {
     let mut all = InfoFields::new();
     for name in ["maxmemory-policy", "appendonly", "appendfsync", "save", "min-replicas-to-write"] {
         let pair =

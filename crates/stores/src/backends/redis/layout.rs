@@ -28,7 +28,7 @@ pub(super) struct TableForm {
 pub(super) struct KeyNames {
     /// `{prefix:shard}:`; the hash tag puts all keys in one slot.
     stem: String,
-    /// The beginning of a table's row keys, by its tag.
+    /// The beginning of a table's row keys, in the order of their tags, which begin at one.
     rows: Vec<Vec<u8>>,
 }
 
@@ -56,11 +56,7 @@ impl TableForm {
     }
 
     pub(super) fn of(tag: u8) -> Self {
-        Self::find(tag).unwrap_or_else(|| unreachable!("no table has the tag {tag}"))
-    }
-
-    fn find(tag: u8) -> Option<Self> {
-        Some(match tag {
+        match tag {
             t::Claims::TAG => Self::rows::<t::Claims>(HISTORY),
             t::Keys::TAG => Self::rows::<t::Keys>(HISTORY),
             t::Solves::TAG => Self::rows::<t::Solves>(HISTORY),
@@ -92,11 +88,10 @@ impl TableForm {
             t::Margins::TAG => Self::both::<t::Margins>(LONGEST_DAYS),
             t::Memos::TAG => Self::both::<t::Memos>(LONGEST_DAYS).large(),
             t::Archived::TAG => Self::rows::<t::Archived>(LONGEST_DAYS),
-            _ => return None,
-        })
+            _ => unreachable!("no table has the tag {tag}"),
+        }
     }
 
-    /// The expiry of a row.
     pub(super) fn seconds(self) -> u32 {
         self.days * 86_400
     }
@@ -107,12 +102,11 @@ impl TableForm {
 impl KeyNames {
     pub(super) fn new(prefix: &str) -> Self {
         let stem = format!("{{{prefix}:0}}:");
-        let name = |tag| TableForm::find(tag).map_or("", |form| form.name);
-        let rows = (0..=t::LAST_TAG).map(|tag| format!("{stem}{}:", name(tag)).into_bytes());
+        let rows =
+            (1..=t::LAST_TAG).map(|tag| format!("{stem}{}:", TableForm::of(tag).name).into());
         Self { rows: rows.collect(), stem }
     }
 
-    /// The metadata of the store.
     pub(super) fn meta(&self) -> Vec<u8> {
         format!("{}head", self.stem).into_bytes()
     }
@@ -133,9 +127,8 @@ impl KeyNames {
         &stem[..stem.len() - 1]
     }
 
-    /// The beginning of a table's row keys.
     pub(super) fn row_stem(&self, tag: u8) -> &[u8] {
-        &self.rows[usize::from(tag)]
+        &self.rows[usize::from(tag) - 1]
     }
 }
 

@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use redis::{RedisResult, Value};
+use redis::{ErrorKind, RedisResult, Value};
 use tokio::time::Instant;
 
 use super::{
-    connection::{Connection, ReconnectingConnection, Script},
+    connection::{ReconnectingConnection, Script},
     layout::{FORMAT, KeyNames, SHARDS},
 };
 
@@ -31,19 +31,9 @@ pub(super) struct StoreMeta {
     pub(super) stock_is_doubtful: bool,
 }
 
-/// What a gateway knew before it opened the data again.
-#[derive(Clone, Debug, Default)]
-pub(super) struct KnownMeta {
-    pub(super) incarnation: String,
-    pub(super) count: u64,
-    /// The server has lost a commit of this gateway.
-    pub(super) lost: bool,
-}
-
 pub(super) enum OpenedMeta {
     Opened(StoreMeta),
     OtherFormat(String),
-    Unreadable,
 }
 
 pub(super) enum StoredFormat {
@@ -58,28 +48,22 @@ const SETTLING: Duration = Duration::from_secs(5);
 const DOUBT: Duration = Duration::from_secs(20);
 
 impl StoreMeta {
-    /// Opens the data, or opens it again after a loss.
+    /// Opens the data. `lost`: the incarnation and the commits that this gateway knew before the server lost one of its commits.
     pub(super) async fn open(
         connection: &ReconnectingConnection,
         script: &Script,
         names: &KeyNames,
         writer: u64,
-        known: &KnownMeta,
+        lost: Option<(&str, u64)>,
     ) -> RedisResult<OpenedMeta> {
         let new_name = format!("{:016x}", fastrand::u64(..));
-        let args = [
-            FORMAT.as_bytes().to_vec(),
-            SHARDS.into(),
-            new_name.into_bytes(),
-            known.incarnation.clone().into_bytes(),
-            known.count.to_string().into_bytes(),
-            u8::from(known.lost).to_string().into_bytes(),
-        ];
+        let (incarnation, count) = lost.unwrap_or_default();
         let answer = connection.run(script, |cmd| {
-            cmd.arg(2).arg(names.meta()).arg(names.seq(writer)).arg(&args);
+            cmd.arg(2).arg(names.meta()).arg(names.seq(writer)).arg(FORMAT).arg(SHARDS);
+            cmd.arg(&new_name).arg(incarnation).arg(count).arg(u8::from(lost.is_some()));
         });
-        let answer = answer.await?;
-        Ok(read(answer).unwrap_or(OpenedMeta::Unreadable))
+        let unreadable = (ErrorKind::UnexpectedReturnType, "unexpected reply to its script");
+        read(answer.await?).ok_or_else(|| unreadable.into())
     }
 
     /// Takes the metadata of a reply. Returns `true` when another gateway has found a loss.
@@ -113,7 +97,7 @@ impl StoreMeta {
 }
 
 pub(super) async fn stored_format(
-    connection: &mut Connection,
+    connection: &ReconnectingConnection,
     names: &KeyNames,
 ) -> RedisResult<StoredFormat> {
     let mut cmd = redis::cmd("HMGET");
@@ -136,9 +120,7 @@ fn other_format(format: &str, shards: &str) -> String {
 }
 
 fn read(answer: Value) -> Option<OpenedMeta> {
-    let parts: Vec<Value> = redis::from_redis_value(answer).ok()?;
-    let texts: Vec<String> =
-        parts.into_iter().map(|part| redis::from_redis_value(part).ok()).collect::<Option<_>>()?;
+    let texts: Vec<String> = redis::from_redis_value(answer).ok()?;
     match texts.as_slice() {
         [word, format, shards] if word == "other" => {
             Some(OpenedMeta::OtherFormat(other_format(format, shards)))

@@ -33,7 +33,7 @@ use address::RedisAddress;
 use commit::RedisCommitter;
 use connection::{Connection, ReconnectingConnection, Script};
 use layout::KeyNames;
-use meta::{KnownMeta, OpenedMeta, StoreMeta, StoredFormat};
+use meta::{OpenedMeta, StoreMeta, StoredFormat};
 use replicas::Replicas;
 use server::{RedisServer, describe};
 
@@ -44,38 +44,23 @@ const SERVER: ServerKind = ServerKind { name: NAME, title: "Redis" };
 
 const KIND: BackendKind = BackendKind { name: NAME, max_bytes: 2 << 20, refuses: |_| None };
 
-// === connecting ===
-
-/// A server that was examined and not yet opened.
-struct ExaminedServer {
-    address: RedisAddress,
-    names: KeyNames,
-    connection: Connection,
-    findings: Vec<Finding>,
-}
-
-/// Opens the store at the URL.
 pub(crate) async fn connect(url: &str) -> Result<Backend, OpenError> {
-    let ExaminedServer { address, names, mut connection, findings } = examine_server(url).await?;
+    let (connection, names, findings) = examine_server(url).await?;
     SERVER.refuse_unsafe(&findings)?;
+    let address = connection.address.clone();
     let failed = |error: RedisError| unreachable(&address, &error);
     let scripts = (
-        load(&mut connection, include_str!("commit.lua")).await.map_err(failed)?,
-        load(&mut connection, include_str!("head.lua")).await.map_err(failed)?,
+        load(&connection, include_str!("commit.lua")).await.map_err(failed)?,
+        load(&connection, include_str!("head.lua")).await.map_err(failed)?,
     );
-    let connection = ReconnectingConnection::new(address.clone());
     let writer = fastrand::u64(1..);
-    let known = KnownMeta::default();
-    let opened = StoreMeta::open(&connection, &scripts.1, &names, writer, &known).await;
+    let opened = StoreMeta::open(&connection, &scripts.1, &names, writer, None).await;
     let meta = match opened.map_err(failed)? {
         OpenedMeta::Opened(meta) => meta,
         OpenedMeta::OtherFormat(found) => return Err(foreign(&address, found)),
-        OpenedMeta::Unreadable => {
-            return Err(SERVER.unreachable(address.to_string(), "unexpected reply to its script"));
-        }
     };
     let replication = health::replication_of(&connection, &names.meta()).await.map_err(failed)?;
-    let publisher = ReconnectingConnection::new(address.clone());
+    let publisher = ReconnectingConnection::new(address.clone(), None);
     let notifier = notify::start(address, publisher, &names);
     let server = Arc::new(RedisServer::new(connection, names, scripts, writer, meta));
     let committer = RedisCommitter::new(Arc::clone(&server), Replicas::new(replication));
@@ -85,31 +70,32 @@ pub(crate) async fn connect(url: &str) -> Result<Backend, OpenError> {
 
 /// Examines the server at the URL and the format of its data, without changing anything.
 pub(crate) async fn examine(url: &str) -> Result<Vec<Finding>, OpenError> {
-    let ExaminedServer { address, names, mut connection, mut findings } =
-        examine_server(url).await?;
-    let format = meta::stored_format(&mut connection, &names).await;
-    findings.push(match format.map_err(|error| unreachable(&address, &error))? {
+    let (connection, names, mut findings) = examine_server(url).await?;
+    let format = meta::stored_format(&connection, &names).await;
+    findings.push(match format.map_err(|error| unreachable(&connection.address, &error))? {
         StoredFormat::Empty => Finding::good("it has no data yet; `serve` creates it"),
         StoredFormat::Current => Finding::good("its data has this release's format"),
-        StoredFormat::Other(found) => return Err(foreign(&address, found)),
+        StoredFormat::Other(found) => return Err(foreign(&connection.address, found)),
     });
     Ok(findings)
 }
 
-async fn examine_server(url: &str) -> Result<ExaminedServer, OpenError> {
+async fn examine_server(
+    url: &str,
+) -> Result<(ReconnectingConnection, KeyNames, Vec<Finding>), OpenError> {
     let address = RedisAddress::parse(url).map_err(|why| SERVER.bad_address(why))?;
     let failed = |error: RedisError| unreachable(&address, &error);
     let is_starting = |error: &RedisError| error.code() == Some("LOADING");
-    let mut connection =
-        retry_while_starting(|| first_connection(&address), is_starting).await.map_err(failed)?;
+    let opened = retry_while_starting(|| first_connection(&address), is_starting).await;
+    let connection = ReconnectingConnection::new(address.clone(), Some(opened.map_err(failed)?));
     let names = KeyNames::new(&address.prefix);
-    let findings = health::examine(&mut connection, &names.meta()).await.map_err(failed)?;
-    Ok(ExaminedServer { address, names, connection, findings })
+    let findings = health::examine(&connection, &names.meta()).await.map_err(failed)?;
+    Ok((connection, names, findings))
 }
 
 async fn first_connection(address: &RedisAddress) -> RedisResult<Connection> {
     let mut connection = Connection::open(address, None).await?;
-    connection.send(redis::cmd("EXISTS").arg("x")).await?;
+    connection.send(redis::cmd("EXISTS").arg("x"), None).await?;
     Ok(connection)
 }
 
@@ -121,7 +107,7 @@ fn foreign(address: &RedisAddress, found: String) -> OpenError {
     SERVER.foreign(address.to_string(), found, "?prefix=NAME to use keys of its own")
 }
 
-async fn load(connection: &mut Connection, text: &'static str) -> RedisResult<Script> {
+async fn load(connection: &ReconnectingConnection, text: &'static str) -> RedisResult<Script> {
     let sha = connection.send(redis::cmd("SCRIPT").arg("LOAD").arg(text)).await?;
     Ok(Script { text, sha: redis::from_redis_value(sha)? })
 }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use domain::{id::ClaimId, ports::Notifier as _};
-use redis::{PushInfo, PushKind, Value};
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use redis::{PushInfo, PushKind, RedisResult, Value};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use crate::{
     LocalNotifier, backends::server::backoff::Backoff, optimistic::notify::RemoteNotifier,
@@ -53,17 +53,8 @@ async fn publish(
 async fn subscribe(local: Arc<LocalNotifier>, address: RedisAddress, channel: Vec<u8>) {
     let mut backoff = Backoff::default();
     loop {
-        let (push_sender, mut pushes) = unbounded_channel();
-        match subscribed(&address, push_sender, &channel).await {
-            Ok(_connection) => {
-                backoff.reset();
-                while let Some(push) = pushes.recv().await {
-                    if push.kind == PushKind::Disconnection {
-                        break;
-                    }
-                    notify_local(&local, &push);
-                }
-            }
+        match listen(&local, &address, &channel).await {
+            Ok(()) => backoff.reset(),
             Err(error) => tracing::debug!(
                 error = error.category(),
                 "claim notifications disconnected, reconnecting with backoff"
@@ -73,14 +64,18 @@ async fn subscribe(local: Arc<LocalNotifier>, address: RedisAddress, channel: Ve
     }
 }
 
-async fn subscribed(
-    address: &RedisAddress,
-    push_sender: UnboundedSender<PushInfo>,
-    channel: &[u8],
-) -> redis::RedisResult<Connection> {
+/// Listens until the connection ends.
+async fn listen(local: &LocalNotifier, address: &RedisAddress, channel: &[u8]) -> RedisResult<()> {
+    let (push_sender, mut pushes) = unbounded_channel();
     let mut connection = Connection::open(address, Some(push_sender)).await?;
     connection.subscribe(channel).await?;
-    Ok(connection)
+    while let Some(push) = pushes.recv().await {
+        if push.kind == PushKind::Disconnection {
+            break;
+        }
+        notify_local(local, &push);
+    }
+    Ok(())
 }
 
 fn notify_local(local: &LocalNotifier, push: &PushInfo) {

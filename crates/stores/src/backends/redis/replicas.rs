@@ -9,7 +9,6 @@ use super::{
     server::RedisServer,
 };
 
-/// What is known about the server's replicas.
 #[derive(Debug)]
 pub(super) struct Replicas {
     /// The replication id of the server they belong to.

@@ -15,7 +15,7 @@ use crate::{
 use super::{
     NAME,
     commit::RedisCommitter,
-    meta::{KnownMeta, OpenedMeta, StoreMeta},
+    meta::{OpenedMeta, StoreMeta},
     server::{CallError, unavailable},
 };
 
@@ -165,16 +165,13 @@ impl RedisCommitter {
     /// Opens the data again, in a new incarnation. From now on this gateway's records are pending.
     pub(super) async fn start_over(&mut self) -> Result<(), StoreError> {
         let server = self.server.clone();
-        let known = {
-            let meta = server.meta();
-            KnownMeta { incarnation: meta.incarnation.clone(), count: meta.count, lost: true }
-        };
+        let known = server.meta().clone();
         let opened = StoreMeta::open(
             &server.connection,
             &server.meta_script,
             &server.names,
             server.writer,
-            &known,
+            Some((&known.incarnation, known.count)),
         );
         let OpenedMeta::Opened(mut meta) = opened.await.map_err(CallError::from)? else {
             return Err(unavailable("its data no longer has this release's format"));

@@ -87,7 +87,8 @@ impl RedisServer {
             outcome_unknown: true,
             why: "unexpected reply to the commit script".into(),
         })?;
-        if let CommitReply::Done { count, since } | CommitReply::Stale { count, since, .. } = &reply
+        if let CommitReply::Done { count, since } | CommitReply::Conflict { count, since, .. } =
+            &reply
             && self.meta().update(&incarnation, *count, *since)
         {
             tracing::warn!(
@@ -140,11 +141,7 @@ impl RedisServer {
 impl Validator for RedisServer {
     async fn validate(&self, reads: &ReadSet) -> Result<CommitOutcome, StoreError> {
         self.check_settled()?;
-        Ok(match self.compare(reads).await? {
-            CommitReply::Done { .. } => CommitOutcome::Accepted,
-            CommitReply::Stale { conflicts, .. } => CommitOutcome::Conflicts(conflicts),
-            CommitReply::Refused | CommitReply::Lost => CommitOutcome::DataLost,
-        })
+        Ok(self.compare(reads).await?.into())
     }
 }
 

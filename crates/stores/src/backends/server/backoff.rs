@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Counts failed connection attempts.
 #[derive(Debug, Default)]
 pub(crate) struct Backoff {
     failures: u32,
@@ -16,8 +15,6 @@ const MAX_DELAY: Duration = Duration::from_secs(2);
 
 /// The error that callers get during a backoff.
 pub(crate) const BACKING_OFF: &str = "connection failed, backing off before the next attempt";
-
-// === impl Backoff ===
 
 impl Backoff {
     /// While backing off, callers fail fast instead of queueing behind the next connection attempt.

@@ -24,10 +24,7 @@ pub(crate) struct ServerKind {
 const START_TIMEOUT: Duration = Duration::from_secs(5);
 const START_RETRY: Duration = Duration::from_millis(200);
 
-// === impl ServerKind ===
-
 impl ServerKind {
-    /// An open store in its roles.
     pub(crate) fn opened(
         &self,
         driver: impl TransactionRunner,

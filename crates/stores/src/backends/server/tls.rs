@@ -7,28 +7,22 @@ use rustls::{
     pki_types::{CertificateDer, pem::PemObject},
 };
 
-/// Certificates from a PEM file.
-#[derive(Clone, Debug)]
-pub(crate) struct Authorities {
-    pub(crate) pem: Vec<u8>,
-    pub(crate) roots: RootCertStore,
-}
-
-impl Authorities {
-    /// `option`: the URL option that named the file.
-    pub(crate) fn read(option: &str, file: &Path) -> Result<Self, String> {
-        let failed = |why: String| format!("{option}={} cannot be used: {why}", file.display());
-        let pem = fs::read(file).map_err(|why| failed(why.to_string()))?;
-        let mut roots = RootCertStore::empty();
-        for certificate in CertificateDer::pem_slice_iter(&pem) {
-            let certificate = certificate.map_err(|why| failed(why.to_string()))?;
-            roots.add(certificate).map_err(|why| failed(why.to_string()))?;
-        }
-        if roots.is_empty() {
-            return Err(failed("the file contains no certificate".to_owned()));
-        }
-        Ok(Self { pem, roots })
+/// The certificates of a PEM file, as its text and parsed. `option`: the URL option that named the file.
+pub(crate) fn read_authorities(
+    option: &str,
+    file: &Path,
+) -> Result<(Vec<u8>, RootCertStore), String> {
+    let failed = |why: String| format!("{option}={} cannot be used: {why}", file.display());
+    let pem = fs::read(file).map_err(|why| failed(why.to_string()))?;
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(&pem) {
+        let certificate = certificate.map_err(|why| failed(why.to_string()))?;
+        roots.add(certificate).map_err(|why| failed(why.to_string()))?;
     }
+    if roots.is_empty() {
+        return Err(failed("the file contains no certificate".to_owned()));
+    }
+    Ok((pem, roots))
 }
 
 pub(crate) fn public_roots() -> RootCertStore {
