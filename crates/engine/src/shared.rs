@@ -55,8 +55,12 @@ impl Shared {
     }
 
     /// Remembers for `/readyz` whether the store answers.
-    pub(crate) fn record_store_health<T>(&self, result: &Result<T, StoreError>) {
+    pub(crate) fn record_store_health<T>(
+        &self,
+        result: Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
         *self.maintenance.health.store_error.lock() =
             result.as_ref().err().map(ToString::to_string);
+        result
     }
 }

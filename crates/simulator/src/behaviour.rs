@@ -231,21 +231,14 @@ impl Behaviour {
         effect
     }
 
-    /// The result of a task without counting a poll; `None` before it is over.
-    pub(crate) fn result(&mut self, id: &str, now: Timestamp) -> Option<PollEffect> {
-        match self.outcome(id, now) {
-            PollEffect::NotReady => None,
-            over @ (PollEffect::Solved(..) | PollEffect::Refused(_)) => Some(over),
-        }
-    }
-
     /// When the task ends; `None` if it is never answered.
     pub(crate) fn over_at(&mut self, id: &str) -> Option<Timestamp> {
         let task = find(&mut self.tasks, id).ok()?;
         (task.fate != Fate::NeverReady).then_some(task.done_at)
     }
 
-    fn outcome(&mut self, id: &str, now: Timestamp) -> PollEffect {
+    /// The result of a task, without counting a poll.
+    pub(crate) fn outcome(&mut self, id: &str, now: Timestamp) -> PollEffect {
         let retention = self.config.retention;
         let task = match find(&mut self.tasks, id) {
             Ok(task) => task,

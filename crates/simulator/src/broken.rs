@@ -1,7 +1,7 @@
 //! Replies of the simulated provider, intact or with a fault. Used by `server`. Returning [`Abort`] closes the connection
 //! without a reply.
 
-use std::{future::pending, time::Duration};
+use std::{future::pending, iter, time::Duration};
 
 use bytes::Bytes;
 use futures_util::stream;
@@ -102,10 +102,9 @@ impl Reply {
 
     /// A success that continues for 64 MiB.
     fn huge(self) -> Response<ReplyBody> {
-        let start = stream::iter([Bytes::from_static(b"OK|")]);
-        let chunks = (0..HUGE_CHUNKS).map(|_| Bytes::from_static(&CHUNK));
-        let all = futures_util::StreamExt::chain(start, stream::iter(chunks));
-        let frames = futures_util::StreamExt::map(all, |chunk| Ok(Frame::data(chunk)));
+        let chunks = iter::repeat_n(Bytes::from_static(&CHUNK), HUGE_CHUNKS);
+        let all = iter::once(Bytes::from_static(b"OK|")).chain(chunks);
+        let frames = stream::iter(all.map(|chunk| Ok(Frame::data(chunk))));
         self.with(StreamBody::new(frames).boxed_unsync())
     }
 }

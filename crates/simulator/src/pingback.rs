@@ -11,7 +11,7 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use tokio::{net::TcpStream, sync::mpsc, task::JoinSet, time::timeout};
 
-use crate::{clock::pause, exchange::poll_reply, server::Front};
+use crate::{behaviour::PollEffect, clock::pause, exchange::poll_reply, server::Front};
 
 #[derive(Debug)]
 pub(crate) struct Due {
@@ -65,10 +65,10 @@ pub(crate) async fn run(mut due: mpsc::Receiver<Due>, front: Front) {
 
 async fn call(due: Due, front: Front) {
     front.clock.sleep_until(due.at).await;
-    let Some(result) = front.account.with(|b| b.result(due.task.as_str(), front.clock.now()))
-    else {
+    let result = front.account.with(|b| b.outcome(due.task.as_str(), front.clock.now()));
+    if result == PollEffect::NotReady {
         return;
-    };
+    }
     let body = Bytes::from(wire::pingback::write_body(&due.task, &poll_reply(result)));
     let mut posted = post(&due.address, body.clone()).await;
     if posted.is_err() {

@@ -223,7 +223,7 @@ fn polling(config: &Config) -> Arc<Polling> {
     let polling = config.polling.schedule.start();
     match config.upstream.service {
         Service::Elsewhere { .. } => {}
-        Service::Simulator => Kind::known().for_each(|kind| preload_schedule(&*polling, kind)),
+        Service::Simulator => Kind::known().for_each(|kind| preload_schedule(&polling, kind)),
     }
     polling
 }

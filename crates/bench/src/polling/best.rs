@@ -181,7 +181,7 @@ mod tests {
         let best = Best::of(LogNormal { median: 15.0, sigma: 0.5 });
         let polling: Arc<Polling> = FixedPolling { most: 60, ..FixedPolling::default() }.into();
         let family = Family { kind: Kind::Turnstile, proxied: false };
-        let judged = best.beside(&Schedule::of(&*polling, &family));
+        let judged = best.beside(&Schedule::of(&polling, &family));
         assert!((judged - 2.50 / 1.70).abs() < 0.05, "{judged}");
     }
 }

@@ -35,9 +35,8 @@ pub(crate) async fn renew(shared: &Shared) -> Result<(), StoreError> {
     let lease = &shared.scheduler.lease;
     let now = shared.now();
     let until = now.plus(LeaseRequest::TERM);
-    let result = shared.ports.store.hold(Holder { id: lease.holder(), until }).await;
-    shared.record_store_health(&result);
-    result?;
+    let held = shared.ports.store.hold(Holder { id: lease.holder(), until }).await;
+    shared.record_store_health(held)?;
     lease.until.store(until.millis(), Ordering::SeqCst);
     Ok(())
 }

@@ -113,9 +113,7 @@ fn queue(receivers: &mut ReceiverQueues, due: Vec<Callback>) {
 }
 
 async fn take_due(shared: &Shared) -> Vec<Callback> {
-    let result = shared.ports.store.callbacks(PAGE, shared.now()).await;
-    shared.record_store_health(&result);
-    match result {
+    match shared.record_store_health(shared.ports.store.callbacks(PAGE, shared.now()).await) {
         Ok(callbacks) => {
             if !callbacks.is_empty() {
                 shared.maintenance.outbox.in_use.store(true, Ordering::Relaxed);

@@ -29,9 +29,7 @@ pub(crate) async fn sweep(shared: &Shared) -> Result<Swept, StoreError> {
         None => History::InStore,
     };
     let ask = SweepRequest { limit: SWEEP_LIMIT, trouble, history };
-    let result = shared.ports.store.sweep(ask, shared.now()).await;
-    shared.record_store_health(&result);
-    let swept = result?;
+    let swept = shared.record_store_health(shared.ports.store.sweep(ask, shared.now()).await)?;
     settle::notify_ended(shared, swept.lapsed.iter().copied());
     Ok(swept)
 }

@@ -36,8 +36,7 @@ pub(super) async fn settle(shared: &Shared, mut active: Box<ActiveSolve>, fact: 
 pub(crate) async fn record(shared: &Shared, solve: SolveId, attempt: u32, fact: Fact) -> Settled {
     loop {
         let result = shared.ports.store.settle(solve, attempt, fact.clone(), shared.now()).await;
-        shared.record_store_health(&result);
-        match result {
+        match shared.record_store_health(result) {
             Ok(settled) => {
                 notify_ended(shared, settled.ended.iter().copied());
                 if settled.orphan.is_some() {

@@ -215,8 +215,7 @@ pub(crate) async fn lapse(shared: Arc<Shared>, mut active: Box<ActiveSolve>) -> 
 async fn advance(shared: &Shared, active: &mut ActiveSolve, decision: Decision) -> Advance {
     let id = active.lease.solve.id;
     let result = shared.ports.store.advance(&active.lease, decision, shared.now()).await;
-    shared.record_store_health(&result);
-    match result {
+    match shared.record_store_health(result) {
         Ok(Advanced::Done(solve)) => {
             active.lease.solve = solve;
             Advance::Done

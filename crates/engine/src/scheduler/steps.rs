@@ -38,8 +38,7 @@ pub(super) struct Step {
 pub(super) const MAX_STEPS: usize = 2048;
 
 pub(super) async fn lease(shared: Arc<Shared>, only: Option<SolveId>, resync: bool) -> StepResult {
-    let result = leases::lease(&shared, only, resync).await;
-    shared.record_store_health(&result);
+    let result = shared.record_store_health(leases::lease(&shared, only, resync).await);
     StepResult::Leased { result, resync }
 }
 
