@@ -10,7 +10,9 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
-use super::{KeyForm, Keys, Section, SectionKeys as _, ValueType, section::place_of};
+use super::{
+    KeyForm, Keys, Section, SectionKeys as _, ValueType, section::place_of, values::Refused,
+};
 use crate::config::ConfigError;
 
 /// A configuration file that could be read.
@@ -147,6 +149,10 @@ impl Origin {
 // === impl Content ===
 
 impl Content {
+    pub(super) fn text(&self) -> Result<&str, Refused> {
+        if let Self::Text(text) = self { Ok(text) } else { Err(Refused::Type) }
+    }
+
     /// The text of a string or a number.
     pub(super) fn plain(&self) -> Option<String> {
         match self {
@@ -177,10 +183,6 @@ impl Node {
         Self { origin: Origin::Default, content: Content::Table(BTreeMap::new()) }
     }
 
-    pub(super) fn default_of(of: &ValueType, text: &str) -> Self {
-        Self::from_text(of, text, Origin::Default)
-    }
-
     /// A value of this type from text without quotes. Text that is no TOML is a string.
     pub(crate) fn from_text(of: &ValueType, text: &str, origin: Origin) -> Self {
         let parsed = if of.is_text { None } else { DeValue::parse(text).ok() };
@@ -191,19 +193,9 @@ impl Node {
         Self { origin, content: nowhere.node(parsed.get_ref(), 0).content }
     }
 
-    pub(super) fn into_table(self, place: &str) -> Result<BTreeMap<String, Self>, ConfigError> {
-        if let Content::Table(table) = self.content {
-            return Ok(table);
-        }
-        let what = format!("expected a table, found {}", self.content.name());
-        Err(ConfigError::at(self.origin.place(place), what))
-    }
-
-    pub(super) fn into_list(self, place: &str) -> Result<Vec<Self>, ConfigError> {
-        if let Content::List(list) = self.content {
-            return Ok(list);
-        }
-        let what = format!("expected a list of tables, found {}", self.content.name());
-        Err(ConfigError::at(self.origin.place(place), what))
+    /// The error for a value of another type.
+    pub(super) fn is_not(&self, expected: &str, place: &str) -> ConfigError {
+        let what = format!("expected {expected}, found {}", self.content.name());
+        ConfigError::at(self.origin.place(place), what)
     }
 }
