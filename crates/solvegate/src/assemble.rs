@@ -7,7 +7,7 @@ use domain::{
     claim::Allowance,
     id::WorkerName,
     key::KeyDigest,
-    ports::{Archive, Chance, ClaimFilter, Clock, NoWebhooks, Provider, Scope, WebhookSender},
+    ports::{Chance, ClaimFilter, Clock, NoWebhooks, Provider, Scope, WebhookSender},
     secret::Secret,
     time::Timestamp,
 };
@@ -57,7 +57,10 @@ const USE_THE_RUNNING_ONE: &str =
 impl Assembled {
     pub async fn start(config: &Config, purpose: Purpose) -> Result<Self, Failure> {
         let backend = open_store(config).await?;
-        let archive = open_ledger(config).await?;
+        let archive = match &config.ledger {
+            Some(ledger) => Some(connect(ledger).await?.archive),
+            None => None,
+        };
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::start_after(last_seen(&backend).await?));
         let chance = Arc::new(SystemChance::start().map_err(Failure::of(Exit::Failed))?);
         let pingback = keys::pingback_secret(config, &chance)?;
@@ -110,26 +113,13 @@ async fn open_store(config: &Config) -> Result<Backend, Failure> {
     connect(&config.store).await
 }
 
-/// The store for history, if it is not the main one.
-async fn open_ledger(config: &Config) -> Result<Option<Arc<dyn Archive>>, Failure> {
-    match &config.ledger {
-        Some(ledger) => Ok(Some(connect(ledger).await?.archive)),
-        None => Ok(None),
-    }
-}
-
 async fn connect(url: &StoreUrl) -> Result<Backend, Failure> {
     let backend = stores::connect(url.expose()).await.map_err(|error| {
         let is_in_use = matches!(error, stores::OpenError::InUse { .. });
         let hint = if is_in_use { USE_THE_RUNNING_ONE } else { "" };
         Failure::new(Exit::Unreachable, format!("{error}{hint}"))
     })?;
-    log_findings(&backend.findings);
-    Ok(backend)
-}
-
-fn log_findings(findings: &[Finding]) {
-    for Finding { weight, what, remedy } in findings {
+    for Finding { weight, what, remedy } in &backend.findings {
         let remedy = remedy.as_deref().unwrap_or_default();
         match weight {
             Weight::Good => tracing::info!(finding = %what, "store checked"),
@@ -138,6 +128,7 @@ fn log_findings(findings: &[Finding]) {
             }
         }
     }
+    Ok(backend)
 }
 
 /// The latest time recorded in the store.

@@ -13,6 +13,7 @@ pub struct Failure {
 
 /// The exit codes. Their numbers never change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
 pub enum Exit {
     /// The operation failed.
     Failed = 1,
@@ -55,12 +56,6 @@ impl From<std::io::Error> for Failure {
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
-        Self::from(match exit {
-            Exit::Failed => 1,
-            Exit::Usage => 2,
-            Exit::Unreachable => 3,
-            Exit::Refused => 4,
-            Exit::Timeout => 5,
-        })
+        Self::from(exit as u8)
     }
 }

@@ -27,11 +27,11 @@ pub(super) struct Query {
 // === impl Query ===
 
 impl Query {
-    fn new(path: &str, show: fn(&Value) -> Result<(), Failure>) -> Self {
+    pub(super) fn new(path: &str, show: fn(&Value) -> Result<(), Failure>) -> Self {
         Self { path: path.into(), params: Vec::new(), show }
     }
 
-    fn with<T: ToString>(mut self, name: &'static str, value: Option<T>) -> Self {
+    pub(super) fn with<T: ToString>(mut self, name: &'static str, value: Option<T>) -> Self {
         self.params.extend(value.map(|value| (name, value.to_string())));
         self
     }
@@ -56,14 +56,6 @@ pub(super) fn history(args: &HistoryArgs) -> Query {
         .with("limit", Some(args.limit))
 }
 
-pub(super) fn active() -> Query {
-    Query::new("/v1/active", tables::active)
-}
-
-pub(super) fn stats(date: Option<&String>) -> Query {
-    Query::new("/v1/stats", tables::stats).with("date", date)
-}
-
 pub(super) fn report(args: &ReportArgs) -> Query {
     Query::new("/v1/report", tables::report)
         .with("from", args.from.as_ref())
@@ -85,16 +77,8 @@ pub(super) fn dead_letter(id: &str) -> Result<Query, Failure> {
     Ok(Query::new(&format!("/v1/dead-letters/{}", check_id(id)?), tables::dead_letter))
 }
 
-pub(super) fn pools() -> Query {
-    Query::new("/v1/pools", tables::pools)
-}
-
 pub(super) fn explain(id: &str) -> Result<Query, Failure> {
     Ok(Query::new(&format!("/v1/solves/{}/explain", check_id(id)?), tables::story))
-}
-
-pub(super) fn balance() -> Query {
-    Query::new("/v1/balance", tables::balance)
 }
 
 pub(super) fn with_query(path: &str, query: &[(&'static str, String)]) -> String {

@@ -1,6 +1,6 @@
 //! `solvegate serve`: starts the gateway, prints how to use it, reloads on SIGHUP and drains on SIGTERM.
 
-use std::{path::Path, time::Duration};
+use std::{fmt, net::SocketAddr, path::Path, time::Duration};
 
 use domain::{
     claim::Allowance,
@@ -33,13 +33,8 @@ pub(super) async fn run(context: &Context) -> Result<(), Failure> {
     let config = context.sources.load()?;
     let signals = Signals::listen()?;
     // Bind first, so that a second gateway fails before it touches the store.
-    let listener = TcpListener::bind(config.listen).await.map_err(|error| {
-        let what = format!(
-            "cannot listen on {}: {error}; choose another address with --listen",
-            config.listen
-        );
-        Failure::new(Exit::Unreachable, what)
-    })?;
+    let listener =
+        TcpListener::bind(config.listen).await.map_err(|e| cannot_listen(config.listen, e))?;
     let assembled = Assembled::start(&config, Purpose::Serving).await?;
     let keys = GeneratedKeys::for_config(&config, &assembled.chance)?;
     let limits = Limits { drain: DOORS_DRAIN, ..Limits::default() };
@@ -60,6 +55,11 @@ pub(super) async fn run(context: &Context) -> Result<(), Failure> {
     let gateway = RunningGateway { sources: &context.sources, config, keys, assembled, doors };
     gateway.serve(listener, ServeConfig { tls, limits }, signals).await;
     Ok(())
+}
+
+pub(super) fn cannot_listen(address: SocketAddr, error: impl fmt::Display) -> Failure {
+    let what = format!("cannot listen on {address}: {error}; choose another address with --listen");
+    Failure::new(Exit::Unreachable, what)
 }
 
 // === impl RunningGateway ===

@@ -1,10 +1,8 @@
 //! `solvegate sites`: lists the declared sites and checks whether a page is covered, without a gateway.
 
-use comfy_table::Table;
 use domain::{
     ports::Clock as _,
     site::{PageUrl, Site},
-    time::Day,
 };
 use serde_json::json;
 
@@ -45,18 +43,10 @@ fn list(sites: &[Site], images: Option<&str>) -> Result<(), Failure> {
             "no sites declared; add a [[site]] with host and basis to solvegate.toml"
         ));
     }
-    let mut table = output::table(["site", "basis", "expires"]);
-    for site in sites {
-        add(&mut table, &site.rule.to_string(), &site.basis, site.expires);
-    }
-    if let Some(basis) = images {
-        add(&mut table, "(images)", basis, None);
-    }
-    output::line(format_args!("{}", table.trim_fmt()))
-}
-
-fn add(table: &mut Table, name: &str, basis: &str, expires: Option<Day>) {
-    table.add_row([name, basis, &expires.map_or(String::new(), |day| day.to_string())]);
+    let expires = |site: &Site| site.expires.map_or(String::new(), |day| day.to_string());
+    let row = |site: &Site| [site.rule.to_string(), site.basis.to_string(), expires(site)];
+    let images = images.map(|basis| ["(images)".into(), basis.into(), String::new()]);
+    output::rows(["site", "basis", "expires"], sites.iter().map(row).chain(images))
 }
 
 fn as_json(site: &Site) -> serde_json::Value {

@@ -38,7 +38,7 @@ pub struct Sources {
 impl Sources {
     /// Reads and checks everything. Nothing is started and nothing is written.
     pub fn load(&self) -> Result<Config, ConfigError> {
-        let file = self.file()?;
+        let file = self.path().map(File::read).transpose()?;
         let keys = written::read(file.as_ref(), &self.environment, &self.flags)?;
         valid::check(keys, &self.environment, self.flags.data.as_deref())
     }
@@ -51,9 +51,10 @@ impl Sources {
             .map_err(|what| ConfigError::at(option, what))
     }
 
-    fn file(&self) -> Result<Option<File>, ConfigError> {
+    /// The file that is read, if there is one.
+    pub fn path(&self) -> Option<&Path> {
         let default = || Path::new(DEFAULT_FILE).exists().then_some(Path::new(DEFAULT_FILE));
-        self.file.as_deref().or_else(default).map(File::read).transpose()
+        self.file.as_deref().or_else(default)
     }
 }
 

@@ -8,14 +8,10 @@ use super::Check;
 use crate::config::{Config, StoreUrl};
 
 pub(super) async fn examine(config: &Config) -> Vec<Check> {
-    let mut checks = vec![];
-    for finding in examine_store(&config.store).await {
-        checks.push(Check::outside("store", finding));
-    }
-    if let Some(ledger) = &config.ledger {
-        for finding in examine_store(ledger).await {
-            checks.push(Check::outside("ledger", finding));
-        }
+    let mut checks = Vec::new();
+    for (about, store) in [("store", Some(&config.store)), ("ledger", config.ledger.as_ref())] {
+        let Some(store) = store else { continue };
+        checks.extend(examine_store(store).await.into_iter().map(|f| Check::outside(about, f)));
     }
     checks
 }
