@@ -127,16 +127,8 @@ impl Doors {
         &self.0.config.limits
     }
 
-    pub(crate) fn wrong_keys(&self) -> &AttemptLimiter {
-        &self.0.wrong_keys
-    }
-
     pub(crate) fn now(&self) -> Timestamp {
         self.0.engine.clock().now()
-    }
-
-    pub(crate) fn count_panic(&self) {
-        self.0.panics.fetch_add(1, Ordering::Relaxed);
     }
 }
 
