@@ -176,7 +176,7 @@ where
     builder.max_headers(state.limits.headers);
     // Buffers start at 8 KiB and grow on demand, so a long poll costs 8 KiB however large a head may be.
     builder.max_buf_size(TARGET_BYTES + state.limits.head_bytes);
-    run(builder.serve_connection(io, service), state, |open| open.graceful_shutdown()).await;
+    run(builder.serve_connection(io, service), state, http1::Connection::graceful_shutdown).await;
 }
 
 async fn serve_http2<S>(stream: S, peer: Peer, state: &Arc<ServerState>)
@@ -195,7 +195,7 @@ where
     builder.max_header_list_size(u32::try_from(state.limits.head_bytes).unwrap_or(u32::MAX));
     builder.initial_stream_window_size(64 * 1024).initial_connection_window_size(1024 * 1024);
     builder.max_send_buf_size(64 * 1024);
-    run(builder.serve_connection(io, service), state, |open| open.graceful_shutdown()).await;
+    run(builder.serve_connection(io, service), state, http2::Connection::graceful_shutdown).await;
 }
 
 /// Runs a connection to its end; when the gateway drains, requests under way still finish.

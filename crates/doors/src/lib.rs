@@ -48,6 +48,7 @@ pub use accept::{ServeConfig, serve};
 pub use domain::key::KeyDigest;
 pub use limits::Limits;
 pub use tls::{BadTls, SelfSigned, TlsMaterial};
+pub use v1::site_json;
 pub use worker::{BadWorkers, Worker, Workers};
 
 use attempt_limiter::AttemptLimiter;

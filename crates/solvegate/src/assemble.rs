@@ -4,7 +4,6 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use domain::{
     challenge::Kind,
-    claim::Allowance,
     id::WorkerName,
     key::KeyDigest,
     ports::{Chance, ClaimFilter, Clock, NoWebhooks, Provider, Scope, WebhookSender},
@@ -19,7 +18,7 @@ use upstream::{Pingback, Upstream, UpstreamConfig, WebhookClient, WebhookConfig}
 use crate::{
     chance::SystemChance,
     clock::SystemClock,
-    config::{Alerts, Config, Service, StoreUrl, Worker},
+    config::{Config, Service, StoreUrl, Worker},
     exit::{Exit, Failure},
     keys,
 };
@@ -56,7 +55,11 @@ const USE_THE_RUNNING_ONE: &str =
 
 impl Assembled {
     pub async fn start(config: &Config, purpose: Purpose) -> Result<Self, Failure> {
-        let backend = open_store(config).await?;
+        // A store on a server needs no directory; it is created with the first file in it.
+        if let Some(data) = config.secrets_dir() {
+            keys::create_private_dir(data)?;
+        }
+        let backend = connect(&config.store).await?;
         let archive = match &config.ledger {
             Some(ledger) => Some(connect(ledger).await?.archive),
             None => None,
@@ -72,8 +75,11 @@ impl Assembled {
             Upstream::new(wanted, Arc::clone(&clock)).map_err(Failure::of(Exit::Usage))?;
         let provider: Arc<dyn Provider> = Arc::new(provider);
         let webhooks = open_webhooks(config, &clock, &chance)?;
-        if let Some(alerts) = config.alerts.as_ref().filter(|_| purpose != Purpose::Reading) {
-            check_alerts(&*webhooks, alerts).await;
+        // Reports a bad alert address at start instead of at the first alert. It may be temporary, so only a warning.
+        if let Some(alerts) = config.alerts.as_ref().filter(|_| purpose != Purpose::Reading)
+            && let Err(why) = webhooks.check(alerts.url.expose()).await
+        {
+            tracing::warn!(%why, "alerts disabled, check [alerts] url");
         }
         let mut settings = engine_config(config);
         settings.archive = archive;
@@ -103,14 +109,6 @@ impl Assembled {
             sim.stop().await;
         }
     }
-}
-
-async fn open_store(config: &Config) -> Result<Backend, Failure> {
-    // A store on a server needs no directory; it is created with the first file in it.
-    if let Some(data) = config.data.as_deref().filter(|_| !config.store.is_shared()) {
-        keys::create_private_dir(data)?;
-    }
-    connect(&config.store).await
 }
 
 async fn connect(url: &StoreUrl) -> Result<Backend, Failure> {
@@ -173,13 +171,6 @@ fn open_webhooks(
     Ok(Arc::new(client.map_err(Failure::of(Exit::Usage))?))
 }
 
-/// Reports a bad alert address at start instead of at the first alert. Only a warning, because it may be temporary.
-async fn check_alerts(webhooks: &dyn WebhookSender, alerts: &Alerts) {
-    if let Err(why) = webhooks.check(alerts.url.expose()).await {
-        tracing::warn!(%why, "alerts disabled, check [alerts] url");
-    }
-}
-
 pub fn engine_config(config: &Config) -> EngineConfig {
     let prices = match (&config.upstream.service, config.upstream.prices.is_empty()) {
         // The simulator's own prices, so that savings are shown from the first run.
@@ -197,7 +188,7 @@ pub fn engine_config(config: &Config) -> EngineConfig {
         pingback: config.upstream.pingback.is_some(),
         slots: config.upstream.slots,
         priorities: priorities(&config.workers),
-        alerts: alerts(config),
+        alerts: config.alerts.clone(),
         submits_per_second: config.upstream.submits_per_second,
         prices,
         shelf_lives: config.lifetimes.clone(),
@@ -236,7 +227,7 @@ pub fn door_worker(worker: &Worker) -> Result<doors::Worker, Failure> {
         name: worker.name.clone(),
         key: key_digest(&worker.key)?,
         project: worker.project.clone(),
-        allowance: worker.allowance(),
+        allowance: worker.budget,
         rate: worker.rate,
         narrowing: worker.sites.clone().map(Into::into),
         priority: worker.priority,
@@ -250,19 +241,4 @@ pub fn key_digest(key: &Secret) -> Result<KeyDigest, Failure> {
 /// The workers' shares of the slots.
 pub fn priorities(workers: &[Worker]) -> BTreeMap<WorkerName, u32> {
     workers.iter().map(|worker| (worker.name.clone(), worker.priority)).collect()
-}
-
-/// The workers' budgets, for alerts.
-pub fn allowances(workers: &[Worker]) -> BTreeMap<WorkerName, Allowance> {
-    workers.iter().map(|worker| (worker.name.clone(), worker.allowance())).collect()
-}
-
-fn alerts(config: &Config) -> Option<engine::Alerts> {
-    let alerts = config.alerts.as_ref()?;
-    Some(engine::Alerts {
-        url: alerts.url.clone(),
-        dead_letters: alerts.dead_letters,
-        cooldown: alerts.cooldown,
-        allowances: allowances(&config.workers),
-    })
 }

@@ -15,7 +15,6 @@ pub struct Failure {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Exit {
-    /// The operation failed.
     Failed = 1,
     /// The command line or the configuration is wrong.
     Usage = 2,
@@ -23,7 +22,6 @@ pub enum Exit {
     Unreachable = 3,
     /// Site not declared, budget or rate limit exceeded, wrong key.
     Refused = 4,
-    /// The deadline passed.
     Timeout = 5,
 }
 

@@ -38,7 +38,6 @@ pub fn table<const N: usize>(headings: [&str; N]) -> Table {
     table
 }
 
-/// Prints a table.
 pub fn rows<R: Into<Row>>(
     headings: impl Into<Row>,
     rows: impl IntoIterator<Item = R>,

@@ -112,7 +112,7 @@ impl WebhookClient {
             return Err(WebhookError("the host of the address has no address now".to_owned()));
         }
         addresses.truncate(MAX_TRIED);
-        let tls = receiver.tls.then(|| (&self.tls, &receiver.host));
+        let tls = receiver.tls.then_some((&self.tls, &receiver.host));
         let stream =
             dial(&addresses, tls, self.timeout).await.map_err(|fault| not_delivered(&fault))?;
         let stream = CountedStream::new(stream, BytesSent::default());

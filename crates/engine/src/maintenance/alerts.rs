@@ -16,7 +16,7 @@ use parking_lot::RwLock;
 use crate::{EngineConfig, Shared, scheduler::circuit_breaker::Breaker};
 
 /// Where alerts go, and what they watch.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Alerts {
     /// The address that receives the alerts.
     pub url: Secret,

@@ -10,7 +10,8 @@ use super::{
     Context,
     gateway_client::{GatewayClient, Role},
     progress::Progress,
-    queries, tables,
+    queries::{self, Query},
+    tables,
 };
 use crate::{
     assemble::Purpose,
@@ -41,7 +42,8 @@ pub(super) async fn run(context: &Context, action: &DeadLettersAction) -> Result
             query.run(context, client).await
         }
         DeadLettersAction::Show { id, client } => {
-            queries::dead_letter(id)?.run(context, client).await
+            let path = format!("{PATH}/{}", queries::check_id(id)?);
+            Query::new(&path, tables::dead_letter).run(context, client).await
         }
         DeadLettersAction::Revive(args) => revive(context, args).await,
         DeadLettersAction::Purge(args) => purge(context, args).await,

@@ -4,13 +4,12 @@ use serde_json::{Value, json};
 
 use super::{
     Context,
-    gateway_client::{GatewayClient, Role},
+    gateway_client::GatewayClient,
     queries::{self, Query},
     solve::{challenge_json, name_option},
     tables,
 };
 use crate::{
-    assemble::Purpose,
     cli::{ClientArgs, PoolSetArgs, PoolsAction, PoolsArgs},
     client::Call,
     exit::Failure,
@@ -48,10 +47,7 @@ async fn change(context: &Context, client: &ClientArgs, call: &Call) -> Result<(
 }
 
 async fn send(context: &Context, client: &ClientArgs, call: &Call) -> Result<Value, Failure> {
-    let gateway = GatewayClient::open(context, client, Purpose::Reading).await?;
-    let reply = gateway.send(Role::Admin, call).await;
-    gateway.close().await;
-    reply?.good().map_err(name_option)
+    GatewayClient::call(context, client, call).await.map_err(name_option)
 }
 
 fn body_of(args: &PoolSetArgs) -> Result<Value, Failure> {

@@ -4,13 +4,8 @@
 use serde_json::Value;
 use url::form_urlencoded;
 
-use super::{
-    Context,
-    gateway_client::{GatewayClient, Role},
-    tables,
-};
+use super::{Context, gateway_client::GatewayClient, tables};
 use crate::{
-    assemble::Purpose,
     cli::{ClientArgs, DeadLetterFilter, HistoryArgs, ReportArgs},
     client::Call,
     exit::{Exit, Failure},
@@ -39,10 +34,7 @@ impl Query {
     /// Sends the request and prints the response.
     pub(super) async fn run(self, context: &Context, client: &ClientArgs) -> Result<(), Failure> {
         let path = with_query(&self.path, &self.params);
-        let gateway = GatewayClient::open(context, client, Purpose::Reading).await?;
-        let reply = gateway.send(Role::Admin, &Call::get(path)).await;
-        gateway.close().await;
-        let answer = reply?.good()?;
+        let answer = GatewayClient::call(context, client, &Call::get(path)).await?;
         if client.json { output::json(&answer) } else { (self.show)(&answer) }
     }
 }
@@ -71,10 +63,6 @@ pub(super) fn dead_letters(
     let mut query = Query::new("/v1/dead-letters", tables::dead_letters);
     query.params = filter.pairs();
     query.with("closed", closed.then_some(true)).with("limit", Some(limit)).with("cursor", cursor)
-}
-
-pub(super) fn dead_letter(id: &str) -> Result<Query, Failure> {
-    Ok(Query::new(&format!("/v1/dead-letters/{}", check_id(id)?), tables::dead_letter))
 }
 
 pub(super) fn explain(id: &str) -> Result<Query, Failure> {

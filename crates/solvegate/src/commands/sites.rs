@@ -4,6 +4,7 @@ use domain::{
     ports::Clock as _,
     site::{PageUrl, Site},
 };
+use doors::site_json;
 use serde_json::json;
 
 use super::Context;
@@ -18,7 +19,7 @@ pub(super) fn run(context: &Context, action: &SitesAction) -> Result<(), Failure
     let declarations = context.sources.load()?.declarations;
     match action {
         SitesAction::List { json: true } => {
-            let sites: Vec<_> = declarations.sites.iter().map(as_json).collect();
+            let sites: Vec<_> = declarations.sites.iter().map(site_json).collect();
             output::json(&json!({ "sites": sites, "images": declarations.images }))
         }
         SitesAction::List { json: false } => {
@@ -30,7 +31,7 @@ pub(super) fn run(context: &Context, action: &SitesAction) -> Result<(), Failure
             let now = SystemClock::start().now();
             let site = sites.check(&page, now).map_err(Failure::of(Exit::Refused))?;
             if *json {
-                return output::json(&json!({ "canonical": page, "site": as_json(site) }));
+                return output::json(&json!({ "canonical": page, "site": site_json(site) }));
             }
             output::line(format_args!("{page} is covered by {}: {}", site.rule, site.basis))
         }
@@ -47,15 +48,4 @@ fn list(sites: &[Site], images: Option<&str>) -> Result<(), Failure> {
     let row = |site: &Site| [site.rule.to_string(), site.basis.to_string(), expires(site)];
     let images = images.map(|basis| ["(images)".into(), basis.into(), String::new()]);
     output::rows(["site", "basis", "expires"], sites.iter().map(row).chain(images))
-}
-
-fn as_json(site: &Site) -> serde_json::Value {
-    json!({
-        "host": site.rule.to_string(),
-        "basis": site.basis,
-        "expires": site.expires,
-        "reuse": site.reuse,
-        "ambiguous": site.ambiguous,
-        "key_ignores_proxy": site.key_ignores_proxy,
-    })
 }

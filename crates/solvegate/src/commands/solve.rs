@@ -36,10 +36,9 @@ pub(super) async fn run(context: &Context, args: &SolveArgs) -> Result<(), Failu
         return output::json(&answer);
     }
     // Some kinds have an object as the token; it is printed as JSON.
-    match &answer["token"] {
-        Value::String(token) => output::line(format_args!("{token}")),
-        token => output::line(format_args!("{token}")),
-    }
+    let token = &answer["token"];
+    let text = token.as_str().map_or_else(|| token.to_string(), str::to_owned);
+    output::line(format_args!("{text}"))
 }
 
 /// The gateway names a missing part as the API does; here it is an option.

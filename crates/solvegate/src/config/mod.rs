@@ -14,8 +14,8 @@ use domain::secret::Secret;
 pub use error::ConfigError;
 pub use schema::schema;
 pub use valid::{
-    Alerts, Budget, Callbacks, ClaimRules, Config, Declarations, Pingback, Polling, Schedule,
-    Service, StoreUrl, Tls, Upstream, Worker,
+    Callbacks, ClaimRules, Config, Declarations, Pingback, Polling, Schedule, Service, StoreUrl,
+    Tls, Upstream, Worker,
 };
 pub use written::{Environment, Flags, read_duration};
 
@@ -29,9 +29,7 @@ pub const DEFAULT_FILE: &str = "solvegate.toml";
 pub struct Sources {
     /// The file named on the command line.
     pub file: Option<PathBuf>,
-    /// The process's environment.
     pub environment: Environment,
-    /// The command line.
     pub flags: Flags,
 }
 

@@ -40,7 +40,12 @@ pub(super) async fn run(context: &Context, as_json: bool) -> Result<(), Failure>
 async fn examine(sources: &Sources) -> Result<Vec<Check>, Failure> {
     let config = match sources.load() {
         Ok(config) => config,
-        Err(error) => return Ok(vec![misconfigured(&error.to_string())]),
+        Err(error) => {
+            let remedy =
+                "fix this and run doctor again; the other checks need a valid configuration";
+            let finding = Finding::bad(error.to_string(), remedy);
+            return Ok(vec![Check { exit: Exit::Usage, ..Check::new("configuration", finding) }]);
+        }
     };
     let mut checks = vec![configured(sources)];
     checks.extend(service::examine(&config).await?);
@@ -59,11 +64,6 @@ fn configured(sources: &Sources) -> Check {
         ),
     };
     Check::new("configuration", Finding::good(what))
-}
-
-fn misconfigured(error: &str) -> Check {
-    let remedy = "fix this and run doctor again; the other checks need a valid configuration";
-    Check { exit: Exit::Usage, ..Check::new("configuration", Finding::bad(error, remedy)) }
 }
 
 /// Settings that all gateways on a shared store need in common.
@@ -102,7 +102,12 @@ fn show(checks: &[Check]) -> Result<(), Failure> {
 
 fn show_json(checks: &[Check]) -> Result<(), Failure> {
     let is_well = checks.iter().all(|check| check.finding.weight != Weight::Bad);
-    let checks: Vec<_> = checks.iter().map(Check::as_json).collect();
+    let as_json = |Check { about, finding, .. }: &Check| {
+        let Finding { weight, what, remedy } = finding;
+        let (_, weight) = mark_and_name(*weight);
+        json!({ "about": about, "weight": weight, "what": what, "remedy": remedy })
+    };
+    let checks: Vec<_> = checks.iter().map(as_json).collect();
     output::json(&json!({ "well": is_well, "checks": checks }))
 }
 
@@ -116,12 +121,6 @@ impl Check {
     /// A check of something outside of this process.
     fn outside(about: &'static str, finding: Finding) -> Self {
         Self { exit: Exit::Unreachable, ..Self::new(about, finding) }
-    }
-
-    fn as_json(&self) -> serde_json::Value {
-        let Finding { weight, what, remedy } = &self.finding;
-        let (_, weight) = mark_and_name(*weight);
-        json!({ "about": self.about, "weight": weight, "what": what, "remedy": remedy })
     }
 }
 

@@ -12,7 +12,7 @@ use engine::Slots;
 use http::{HeaderMap, Request, header};
 use http_body_util::Full;
 use stores::Finding;
-use tokio::time::timeout;
+use tokio::{net::TcpStream, time::timeout};
 use upstream::{Stream, Upstream};
 use url::Url;
 
@@ -74,7 +74,7 @@ async fn connect(
     let found = Finding::good(format!("{name} resolves to {}", ips.join(", ")));
     checks.push(Check::outside("service name", found));
     let answer = async {
-        let stream = in_time(endpoint.connect(&addresses)).await.map_err(|error| {
+        let stream = in_time(TcpStream::connect(&*addresses)).await.map_err(|error| {
             let remedy =
                 "check [upstream] url, and that a firewall allows connections to that port";
             Finding::bad(format!("connection to {name} failed: {error}"), remedy)

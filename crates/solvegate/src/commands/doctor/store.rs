@@ -17,9 +17,14 @@ pub(super) async fn examine(config: &Config) -> Vec<Check> {
 }
 
 async fn examine_store(store: &StoreUrl) -> Vec<Finding> {
-    match store.directory().filter(|dir| !dir.exists()) {
-        Some(dir) => vec![not_created(store, dir)],
-        None => existing(store).await,
+    if let Some(dir) = store.directory().filter(|dir| !dir.exists()) {
+        return vec![not_created(store, dir)];
+    }
+    match stores::examine(store.expose()).await {
+        Ok(seen) => {
+            [vec![durability(store)], seen, unencrypted(store).into_iter().collect()].concat()
+        }
+        Err(error) => vec![refused(&error)],
     }
 }
 
@@ -37,17 +42,6 @@ fn not_created(store: &StoreUrl, dir: &Path) -> Finding {
             "allow this user to write there, or name another directory with --data DIR",
         ),
     }
-}
-
-async fn existing(store: &StoreUrl) -> Vec<Finding> {
-    let seen = match stores::examine(store.expose()).await {
-        Ok(seen) => seen,
-        Err(error) => return vec![refused(&error)],
-    };
-    let mut findings = vec![durability(store)];
-    findings.extend(seen);
-    findings.extend(unencrypted(store));
-    findings
 }
 
 fn durability(store: &StoreUrl) -> Finding {

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt};
 
 use super::{
     Node, Reader, SingleValue,
-    tree::{Content, Origin},
+    tree::{Content, Origin, unknown_key},
 };
 use crate::config::ConfigError;
 
@@ -24,7 +24,6 @@ pub(crate) struct Key {
     pub(crate) reloads: bool,
 }
 
-/// The keys of a table.
 pub(crate) struct Section {
     pub(crate) about: &'static str,
     pub(crate) keys: &'static [Key],
@@ -41,7 +40,6 @@ pub(crate) enum KeyForm {
     Map(MapNames, &'static Self),
 }
 
-/// The names in a map.
 #[derive(Clone, Copy)]
 pub(crate) struct MapNames {
     /// Stands for any name in the reference.
@@ -78,10 +76,8 @@ pub(crate) struct Source<'a> {
     pub(super) reader: &'a Reader<'a>,
 }
 
-/// A field of a section.
 pub(crate) trait Field: Sized {
     const FORM: KeyForm;
-    const FORM_REF: &'static KeyForm = &Self::FORM;
 
     fn read(source: Source<'_>) -> Result<Self, ConfigError>;
 }
@@ -96,7 +92,6 @@ pub(crate) trait SectionKeys: Sized {
     fn changed(&self, other: &Self) -> Vec<&'static Key>;
 }
 
-/// The name of an entry in a map.
 pub(super) trait MapName: Ord + Sized {
     const NAMES: MapNames;
     fn parse(name: &str) -> Result<Self, String>;
@@ -127,7 +122,7 @@ macro_rules! section {
             };
 
             fn from_source(mut source: Source<'_>) -> Result<Self, ConfigError> {
-                let mut table = source.table()?;
+                let mut table = source.known_table(Self::SECTION)?;
                 let mut entry = |name| (table.remove(name), name);
                 Ok(Self { $(
                     $key: source.below(entry(stringify!($key)), section!(@optional $($default)?))?,
@@ -157,6 +152,21 @@ impl Source<'_> {
             Some(Node { content: Content::Table(table), .. }) => Ok(table),
             Some(other) => Err(other.is_not("a table", &self.place)),
             None => Ok(BTreeMap::new()),
+        }
+    }
+
+    /// The same, if it has only keys of the section.
+    pub(super) fn known_table(
+        &mut self,
+        section: &Section,
+    ) -> Result<BTreeMap<String, Node>, ConfigError> {
+        let table = self.table()?;
+        match table.iter().find(|(name, _)| section.find(name).is_none()) {
+            Some((name, node)) => {
+                let what = unknown_key(name, &self.place, section);
+                Err(ConfigError::at(node.origin.place(""), what))
+            }
+            None => Ok(table),
         }
     }
 
@@ -254,7 +264,7 @@ impl<T: PartialEq> PartialEq for Given<T> {
 
 /// A key without a default.
 impl<T: SingleValue> Field for Option<Given<T>> {
-    const FORM: KeyForm = KeyForm::Value(T::TYPE_REF);
+    const FORM: KeyForm = KeyForm::Value(&T::TYPE);
 
     fn read(source: Source<'_>) -> Result<Self, ConfigError> {
         source.node.is_some().then(|| Given::read(source)).transpose()
@@ -263,7 +273,7 @@ impl<T: SingleValue> Field for Option<Given<T>> {
 
 /// A key with a default.
 impl<T: SingleValue> Field for Given<T> {
-    const FORM: KeyForm = KeyForm::Value(T::TYPE_REF);
+    const FORM: KeyForm = KeyForm::Value(&T::TYPE);
 
     fn read(source: Source<'_>) -> Result<Self, ConfigError> {
         let Source { node, place, default, reader } = source;
@@ -302,7 +312,7 @@ impl<S: SectionKeys> Field for Vec<S> {
 }
 
 impl<K: MapName, F: Field> Field for BTreeMap<K, F> {
-    const FORM: KeyForm = KeyForm::Map(K::NAMES, F::FORM_REF);
+    const FORM: KeyForm = KeyForm::Map(K::NAMES, &F::FORM);
 
     fn read(mut source: Source<'_>) -> Result<Self, ConfigError> {
         let table = source.table()?;

@@ -32,7 +32,6 @@ use crate::config::valid::StoreUrl;
 /// A value that is read from a single entry.
 pub(crate) trait SingleValue: Sized {
     const TYPE: ValueType;
-    const TYPE_REF: &'static ValueType = &Self::TYPE;
 
     fn read(node: &Node, reader: &Reader<'_>) -> Result<Self, Refused>;
 
@@ -48,7 +47,6 @@ pub(crate) trait SingleValue: Sized {
     }
 }
 
-/// Why a value is refused.
 pub(crate) enum Refused {
     /// Its TOML type is another one.
     Type,
@@ -68,7 +66,6 @@ pub(crate) enum AutoOr {
 #[derive(Clone, PartialEq)]
 pub(crate) struct Params(pub(crate) BTreeMap<String, String>);
 
-/// A duration longer than zero.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) struct NonZeroDuration(pub(crate) Duration);
 
@@ -170,9 +167,6 @@ words! {
     Profile, "\"default\", \"conservative\" or \"aggressive\"",
         ["default" => Self::Default, "conservative" => Self::Conservative, "aggressive" => Self::Aggressive];
     Jitter, "\"full\" or \"additive\"", ["full" => Self::Full, "additive" => Self::Additive];
-    Class, "\"transient\", \"permanent\", \"account\", \"task-over\" or \"wait\"",
-        ["transient" => Self::Transient, "permanent" => Self::Permanent, "account" => Self::Account,
-         "task-over" => Self::TaskOver, "wait" => Self::Wait];
 }
 
 numbers! {
@@ -210,12 +204,18 @@ toml_values! {
             let Content::Table(entries) = &node.content else { return Err(Refused::Type) };
             entries.iter().map(param).collect::<Result<_, _>>().map(Self)
         };
-    NotYet, "a table", false, |_node, _| Err(because(
+    NotYet, "a table", {}, |_node, _| Err(because(
         "cost per slot-second is not in this release; use price_per_1000 or remove the key"
     ));
 }
 
 values! {
+    Class,
+        ValueType {
+            schema: || json!({ "enum": Self::ALL.map(Self::name) }),
+            ..text_type("\"transient\", \"permanent\", \"account\", \"task-over\" or \"wait\"")
+        },
+        |node, _| Self::named(node.content.text()?).ok_or(Refused::Value);
     NonZeroDuration, text_type("a duration such as \"5s\", longer than zero"), |node, reader| {
         let length = Duration::read(node, reader)?;
         if length.is_zero() { Err(because("must be longer than zero")) } else { Ok(Self(length)) }
@@ -256,13 +256,13 @@ fn host_rule(text: &str) -> Result<HostRule, Refused> {
 }
 
 fn param((name, node): (&String, &Node)) -> Result<(String, String), Refused> {
-    let value = match node.content {
-        Content::Boolean(flag) => u8::from(flag).to_string(),
-        ref content => content.plain().ok_or_else(|| {
-            because(format_args!("{name}: expected a string, a number or a boolean"))
-        })?,
+    let value = if let Content::Boolean(flag) = node.content {
+        Some(u8::from(flag).to_string())
+    } else {
+        node.content.plain()
     };
-    Ok((name.clone(), value))
+    let expected = || because(format_args!("{name}: expected a string, a number or a boolean"));
+    Ok((name.clone(), value.ok_or_else(expected)?))
 }
 
 impl<T: SingleValue> SingleValue for Vec<T> {
