@@ -168,7 +168,7 @@ async fn serve_http1<S>(stream: S, peer: Peer, state: &ServerState)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let io = TokioIo::new(GuardedStream::http1(stream, peer.clone(), state.limits));
+    let io = TokioIo::new(GuardedStream::new(stream, peer.clone(), state.limits, true));
     let service = service_fn(|request| respond(state, &peer, request));
     let mut builder = http1::Builder::new();
     // guard.rs has the head timeout, because an idle keep-alive connection may wait longer than a head may take.
@@ -176,23 +176,14 @@ where
     builder.max_headers(state.limits.headers);
     // Buffers start at 8 KiB and grow on demand, so a long poll costs 8 KiB however large a head may be.
     builder.max_buf_size(TARGET_BYTES + state.limits.head_bytes);
-    let mut connection = pin!(builder.serve_connection(io, service));
-    let ended = tokio::select! {
-        biased;
-        ended = connection.as_mut() => ended,
-        () = closed(state) => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
-        }
-    };
-    log_end(ended);
+    run(builder.serve_connection(io, service), state, http1::Connection::graceful_shutdown).await;
 }
 
 async fn serve_http2<S>(stream: S, peer: Peer, state: &Arc<ServerState>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let io = TokioIo::new(GuardedStream::http2(stream, peer.clone(), state.limits));
+    let io = TokioIo::new(GuardedStream::new(stream, peer.clone(), state.limits, false));
     let shared = Arc::clone(state);
     let service = service_fn(move |request| {
         let (state, peer) = (Arc::clone(&shared), peer.clone());
@@ -204,16 +195,28 @@ where
     builder.max_header_list_size(u32::try_from(state.limits.head_bytes).unwrap_or(u32::MAX));
     builder.initial_stream_window_size(64 * 1024).initial_connection_window_size(1024 * 1024);
     builder.max_send_buf_size(64 * 1024);
-    let mut connection = pin!(builder.serve_connection(io, service));
+    run(builder.serve_connection(io, service), state, http2::Connection::graceful_shutdown).await;
+}
+
+/// Runs a connection to its end; when the gateway drains, requests under way still finish.
+async fn run<C: Future<Output = hyper::Result<()>>>(
+    connection: C,
+    state: &ServerState,
+    shut_down: impl FnOnce(Pin<&mut C>),
+) {
+    let mut connection = pin!(connection);
     let ended = tokio::select! {
         biased;
         ended = connection.as_mut() => ended,
         () = closed(state) => {
-            connection.as_mut().graceful_shutdown();
+            shut_down(connection.as_mut());
             connection.await
         }
     };
-    log_end(ended);
+    // Only at debug level: a client that disconnects or breaks the protocol is no trouble of ours.
+    if let Err(error) = ended {
+        debug!(%error, "connection ended early");
+    }
 }
 
 fn respond(
@@ -236,12 +239,5 @@ async fn closed(state: &ServerState) {
     let mut closing = state.closing.clone();
     if closing.wait_for(|closing| *closing).await.is_err() {
         debug!("accept loop has stopped");
-    }
-}
-
-/// Only at debug level: a client that disconnects or breaks the protocol is no trouble of ours.
-fn log_end(ended: Result<(), hyper::Error>) {
-    if let Err(error) = ended {
-        debug!(%error, "connection ended early");
     }
 }

@@ -1,7 +1,6 @@
 //! Authentication for both doors: a key identifies a worker or the admin.
 
 use std::{
-    net::{IpAddr, Ipv4Addr},
     sync::{Arc, OnceLock},
     time::Duration,
 };
@@ -72,9 +71,7 @@ impl Doors {
         if self.config().admin.is_some_and(|admin| admin.is(key)) {
             return Ok(Role::Admin);
         }
-        let nowhere = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
-        let address = peer.map_or(nowhere, Peer::address);
-        match self.wrong_keys().count(address, self.now()) {
+        match self.0.wrong_keys.count(Peer::address_of(peer), self.now()) {
             Ok(()) => Err(AuthError::Unknown),
             Err(wait) => Err(AuthError::TooMany(wait)),
         }

@@ -43,21 +43,17 @@ impl ConnectionLimiter {
         counts.by_address.insert(address, here + 1);
         Some(ConnectionPermit { limiter: Arc::clone(self), address })
     }
-
-    fn release(&self, address: IpAddr) {
-        let mut counts = self.counts.lock();
-        counts.total -= 1;
-        let here = counts.by_address.get_mut(&address).expect("counted by `admit`");
-        *here -= 1;
-        if *here == 0 {
-            counts.by_address.remove(&address);
-        }
-    }
 }
 
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        self.limiter.release(self.address);
+        let mut counts = self.limiter.counts.lock();
+        counts.total -= 1;
+        let here = counts.by_address.get_mut(&self.address).expect("counted by `admit`");
+        *here -= 1;
+        if *here == 0 {
+            counts.by_address.remove(&self.address);
+        }
     }
 }
 

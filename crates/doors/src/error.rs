@@ -14,7 +14,7 @@ use domain::{
     time::Timestamp,
 };
 use engine::{ClaimRefusal, FetchRefusal, PoolRefusal};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use wire::{code, submit::BadPart};
 
 use crate::caller::AuthError;
@@ -119,6 +119,11 @@ fn last_code(claim: &Claim) -> &str {
 
 // === impl Refusal ===
 
+/// Refuses a field of the request.
+pub(crate) fn bad_field<T>(field: &'static str, why: &'static str) -> Result<T, Refusal> {
+    Err(Refusal::BadField { field, why })
+}
+
 impl Refusal {
     /// The HTTP status, and the code for programs.
     pub(crate) fn status_and_code(&self) -> (StatusCode, &'static str) {
@@ -137,7 +142,8 @@ impl Refusal {
             Self::BadJson(_) => (StatusCode::BAD_REQUEST, "bad_json"),
             Self::BadQuery(_) => (StatusCode::BAD_REQUEST, "bad_query"),
             Self::BadIdempotencyKey => (StatusCode::BAD_REQUEST, "bad_idempotency_key"),
-            Self::BadPart(bad) => (StatusCode::BAD_REQUEST, name_of_part(bad)),
+            Self::BadPart(BadPart::PageUrl(_)) => (StatusCode::BAD_REQUEST, "invalid_pageurl"),
+            Self::BadPart(_) => (StatusCode::BAD_REQUEST, "invalid_challenge"),
             Self::BadField { .. } => (StatusCode::BAD_REQUEST, "bad_field"),
             Self::TooManyIds { .. } => (StatusCode::BAD_REQUEST, "too_many_ids"),
             Self::KeyInUrl => (StatusCode::BAD_REQUEST, "key_in_url"),
@@ -211,36 +217,27 @@ impl Refusal {
         Some(claim)
     }
 
-    fn problem(&self, status: StatusCode, code: &str) -> Map<String, Value> {
+    fn problem(&self, status: StatusCode, code: &str) -> Value {
         // Details of a store failure go to the log and to /readyz, not to callers.
-        let is_store = matches!(
-            self,
-            Self::Store(_)
-                | Self::Fetch(FetchRefusal::Store(_))
-                | Self::Pool(PoolRefusal::Store(_))
-                | Self::Claim(ClaimRefusal::Store(_))
-        );
+        let is_store = (status, code) == STORE_UNAVAILABLE;
         let detail = if is_store { STORE_DETAIL.to_owned() } else { self.to_string() };
-        let mut problem = Map::new();
-        problem.insert("type".into(), json!(format!("urn:solvegate:problem:{code}")));
-        problem.insert("title".into(), json!(code.replace('_', " ")));
-        problem.insert("status".into(), json!(status.as_u16()));
-        problem.insert("detail".into(), json!(truncated(&detail)));
-        problem.insert("code".into(), json!(code));
+        let mut problem = json!({
+            "type": format!("urn:solvegate:problem:{code}"),
+            "title": code.replace('_', " "),
+            "status": status.as_u16(),
+            "detail": detail.chars().take(MAX_DETAIL).collect::<String>(),
+            "code": code,
+        });
         if let Some(claim) = self.claim() {
-            problem.insert("id".into(), json!(claim.id.to_string()));
-            problem.insert("state".into(), json!(claim.state.name()));
-            problem.insert("provider_code".into(), json!(claim.code.as_ref().map(Code::as_str)));
+            problem["id"] = json!(claim.id.to_string());
+            problem["state"] = json!(claim.state.name());
+            problem["provider_code"] = json!(claim.code.as_ref().map(Code::as_str));
         }
         problem
     }
 
-    /// The response at a given time, which `Retry-After` of a budget depends on.
-    pub(crate) fn at(self, now: Timestamp) -> Response {
-        self.respond(Some(now))
-    }
-
-    fn respond(&self, now: Option<Timestamp>) -> Response {
+    /// The response; `Retry-After` of a budget depends on the time.
+    pub(crate) fn respond(&self, now: Option<Timestamp>) -> Response {
         let (status, code) = self.status_and_code();
         if status.is_server_error() {
             tracing::warn!(code, reason = %self, "request failed");
@@ -281,14 +278,6 @@ fn status_of_claim(refusal: &ClaimRefusal) -> (StatusCode, &'static str) {
         ClaimRefusal::Draining => (StatusCode::SERVICE_UNAVAILABLE, "draining"),
         ClaimRefusal::Store(_) => STORE_UNAVAILABLE,
     }
-}
-
-fn name_of_part(bad: &BadPart) -> &'static str {
-    if matches!(bad, BadPart::PageUrl(_)) { "invalid_pageurl" } else { "invalid_challenge" }
-}
-
-fn truncated(detail: &str) -> String {
-    detail.chars().take(MAX_DETAIL).collect()
 }
 
 /// Whole seconds, rounded up, at least one, as `Retry-After` needs them.

@@ -49,16 +49,8 @@ const LINGER: Duration = Duration::from_secs(2);
 // === impl GuardedStream ===
 
 impl<S> GuardedStream<S> {
-    pub(crate) fn http1(stream: S, peer: Peer, limits: Limits) -> Self {
-        let scan = Some(Scan::new(limits.head_bytes));
-        Self::new(stream, peer, limits, scan)
-    }
-
-    pub(crate) fn http2(stream: S, peer: Peer, limits: Limits) -> Self {
-        Self::new(stream, peer, limits, None)
-    }
-
-    fn new(stream: S, peer: Peer, limits: Limits, scan: Option<Scan>) -> Self {
+    pub(crate) fn new(stream: S, peer: Peer, limits: Limits, is_http1: bool) -> Self {
+        let scan = is_http1.then(|| Scan::new(limits.head_bytes));
         let mut reading = Deadline::new();
         reading.set(limits.head_timeout);
         let writing = Deadline::new();
@@ -91,8 +83,7 @@ impl<S> GuardedStream<S> {
         loop {
             ready!(self.reading.poll(cx));
             let (under_way, finished) = self.peer.load();
-            let idle = self.scan.as_ref().is_none_or(|scan| scan.at() == Position::Start);
-            if !idle || (under_way == 0 && finished == self.finished) {
+            if !self.between_requests() || (under_way == 0 && finished == self.finished) {
                 return Poll::Ready(());
             }
             // A request is under way or just finished, so the idle timeout starts over.

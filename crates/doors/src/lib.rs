@@ -48,6 +48,7 @@ pub use accept::{ServeConfig, serve};
 pub use domain::key::KeyDigest;
 pub use limits::Limits;
 pub use tls::{BadTls, SelfSigned, TlsMaterial};
+pub use v1::site_json;
 pub use worker::{BadWorkers, Worker, Workers};
 
 use attempt_limiter::AttemptLimiter;
@@ -127,16 +128,8 @@ impl Doors {
         &self.0.config.limits
     }
 
-    pub(crate) fn wrong_keys(&self) -> &AttemptLimiter {
-        &self.0.wrong_keys
-    }
-
     pub(crate) fn now(&self) -> Timestamp {
         self.0.engine.clock().now()
-    }
-
-    pub(crate) fn count_panic(&self) {
-        self.0.panics.fetch_add(1, Ordering::Relaxed);
     }
 }
 

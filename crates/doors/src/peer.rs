@@ -3,7 +3,7 @@
 
 use std::{
     future,
-    net::IpAddr,
+    net::{IpAddr, Ipv4Addr},
     sync::{
         Arc,
         atomic::{AtomicU8, AtomicU64, Ordering},
@@ -49,6 +49,11 @@ impl Peer {
     /// The address of the socket; headers such as `Forwarded` are ignored.
     pub(crate) fn address(&self) -> IpAddr {
         self.0.address
+    }
+
+    /// The address, or an unspecified one when the router is used without the accept loop.
+    pub(crate) fn address_of(peer: Option<&Self>) -> IpAddr {
+        peer.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), Self::address)
     }
 
     /// The fault found on this connection. It refuses requests that were already read, too.

@@ -1,8 +1,6 @@
 //! Receives the provider's calls when a task is over. They need no key, because the address itself is signed. The response is
 //! always the same, so that a caller cannot find out which addresses exist.
 
-use std::net::{IpAddr, Ipv4Addr};
-
 use axum::{
     extract::{Path, Request, State},
     http::Method,
@@ -20,8 +18,7 @@ pub(crate) async fn receive(
 ) -> Result<&'static str, Refusal> {
     let Some(secret) = &doors.config().pingback else { return Err(Refusal::NotFound) };
     let (parts, body) = request.into_parts();
-    let nowhere = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
-    let address = parts.extensions.get::<Peer>().map_or(nowhere, Peer::address);
+    let address = Peer::address_of(parts.extensions.get());
     doors.0.pingbacks.count(address, doors.now()).map_err(Refusal::TooManyPingbacks)?;
     let body = body::read(&doors, &parts.headers, body, BODY_BYTES).await?;
     let query = parts.uri.query().unwrap_or_default().as_bytes();

@@ -23,11 +23,8 @@ pub(crate) async fn page(State(doors): State<Doors>, peer: Option<Extension<Peer
     // The page needs no key, so it shows spending to this machine only.
     let is_local = peer.is_some_and(|Extension(peer)| peer.address().is_loopback());
     let sums = if is_local { today(&doors).await } else { Sums::Hidden };
-    let body = render(&health, &sums).into_string();
-    let mut response = body.into_response();
-    let html = HeaderValue::from_static("text/html; charset=utf-8");
-    response.headers_mut().insert(header::CONTENT_TYPE, html);
-    response
+    let html = [(header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"))];
+    (html, render(&health, &sums).into_string()).into_response()
 }
 
 /// `GET /style.css`.

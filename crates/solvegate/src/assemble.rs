@@ -4,10 +4,9 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use domain::{
     challenge::Kind,
-    claim::Allowance,
     id::WorkerName,
     key::KeyDigest,
-    ports::{Archive, Chance, ClaimFilter, Clock, NoWebhooks, Provider, Scope, WebhookSender},
+    ports::{Chance, ClaimFilter, Clock, NoWebhooks, Provider, Scope, WebhookSender},
     secret::Secret,
     time::Timestamp,
 };
@@ -19,7 +18,7 @@ use upstream::{Pingback, Upstream, UpstreamConfig, WebhookClient, WebhookConfig}
 use crate::{
     chance::SystemChance,
     clock::SystemClock,
-    config::{Alerts, Config, Service, StoreUrl, Worker},
+    config::{Config, Service, StoreUrl, Worker},
     exit::{Exit, Failure},
     keys,
 };
@@ -56,8 +55,15 @@ const USE_THE_RUNNING_ONE: &str =
 
 impl Assembled {
     pub async fn start(config: &Config, purpose: Purpose) -> Result<Self, Failure> {
-        let backend = open_store(config).await?;
-        let archive = open_ledger(config).await?;
+        // A store on a server needs no directory; it is created with the first file in it.
+        if let Some(data) = config.secrets_dir() {
+            keys::create_private_dir(data)?;
+        }
+        let backend = connect(&config.store).await?;
+        let archive = match &config.ledger {
+            Some(ledger) => Some(connect(ledger).await?.archive),
+            None => None,
+        };
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::start_after(last_seen(&backend).await?));
         let chance = Arc::new(SystemChance::start().map_err(Failure::of(Exit::Failed))?);
         let pingback = keys::pingback_secret(config, &chance)?;
@@ -69,8 +75,11 @@ impl Assembled {
             Upstream::new(wanted, Arc::clone(&clock)).map_err(Failure::of(Exit::Usage))?;
         let provider: Arc<dyn Provider> = Arc::new(provider);
         let webhooks = open_webhooks(config, &clock, &chance)?;
-        if let Some(alerts) = config.alerts.as_ref().filter(|_| purpose != Purpose::Reading) {
-            check_alerts(&*webhooks, alerts).await;
+        // Reports a bad alert address at start instead of at the first alert. It may be temporary, so only a warning.
+        if let Some(alerts) = config.alerts.as_ref().filter(|_| purpose != Purpose::Reading)
+            && let Err(why) = webhooks.check(alerts.url.expose()).await
+        {
+            tracing::warn!(%why, "alerts disabled, check [alerts] url");
         }
         let mut settings = engine_config(config);
         settings.archive = archive;
@@ -102,34 +111,13 @@ impl Assembled {
     }
 }
 
-async fn open_store(config: &Config) -> Result<Backend, Failure> {
-    // A store on a server needs no directory; it is created with the first file in it.
-    if let Some(data) = config.data.as_deref().filter(|_| !config.store.is_shared()) {
-        keys::create_private_dir(data)?;
-    }
-    connect(&config.store).await
-}
-
-/// The store for history, if it is not the main one.
-async fn open_ledger(config: &Config) -> Result<Option<Arc<dyn Archive>>, Failure> {
-    match &config.ledger {
-        Some(ledger) => Ok(Some(connect(ledger).await?.archive)),
-        None => Ok(None),
-    }
-}
-
 async fn connect(url: &StoreUrl) -> Result<Backend, Failure> {
     let backend = stores::connect(url.expose()).await.map_err(|error| {
         let is_in_use = matches!(error, stores::OpenError::InUse { .. });
         let hint = if is_in_use { USE_THE_RUNNING_ONE } else { "" };
         Failure::new(Exit::Unreachable, format!("{error}{hint}"))
     })?;
-    log_findings(&backend.findings);
-    Ok(backend)
-}
-
-fn log_findings(findings: &[Finding]) {
-    for Finding { weight, what, remedy } in findings {
+    for Finding { weight, what, remedy } in &backend.findings {
         let remedy = remedy.as_deref().unwrap_or_default();
         match weight {
             Weight::Good => tracing::info!(finding = %what, "store checked"),
@@ -138,6 +126,7 @@ fn log_findings(findings: &[Finding]) {
             }
         }
     }
+    Ok(backend)
 }
 
 /// The latest time recorded in the store.
@@ -182,13 +171,6 @@ fn open_webhooks(
     Ok(Arc::new(client.map_err(Failure::of(Exit::Usage))?))
 }
 
-/// Reports a bad alert address at start instead of at the first alert. Only a warning, because it may be temporary.
-async fn check_alerts(webhooks: &dyn WebhookSender, alerts: &Alerts) {
-    if let Err(why) = webhooks.check(alerts.url.expose()).await {
-        tracing::warn!(%why, "alerts disabled, check [alerts] url");
-    }
-}
-
 pub fn engine_config(config: &Config) -> EngineConfig {
     let prices = match (&config.upstream.service, config.upstream.prices.is_empty()) {
         // The simulator's own prices, so that savings are shown from the first run.
@@ -206,7 +188,7 @@ pub fn engine_config(config: &Config) -> EngineConfig {
         pingback: config.upstream.pingback.is_some(),
         slots: config.upstream.slots,
         priorities: priorities(&config.workers),
-        alerts: alerts(config),
+        alerts: config.alerts.clone(),
         submits_per_second: config.upstream.submits_per_second,
         prices,
         shelf_lives: config.lifetimes.clone(),
@@ -245,7 +227,7 @@ pub fn door_worker(worker: &Worker) -> Result<doors::Worker, Failure> {
         name: worker.name.clone(),
         key: key_digest(&worker.key)?,
         project: worker.project.clone(),
-        allowance: worker.allowance(),
+        allowance: worker.budget,
         rate: worker.rate,
         allowed_hosts: worker.sites.clone().map(Into::into),
         priority: worker.priority,
@@ -259,19 +241,4 @@ pub fn key_digest(key: &Secret) -> Result<KeyDigest, Failure> {
 /// The workers' shares of the slots.
 pub fn priorities(workers: &[Worker]) -> BTreeMap<WorkerName, u32> {
     workers.iter().map(|worker| (worker.name.clone(), worker.priority)).collect()
-}
-
-/// The workers' budgets, for alerts.
-pub fn allowances(workers: &[Worker]) -> BTreeMap<WorkerName, Allowance> {
-    workers.iter().map(|worker| (worker.name.clone(), worker.allowance())).collect()
-}
-
-fn alerts(config: &Config) -> Option<engine::Alerts> {
-    let alerts = config.alerts.as_ref()?;
-    Some(engine::Alerts {
-        url: alerts.url.clone(),
-        dead_letters: alerts.dead_letters,
-        cooldown: alerts.cooldown,
-        allowances: allowances(&config.workers),
-    })
 }

@@ -5,7 +5,7 @@ use std::fmt;
 
 use domain::ports::Chance;
 use parking_lot::Mutex;
-use rustls::crypto::{GetRandomFailed, ring};
+use rustls::crypto::ring;
 
 const BUFFERED: usize = 512;
 
@@ -55,15 +55,9 @@ impl fmt::Debug for SystemChance {
 #[error("the operating system provides no random numbers, so keys and ids could be guessed")]
 pub struct NoRandomness;
 
-impl From<GetRandomFailed> for NoRandomness {
-    fn from(_: GetRandomFailed) -> Self {
-        Self
-    }
-}
-
 fn batch() -> Result<Vec<u64>, NoRandomness> {
     let mut bytes = [0; BUFFERED * 8];
-    ring::default_provider().secure_random.fill(&mut bytes)?;
+    ring::default_provider().secure_random.fill(&mut bytes).map_err(|_| NoRandomness)?;
     let (words, _) = bytes.as_chunks::<8>();
     Ok(words.iter().map(|word| u64::from_ne_bytes(*word)).collect())
 }

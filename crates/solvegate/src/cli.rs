@@ -1,9 +1,7 @@
 //! The command line. Doc comments of fields are help texts; golden files hold them (tests/all/cli.rs).
 #![expect(clippy::doc_markdown, reason = "the comments of fields are help texts on a terminal")]
 
-mod config;
 mod dead_letters;
-mod doctor;
 mod pools;
 mod store;
 
@@ -14,13 +12,9 @@ use domain::challenge::Kind;
 
 use crate::config::{Environment, Flags, Sources, read_duration};
 
-pub use config::{ConfigAction, ConfigArgs};
-pub use dead_letters::{
-    DeadLetterFilter, DeadLettersAction, DeadLettersArgs, PurgeArgs, ReviveArgs,
-};
-pub use doctor::DoctorArgs;
+pub use dead_letters::{BulkArgs, DeadLetterFilter, DeadLettersAction, PurgeArgs, ReviveArgs};
 pub use pools::{PoolSetArgs, PoolsAction, PoolsArgs};
-pub use store::{Form, StoreAction, StoreArgs};
+pub use store::{Form, StoreAction};
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -62,7 +56,7 @@ pub enum Command {
     #[command(after_help = "Example:\n  solvegate history --sitekey 0x4AAA --limit 5")]
     History(HistoryArgs),
     /// List solves in flight
-    Active(ActiveArgs),
+    Active(ClientArgs),
     /// Show the totals of a day
     #[command(after_help = "Example:\n  solvegate stats --date 2026-11-15 --json")]
     Stats(StatsArgs),
@@ -70,7 +64,8 @@ pub enum Command {
     #[command(after_help = "Example:\n  solvegate report --from 2026-11-01 --to 2026-11-15")]
     Report(ReportArgs),
     /// List, show, revive and purge dead letters: solves that failed for good
-    DeadLetters(DeadLettersArgs),
+    #[command(subcommand)]
+    DeadLetters(DeadLettersAction),
     /// Show, open and close pools, and announce demand
     #[command(after_help = pools::LIST_EXAMPLES)]
     Pools(PoolsArgs),
@@ -81,16 +76,19 @@ pub enum Command {
     #[command(after_help = RETRY_TABLE_NOTES)]
     RetryTable(RetryTableArgs),
     /// List the declared sites, or check whether a page is covered
-    Sites(SitesArgs),
+    #[command(subcommand)]
+    Sites(SitesAction),
     /// Show the account's balance at the service
-    Balance(BalanceArgs),
+    Balance(ClientArgs),
     /// Check configuration, service, clock, store, port and sites, and say what to do
-    #[command(after_help = doctor::NOTES)]
+    #[command(after_help = DOCTOR_NOTES)]
     Doctor(DoctorArgs),
     /// Create or migrate the tables of a store, or print their definition
-    Store(StoreArgs),
+    #[command(subcommand)]
+    Store(StoreAction),
     /// Describe the keys of the configuration file
-    Config(ConfigArgs),
+    #[command(subcommand)]
+    Config(ConfigAction),
     /// Print a completion script for a shell
     #[command(
         after_help = "Example:\n  solvegate completions bash > ~/.local/share/bash-completion/completions/solvegate"
@@ -127,6 +125,21 @@ const RETRY_TABLE_NOTES: &str = "\
 Single codes are changed in solvegate.toml:
   [retry.codes.\"ERROR_CAPTCHA_UNSOLVABLE\"]
   max = 1            # also: class, backoff (true or false), wait (the least one, \"5s\")";
+
+const DOCTOR_NOTES: &str = "\
+Marks: ✓ good, ! works but is risky, ✗ wrong.
+A remedy stands below ! and ✗. Doctor submits nothing and buys nothing.
+The exit code is 0 when nothing is wrong, else that of the first ✗:
+2 configuration or sites, 3 service, store or port, 4 key or threads, 1 clock.
+Examples:
+  solvegate doctor --store redis://127.0.0.1:6379
+  solvegate doctor --store postgres://127.0.0.1/solvegate";
+
+const SCHEMA_EXAMPLES: &str = "\
+Example:
+  solvegate config schema > solvegate.schema.json
+Editors with a TOML language server complete and check solvegate.toml with it.
+docs/configuration.md describes every key; solvegate.example.toml shows them.";
 
 #[derive(Debug, Args)]
 pub struct ServeArgs {
@@ -187,15 +200,8 @@ pub struct SolveArgs {
     /// Kind of challenge: turnstile, recaptcha_v2, image …
     #[arg(long, value_parser = kind)]
     pub kind: String,
-    /// The site's public key
-    #[arg(long)]
-    pub sitekey: Option<String>,
-    /// The page the challenge is on
-    #[arg(long, value_name = "URL", value_hint = ValueHint::Url)]
-    pub pageurl: Option<String>,
-    /// Another parameter of the kind; may be repeated
-    #[arg(long = "param", value_name = "NAME=VALUE", value_parser = name_and_value)]
-    pub params: Vec<(String, String)>,
+    #[command(flatten)]
+    pub challenge: ChallengeArgs,
     /// Image file
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub image: Option<PathBuf>,
@@ -210,6 +216,20 @@ pub struct SolveArgs {
     pub deadline: Duration,
     #[command(flatten)]
     pub client: ClientArgs,
+}
+
+/// A challenge without its kind.
+#[derive(Debug, Args)]
+pub struct ChallengeArgs {
+    /// The site's public key
+    #[arg(long)]
+    pub sitekey: Option<String>,
+    /// The page the challenge is on
+    #[arg(long, value_name = "URL", value_hint = ValueHint::Url)]
+    pub pageurl: Option<String>,
+    /// Another parameter of the kind; may be repeated
+    #[arg(long = "param", value_name = "NAME=VALUE", value_parser = name_and_value)]
+    pub params: Vec<(String, String)>,
 }
 
 #[derive(Debug, Args)]
@@ -265,12 +285,6 @@ pub struct HistoryArgs {
 }
 
 #[derive(Debug, Args)]
-pub struct ActiveArgs {
-    #[command(flatten)]
-    pub client: ClientArgs,
-}
-
-#[derive(Debug, Args)]
 pub struct StatsArgs {
     /// The day (UTC), e.g. 2026-11-15 [default: today]
     #[arg(long, value_name = "DAY")]
@@ -297,12 +311,6 @@ pub struct ExplainArgs {
     pub id: String,
     #[command(flatten)]
     pub client: ClientArgs,
-}
-
-#[derive(Debug, Args)]
-pub struct SitesArgs {
-    #[command(subcommand)]
-    pub action: SitesAction,
 }
 
 /// Both read the configuration, not a running gateway.
@@ -333,10 +341,24 @@ pub struct RetryTableArgs {
     pub json: bool,
 }
 
+/// Checks the configuration that `serve` would use, not a running gateway.
 #[derive(Debug, Args)]
-pub struct BalanceArgs {
+pub struct DoctorArgs {
+    /// Where the gateway would listen [default: 127.0.0.1:8402]
+    #[arg(long, value_name = "ADDRESS")]
+    pub listen: Option<String>,
     #[command(flatten)]
-    pub client: ClientArgs,
+    pub engine: EngineArgs,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Clone, Copy, Debug, Subcommand)]
+pub enum ConfigAction {
+    /// Print the JSON Schema of solvegate.toml
+    #[command(after_help = SCHEMA_EXAMPLES)]
+    Schema,
 }
 
 // === impl Cli ===
@@ -347,17 +369,22 @@ impl Cli {
         let mut flags = Flags::default();
         match &self.command {
             Command::Serve(args) => args.apply(&mut flags),
-            Command::Solve(args) => args.client.engine.apply(&mut flags),
-            Command::History(args) => args.client.engine.apply(&mut flags),
-            Command::Active(args) => args.client.engine.apply(&mut flags),
-            Command::Stats(args) => args.client.engine.apply(&mut flags),
-            Command::Report(args) => args.client.engine.apply(&mut flags),
-            Command::DeadLetters(args) => args.client().engine.apply(&mut flags),
+            Command::Solve(SolveArgs { client, .. })
+            | Command::History(HistoryArgs { client, .. })
+            | Command::Active(client)
+            | Command::Stats(StatsArgs { client, .. })
+            | Command::Report(ReportArgs { client, .. })
+            | Command::Explain(ExplainArgs { client, .. })
+            | Command::Balance(client) => client.engine.apply(&mut flags),
+            Command::DeadLetters(action) => action.client().engine.apply(&mut flags),
             Command::Pools(args) => args.client().engine.apply(&mut flags),
-            Command::Explain(args) => args.client.engine.apply(&mut flags),
-            Command::Balance(args) => args.client.engine.apply(&mut flags),
-            Command::Doctor(args) => args.apply(&mut flags),
-            Command::Store(args) => args.apply(&mut flags),
+            Command::Doctor(args) => {
+                args.engine.apply(&mut flags);
+                flags.set("--listen", "listen", args.listen.as_ref());
+            }
+            Command::Store(StoreAction::Migrate { store, .. }) => {
+                flags.set("--store", "store.url", store.as_ref());
+            }
             Command::Sim(_)
             | Command::Sites(_)
             | Command::RetryTable(_)

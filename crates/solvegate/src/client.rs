@@ -24,7 +24,6 @@ pub struct Remote {
     key: Secret,
 }
 
-/// One request.
 #[derive(Clone, Debug)]
 pub struct Call {
     method: Method,
@@ -34,7 +33,6 @@ pub struct Call {
     timeout: Duration,
 }
 
-/// The response to a [`Call`].
 #[derive(Clone, Debug)]
 pub struct Reply {
     pub status: StatusCode,
@@ -153,24 +151,20 @@ const RENAMED: [(&str, &str); 5] = [
     ("params", "param"),
 ];
 /// Fields of the API that are options by the same name.
-const SAME: [&str; 17] = [
-    "kind", "sitekey", "pageurl", "image", "state", "limit", "cursor", "date", "from", "to",
-    "site", "worker", "project", "level", "max", "waste", "count",
-];
+const SAME: &str = "kind sitekey pageurl image state limit cursor date from to site worker project level \
+                    max waste count";
 
 /// The gateway names fields of its API, as in "`limit` is not …"; the user typed `--limit`.
 fn with_option_names(detail: &str) -> String {
-    let same = SAME.map(|name| (name, name));
-    RENAMED.iter().chain(&same).fold(detail.to_owned(), |text, (field, option)| {
+    let same = SAME.split(' ').map(|name| (name, name));
+    RENAMED.into_iter().chain(same).fold(detail.to_owned(), |text, (field, option)| {
         text.replace(&format!("`{field}`"), &format!("--{option}"))
     })
 }
 
 fn unreadable(error: impl fmt::Display) -> Failure {
-    Failure::new(
-        Exit::Unreachable,
-        format!("cannot read the response: {error}; is --server a solvegate?"),
-    )
+    let what = format!("cannot read the response: {error}; is --server a solvegate?");
+    Failure::new(Exit::Unreachable, what)
 }
 
 /// A TLS server answers an unencrypted request with a TLS alert, which hyper cannot parse.
@@ -204,12 +198,8 @@ impl Remote {
             .map_err(|_| self.unreachable("no connection within 5 s"))?
             .map_err(|e| self.unreachable(e))?;
         let answer = async {
-            let stream = self
-                .endpoint
-                .handshake(stream)
-                .await
-                .map_err(|error| self.handshake_failure(&error))?;
-            exchange(stream, request).await
+            let stream = self.endpoint.handshake(stream).await;
+            exchange(stream.map_err(|error| self.handshake_failure(&error))?, request).await
         };
         timeout(call.timeout, answer)
             .await
@@ -217,39 +207,28 @@ impl Remote {
     }
 
     async fn connect(&self) -> std::io::Result<TcpStream> {
-        self.endpoint.connect(&self.endpoint.resolve().await?).await
+        TcpStream::connect(&*self.endpoint.resolve().await?).await
     }
 
     /// Explains a failed handshake: no TLS at the other end, an untrusted certificate, or a lost connection.
     fn handshake_failure(&self, error: &std::io::Error) -> Failure {
-        let failed = |why: fmt::Arguments<'_>| {
-            Failure::new(Exit::Unreachable, format!("{}: {why}", self.endpoint.authority()))
-        };
-        match error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>()) {
+        let what = match error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>()) {
             Some(rustls::Error::InvalidMessage(_)) => {
-                failed(format_args!("the gateway does not speak TLS: use http://"))
+                "the gateway does not speak TLS: use http://".to_owned()
             }
-            Some(rustls::Error::InvalidCertificate(why)) => failed(format_args!(
+            Some(rustls::Error::InvalidCertificate(why)) => format!(
                 "the gateway's certificate is not trusted ({why:?}): pass --cacert with its certificate, \
                  DIR/tls-cert.pem in the gateway's data directory if it is self-signed"
-            )),
-            Some(_) | None => self.unreachable(error),
-        }
+            ),
+            Some(_) | None => return self.unreachable(error),
+        };
+        Failure::new(Exit::Unreachable, format!("{}: {what}", self.endpoint.authority()))
     }
 
     fn unreachable(&self, why: impl fmt::Display) -> Failure {
-        Failure::new(
-            Exit::Unreachable,
-            format!("cannot reach {}: {why}; is the gateway running?", self.endpoint.authority()),
-        )
-    }
-}
-
-impl fmt::Debug for Remote {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Remote")
-            .field("authority", &self.endpoint.authority())
-            .finish_non_exhaustive()
+        let gateway = self.endpoint.authority();
+        let what = format!("cannot reach {gateway}: {why}; is the gateway running?");
+        Failure::new(Exit::Unreachable, what)
     }
 }
 

@@ -39,22 +39,11 @@ impl Endpoint {
         Ok(lookup_host((host, port)).await?.collect())
     }
 
-    /// Connects to the first address that answers.
-    pub async fn connect(&self, addresses: &[SocketAddr]) -> io::Result<TcpStream> {
-        TcpStream::connect(addresses).await
-    }
-
     /// Does the TLS handshake if the URL is https.
     pub async fn handshake(&self, stream: TcpStream) -> io::Result<Box<dyn Stream>> {
         match self.url.host() {
             Some(host) if self.is_tls() => self.tls.connect(&host.to_owned(), stream).await,
             Some(_) | None => Ok(Box::new(stream)),
         }
-    }
-}
-
-impl fmt::Debug for Endpoint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Endpoint").field("authority", &self.authority()).finish_non_exhaustive()
     }
 }

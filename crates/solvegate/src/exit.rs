@@ -13,8 +13,8 @@ pub struct Failure {
 
 /// The exit codes. Their numbers never change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
 pub enum Exit {
-    /// The operation failed.
     Failed = 1,
     /// The command line or the configuration is wrong.
     Usage = 2,
@@ -22,7 +22,6 @@ pub enum Exit {
     Unreachable = 3,
     /// Site not declared, budget or rate limit exceeded, wrong key.
     Refused = 4,
-    /// The deadline passed.
     Timeout = 5,
 }
 
@@ -55,12 +54,6 @@ impl From<std::io::Error> for Failure {
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
-        Self::from(match exit {
-            Exit::Failed => 1,
-            Exit::Usage => 2,
-            Exit::Unreachable => 3,
-            Exit::Refused => 4,
-            Exit::Timeout => 5,
-        })
+        Self::from(exit as u8)
     }
 }

@@ -44,13 +44,16 @@ pub const PINGBACK_FILE: &str = "pingback.secret";
 /// directory it lasts as long as the process, as the solves do.
 pub fn pingback_secret(config: &Config, chance: &SystemChance) -> Result<Option<Secret>, Failure> {
     let Some(pingback) = &config.upstream.pingback else { return Ok(None) };
-    match (&pingback.secret, config.secrets_dir()) {
-        (Some(secret), _) => Ok(Some(secret.clone())),
-        (None, Some(data)) => {
-            load_or_create(&data.join(PINGBACK_FILE), || random_secret(chance)).map(Some)
-        }
-        (None, None) => Ok(Some(Secret::new(random_secret(chance)))),
-    }
+    let random = || random_secret(chance);
+    let saved = configured_or_saved(config, pingback.secret.as_ref(), PINGBACK_FILE, random)?;
+    Ok(Some(saved.unwrap_or_else(|| Secret::new(random()))))
+}
+
+/// The secret that signs callbacks: the configured one, or one generated at the first start. It is saved as it is, because
+/// signing needs it and receivers verify with it. `None` without a directory to save it in.
+pub fn callback_secret(config: &Config, chance: &SystemChance) -> Result<Option<Secret>, Failure> {
+    let random = || format!("whsec_{}", random_secret(chance));
+    configured_or_saved(config, config.callbacks.secret.as_ref(), CALLBACK_FILE, random)
 }
 
 /// 256 random bits.
@@ -58,24 +61,27 @@ fn random_secret(chance: &SystemChance) -> String {
     STANDARD.encode([(); 4].map(|()| chance.draw().to_ne_bytes()).concat())
 }
 
-/// The saved secret, or a new one that is saved now.
-fn load_or_create(path: &Path, make: impl FnOnce() -> String) -> Result<Secret, Failure> {
+/// The configured secret, or the saved one, or a new one that is saved now.
+fn configured_or_saved(
+    config: &Config,
+    configured: Option<&Secret>,
+    file: &str,
+    make: impl FnOnce() -> String,
+) -> Result<Option<Secret>, Failure> {
+    let (None, Some(data)) = (configured, config.secrets_dir()) else {
+        return Ok(configured.cloned());
+    };
+    let path = data.join(file);
     if !path.exists() {
-        write_private(path, &make())?;
+        write_private(&path, &make())?;
     }
-    let place = path.display().to_string();
-    Ok(Sources::default().secret(&place, &format!("file:{place}"))?)
+    read_private(&path).map(Some)
 }
 
-/// The secret that signs callbacks: the configured one, or one generated at the first start. It is saved as it is, because
-/// signing needs it and receivers verify with it. `None` without a directory to save it in.
-pub fn callback_secret(config: &Config, chance: &SystemChance) -> Result<Option<Secret>, Failure> {
-    if let Some(secret) = &config.callbacks.secret {
-        return Ok(Some(secret.clone()));
-    }
-    let Some(data) = config.secrets_dir() else { return Ok(None) };
-    load_or_create(&data.join(CALLBACK_FILE), || format!("whsec_{}", random_secret(chance)))
-        .map(Some)
+/// Like every secret file, it is refused if others can read it.
+fn read_private(path: &Path) -> Result<Secret, Failure> {
+    let place = path.display().to_string();
+    Ok(Sources::default().secret(&place, &format!("file:{place}"))?)
 }
 
 // === impl GeneratedKeys ===
@@ -109,13 +115,11 @@ impl GeneratedKey {
         Ok(Self { digest, fresh: Some(key) })
     }
 
-    /// Like every secret file, it is refused if others can read it.
     fn read(path: &Path) -> Result<Self, Failure> {
-        let place = path.display().to_string();
-        let text = Sources::default().secret(&place, &format!("file:{place}"))?;
-        let digest = KeyDigest::from_hex(text.expose()).ok_or_else(|| {
+        let digest = KeyDigest::from_hex(read_private(path)?.expose()).ok_or_else(|| {
             let message = format!(
-                "{place} is not the digest of a key; delete it and restart to get a new key"
+                "{} is not the digest of a key; delete it and restart to get a new key",
+                path.display()
             );
             Failure::new(Exit::Usage, message)
         })?;

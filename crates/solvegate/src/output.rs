@@ -5,7 +5,7 @@ use std::{
     io::{self, Write as _},
 };
 
-use comfy_table::{Table, presets};
+use comfy_table::{Row, Table, presets};
 use serde::Serialize;
 
 use crate::exit::{Exit, Failure};
@@ -36,4 +36,13 @@ pub fn table<const N: usize>(headings: [&str; N]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_header(headings);
     table
+}
+
+pub fn rows<R: Into<Row>>(
+    headings: impl Into<Row>,
+    rows: impl IntoIterator<Item = R>,
+) -> Result<(), Failure> {
+    let mut table = table([]);
+    table.set_header(headings).add_rows(rows);
+    line(format_args!("{}", table.trim_fmt()))
 }

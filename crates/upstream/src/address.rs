@@ -2,17 +2,18 @@
 
 use std::{fmt, net::SocketAddr};
 
-use url::{Host, Url};
+use url::{Host, Position, Url};
 
 use crate::BadUpstream;
 
 /// The provider's host, port and path, already validated.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Address {
-    host: Host<String>,
+    pub(crate) host: Host<String>,
     port: u16,
-    tls: bool,
-    authority: String,
+    pub(crate) tls: bool,
+    /// The `Host` header.
+    pub(crate) authority: String,
     prefix: String,
 }
 
@@ -41,25 +42,9 @@ impl Address {
         if !tls && !is_loopback(&host) {
             return Err(BadUpstream::Insecure(host.to_string()));
         }
-        let authority = match url.port() {
-            Some(port) => format!("{host}:{port}"),
-            None => host.to_string(),
-        };
+        let authority = url[Position::BeforeHost..Position::AfterPort].to_owned();
         let prefix = url.path().trim_end_matches('/').to_owned();
         Ok(Self { host, port, tls, authority, prefix })
-    }
-
-    pub(crate) fn host(&self) -> &Host<String> {
-        &self.host
-    }
-
-    pub(crate) fn is_tls(&self) -> bool {
-        self.tls
-    }
-
-    /// The `Host` header.
-    pub(crate) fn authority(&self) -> &str {
-        &self.authority
     }
 
     /// The path of `in.php` or `res.php`, never with a query: the key in it would end up in logs.
@@ -109,7 +94,10 @@ mod tests {
             ("http://[::1]:9", "[::1]:9", "/in.php"),
         ] {
             let address = Address::parse(text).unwrap();
-            assert_eq!((address.authority(), address.path("in.php").as_str()), (authority, path));
+            assert_eq!(
+                (address.authority.as_str(), address.path("in.php").as_str()),
+                (authority, path)
+            );
         }
     }
 

@@ -105,12 +105,6 @@ impl Pingback {
 impl fmt::Debug for UpstreamConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("UpstreamConfig")
-            .field("key", &self.key)
-            .field("connect_timeout", &self.connect_timeout)
-            .field("first_byte_timeout", &self.first_byte_timeout)
-            .field("submit_timeout", &self.submit_timeout)
-            .field("poll_timeout", &self.poll_timeout)
-            .field("user_agent", &self.user_agent)
             .field("priced", &self.priced)
             .field("dialect", &self.dialect)
             .finish_non_exhaustive()

@@ -17,7 +17,7 @@ use crate::{
 
 /// Opens connections to the provider.
 pub(crate) struct Connector {
-    address: Address,
+    pub(crate) address: Address,
     tls: Option<TlsClient>,
     timeout: Duration,
 }
@@ -30,15 +30,11 @@ impl Connector {
         extra_root_pem: Option<&[u8]>,
         timeout: Duration,
     ) -> Result<Self, BadUpstream> {
-        if server_name(address.host()).is_none() {
+        if server_name(&address.host).is_none() {
             return Err(BadUpstream::Url("its host is not a DNS name".to_owned()));
         }
-        let tls = address.is_tls().then(|| TlsClient::new(extra_root_pem)).transpose()?;
+        let tls = address.tls.then(|| TlsClient::new(extra_root_pem)).transpose()?;
         Ok(Self { address, tls, timeout })
-    }
-
-    pub(crate) fn address(&self) -> &Address {
-        &self.address
     }
 
     /// Opens a connection within the connect timeout. Bytes written to it are counted in `sent`.
@@ -51,7 +47,7 @@ impl Connector {
     async fn dial(&self) -> Result<Box<dyn Stream>, Fault> {
         let resolved = self.address.resolve().await;
         let addresses = resolved.map_err(|error| fault("cannot connect", &error))?;
-        let tls = self.tls.as_ref().map(|tls| (tls, self.address.host()));
+        let tls = self.tls.as_ref().map(|tls| (tls, &self.address.host));
         dial(&addresses, tls, self.timeout).await
     }
 }

@@ -1,12 +1,14 @@
-//! res.php: calls that cost nothing and may be repeated. A failure here says nothing about the task.
+//! The port `Provider`, and res.php: calls that cost nothing and may be repeated. A failure here says nothing about the task.
 
 use std::sync::atomic::Ordering;
 
+use async_trait::async_trait;
 use bytes::Bytes;
 use domain::{
-    id::TaskId,
+    challenge::Challenge,
+    id::{AttemptName, TaskId},
     money::Money,
-    ports::{BatchRefused, Fault, Feedback, Poll, Polled, Threads},
+    ports::{BatchRefused, Fault, Feedback, Poll, Polled, Provider, Submission, Threads},
     retry::Code,
 };
 use tokio::time::timeout;
@@ -23,9 +25,13 @@ use crate::{
 /// How much longer each task may make the reply to a batch poll; tokens are shorter.
 const MAX_REPLY_PER_TASK: usize = 8 * 1024;
 
-impl Upstream {
-    /// Polls one task.
-    pub(crate) async fn fetch_answer(&self, task: &TaskId) -> Polled {
+#[async_trait]
+impl Provider for Upstream {
+    async fn submit(&self, challenge: &Challenge, attempt: AttemptName) -> Submission {
+        self.send(challenge, attempt).await
+    }
+
+    async fn poll(&self, task: &TaskId) -> Polled {
         let id = task.as_str().to_owned();
         let priced = self.config.priced;
         let action = if priced { Action::GetPriced(id) } else { Action::Get(id) };
@@ -37,15 +43,12 @@ impl Upstream {
         }
     }
 
-    /// Polls several tasks in one call; a single task is polled in the usual way. Once the provider has answered a batch,
-    /// a reply that looks like "not supported" is about these tasks, or a page inserted by a machine in between.
-    pub(crate) async fn fetch_answers(
-        &self,
-        tasks: &[TaskId],
-    ) -> Result<Vec<Polled>, BatchRefused> {
+    /// A single task is polled in the usual way. Once the provider has answered a batch, a reply that looks like "not
+    /// supported" is about these tasks, or a page inserted by a machine in between.
+    async fn poll_many(&self, tasks: &[TaskId]) -> Result<Vec<Polled>, BatchRefused> {
         match tasks {
             [] => return Ok(Vec::new()),
-            [task] => return Ok(vec![self.fetch_answer(task).await]),
+            [task] => return Ok(vec![self.poll(task).await]),
             [..] => {}
         }
         let ids = tasks.iter().map(|task| task.as_str().to_owned()).collect();
@@ -65,18 +68,7 @@ impl Upstream {
         }
     }
 
-    fn polled(&self, reply: FetchReply) -> Polled {
-        match reply {
-            FetchReply::NotReady => Polled { poll: Poll::NotReady, price: None },
-            FetchReply::Answer { answer, price } => Polled { poll: Poll::Solved(answer), price },
-            FetchReply::Refused(code) => {
-                Polled { poll: Poll::Code(self.redact(&code)), price: None }
-            }
-        }
-    }
-
-    /// Reports whether the site accepted a token.
-    pub(crate) async fn send_report(&self, task: &TaskId, feedback: Feedback) -> Result<(), Fault> {
+    async fn report(&self, task: &TaskId, feedback: Feedback) -> Result<(), Fault> {
         let good = match feedback {
             Feedback::Good => true,
             Feedback::Bad => false,
@@ -85,15 +77,29 @@ impl Upstream {
         self.account_value(wire::fetch::read_report(&body))
     }
 
-    /// Fetches the balance; balance.rs keeps this rare.
-    pub(crate) async fn fetch_balance(&self) -> Result<Money, Fault> {
-        let body = self.call(&Action::Balance).await?;
-        self.account_value(wire::fetch::read_balance(&body))
+    async fn balance(&self) -> Result<Money, Fault> {
+        let fetch = async {
+            let body = self.call(&Action::Balance).await?;
+            self.account_value(wire::fetch::read_balance(&body))
+        };
+        self.balance.get(fetch).await
     }
 
-    pub(crate) async fn fetch_threads(&self) -> Result<Threads, Fault> {
+    async fn threads(&self) -> Result<Threads, Fault> {
         let body = self.call(&Action::Threads).await?;
         self.account_value(wire::fetch::read_threads(&body))
+    }
+}
+
+impl Upstream {
+    fn polled(&self, reply: FetchReply) -> Polled {
+        match reply {
+            FetchReply::NotReady => Polled { poll: Poll::NotReady, price: None },
+            FetchReply::Answer { answer, price } => Polled { poll: Poll::Solved(answer), price },
+            FetchReply::Refused(code) => {
+                Polled { poll: Poll::Code(self.redact(&code)), price: None }
+            }
+        }
     }
 
     async fn call(&self, action: &Action) -> Result<Bytes, Fault> {

@@ -25,15 +25,8 @@ use std::{
     sync::{Arc, atomic::AtomicBool},
 };
 
-use async_trait::async_trait;
 use bytes::Bytes;
-use domain::{
-    challenge::Challenge,
-    id::{AttemptName, TaskId},
-    money::Money,
-    ports::{BatchRefused, Clock, Fault, Feedback, Polled, Provider, Submission, Threads},
-    retry::Code,
-};
+use domain::{ports::Clock, retry::Code};
 use http::{HeaderValue, Request, header};
 use http_body_util::Full;
 
@@ -69,7 +62,7 @@ impl Upstream {
         let address = Address::parse(&config.url)?;
         let value = |text: &str, name| text.parse().map_err(|_| BadUpstream::Header(name));
         let user_agent = value(&config.user_agent, "[upstream] user_agent")?;
-        let host = value(address.authority(), "[upstream] url")?;
+        let host = value(&address.authority, "[upstream] url")?;
         let extra_roots = config.extra_root_pem.as_deref();
         let connector = Connector::new(address, extra_roots, config.connect_timeout)?;
         let idle = IdleConnections::new(Arc::clone(&clock));
@@ -83,7 +76,7 @@ impl Upstream {
         let mut form = form_urlencoded::Serializer::new(String::new());
         form.append_pair("key", self.config.key.expose()).append_pair("json", "1");
         let body = Bytes::from(form.extend_pairs(fields).finish());
-        Request::post(self.connector.address().path(script))
+        Request::post(self.connector.address.path(script))
             .header(header::HOST, &self.host)
             .header(header::USER_AGENT, &self.user_agent)
             .header(header::ACCEPT_ENCODING, "identity")
@@ -98,36 +91,8 @@ impl Upstream {
     }
 }
 
-#[async_trait]
-impl Provider for Upstream {
-    async fn submit(&self, challenge: &Challenge, attempt: AttemptName) -> Submission {
-        self.send(challenge, attempt).await
-    }
-
-    async fn poll(&self, task: &TaskId) -> Polled {
-        self.fetch_answer(task).await
-    }
-
-    async fn poll_many(&self, tasks: &[TaskId]) -> Result<Vec<Polled>, BatchRefused> {
-        self.fetch_answers(tasks).await
-    }
-
-    async fn report(&self, task: &TaskId, feedback: Feedback) -> Result<(), Fault> {
-        self.send_report(task, feedback).await
-    }
-
-    async fn balance(&self) -> Result<Money, Fault> {
-        self.balance.get(self.fetch_balance()).await
-    }
-
-    async fn threads(&self) -> Result<Threads, Fault> {
-        self.fetch_threads().await
-    }
-}
-
 impl fmt::Debug for Upstream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let address = self.connector.address();
-        f.debug_struct("Upstream").field("address", address).finish_non_exhaustive()
+        f.debug_struct("Upstream").field("address", &self.connector.address).finish_non_exhaustive()
     }
 }

@@ -90,12 +90,12 @@ impl WebhookClient {
     /// Resolves a receiver; empty when its name does not resolve now. One address that is not public refuses them all, because
     /// the owner of the name decides which of them a connection reaches.
     async fn addresses(&self, receiver: &Receiver) -> Result<Vec<SocketAddr>, AddressRefused> {
-        let addresses = match receiver.host() {
-            Host::Ipv4(ip) => vec![(*ip, receiver.port()).into()],
-            Host::Ipv6(ip) => vec![(*ip, receiver.port()).into()],
-            Host::Domain(name) => self.resolver.resolve(name, receiver.port()).await,
+        let addresses = match &receiver.host {
+            Host::Ipv4(ip) => vec![(*ip, receiver.port).into()],
+            Host::Ipv6(ip) => vec![(*ip, receiver.port).into()],
+            Host::Domain(name) => self.resolver.resolve(name, receiver.port).await,
         };
-        if !receiver.is_trusted() {
+        if !receiver.trusted {
             let private = addresses.iter().find_map(|address| public::why_not_public(address.ip()));
             if let Some(what) = private {
                 return Err(receiver.refuse_address(what));
@@ -112,7 +112,7 @@ impl WebhookClient {
             return Err(WebhookError("the host of the address has no address now".to_owned()));
         }
         addresses.truncate(MAX_TRIED);
-        let tls = receiver.is_tls().then(|| (&self.tls, receiver.host()));
+        let tls = receiver.tls.then_some((&self.tls, &receiver.host));
         let stream =
             dial(&addresses, tls, self.timeout).await.map_err(|fault| not_delivered(&fault))?;
         let stream = CountedStream::new(stream, BytesSent::default());
@@ -128,8 +128,8 @@ impl WebhookClient {
         let body = serde_json::to_vec(&webhook.notice).map_err(|_| unsendable("it is not JSON"))?;
         let seconds = self.clock.now().millis() / 1000;
         let signature = self.signer.sign(&webhook.id, seconds, &body);
-        Request::post(receiver.target())
-            .header(header::HOST, receiver.authority())
+        Request::post(&receiver.target)
+            .header(header::HOST, &receiver.authority)
             .header(header::USER_AGENT, &self.user_agent)
             .header(header::ACCEPT_ENCODING, "identity")
             .header(header::CONNECTION, "close")
@@ -147,7 +147,7 @@ impl WebhookSender for WebhookClient {
     async fn check(&self, url: &str) -> Result<(), AddressRefused> {
         let receiver = self.receiver(url)?;
         // The operator listed this host, so any address it resolves to is fine, and it need not be up now.
-        if receiver.is_trusted() {
+        if receiver.trusted {
             return Ok(());
         }
         // A name that does not resolve now is accepted: delivery checks it again.

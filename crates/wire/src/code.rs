@@ -9,150 +9,126 @@ use domain::retry::{Code, IN_PHP, own};
 
 use crate::json;
 
+/// Defines codes; with a name in front, also the list of them.
 macro_rules! codes {
-    ($($(#[$doc:meta])* $name:ident)*) => {
-        $($(#[$doc])* pub const $name: &str = stringify!($name);)*
+    ($($(#[$doc:meta])* $name:ident $(= $text:literal)?,)*) => {
+        $($(#[$doc])* pub const $name: &str = codes!(@text $name $($text)?);)*
     };
+    ($(#[$about:meta])* $list:ident: $($(#[$doc:meta])* $name:ident $(= $text:literal)?,)*) => {
+        codes! { $($(#[$doc])* $name $(= $text)?,)* }
+
+        $(#[$about])*
+        pub const $list: &[&str] = &[$($name,)*];
+    };
+    (@text $name:ident) => { stringify!($name) };
+    (@text $name:ident $text:literal) => { $text };
 }
 
 codes! {
+    /// All known codes of in.php, ours included.
+    ALL_IN:
     /// The key does not have 32 characters.
-    ERROR_WRONG_USER_KEY
+    ERROR_WRONG_USER_KEY,
     /// The key is unknown, or the plan ended.
-    ERROR_KEY_DOES_NOT_EXIST
+    ERROR_KEY_DOES_NOT_EXIST,
     /// No money, or no free thread.
-    ERROR_ZERO_BALANCE
+    ERROR_ZERO_BALANCE,
     /// The queue is full.
-    ERROR_NO_SLOT_AVAILABLE
+    ERROR_NO_SLOT_AVAILABLE,
     /// Trouble inside the service.
-    ERROR_SERVER_ERROR
+    ERROR_SERVER_ERROR,
     /// Trouble inside the service.
-    ERROR_INTERNAL_SERVER_ERROR
+    ERROR_INTERNAL_SERVER_ERROR,
     /// Too many requests in a short time.
-    ERROR_TOO_MUCH_REQUESTS
+    ERROR_TOO_MUCH_REQUESTS,
     /// Too many submissions in three seconds.
-    MAX_USER_TURN
+    MAX_USER_TURN,
+    /// A temporary ban, as the four below.
+    BAN_1001 = "ERROR: 1001",
+    BAN_1002 = "ERROR: 1002",
+    BAN_1003 = "ERROR: 1003",
+    BAN_1004 = "ERROR: 1004",
+    BAN_1005 = "ERROR: 1005",
     /// Too many wrong keys from this address.
-    IP_BANNED
+    IP_BANNED,
     /// Too many wrong keys from this address.
-    ERROR_IP_BANNED
+    ERROR_IP_BANNED,
     /// The address is not on the account's list.
-    ERROR_IP_NOT_ALLOWED
+    ERROR_IP_NOT_ALLOWED,
     /// The page is missing or not a page.
-    ERROR_PAGEURL
+    ERROR_PAGEURL,
     /// The site's key is blank or malformed.
-    ERROR_GOOGLEKEY
+    ERROR_GOOGLEKEY,
     /// The site's key is missing.
-    ERROR_WRONG_GOOGLEKEY
+    ERROR_WRONG_GOOGLEKEY,
     /// The site's key does not belong to the page.
-    ERROR_BAD_TOKEN_OR_PAGEURL
+    ERROR_BAD_TOKEN_OR_PAGEURL,
     /// A parameter is missing or malformed.
-    ERROR_BAD_PARAMETERS
+    ERROR_BAD_PARAMETERS,
     /// GeeTest's captcha id is missing or malformed.
-    ERROR_CAPTCHA_ID
+    ERROR_CAPTCHA_ID,
     /// The proxy is not written as one.
-    ERROR_PROXY_FORMAT
+    ERROR_PROXY_FORMAT,
     /// The proxy failed a short time ago.
-    ERROR_BAD_PROXY
+    ERROR_BAD_PROXY,
     /// The image is missing or too small.
-    ERROR_ZERO_CAPTCHA_FILESIZE
+    ERROR_ZERO_CAPTCHA_FILESIZE,
     /// The image has too many bytes.
-    ERROR_TOO_BIG_CAPTCHA_FILESIZE
+    ERROR_TOO_BIG_CAPTCHA_FILESIZE,
     /// The image has too many pixels.
-    ERROR_IMAGE_DIMENSIONS_TOO_LARGE
+    ERROR_IMAGE_DIMENSIONS_TOO_LARGE,
     /// The file name has no image extension.
-    ERROR_WRONG_FILE_EXTENSION
+    ERROR_WRONG_FILE_EXTENSION,
     /// The file is not an image.
-    ERROR_IMAGE_TYPE_NOT_SUPPORTED
+    ERROR_IMAGE_TYPE_NOT_SUPPORTED,
     /// The file cannot be read.
-    ERROR_UPLOAD
+    ERROR_UPLOAD,
     /// The image is known not to be a challenge.
-    ERROR_CAPTCHAIMAGE_BLOCKED
+    ERROR_CAPTCHAIMAGE_BLOCKED,
     /// Too many images that are not challenges.
-    TOO_MANY_BAD_IMAGES
+    TOO_MANY_BAD_IMAGES,
     /// The service does not solve for this site.
-    ERROR_DOMAIN_NOT_ALLOWED
-    /// Not solved yet; the spelling is the provider's.
-    CAPCHA_NOT_READY
-    /// Not solved yet, in the correct spelling that some providers use.
-    CAPTCHA_NOT_READY
-    /// The challenge could not be solved.
-    ERROR_CAPTCHA_UNSOLVABLE
-    /// The answers of several solvers did not agree.
-    ERROR_BAD_DUPLICATES
-    /// The id is unknown or forgotten.
-    ERROR_WRONG_CAPTCHA_ID
-    /// The id is unknown or forgotten; the spelling is the provider's.
-    ERROR_NO_SUCH_CAPCHA_ID
-    /// The id is not a number.
-    ERROR_WRONG_ID_FORMAT
-    /// The proxy cannot be used.
-    ERROR_PROXY_CONNECTION_FAILED
-    /// GeeTest's challenge is too old.
-    ERROR_TOKEN_EXPIRED
-    /// The action is missing.
-    ERROR_EMPTY_ACTION
-    /// The report was not accepted.
-    ERROR_REPORT_NOT_RECORDED
-    /// The report was not accepted.
-    REPORT_NOT_RECORDED
-    /// There is a report already.
-    ERROR_DUPLICATE_REPORT
-    /// The pingback address does not belong to the account; the spelling is the provider's.
-    ERROR_IP_ADDRES
+    ERROR_DOMAIN_NOT_ALLOWED,
     /// Ours: no declaration covers the page.
-    ERROR_SITE_NOT_DECLARED
+    ERROR_SITE_NOT_DECLARED,
     /// Ours: the worker's budget is exceeded.
-    ERROR_BUDGET_EXCEEDED
+    ERROR_BUDGET_EXCEEDED,
     /// Ours: the idempotency key belongs to another challenge.
-    ERROR_IDEMPOTENCY_MISMATCH
-    /// The report was accepted; not an error.
-    OK_REPORT_RECORDED
+    ERROR_IDEMPOTENCY_MISMATCH,
 }
 
-/// The temporary bans, in numerical order.
-pub const BANS: [&str; 5] =
-    ["ERROR: 1001", "ERROR: 1002", "ERROR: 1003", "ERROR: 1004", "ERROR: 1005"];
-
-/// All known codes of in.php, ours included.
-pub const ALL_IN: &[&str] = &[
-    ERROR_WRONG_USER_KEY,
-    ERROR_KEY_DOES_NOT_EXIST,
-    ERROR_ZERO_BALANCE,
-    ERROR_NO_SLOT_AVAILABLE,
-    ERROR_SERVER_ERROR,
-    ERROR_INTERNAL_SERVER_ERROR,
-    ERROR_TOO_MUCH_REQUESTS,
-    MAX_USER_TURN,
-    BANS[0],
-    BANS[1],
-    BANS[2],
-    BANS[3],
-    BANS[4],
-    IP_BANNED,
-    ERROR_IP_BANNED,
-    ERROR_IP_NOT_ALLOWED,
-    ERROR_PAGEURL,
-    ERROR_GOOGLEKEY,
-    ERROR_WRONG_GOOGLEKEY,
-    ERROR_BAD_TOKEN_OR_PAGEURL,
-    ERROR_BAD_PARAMETERS,
-    ERROR_CAPTCHA_ID,
-    ERROR_PROXY_FORMAT,
-    ERROR_BAD_PROXY,
-    ERROR_ZERO_CAPTCHA_FILESIZE,
-    ERROR_TOO_BIG_CAPTCHA_FILESIZE,
-    ERROR_IMAGE_DIMENSIONS_TOO_LARGE,
-    ERROR_WRONG_FILE_EXTENSION,
-    ERROR_IMAGE_TYPE_NOT_SUPPORTED,
-    ERROR_UPLOAD,
-    ERROR_CAPTCHAIMAGE_BLOCKED,
-    TOO_MANY_BAD_IMAGES,
-    ERROR_DOMAIN_NOT_ALLOWED,
-    ERROR_SITE_NOT_DECLARED,
-    ERROR_BUDGET_EXCEEDED,
-    ERROR_IDEMPOTENCY_MISMATCH,
-];
+codes! {
+    /// Not solved yet; the spelling is the provider's.
+    CAPCHA_NOT_READY,
+    /// Not solved yet, in the correct spelling that some providers use.
+    CAPTCHA_NOT_READY,
+    /// The challenge could not be solved.
+    ERROR_CAPTCHA_UNSOLVABLE,
+    /// The answers of several solvers did not agree.
+    ERROR_BAD_DUPLICATES,
+    /// The id is unknown or forgotten.
+    ERROR_WRONG_CAPTCHA_ID,
+    /// The id is unknown or forgotten; the spelling is the provider's.
+    ERROR_NO_SUCH_CAPCHA_ID,
+    /// The id is not a number.
+    ERROR_WRONG_ID_FORMAT,
+    /// The proxy cannot be used.
+    ERROR_PROXY_CONNECTION_FAILED,
+    /// GeeTest's challenge is too old.
+    ERROR_TOKEN_EXPIRED,
+    /// The action is missing.
+    ERROR_EMPTY_ACTION,
+    /// The report was not accepted.
+    ERROR_REPORT_NOT_RECORDED,
+    /// The report was not accepted.
+    REPORT_NOT_RECORDED,
+    /// There is a report already.
+    ERROR_DUPLICATE_REPORT,
+    /// The pingback address does not belong to the account; the spelling is the provider's.
+    ERROR_IP_ADDRES,
+    /// The report was accepted; not an error.
+    OK_REPORT_RECORDED,
+}
 
 /// All known codes of res.php.
 pub const ALL_RES: &[&str] = &[
@@ -172,7 +148,7 @@ pub const ALL_RES: &[&str] = &[
     REPORT_NOT_RECORDED,
     ERROR_DUPLICATE_REPORT,
     ERROR_IP_ADDRES,
-    BANS[4],
+    BAN_1005,
 ];
 
 /// Writes a code, which is a valid reply to any request.

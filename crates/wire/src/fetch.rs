@@ -17,6 +17,8 @@ pub(crate) use many::one_of_many;
 pub use many::{read_many, write_many};
 pub use reply::{read_reply, write_reply, write_result};
 
+pub use crate::code::write as write_refusal;
+
 /// An action of res.php. Ids are as sent and not validated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
@@ -78,6 +80,12 @@ pub enum Many {
 pub enum AccountReply<T> {
     Value(T),
     Refused(Code),
+}
+
+impl From<Code> for FetchReply {
+    fn from(code: Code) -> Self {
+        if code::is_not_ready(code.as_str()) { Self::NotReady } else { Self::Refused(code) }
+    }
 }
 
 /// More ids in one request would cost more than they save.
@@ -143,9 +151,4 @@ pub fn fields(action: &Action) -> Vec<(String, String)> {
     };
     let action = ("action".to_owned(), name.to_owned());
     [action].into_iter().chain(id.map(|(name, id)| (name.to_owned(), id))).collect()
-}
-
-/// Writes a code, which is a valid reply to any request.
-pub fn write_refusal(refusal: &Code, json: bool) -> String {
-    code::write(refusal, json)
 }

@@ -45,11 +45,20 @@ impl<'a> Members<'a> {
 
     /// The member's shape; `null` counts as absent.
     pub(crate) fn shape(&self, name: &str) -> Option<Shape<'a>> {
-        match shape(self.get(name)?)? {
-            Shape::Null => None,
-            shape @ (Shape::Bool(_) | Shape::Number(_) | Shape::Text(_) | Shape::Nested(_)) => {
-                Some(shape)
-            }
+        shape(self.get(name)?).filter(|shape| !matches!(shape, Shape::Null))
+    }
+
+    /// The text of a string.
+    pub(crate) fn text(&self, name: &str) -> Option<String> {
+        if let Shape::Text(text) = self.shape(name)? { Some(text) } else { None }
+    }
+
+    /// The text of a string or a number.
+    pub(crate) fn scalar(&self, name: &str) -> Option<String> {
+        match self.shape(name)? {
+            Shape::Text(text) => Some(text),
+            Shape::Number(number) => Some(number.to_owned()),
+            Shape::Null | Shape::Bool(_) | Shape::Nested(_) => None,
         }
     }
 
@@ -103,6 +112,11 @@ pub(crate) fn shape(value: &RawValue) -> Option<Shape<'_>> {
 
 pub(crate) fn quote(text: &str) -> String {
     serde_json::Value::from(text).to_string()
+}
+
+/// A JSON reply of success with this text.
+pub(crate) fn success(text: &str) -> String {
+    format!(r#"{{"status":1,"request":{}}}"#, quote(text))
 }
 
 /// Whether the text is one complete object or array.

@@ -1,9 +1,8 @@
 //! Parsing that all replies share.
 
-use crate::{
-    Garbled,
-    json::{Members, Shape},
-};
+use domain::retry::Code;
+
+use crate::{Garbled, code, json::Members};
 
 /// A JSON reply's `status`.
 #[derive(Clone, Copy)]
@@ -25,16 +24,23 @@ pub(crate) fn text_of_answer(body: &[u8]) -> Result<&str, Garbled> {
     if text.trim().is_empty() { Err(Garbled::because("empty")) } else { Ok(text) }
 }
 
+pub(crate) fn members(text: &str) -> Result<Members<'_>, Garbled> {
+    Members::read(text).map_err(|_| Garbled::because("not a JSON object"))
+}
+
 /// `1` or `0`, as a number or as a string.
 pub(crate) fn status(members: &Members<'_>) -> Result<Status, Garbled> {
-    let said = match members.shape("status") {
-        Some(Shape::Number(number)) => number.to_owned(),
-        Some(Shape::Text(text)) => text,
-        Some(Shape::Null | Shape::Bool(_) | Shape::Nested(_)) | None => String::new(),
-    };
-    match said.as_str() {
-        "1" => Ok(Status::Ok),
-        "0" => Ok(Status::Failed),
-        _ => Err(Garbled::because("`status` is neither 0 nor 1")),
+    match members.scalar("status").as_deref() {
+        Some("1") => Ok(Status::Ok),
+        Some("0") => Ok(Status::Failed),
+        Some(_) | None => Err(Garbled::because("`status` is neither 0 nor 1")),
     }
 }
+
+/// The code of a reply with status 0; `no_text` is the error when `request` is not a string.
+pub(crate) fn code(members: &Members<'_>, no_text: &'static str) -> Result<Code, Garbled> {
+    let text = members.text("request").ok_or(Garbled::because(no_text))?;
+    code::in_json(&text).ok_or(NO_CODE)
+}
+
+pub(crate) const NO_CODE: Garbled = Garbled::because("status 0 without a code");

@@ -9,7 +9,6 @@ use axum::{
 };
 use domain::{
     claim::Claim,
-    id::ClaimId,
     money::Money,
     ports::{Feedback, Scope},
     retry::Code,
@@ -42,13 +41,10 @@ async fn answer(doors: &Doors, call: &CompatCall) -> Result<String, Code> {
     let max = doors.config().hold;
     let hold = hold.map_or(max, |hold| hold.min(max));
     match action {
-        Action::Get(id) => {
-            let reply = poll(doors, call, &scope, &id, hold).await;
-            Ok(wire::fetch::write_reply(&reply, json, false))
-        }
-        Action::GetPriced(id) => {
-            let reply = poll(doors, call, &scope, &id, hold).await;
-            Ok(wire::fetch::write_reply(&reply, json, true))
+        Action::Get(ref id) | Action::GetPriced(ref id) => {
+            let is_priced = matches!(action, Action::GetPriced(_));
+            let reply = poll(doors, call, &scope, id, hold).await;
+            Ok(wire::fetch::write_reply(&reply, json, is_priced))
         }
         Action::GetMany(ids) => Ok(many(doors, call, &scope, &ids).await),
         Action::Balance => balance(doors, json).await,
@@ -68,7 +64,7 @@ async fn poll(
     id: &str,
     hold: Duration,
 ) -> FetchReply {
-    let Some(id) = claim_id(id) else {
+    let Ok(id) = id.parse() else {
         return FetchReply::Refused(code::ERROR_WRONG_ID_FORMAT.into());
     };
     match doors.fetch(call.peer.as_ref(), scope, id, hold).await {
@@ -131,15 +127,11 @@ async fn balance(doors: &Doors, json: bool) -> Result<String, Code> {
 
 /// A repeated report is accepted and forwarded once: clients disagree on whether a second one is an error.
 async fn report(doors: &Doors, scope: &Scope, id: &str, good: bool) -> Result<(), Code> {
-    let id = claim_id(id).ok_or(code::ERROR_WRONG_ID_FORMAT)?;
+    let id = id.parse().map_err(|_| code::ERROR_WRONG_ID_FORMAT)?;
     let feedback = if good { Feedback::Good } else { Feedback::Bad };
     match doors.engine().report(scope, id, feedback).await {
         Ok(()) => Ok(()),
         Err(FetchRefusal::NotFound(_)) => Err(code::ERROR_WRONG_CAPTCHA_ID.into()),
         Err(FetchRefusal::Store(_)) => Err(code::ERROR_SERVER_ERROR.into()),
     }
-}
-
-fn claim_id(text: &str) -> Option<ClaimId> {
-    text.parse().ok()
 }

@@ -34,19 +34,7 @@ pub(super) async fn sites(
 ) -> Result<Json<Value>, Refusal> {
     Query::read(query.as_deref(), &[])?;
     let sites = doors.engine().sites();
-    let items: Vec<_> = sites
-        .iter()
-        .map(|site| {
-            json!({
-                "host": site.rule.to_string(),
-                "basis": site.basis,
-                "expires": site.expires,
-                "reuse": site.reuse,
-                "ambiguous": site.ambiguous,
-                "key_ignores_proxy": site.key_ignores_proxy,
-            })
-        })
-        .collect();
+    let items: Vec<_> = sites.iter().map(shape::site).collect();
     Ok(Json(json!({ "items": items, "images": sites.check_images().ok() })))
 }
 

@@ -12,7 +12,7 @@ use domain::{
 use serde::{Deserialize, Deserializer};
 
 use super::{query::Query, records};
-use crate::error::Refusal;
+use crate::error::{Refusal, bad_field};
 
 /// All given filters must match. `null` is refused in a body, because a value that got lost would match everything.
 #[derive(Debug, Default, Deserialize)]
@@ -93,10 +93,8 @@ fn host(site: &str) -> Result<String, Refusal> {
     let literal = site.strip_prefix('[').and_then(|site| site.strip_suffix(']'));
     let is_address = literal.is_some_and(|site| site.parse::<std::net::Ipv6Addr>().is_ok());
     if site.is_empty() || site.len() > SITE_MAX || !(is_address || site.bytes().all(is_plain)) {
-        return Err(Refusal::BadField {
-            field: "site",
-            why: "is not a host such as shop.example.com, without scheme, port and path",
-        });
+        let why = "is not a host such as shop.example.com, without scheme, port and path";
+        return bad_field("site", why);
     }
     Ok(site.to_ascii_lowercase())
 }

@@ -22,9 +22,9 @@ use super::{
     records, request, shape,
 };
 use crate::{
-    Doors, body,
+    Doors,
     caller::{AdminCaller, Caller},
-    error::Refusal,
+    error::{Refusal, bad_field},
 };
 
 /// The body of `POST /v1/dead-letters/revive`.
@@ -75,7 +75,7 @@ pub(super) async fn show(
     RawQuery(query): RawQuery,
 ) -> Result<Json<Value>, Refusal> {
     Query::read(query.as_deref(), &[])?;
-    let found = doors.engine().records().dead_letter(dead_letter_id(&id)?).await?;
+    let found = doors.engine().records().dead_letter(request::id(&id)?).await?;
     let visible = found.filter(|letter| match caller.scope() {
         Scope::All => true,
         Scope::Worker(name) => letter.worker == name,
@@ -89,10 +89,7 @@ pub(super) async fn revive(
     _admin: AdminCaller,
     request: Request,
 ) -> Result<Json<Value>, Refusal> {
-    let (parts, body) = request.into_parts();
-    Query::read(parts.uri.query(), &[])?;
-    let body = body::read(&doors, &parts.headers, body, doors.limits().json_bytes).await?;
-    let body: ReviveBody = request::json(&parts.headers, &body)?;
+    let body: ReviveBody = request::body(&doors, request).await?;
     let bulk = body.bulk(&doors)?;
     let done = doors.engine().revive(&bulk).await?;
     Ok(Json(bulk_result(&bulk, &done)))
@@ -106,7 +103,7 @@ pub(super) async fn purge_one(
     RawQuery(query): RawQuery,
 ) -> Result<StatusCode, Refusal> {
     Query::read(query.as_deref(), &[])?;
-    let bulk = purging(DeadLetterSelection::Ids(vec![dead_letter_id(&id)?]), false);
+    let bulk = purging(DeadLetterSelection::Ids(vec![request::id(&id)?]), false);
     match doors.engine().purge(&bulk).await? {
         (0, _) => Err(Refusal::NotFound),
         (_, _) => Ok(StatusCode::NO_CONTENT),
@@ -148,11 +145,6 @@ fn param_names(more: &[&'static str]) -> Vec<&'static str> {
     [&dead_letter_filter::NAMES, more].concat()
 }
 
-/// An unparseable id is a 404.
-fn dead_letter_id(text: &str) -> Result<SolveId, Refusal> {
-    text.parse().map_err(|_| Refusal::NotFound)
-}
-
 fn admin() -> WorkerName {
     WorkerName::new("admin").expect("a valid name")
 }
@@ -166,7 +158,7 @@ fn purging(which: DeadLetterSelection, dry_run: bool) -> BulkRequest {
 impl ReviveBody {
     fn bulk(self, doors: &Doors) -> Result<BulkRequest, Refusal> {
         if !(1..=RATE_MAX).contains(&self.rate) {
-            return bad("rate", "is not from 1 to 1000 dead letters per second");
+            return bad_field("rate", "is not from 1 to 1000 dead letters per second");
         }
         let (rate, dry_run) = (self.rate, self.dry_run);
         let workers = doors.workers().list().into_iter();
@@ -183,16 +175,16 @@ impl ReviveBody {
             (Some(ids), None, None) => {
                 let ids: Result<_, _> = ids.iter().map(|id| id.parse()).collect();
                 let why = "contains something that is not the id of a dead letter, such as s482915037264815";
-                ids.map(DeadLetterSelection::Ids).or_else(|_| bad("ids", why))
+                ids.map(DeadLetterSelection::Ids).or_else(|_| bad_field("ids", why))
             }
             (None, Some(Object(dead_letter_filter)), cursor) => {
                 let from = cursor.as_deref().map(records::cursor_of).transpose()?;
                 let filter = dead_letter_filter.filter(Scope::All, doors.now())?;
                 Ok(DeadLetterSelection::Matching(DeadLetterFilter { from, ..filter }))
             }
-            (Some(_), None, Some(_)) => bad("cursor", "can be used with `filter` only"),
+            (Some(_), None, Some(_)) => bad_field("cursor", "can be used with `filter` only"),
             (Some(_), Some(_), _) | (None, None, _) => {
-                bad("ids", "or `filter`: give exactly one of the two")
+                bad_field("ids", "or `filter`: give exactly one of the two")
             }
         }
     }
@@ -202,10 +194,6 @@ impl ReviveBody {
         let worked_off = usize::try_from(self.rate.saturating_mul(CALL_SECONDS));
         if self.dry_run { IDS_MAX } else { worked_off.unwrap_or(IDS_MAX).min(IDS_MAX) }
     }
-}
-
-fn bad<T>(field: &'static str, why: &'static str) -> Result<T, Refusal> {
-    Err(Refusal::BadField { field, why })
 }
 
 fn bulk_result(bulk: &BulkRequest, done: &BulkReport) -> Value {

@@ -25,6 +25,8 @@ use axum::{
     routing::{any, delete, get, post},
 };
 
+pub use shape::site as site_json;
+
 use crate::{Doors, caller::AdminCaller, error::Refusal};
 
 /// The routes of v1.

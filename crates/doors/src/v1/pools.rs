@@ -9,8 +9,7 @@ use axum::{
 };
 use domain::{
     challenge::{Kind, Sharing},
-    id::Project,
-    pool::{BadPoolSize, Expectation, Level, Pool, PoolId, PoolSize},
+    pool::{BadPoolSize, Expectation, Level, Pool, PoolSize},
     ports::{LearnedMargin, PoolState},
     time::Timestamp,
 };
@@ -24,7 +23,11 @@ use super::{
     request::{self, Params},
     shape,
 };
-use crate::{Doors, body, caller::AdminCaller, error::Refusal};
+use crate::{
+    Doors,
+    caller::AdminCaller,
+    error::{Refusal, bad_field},
+};
 
 /// The body of `PUT /v1/pools`.
 #[derive(Deserialize)]
@@ -83,7 +86,7 @@ pub(super) async fn set(
     _admin: AdminCaller,
     request: Request,
 ) -> Result<Json<Value>, Refusal> {
-    let body: PoolBody = read(&doors, request).await?;
+    let body: PoolBody = request::body(&doors, request).await?;
     let pool = doors.engine().set_pool(body.wish()?).await?;
     pool_response(&doors, &pool).await
 }
@@ -96,7 +99,7 @@ pub(super) async fn close(
     RawQuery(query): RawQuery,
 ) -> Result<StatusCode, Refusal> {
     Query::read(query.as_deref(), &[])?;
-    doors.engine().close_pool(pool_id(&id)?).await?;
+    doors.engine().close_pool(request::id(&id)?).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -107,30 +110,11 @@ pub(super) async fn expect(
     Path(id): Path<String>,
     request: Request,
 ) -> Result<Json<Value>, Refusal> {
-    let id = pool_id(&id)?;
-    let body: ExpectBody = read(&doors, request).await?;
+    let id = request::id(&id)?;
+    let body: ExpectBody = request::body(&doors, request).await?;
     let at = body.at(doors.now())?;
     let pool = doors.engine().expect(id, body.count, at).await?;
     pool_response(&doors, &pool).await
-}
-
-async fn read<T: serde::de::DeserializeOwned>(
-    doors: &Doors,
-    request: Request,
-) -> Result<T, Refusal> {
-    let (parts, body) = request.into_parts();
-    Query::read(parts.uri.query(), &[])?;
-    let body = body::read(doors, &parts.headers, body, doors.limits().json_bytes).await?;
-    request::json(&parts.headers, &body)
-}
-
-/// An unparseable id is a 404.
-fn pool_id(text: &str) -> Result<PoolId, Refusal> {
-    text.parse().map_err(|_| Refusal::NotFound)
-}
-
-fn bad<T>(field: &'static str, why: &'static str) -> Result<T, Refusal> {
-    Err(Refusal::BadField { field, why })
 }
 
 /// The pool in the form of the list; without stock if it has been closed meanwhile.
@@ -151,15 +135,13 @@ impl PoolBody {
             PoolSize::new(self.level.0, self.max, self.waste).or_else(
                 |bad_size| match bad_size {
                     BadPoolSize::Level => {
-                        bad("level", "is not \"auto\" or a number from 1 to `max`")
+                        bad_field("level", "is not \"auto\" or a number from 1 to `max`")
                     }
-                    BadPoolSize::Max => bad("max", "is not from 1 to 1000"),
-                    BadPoolSize::Waste => bad("waste", "is not from 0 to 1"),
+                    BadPoolSize::Max => bad_field("max", "is not from 1 to 1000"),
+                    BadPoolSize::Waste => bad_field("waste", "is not from 0 to 1"),
                 },
             )?;
-        let Ok(project) = Project::new(self.project.as_deref().unwrap_or(DEFAULT_PROJECT)) else {
-            return bad("project", "is not 1-64 characters of A-Z a-z 0-9 . _ -");
-        };
+        let project = request::project(self.project.as_deref().unwrap_or(DEFAULT_PROJECT))?;
         let Params(params) = self.params;
         let parts = V1Parts { sitekey: self.sitekey, pageurl: self.pageurl, params, image: None };
         Ok(PoolWish {
@@ -197,17 +179,17 @@ impl<'de> Deserialize<'de> for LevelParam {
 impl ExpectBody {
     fn at(&self, now: Timestamp) -> Result<Timestamp, Refusal> {
         if !(1..=MAX_COUNT).contains(&self.count) {
-            return bad("count", "is not from 1 to 1000");
+            return bad_field("count", "is not from 1 to 1000");
         }
         let at = match (self.at, self.in_s) {
             (Some(at), None) => at,
             (None, Some(seconds)) => now.plus(Duration::from_secs(seconds)),
             (Some(_), Some(_)) | (None, None) => {
-                return bad("at", "or `in_s`: give exactly one of the two");
+                return bad_field("at", "or `in_s`: give exactly one of the two");
             }
         };
         let is_near = at <= now.plus(MAX_AHEAD) && at.plus(Duration::from_secs(60)) >= now;
-        if is_near { Ok(at) } else { bad("at", "is not within the next seven days") }
+        if is_near { Ok(at) } else { bad_field("at", "is not within the next seven days") }
     }
 }
 

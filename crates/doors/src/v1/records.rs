@@ -10,21 +10,18 @@ use domain::{
     id::Project,
     ports::{ClaimFilter, Cursor},
 };
+use serde::Deserialize as _;
 use serde_json::{Value, json};
 
 use super::{query::Query, shape};
-use crate::{Doors, caller::Caller, error::Refusal};
+use crate::{
+    Doors,
+    caller::Caller,
+    error::{Refusal, bad_field},
+};
 
 const DEFAULT_PAGE: u64 = 50;
 const MAX_PAGE: u64 = 200;
-
-const STATES: [ClaimState; 5] = [
-    ClaimState::Waiting,
-    ClaimState::Served,
-    ClaimState::Failed,
-    ClaimState::Withdrawn,
-    ClaimState::Lapsed,
-];
 
 /// `GET /v1/history`.
 pub(super) async fn history(
@@ -74,10 +71,10 @@ pub(super) fn project(query: &Query) -> Result<Option<Project>, Refusal> {
 }
 
 fn state(query: &Query) -> Result<Option<ClaimState>, Refusal> {
-    let Some(name) = query.get("state") else { return Ok(None) };
+    let state = query.get("state").map(|name| ClaimState::deserialize(json!(name)));
     let refused =
-        || Refusal::BadQuery("`state` is not waiting, served, failed, withdrawn or lapsed".into());
-    STATES.into_iter().find(|state| state.name() == name).map(Some).ok_or_else(refused)
+        |_| Refusal::BadQuery("`state` is not waiting, served, failed, withdrawn or lapsed".into());
+    state.transpose().map_err(refused)
 }
 
 pub(super) fn cursor(query: &Query) -> Result<Option<Cursor>, Refusal> {
@@ -85,7 +82,6 @@ pub(super) fn cursor(query: &Query) -> Result<Option<Cursor>, Refusal> {
 }
 
 pub(super) fn cursor_of(text: &str) -> Result<Cursor, Refusal> {
-    let refused =
-        Refusal::BadField { field: "cursor", why: "is not the `next` of an earlier response" };
-    shape::read_cursor(text).ok_or(refused)
+    let refused = || bad_field("cursor", "is not the `next` of an earlier response");
+    shape::read_cursor(text).map_or_else(refused, Ok)
 }

@@ -1,8 +1,11 @@
 //! Parses the body and headers of `POST /v1/solves` strictly. An error here costs nothing.
 
-use std::{collections::BTreeMap, fmt, time::Duration};
+use std::{collections::BTreeMap, fmt, str::FromStr, time::Duration};
 
-use axum::http::{HeaderMap, HeaderValue, header};
+use axum::{
+    extract::Request,
+    http::{HeaderMap, HeaderValue, header},
+};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use domain::{challenge::Kind, claim::Door, id::Project, secret::Secret};
 use engine::ClaimRequest;
@@ -13,8 +16,13 @@ use serde::{
 use serde_json::value::RawValue;
 use wire::submit::V1Parts;
 
-use super::object::Object;
-use crate::{error::Refusal, limits::Limits, worker::Worker};
+use super::{object::Object, query::Query};
+use crate::{
+    Doors, body,
+    error::{Refusal, bad_field},
+    limits::Limits,
+    worker::Worker,
+};
 
 /// The JSON body. Unknown members are refused, so that nothing a caller meant is silently ignored.
 #[derive(Deserialize)]
@@ -64,10 +72,7 @@ impl SolveBody {
         let deadline = self.deadline()?;
         let callback_url = self.callback_url()?;
         let project = match &self.project {
-            Some(name) => Project::new(name).map_err(|_| Refusal::BadField {
-                field: "project",
-                why: "is not 1-64 characters of A-Z a-z 0-9 . _ -",
-            })?,
+            Some(name) => project(name)?,
             None => worker.project.clone(),
         };
         let fresh = self.fresh;
@@ -90,19 +95,16 @@ impl SolveBody {
         match self.deadline_s {
             None => Ok(None),
             Some(seconds @ 1..=DEADLINE_MAX) => Ok(Some(Duration::from_secs(seconds))),
-            Some(_) => {
-                Err(Refusal::BadField { field: "deadline_s", why: "is not from 1 to 3600 seconds" })
-            }
+            Some(_) => bad_field("deadline_s", "is not from 1 to 3600 seconds"),
         }
     }
 
     /// Checks only the length; the webhook sender checks the address.
     fn callback_url(&self) -> Result<Option<Secret>, Refusal> {
         match &self.callback_url {
-            Some(url) if url.chars().count() > CALLBACK_URL_MAX => Err(Refusal::BadField {
-                field: "callback_url",
-                why: "is longer than 2048 characters",
-            }),
+            Some(url) if url.chars().count() > CALLBACK_URL_MAX => {
+                bad_field("callback_url", "is longer than 2048 characters")
+            }
             Some(url) => Ok(Some(Secret::new(url.as_str()))),
             None => Ok(None),
         }
@@ -121,10 +123,31 @@ fn decoded(image: &str) -> Result<Vec<u8>, Refusal> {
         Some((prefix, text)) if prefix.starts_with("data:") => text,
         Some(_) | None => image,
     };
-    STANDARD.decode(text).map_err(|_| Refusal::BadField { field: "image", why: "is not base64" })
+    STANDARD.decode(text).or_else(|_| bad_field("image", "is not base64"))
 }
 
-pub(super) fn json<T: DeserializeOwned>(headers: &HeaderMap, body: &[u8]) -> Result<T, Refusal> {
+pub(super) fn project(name: &str) -> Result<Project, Refusal> {
+    Project::new(name)
+        .or_else(|_| bad_field("project", "is not 1-64 characters of A-Z a-z 0-9 . _ -"))
+}
+
+/// An unparseable id is a 404.
+pub(super) fn id<T: FromStr>(text: &str) -> Result<T, Refusal> {
+    text.parse().map_err(|_| Refusal::NotFound)
+}
+
+/// The JSON body of a request without a query.
+pub(super) async fn body<T: DeserializeOwned>(
+    doors: &Doors,
+    request: Request,
+) -> Result<T, Refusal> {
+    let (parts, body) = request.into_parts();
+    Query::read(parts.uri.query(), &[])?;
+    let body = body::read(doors, &parts.headers, body, doors.limits().json_bytes).await?;
+    json(&parts.headers, &body)
+}
+
+fn json<T: DeserializeOwned>(headers: &HeaderMap, body: &[u8]) -> Result<T, Refusal> {
     let given = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let essence = given.and_then(|value| value.split(';').next()).unwrap_or_default().trim();
     if !essence.eq_ignore_ascii_case("application/json") {

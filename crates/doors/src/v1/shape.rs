@@ -8,6 +8,7 @@ use domain::{
     money::Money,
     ports::{ActiveSolve, Cursor, Paged},
     retry::Code,
+    site::Site,
     time::Timestamp,
 };
 use serde_json::{Value, json};
@@ -52,6 +53,18 @@ pub(super) fn claim(claim: &Claim) -> Value {
         "elapsed_ms": elapsed_ms(claim),
         "cost": money(claim.cost),
         "revives": text(claim.revives),
+    })
+}
+
+/// A declared site.
+pub fn site(site: &Site) -> Value {
+    json!({
+        "host": site.rule.to_string(),
+        "basis": site.basis,
+        "expires": site.expires,
+        "reuse": site.reuse,
+        "ambiguous": site.ambiguous,
+        "key_ignores_proxy": site.key_ignores_proxy,
     })
 }
 

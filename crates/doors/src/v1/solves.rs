@@ -7,10 +7,7 @@ use axum::{
     extract::{Path, RawQuery, Request, State},
     response::{IntoResponse, Response},
 };
-use domain::{
-    id::ClaimId,
-    ports::{Feedback, Scope},
-};
+use domain::ports::{Feedback, Scope};
 use engine::{Admitted, ClaimRequest, Outcome};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -31,14 +28,7 @@ use crate::{
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Verdict {
-    verdict: Fared,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Fared {
-    Good,
-    Bad,
+    verdict: Feedback,
 }
 
 /// `POST /v1/solves`.
@@ -48,7 +38,7 @@ pub(super) async fn claim(
     request: Request,
 ) -> Result<Response, Response> {
     let now = doors.now();
-    let refused = |refusal: Refusal| refusal.at(now);
+    let refused = |refusal: Refusal| refusal.respond(Some(now));
     if let Some(rate_limiter) = &caller.known.rate_limiter {
         rate_limiter.take().map_err(|wait| refused(Refusal::Rate(wait)))?;
     }
@@ -101,7 +91,7 @@ pub(super) async fn fetch(
     let query = Query::read(query.as_deref(), &["wait"])?;
     let wait = query.number("wait", 0..=u64::from(u32::MAX))?.unwrap_or(0);
     let wait = Duration::from_secs(wait).min(doors.limits().wait);
-    let id = claim_id(&id)?;
+    let id = request::id(&id)?;
     if matches!(caller.role, Role::Admin) {
         // The admin sees the claim without its token, which belongs to the worker, and does not consume it.
         let claim = doors.engine().find_claim(&caller.scope(), id).await?;
@@ -119,7 +109,7 @@ pub(super) async fn withdraw(
     RawQuery(query): RawQuery,
 ) -> Result<Json<Value>, Refusal> {
     Query::read(query.as_deref(), &[])?;
-    let claim = doors.engine().withdraw(&caller.scope(), claim_id(&id)?).await?;
+    let claim = doors.engine().withdraw(&caller.scope(), request::id(&id)?).await?;
     Ok(Json(shape::claim(&claim)))
 }
 
@@ -130,15 +120,8 @@ pub(super) async fn report(
     Path(id): Path<String>,
     request: Request,
 ) -> Result<Json<Value>, Refusal> {
-    let (parts, body) = request.into_parts();
-    Query::read(parts.uri.query(), &[])?;
-    let body = body::read(&doors, &parts.headers, body, doors.limits().json_bytes).await?;
-    let Verdict { verdict } = request::json(&parts.headers, &body)?;
-    let feedback = match verdict {
-        Fared::Good => Feedback::Good,
-        Fared::Bad => Feedback::Bad,
-    };
-    doors.engine().report(&caller.scope(), claim_id(&id)?, feedback).await?;
+    let Verdict { verdict } = request::body(&doors, request).await?;
+    doors.engine().report(&caller.scope(), request::id(&id)?, verdict).await?;
     Ok(Json(json!({ "id": id, "recorded": true })))
 }
 
@@ -150,12 +133,7 @@ pub(super) async fn explain(
     RawQuery(query): RawQuery,
 ) -> Result<Json<Value>, Refusal> {
     Query::read(query.as_deref(), &[])?;
-    let story = doors.engine().explain(&caller.scope(), claim_id(&id)?).await?;
+    let story = doors.engine().explain(&caller.scope(), request::id(&id)?).await?;
     let entries: Vec<_> = story.entries.iter().map(shape::entry).collect();
     Ok(Json(json!({ "claim": shape::claim(&story.claim), "entries": entries })))
-}
-
-/// An unparseable id is a 404.
-fn claim_id(text: &str) -> Result<ClaimId, Refusal> {
-    text.parse().map_err(|_| Refusal::NotFound)
 }

@@ -15,7 +15,7 @@ use domain::{
 use crate::{Shared, scheduler::circuit_breaker::Breaker};
 
 /// Where alerts go, and what they watch.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Alerts {
     pub url: Secret,
     /// More open dead letters than this are an alert.

@@ -6,12 +6,6 @@ use clap::{Args, Subcommand};
 
 use super::{ClientArgs, duration};
 
-#[derive(Debug, Args)]
-pub struct DeadLettersArgs {
-    #[command(subcommand)]
-    pub action: DeadLettersAction,
-}
-
 #[derive(Debug, Subcommand)]
 pub enum DeadLettersAction {
     /// List dead letters, newest first
@@ -89,8 +83,9 @@ pub struct DeadLetterFilter {
     pub newer_than: Option<Duration>,
 }
 
+/// The dead letters a command applies to.
 #[derive(Debug, Args)]
-pub struct ReviveArgs {
+pub struct BulkArgs {
     /// Ids, as `list` shows them
     pub ids: Vec<String>,
     #[command(flatten)]
@@ -98,6 +93,12 @@ pub struct ReviveArgs {
     /// All open ones
     #[arg(long)]
     pub all: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct ReviveArgs {
+    #[command(flatten)]
+    pub which: BulkArgs,
     /// Claims reopened per second, 1/s to 1000/s
     #[arg(long, value_name = "N/s", value_parser = rate, default_value = "10/s")]
     pub rate: u32,
@@ -110,13 +111,8 @@ pub struct ReviveArgs {
 
 #[derive(Debug, Args)]
 pub struct PurgeArgs {
-    /// Ids, as `list` shows them
-    pub ids: Vec<String>,
     #[command(flatten)]
-    pub filter: DeadLetterFilter,
-    /// All open ones
-    #[arg(long)]
-    pub all: bool,
+    pub which: BulkArgs,
     /// Show what would be done, and change nothing
     #[arg(long)]
     pub dry_run: bool,
@@ -124,16 +120,15 @@ pub struct PurgeArgs {
     pub client: ClientArgs,
 }
 
-// === impl DeadLettersArgs ===
+// === impl DeadLettersAction ===
 
-impl DeadLettersArgs {
+impl DeadLettersAction {
     pub fn client(&self) -> &ClientArgs {
-        match &self.action {
-            DeadLettersAction::List { client, .. } | DeadLettersAction::Show { client, .. } => {
-                client
-            }
-            DeadLettersAction::Revive(args) => &args.client,
-            DeadLettersAction::Purge(args) => &args.client,
+        match self {
+            Self::List { client, .. }
+            | Self::Show { client, .. }
+            | Self::Revive(ReviveArgs { client, .. })
+            | Self::Purge(PurgeArgs { client, .. }) => client,
         }
     }
 }

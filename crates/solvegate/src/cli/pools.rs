@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use clap::{ArgGroup, Args, Subcommand, ValueHint};
+use clap::{ArgGroup, Args, Subcommand};
 
-use super::{ClientArgs, duration, kind, name_and_value};
+use super::{ChallengeArgs, ClientArgs, duration, kind};
 
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -52,15 +52,8 @@ pub struct PoolSetArgs {
     /// Kind of challenge: turnstile, recaptcha_v2 …
     #[arg(long, value_parser = kind)]
     pub kind: String,
-    /// The site's public key
-    #[arg(long)]
-    pub sitekey: Option<String>,
-    /// The page the challenge is on
-    #[arg(long, value_name = "URL", value_hint = ValueHint::Url)]
-    pub pageurl: Option<String>,
-    /// Another parameter of the kind; may be repeated
-    #[arg(long = "param", value_name = "NAME=VALUE", value_parser = name_and_value)]
-    pub params: Vec<(String, String)>,
+    #[command(flatten)]
+    pub challenge: ChallengeArgs,
     /// Number of tokens kept ready, or `auto` to follow the demand
     #[arg(long, default_value = "auto")]
     pub level: String,

@@ -1,8 +1,6 @@
 //! The options of `store`.
 
-use clap::{Args, Subcommand, ValueEnum};
-
-use crate::config::Flags;
+use clap::{Subcommand, ValueEnum};
 
 const MIGRATE_EXAMPLES: &str = "\
 Examples:
@@ -12,12 +10,6 @@ Examples:
   solvegate store migrate --store dynamodb:shop --print terraform > solvegate.tf
 On PostgreSQL, `serve` migrates at start; gateways that start together do it once.
 A DynamoDB table is created only by this command or from the printed definition.";
-
-#[derive(Debug, Args)]
-pub struct StoreArgs {
-    #[command(subcommand)]
-    pub action: StoreAction,
-}
 
 #[derive(Debug, Subcommand)]
 pub enum StoreAction {
@@ -54,11 +46,4 @@ fn units(text: &str) -> Result<(u32, u32), String> {
     let number = |text: &str| text.parse::<u32>().ok().filter(|units| *units > 0);
     let pair = text.split_once(',').and_then(|(read, write)| number(read).zip(number(write)));
     pair.ok_or_else(|| "expected two numbers, such as 25,25".to_owned())
-}
-
-impl StoreArgs {
-    pub(super) fn apply(&self, flags: &mut Flags) {
-        let StoreAction::Migrate { store, .. } = &self.action;
-        flags.set("--store", "store.url", store.as_ref());
-    }
 }

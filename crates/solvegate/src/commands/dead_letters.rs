@@ -10,11 +10,12 @@ use super::{
     Context,
     gateway_client::{GatewayClient, Role},
     progress::Progress,
-    queries, tables,
+    queries::{self, Query},
+    tables,
 };
 use crate::{
     assemble::Purpose,
-    cli::{DeadLetterFilter, DeadLettersAction, PurgeArgs, ReviveArgs},
+    cli::{BulkArgs, DeadLettersAction, PurgeArgs, ReviveArgs},
     client::Call,
     exit::{Exit, Failure},
     output,
@@ -41,7 +42,8 @@ pub(super) async fn run(context: &Context, action: &DeadLettersAction) -> Result
             query.run(context, client).await
         }
         DeadLettersAction::Show { id, client } => {
-            queries::dead_letter(id)?.run(context, client).await
+            let path = format!("{PATH}/{}", queries::check_id(id)?);
+            Query::new(&path, tables::dead_letter).run(context, client).await
         }
         DeadLettersAction::Revive(args) => revive(context, args).await,
         DeadLettersAction::Purge(args) => purge(context, args).await,
@@ -52,10 +54,10 @@ pub(super) async fn run(context: &Context, action: &DeadLettersAction) -> Result
 
 impl<'a> DeadLetterSelection<'a> {
     /// No arguments never mean everything, and ids cannot be combined with filters.
-    fn read(ids: &'a [String], filter: &DeadLetterFilter, all: bool) -> Result<Self, Failure> {
+    fn read(BulkArgs { ids, filter, all }: &'a BulkArgs) -> Result<Self, Failure> {
         let usage = |what: &str| Err(Failure::new(Exit::Usage, what));
         let pairs = filter.pairs();
-        match (ids.is_empty(), pairs.is_empty(), all) {
+        match (ids.is_empty(), pairs.is_empty(), *all) {
             (true, true, false) => usage("give ids, a filter such as --code, or --all"),
             (true, true, true) | (true, false, false) => Ok(Self::Filter(pairs)),
             (true, false, true) => usage("give filters or --all, not both"),
@@ -78,7 +80,7 @@ impl<'a> DeadLetterSelection<'a> {
 // --- revive ---
 
 async fn revive(context: &Context, args: &ReviveArgs) -> Result<(), Failure> {
-    let which = DeadLetterSelection::read(&args.ids, &args.filter, args.all)?;
+    let which = DeadLetterSelection::read(&args.which)?;
     let gateway = GatewayClient::open(context, &args.client, Purpose::Reading).await?;
     let mut results = Vec::new();
     let worked = revive_all(&gateway, args, &which, &mut results).await;
@@ -98,8 +100,7 @@ async fn revive_all(
     results: &mut Vec<Value>,
 ) -> Result<(), Failure> {
     let progress = Progress::new("revived", which.count(), args.client.json);
-    let request = |members: Value| {
-        let mut body = members;
+    let request = |mut body: Value| {
         body["rate"] = json!(args.rate);
         body["dry_run"] = json!(args.dry_run);
         body
@@ -118,14 +119,8 @@ async fn revive_all(
                 progress.add(u64::try_from(more.len()).unwrap_or(u64::MAX));
                 results.extend(more);
             }
-            match answer["next"].take() {
-                Value::String(next) => body["cursor"] = next.into(),
-                Value::Null
-                | Value::Bool(_)
-                | Value::Number(_)
-                | Value::Array(_)
-                | Value::Object(_) => break,
-            }
+            let Some(next) = answer["next"].as_str() else { break };
+            body["cursor"] = next.into();
         }
     }
     Ok(())
@@ -203,50 +198,45 @@ fn not_found(count: usize) -> Failure {
 
 // --- purge ---
 
-struct PurgeProgress {
-    purged: u64,
-    unknown: Vec<String>,
-    progress: Progress,
-}
-
 async fn purge(context: &Context, args: &PurgeArgs) -> Result<(), Failure> {
-    let which = DeadLetterSelection::read(&args.ids, &args.filter, args.all)?;
+    let which = DeadLetterSelection::read(&args.which)?;
     let gateway = GatewayClient::open(context, &args.client, Purpose::Reading).await?;
     let progress = Progress::new("purged", which.count(), args.client.json);
-    let mut done = PurgeProgress { purged: 0, unknown: Vec::new(), progress };
+    let mut unknown = Vec::new();
     let worked = match which {
-        DeadLetterSelection::Ids(ids) => purge_ids(&gateway, args, ids, &mut done).await,
+        DeadLetterSelection::Ids(ids) => {
+            purge_ids(&gateway, args.dry_run, ids, &progress, &mut unknown).await
+        }
         DeadLetterSelection::Filter(pairs) => {
-            purge_filtered(&gateway, args, pairs, &mut done).await
+            purge_filtered(&gateway, args, pairs, &progress).await
         }
     };
     gateway.close().await;
-    let PurgeProgress { purged, unknown, .. } = done;
+    let purged = progress.count();
+    drop(progress);
     if worked.is_ok() || purged > 0 {
         show_purged(args, purged, &unknown)?;
     }
     worked?;
-    match unknown.len() {
-        0 => Ok(()),
-        unknown => Err(not_found(unknown)),
-    }
+    if unknown.is_empty() { Ok(()) } else { Err(not_found(unknown.len())) }
 }
 
 async fn purge_ids(
     gateway: &GatewayClient,
-    args: &PurgeArgs,
+    dry_run: bool,
     ids: &[String],
-    done: &mut PurgeProgress,
+    progress: &Progress,
+    unknown: &mut Vec<String>,
 ) -> Result<(), Failure> {
     for id in ids {
         let path = format!("{PATH}/{id}");
-        let call = if args.dry_run { Call::get(path) } else { Call::delete(path) };
+        let call = if dry_run { Call::get(path) } else { Call::delete(path) };
         let reply = gateway.send(Role::Admin, &call).await?;
         if reply.status == StatusCode::NOT_FOUND {
-            done.unknown.push(id.clone());
+            unknown.push(id.clone());
         } else {
             reply.good()?;
-            done.add(1);
+            progress.add(1);
         }
     }
     Ok(())
@@ -256,34 +246,21 @@ async fn purge_filtered(
     gateway: &GatewayClient,
     args: &PurgeArgs,
     mut query: Vec<(&'static str, String)>,
-    done: &mut PurgeProgress,
+    progress: &Progress,
 ) -> Result<(), Failure> {
-    query.extend(args.all.then(|| ("all", "true".into())));
+    query.extend(args.which.all.then(|| ("all", "true".into())));
     query.extend(args.dry_run.then(|| ("dry_run", "true".into())));
-    let mut cursor: Option<String> = None;
     loop {
-        let mut query = query.clone();
-        query.extend(cursor.take().map(|cursor| ("cursor", cursor)));
         let call = Call::delete(queries::with_query(PATH, &query)).waiting(CALL_TIME);
         let answer = gateway.send(Role::Admin, &call).await?.good()?;
-        done.add(answer["purged"].as_u64().unwrap_or(0));
-        match answer["next"].as_str() {
-            Some(next) => cursor = Some(next.into()),
-            None => return Ok(()),
-        }
+        progress.add(answer["purged"].as_u64().unwrap_or(0));
+        let Some(next) = answer["next"].as_str() else { return Ok(()) };
+        query.retain(|(name, _)| *name != "cursor");
+        query.push(("cursor", next.into()));
     }
 }
 
-// === impl PurgeProgress ===
-
-impl PurgeProgress {
-    fn add(&mut self, more: u64) {
-        self.purged += more;
-        self.progress.add(more);
-    }
-}
-
-fn show_purged(args: &PurgeArgs, purged: u64, unknown: &[String]) -> Result<(), Failure> {
+fn show_purged(args: &PurgeArgs, purged: usize, unknown: &[String]) -> Result<(), Failure> {
     if args.client.json {
         let answer = json!({ "dry_run": args.dry_run, "purged": purged, "unknown": unknown });
         return output::json(&answer);
@@ -292,8 +269,5 @@ fn show_purged(args: &PurgeArgs, purged: u64, unknown: &[String]) -> Result<(), 
         output::line(format_args!("{id} not found"))?;
     }
     let verb = if args.dry_run { "would be purged" } else { "purged" };
-    output::line(format_args!(
-        "{verb}: {}",
-        count_text(usize::try_from(purged).unwrap_or(usize::MAX))
-    ))
+    output::line(format_args!("{verb}: {}", count_text(purged)))
 }

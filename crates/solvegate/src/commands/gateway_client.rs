@@ -3,6 +3,7 @@
 use axum::Router;
 use domain::secret::Secret;
 use doors::{Doors, DoorsConfig, KeyDigest, Workers};
+use serde_json::Value;
 use tower::ServiceExt as _;
 
 use super::{Context, serve::local_worker};
@@ -43,18 +44,27 @@ impl GatewayClient {
         purpose: Purpose,
     ) -> Result<Self, Failure> {
         let Some(server) = &client.server else {
-            return LocalGateway::start(context, purpose)
-                .await
-                .map(|local| Self::Local(Box::new(local)));
+            let local = LocalGateway::start(context, purpose).await?;
+            return Ok(Self::Local(Box::new(local)));
         };
         let key = client.key.as_deref().ok_or_else(|| {
-            Failure::new(
-                Exit::Usage,
-                "--server needs --key (or SOLVEGATE_KEY) with a worker key or the admin key",
-            )
+            let what = "--server needs --key (or SOLVEGATE_KEY) with a worker key or the admin key";
+            Failure::new(Exit::Usage, what)
         })?;
         let key = context.sources.secret("--key", key)?;
         Remote::new(server, key, client.cacert.as_deref()).map(Self::Remote)
+    }
+
+    /// Makes one call as the admin; returns the body of a successful response.
+    pub(super) async fn call(
+        context: &Context,
+        client: &ClientArgs,
+        call: &Call,
+    ) -> Result<Value, Failure> {
+        let gateway = Self::open(context, client, Purpose::Reading).await?;
+        let reply = gateway.send(Role::Admin, call).await;
+        gateway.close().await;
+        reply?.good()
     }
 
     pub(super) async fn send(&self, role: Role, call: &Call) -> Result<Reply, Failure> {

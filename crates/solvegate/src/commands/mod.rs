@@ -19,8 +19,9 @@ use std::process::ExitCode;
 
 use clap::CommandFactory as _;
 
+use self::queries::Query;
 use crate::{
-    cli::{Cli, Command, ConfigAction},
+    cli::{Cli, Command, ConfigAction, StatsArgs},
     config::{Sources, schema},
     exit::{Exit, Failure},
     logging, output,
@@ -57,20 +58,24 @@ async fn dispatch(context: &Context, command: Command) -> Result<(), Failure> {
         Command::Solve(args) => solve::run(context, &args).await,
         Command::Sim(args) => sim::run(context, &args).await,
         Command::History(args) => queries::history(&args).run(context, &args.client).await,
-        Command::Active(args) => queries::active().run(context, &args.client).await,
-        Command::Stats(args) => queries::stats(args.date.as_ref()).run(context, &args.client).await,
+        Command::Active(client) => {
+            Query::new("/v1/active", tables::active).run(context, &client).await
+        }
+        Command::Stats(StatsArgs { date, client }) => {
+            Query::new("/v1/stats", tables::stats).with("date", date).run(context, &client).await
+        }
         Command::Report(args) => queries::report(&args).run(context, &args.client).await,
-        Command::DeadLetters(args) => Box::pin(dead_letters::run(context, &args.action)).await,
+        Command::DeadLetters(action) => Box::pin(dead_letters::run(context, &action)).await,
         Command::Pools(args) => Box::pin(pools::run(context, &args)).await,
         Command::Explain(args) => queries::explain(&args.id)?.run(context, &args.client).await,
-        Command::Balance(args) => queries::balance().run(context, &args.client).await,
+        Command::Balance(client) => {
+            Query::new("/v1/balance", tables::balance).run(context, &client).await
+        }
         Command::RetryTable(args) => retry_table::run(context, args.json),
-        Command::Sites(args) => sites::run(context, &args.action),
+        Command::Sites(action) => sites::run(context, &action),
         Command::Doctor(args) => Box::pin(doctor::run(context, args.json)).await,
-        Command::Store(args) => store::run(context, &args.action).await,
-        Command::Config(args) => match args.action {
-            ConfigAction::Schema => output::json(&schema()),
-        },
+        Command::Store(action) => store::run(context, &action).await,
+        Command::Config(ConfigAction::Schema) => output::json(&schema()),
         Command::Completions { shell } => completions(shell),
     }
 }

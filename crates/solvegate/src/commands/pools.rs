@@ -1,19 +1,18 @@
 //! `solvegate pools`: lists and changes pools over the v1 API.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::{
     Context,
-    gateway_client::{GatewayClient, Role},
-    queries,
-    solve::name_option,
+    gateway_client::GatewayClient,
+    queries::{self, Query},
+    solve::{challenge_json, name_option},
     tables,
 };
 use crate::{
-    assemble::Purpose,
     cli::{ClientArgs, PoolSetArgs, PoolsAction, PoolsArgs},
     client::Call,
-    exit::{Exit, Failure},
+    exit::Failure,
     output,
 };
 
@@ -22,15 +21,9 @@ const PATH: &str = "/v1/pools";
 pub(super) async fn run(context: &Context, args: &PoolsArgs) -> Result<(), Failure> {
     let client = args.client();
     match &args.action {
-        None => queries::pools().run(context, client).await,
+        None => Query::new(PATH, tables::pools).run(context, client).await,
         Some(PoolsAction::Expect { id, count, wait, at, .. }) => {
-            let mut body = json!({ "count": count });
-            if let Some(wait) = wait {
-                body["in_s"] = json!(wait.as_secs());
-            }
-            if let Some(at) = at {
-                body["at"] = json!(at);
-            }
+            let body = json!({ "count": count, "in_s": wait.map(|wait| wait.as_secs()), "at": at });
             let path = format!("{PATH}/{}/expect", queries::check_id(id)?);
             change(context, client, &Call::post(path, body)).await
         }
@@ -54,28 +47,14 @@ async fn change(context: &Context, client: &ClientArgs, call: &Call) -> Result<(
 }
 
 async fn send(context: &Context, client: &ClientArgs, call: &Call) -> Result<Value, Failure> {
-    let gateway = GatewayClient::open(context, client, Purpose::Reading).await?;
-    let reply = gateway.send(Role::Admin, call).await;
-    gateway.close().await;
-    reply?.good().map_err(name_option)
+    GatewayClient::call(context, client, call).await.map_err(name_option)
 }
 
 fn body_of(args: &PoolSetArgs) -> Result<Value, Failure> {
-    let mut params = Map::new();
-    for (name, value) in &args.params {
-        if params.insert(name.clone(), json!(value)).is_some() {
-            return Err(Failure::new(Exit::Usage, format!("--param {name} is given twice")));
-        }
-    }
-    let level = args.level.parse::<u32>().map_or_else(|_| json!(args.level), |level| json!(level));
-    Ok(json!({
-        "kind": args.kind,
-        "sitekey": args.sitekey,
-        "pageurl": args.pageurl,
-        "params": params,
-        "level": level,
-        "max": args.max,
-        "waste": args.waste,
-        "project": args.project,
-    }))
+    let mut body = challenge_json(&args.kind, &args.challenge)?;
+    body["level"] = args.level.parse::<u32>().map_or_else(|_| json!(args.level), Value::from);
+    body["max"] = json!(args.max);
+    body["waste"] = json!(args.waste);
+    body["project"] = json!(args.project);
+    Ok(body)
 }

@@ -25,6 +25,10 @@ impl Progress {
         Self(bar)
     }
 
+    pub fn count(&self) -> usize {
+        usize::try_from(self.0.position()).unwrap_or(usize::MAX)
+    }
+
     pub fn add(&self, more: u64) {
         self.0.inc(more);
     }

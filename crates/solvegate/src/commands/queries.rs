@@ -4,13 +4,8 @@
 use serde_json::Value;
 use url::form_urlencoded;
 
-use super::{
-    Context,
-    gateway_client::{GatewayClient, Role},
-    tables,
-};
+use super::{Context, gateway_client::GatewayClient, tables};
 use crate::{
-    assemble::Purpose,
     cli::{ClientArgs, DeadLetterFilter, HistoryArgs, ReportArgs},
     client::Call,
     exit::{Exit, Failure},
@@ -27,11 +22,11 @@ pub(super) struct Query {
 // === impl Query ===
 
 impl Query {
-    fn new(path: &str, show: fn(&Value) -> Result<(), Failure>) -> Self {
+    pub(super) fn new(path: &str, show: fn(&Value) -> Result<(), Failure>) -> Self {
         Self { path: path.into(), params: Vec::new(), show }
     }
 
-    fn with<T: ToString>(mut self, name: &'static str, value: Option<T>) -> Self {
+    pub(super) fn with<T: ToString>(mut self, name: &'static str, value: Option<T>) -> Self {
         self.params.extend(value.map(|value| (name, value.to_string())));
         self
     }
@@ -39,10 +34,7 @@ impl Query {
     /// Sends the request and prints the response.
     pub(super) async fn run(self, context: &Context, client: &ClientArgs) -> Result<(), Failure> {
         let path = with_query(&self.path, &self.params);
-        let gateway = GatewayClient::open(context, client, Purpose::Reading).await?;
-        let reply = gateway.send(Role::Admin, &Call::get(path)).await;
-        gateway.close().await;
-        let answer = reply?.good()?;
+        let answer = GatewayClient::call(context, client, &Call::get(path)).await?;
         if client.json { output::json(&answer) } else { (self.show)(&answer) }
     }
 }
@@ -54,14 +46,6 @@ pub(super) fn history(args: &HistoryArgs) -> Query {
         .with("state", args.state.as_ref())
         .with("cursor", args.cursor.as_ref())
         .with("limit", Some(args.limit))
-}
-
-pub(super) fn active() -> Query {
-    Query::new("/v1/active", tables::active)
-}
-
-pub(super) fn stats(date: Option<&String>) -> Query {
-    Query::new("/v1/stats", tables::stats).with("date", date)
 }
 
 pub(super) fn report(args: &ReportArgs) -> Query {
@@ -81,20 +65,8 @@ pub(super) fn dead_letters(
     query.with("closed", closed.then_some(true)).with("limit", Some(limit)).with("cursor", cursor)
 }
 
-pub(super) fn dead_letter(id: &str) -> Result<Query, Failure> {
-    Ok(Query::new(&format!("/v1/dead-letters/{}", check_id(id)?), tables::dead_letter))
-}
-
-pub(super) fn pools() -> Query {
-    Query::new("/v1/pools", tables::pools)
-}
-
 pub(super) fn explain(id: &str) -> Result<Query, Failure> {
     Ok(Query::new(&format!("/v1/solves/{}/explain", check_id(id)?), tables::story))
-}
-
-pub(super) fn balance() -> Query {
-    Query::new("/v1/balance", tables::balance)
 }
 
 pub(super) fn with_query(path: &str, query: &[(&'static str, String)]) -> String {

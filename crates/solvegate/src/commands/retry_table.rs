@@ -26,11 +26,8 @@ fn as_json(table: &RetryTable) -> serde_json::Value {
 }
 
 fn show(table: &RetryTable) -> Result<(), Failure> {
-    let mut rows = output::table(["code", "class", "retries", "waits", "new attempt", "charged"]);
-    for rule in table.rules() {
-        rows.add_row(cells(rule));
-    }
-    output::line(format_args!("{}", rows.trim_fmt()))?;
+    let headings = ["code", "class", "retries", "waits", "new attempt", "charged"];
+    output::rows(headings, table.rules().map(cells))?;
     output::line(format_args!("\nbackoff: {table}"))
 }
 

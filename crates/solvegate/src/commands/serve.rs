@@ -1,6 +1,6 @@
 //! `solvegate serve`: starts the gateway, prints how to use it, reloads on SIGHUP and drains on SIGTERM.
 
-use std::{path::Path, time::Duration};
+use std::{fmt, net::SocketAddr, time::Duration};
 
 use domain::{
     claim::Allowance,
@@ -11,8 +11,8 @@ use tokio::{net::TcpListener, sync::oneshot};
 
 use super::{Context, banner};
 use crate::{
-    assemble::{Assembled, Purpose, allowances, door_worker, key_digest, priorities},
-    config::{Config, Sources, Tls},
+    assemble::{Assembled, Purpose, door_worker, key_digest, priorities},
+    config::{Config, Sources, Tls, Worker},
     exit::{Exit, Failure},
     keys::{self, GeneratedKeys},
     signals::{SignalAction, Signals},
@@ -33,13 +33,8 @@ pub(super) async fn run(context: &Context) -> Result<(), Failure> {
     let config = context.sources.load()?;
     let signals = Signals::listen()?;
     // Bind first, so that a second gateway fails before it touches the store.
-    let listener = TcpListener::bind(config.listen).await.map_err(|error| {
-        let what = format!(
-            "cannot listen on {}: {error}; choose another address with --listen",
-            config.listen
-        );
-        Failure::new(Exit::Unreachable, what)
-    })?;
+    let listener =
+        TcpListener::bind(config.listen).await.map_err(|e| cannot_listen(config.listen, e))?;
     let assembled = Assembled::start(&config, Purpose::Serving).await?;
     let keys = GeneratedKeys::for_config(&config, &assembled.chance)?;
     let limits = Limits { drain: DOORS_DRAIN, ..Limits::default() };
@@ -60,6 +55,11 @@ pub(super) async fn run(context: &Context) -> Result<(), Failure> {
     let gateway = RunningGateway { sources: &context.sources, config, keys, assembled, doors };
     gateway.serve(listener, ServeConfig { tls, limits }, signals).await;
     Ok(())
+}
+
+pub(super) fn cannot_listen(address: SocketAddr, error: impl fmt::Display) -> Failure {
+    let what = format!("cannot listen on {address}: {error}; choose another address with --listen");
+    Failure::new(Exit::Unreachable, what)
 }
 
 // === impl RunningGateway ===
@@ -106,7 +106,7 @@ impl RunningGateway<'_> {
         }
         self.assembled.engine.set_sites(new.declarations.sites());
         self.assembled.engine.set_priorities(priorities(&new.workers));
-        self.assembled.engine.set_allowances(allowances(&new.workers));
+        self.assembled.engine.set_allowances(Worker::allowances(&new.workers));
         let restart = self.config.needs_restart(&new).join(", ");
         tracing::info!(
             sites_changed = self.config.declarations != new.declarations,
@@ -165,7 +165,11 @@ fn tls(config: &Config) -> Result<Option<TlsMaterial>, Failure> {
         (Some(Tls::SelfSigned), Some(data)) => {
             let paths = (data.join(CERTIFICATE), data.join(CERTIFICATE_KEY));
             if !paths.0.exists() || !paths.1.exists() {
-                save_certificate(&paths.0, &paths.1, &create_certificate(config)?)?;
+                // Saved, so that workers that trust it still do after a restart. The key is written first: a certificate
+                // without its key would be replaced at the next start.
+                let made = create_certificate(config)?;
+                keys::write_private(&paths.1, made.key.expose())?;
+                keys::write_private(&paths.0, &made.certificate)?;
             }
             TlsMaterial::from_files(&paths.0, &paths.1)
         }
@@ -181,11 +185,4 @@ fn create_certificate(config: &Config) -> Result<SelfSigned, Failure> {
         names.push(config.listen.ip().to_string());
     }
     SelfSigned::create(names).map_err(Failure::of(Exit::Usage))
-}
-
-/// Saved, so that workers that trust it still do after a restart. The key is written first: a certificate without its key
-/// would be replaced at the next start.
-fn save_certificate(cert: &Path, key: &Path, made: &SelfSigned) -> Result<(), Failure> {
-    keys::write_private(key, made.key.expose())?;
-    keys::write_private(cert, &made.certificate)
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use domain::secret::Secret;
 use simulator::{BehaviourConfig, Sim, SimConfig};
 
-use super::Context;
+use super::{Context, serve::cannot_listen};
 use crate::{
     cli::SimArgs,
     exit::{Exit, Failure},
@@ -21,15 +21,7 @@ pub(super) async fn run(context: &Context, args: &SimArgs) -> Result<(), Failure
         let message = "--listen: the simulator is for this machine only; listen on 127.0.0.1";
         return Err(Failure::new(Exit::Usage, message));
     }
-    let sim = Sim::start(config).await.map_err(|error| {
-        Failure::new(
-            Exit::Unreachable,
-            format!(
-                "cannot listen on {}: {error}; choose another address with --listen",
-                args.listen
-            ),
-        )
-    })?;
+    let sim = Sim::start(config).await.map_err(|error| cannot_listen(args.listen, error))?;
     output::line(format_args!("simulator at {} (ledger at {}/ledger)", sim.url(), sim.url()))?;
     signals::Signals::listen()?.stop().await;
     sim.stop().await;

@@ -1,11 +1,10 @@
 //! `solvegate sites`: lists the declared sites and checks whether a page is covered, without a gateway.
 
-use comfy_table::Table;
 use domain::{
     ports::Clock as _,
     site::{PageUrl, Site},
-    time::Day,
 };
+use doors::site_json;
 use serde_json::json;
 
 use super::Context;
@@ -20,7 +19,7 @@ pub(super) fn run(context: &Context, action: &SitesAction) -> Result<(), Failure
     let declarations = context.sources.load()?.declarations;
     match action {
         SitesAction::List { json: true } => {
-            let sites: Vec<_> = declarations.sites.iter().map(as_json).collect();
+            let sites: Vec<_> = declarations.sites.iter().map(site_json).collect();
             output::json(&json!({ "sites": sites, "images": declarations.images }))
         }
         SitesAction::List { json: false } => {
@@ -32,7 +31,7 @@ pub(super) fn run(context: &Context, action: &SitesAction) -> Result<(), Failure
             let now = SystemClock::start().now();
             let site = sites.check(&page, now).map_err(Failure::of(Exit::Refused))?;
             if *json {
-                return output::json(&json!({ "canonical": page, "site": as_json(site) }));
+                return output::json(&json!({ "canonical": page, "site": site_json(site) }));
             }
             output::line(format_args!("{page} is covered by {}: {}", site.rule, site.basis))
         }
@@ -45,27 +44,8 @@ fn list(sites: &[Site], images: Option<&str>) -> Result<(), Failure> {
             "no sites declared; add a [[site]] with host and basis to solvegate.toml"
         ));
     }
-    let mut table = output::table(["site", "basis", "expires"]);
-    for site in sites {
-        add(&mut table, &site.rule.to_string(), &site.basis, site.expires);
-    }
-    if let Some(basis) = images {
-        add(&mut table, "(images)", basis, None);
-    }
-    output::line(format_args!("{}", table.trim_fmt()))
-}
-
-fn add(table: &mut Table, name: &str, basis: &str, expires: Option<Day>) {
-    table.add_row([name, basis, &expires.map_or(String::new(), |day| day.to_string())]);
-}
-
-fn as_json(site: &Site) -> serde_json::Value {
-    json!({
-        "host": site.rule.to_string(),
-        "basis": site.basis,
-        "expires": site.expires,
-        "reuse": site.reuse,
-        "ambiguous": site.ambiguous,
-        "key_ignores_proxy": site.key_ignores_proxy,
-    })
+    let expires = |site: &Site| site.expires.map_or(String::new(), |day| day.to_string());
+    let row = |site: &Site| [site.rule.to_string(), site.basis.to_string(), expires(site)];
+    let images = images.map(|basis| ["(images)".into(), basis.into(), String::new()]);
+    output::rows(["site", "basis", "expires"], sites.iter().map(row).chain(images))
 }

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     assemble::Purpose,
-    cli::SolveArgs,
+    cli::{ChallengeArgs, SolveArgs},
     client::{Call, Reply},
     clock::SystemClock,
     exit::{Exit, Failure},
@@ -35,12 +35,10 @@ pub(super) async fn run(context: &Context, args: &SolveArgs) -> Result<(), Failu
     if args.client.json {
         return output::json(&answer);
     }
-    let token = &answer["token"];
     // Some kinds have an object as the token; it is printed as JSON.
-    match token.as_str() {
-        Some(token) => output::line(format_args!("{token}")),
-        None => output::line(format_args!("{token}")),
-    }
+    let token = &answer["token"];
+    let text = token.as_str().map_or_else(|| token.to_string(), str::to_owned);
+    output::line(format_args!("{text}"))
 }
 
 /// The gateway names a missing part as the API does; here it is an option.
@@ -85,20 +83,9 @@ async fn claim(gateway: &GatewayClient, args: &SolveArgs, body: Value) -> Result
 }
 
 fn body(args: &SolveArgs) -> Result<Value, Failure> {
-    let mut params = Map::new();
-    for (name, value) in &args.params {
-        if params.insert(name.clone(), json!(value)).is_some() {
-            return Err(Failure::new(Exit::Usage, format!("--param {name} is given twice")));
-        }
-    }
-    let mut body = json!({ "kind": args.kind, "params": params, "fresh": args.fresh });
+    let mut body = challenge_json(&args.kind, &args.challenge)?;
+    body["fresh"] = json!(args.fresh);
     body["deadline_s"] = json!(args.deadline.as_secs().max(1));
-    if let Some(sitekey) = &args.sitekey {
-        body["sitekey"] = json!(sitekey);
-    }
-    if let Some(pageurl) = &args.pageurl {
-        body["pageurl"] = json!(pageurl);
-    }
     if let Some(path) = &args.image {
         let bytes = std::fs::read(path).map_err(|error| {
             Failure::new(Exit::Usage, format!("--image: cannot read {}: {error}", path.display()))
@@ -106,4 +93,16 @@ fn body(args: &SolveArgs) -> Result<Value, Failure> {
         body["image"] = json!(STANDARD.encode(bytes));
     }
     Ok(body)
+}
+
+/// The members of a challenge in the v1 API.
+pub(super) fn challenge_json(kind: &str, args: &ChallengeArgs) -> Result<Value, Failure> {
+    let ChallengeArgs { sitekey, pageurl, params: given } = args;
+    let mut params = Map::new();
+    for (name, value) in given {
+        if params.insert(name.clone(), json!(value)).is_some() {
+            return Err(Failure::new(Exit::Usage, format!("--param {name} is given twice")));
+        }
+    }
+    Ok(json!({ "kind": kind, "sitekey": sitekey, "pageurl": pageurl, "params": params }))
 }

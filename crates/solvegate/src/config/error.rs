@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-/// What is wrong with a configuration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {what}")]
 pub struct ConfigError {

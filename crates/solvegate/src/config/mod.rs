@@ -14,8 +14,8 @@ use domain::secret::Secret;
 pub use error::ConfigError;
 pub use schema::schema;
 pub use valid::{
-    Alerts, Budget, Callbacks, ClaimRules, Config, Declarations, Pingback, Polling, Schedule,
-    Service, StoreUrl, Tls, Upstream, Worker,
+    Callbacks, ClaimRules, Config, Declarations, Pingback, Polling, Schedule, Service, StoreUrl,
+    Tls, Upstream, Worker,
 };
 pub use written::{Environment, Flags, read_duration};
 
@@ -29,16 +29,14 @@ pub const DEFAULT_FILE: &str = "solvegate.toml";
 pub struct Sources {
     /// The file named on the command line.
     pub file: Option<PathBuf>,
-    /// The process's environment.
     pub environment: Environment,
-    /// The command line.
     pub flags: Flags,
 }
 
 impl Sources {
     /// Reads and checks everything. Nothing is started and nothing is written.
     pub fn load(&self) -> Result<Config, ConfigError> {
-        let file = self.file()?;
+        let file = self.path().map(File::read).transpose()?;
         let keys = written::read(file.as_ref(), &self.environment, &self.flags)?;
         valid::check(keys, &self.environment, self.flags.data.as_deref())
     }
@@ -51,9 +49,10 @@ impl Sources {
             .map_err(|what| ConfigError::at(option, what))
     }
 
-    fn file(&self) -> Result<Option<File>, ConfigError> {
+    /// The file that is read, if there is one.
+    pub fn path(&self) -> Option<&Path> {
         let default = || Path::new(DEFAULT_FILE).exists().then_some(Path::new(DEFAULT_FILE));
-        self.file.as_deref().or_else(default).map(File::read).transpose()
+        self.file.as_deref().or_else(default)
     }
 }
 

@@ -5,10 +5,8 @@ mod notifications;
 mod polling;
 mod pools;
 mod retry;
-
 mod sites;
 mod store;
-mod tokens;
 mod upstream;
 mod workers;
 
@@ -22,19 +20,19 @@ use std::{
 };
 
 use domain::{challenge::Kind, retry::RetryTable, secret::Secret, token::TokenLifetime};
-use engine::PoolWish;
+use engine::{Alerts, PoolWish};
 
 use super::{
     ConfigError, Environment,
-    written::{Given, Key, Keys, SectionKeys as _, TlsKeys},
+    written::{Given, Key, Keys, SectionKeys as _, TlsKeys, TokenKeys},
 };
 
-pub use notifications::{Alerts, Callbacks};
+pub use notifications::Callbacks;
 pub use polling::{Polling, Schedule};
 pub use sites::Declarations;
 pub use store::StoreUrl;
 pub use upstream::{Pingback, Service, Upstream};
-pub use workers::{Budget, Worker};
+pub use workers::Worker;
 
 /// What the operator wants; already valid.
 #[derive(Clone, Debug, PartialEq)]
@@ -120,10 +118,12 @@ pub(super) fn check(
     let simulated = upstream.service == Service::Simulator;
     let admin = keys.admin.key.map(workers::check_key).transpose()?;
     let workers = workers::check(keys.worker, admin.as_ref())?;
-    let callbacks = notifications::check_callbacks(keys.callbacks);
-    let alerts = notifications::check_alerts(keys.alerts)?;
+    let callbacks = Callbacks {
+        secret: keys.callbacks.secret.map(|secret| secret.value),
+        hosts: keys.callbacks.hosts.value,
+    };
     let can_make = data.is_some() && !store.is_shared();
-    notifications::check_signed(alerts.as_ref(), &callbacks, can_make)?;
+    let alerts = notifications::check_alerts(keys.alerts, &workers, &callbacks, can_make)?;
     if store.is_shared() {
         upstream::check_shared(upstream.pingback.as_ref())?;
     }
@@ -149,7 +149,7 @@ pub(super) fn check(
         retry: retry::check(keys.retry)?,
         callbacks,
         alerts,
-        lifetimes: tokens::lifetimes(keys.tokens)?,
+        lifetimes: check_lifetimes(keys.tokens)?,
         upstream,
         written,
     })
@@ -186,4 +186,18 @@ fn check_tls(keys: TlsKeys) -> Result<Option<Tls>, ConfigError> {
         (None, Some(_), _) => refused("cert is missing: cert and key are given together"),
         (Some(_), Some(_), true) => refused("give either cert and key or self_signed, not both"),
     }
+}
+
+fn check_lifetimes(
+    keys: BTreeMap<Kind, TokenKeys>,
+) -> Result<BTreeMap<Kind, TokenLifetime>, ConfigError> {
+    let each = |(kind, keys): (Kind, TokenKeys)| {
+        let (lifetime, margin) = kind.lifetime_and_margin();
+        let lifetime = keys.lifetime.map_or(lifetime, |given| given.value);
+        let margin = keys.margin.map_or(margin, |given| given.value);
+        let life = TokenLifetime::new(lifetime, margin)
+            .map_err(|why| ConfigError::at(format!("[tokens.{}]", kind.name()), why))?;
+        Ok((kind, life))
+    };
+    keys.into_iter().map(each).collect()
 }

@@ -1,13 +1,13 @@
 //! The configuration of webhooks, and why it may be refused.
 
-use std::{fmt, time::Duration};
+use std::time::Duration;
 
 use domain::secret::Secret;
 
 use crate::tls::BadRoots;
 
 /// The signing secret, and the hosts that may receive webhooks although they are not public.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct WebhookConfig {
     /// The signing secret: `whsec_` and the base64 of 24 to 64 bytes.
     pub secret: Secret,
@@ -46,16 +46,5 @@ impl WebhookConfig {
             extra_root_pem: None,
             timeout: Duration::from_secs(5),
         }
-    }
-}
-
-impl fmt::Debug for WebhookConfig {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WebhookConfig")
-            .field("secret", &self.secret)
-            .field("trusted", &self.trusted)
-            .field("user_agent", &self.user_agent)
-            .field("timeout", &self.timeout)
-            .finish_non_exhaustive()
     }
 }

@@ -20,12 +20,15 @@ const ALLOW: &str = "or list the host under [callbacks] hosts";
 
 /// A valid receiver URL.
 pub(super) struct Receiver {
-    host: Host<String>,
-    port: u16,
-    tls: bool,
-    authority: HeaderValue,
-    target: Uri,
-    trusted: bool,
+    pub(super) host: Host<String>,
+    pub(super) port: u16,
+    pub(super) tls: bool,
+    /// The `Host` header.
+    pub(super) authority: HeaderValue,
+    /// Path and query, as in the request line.
+    pub(super) target: Uri,
+    /// Whether the operator listed its host.
+    pub(super) trusted: bool,
 }
 
 /// A host that the operator listed.
@@ -61,33 +64,6 @@ impl Receiver {
         let authority = authority.try_into().map_err(|_| unfit())?;
         let target = url[Position::BeforePath..Position::AfterQuery].parse();
         Ok(Self { host, port, tls, authority, target: target.map_err(|_| unfit())?, trusted })
-    }
-
-    pub(super) fn host(&self) -> &Host<String> {
-        &self.host
-    }
-
-    pub(super) fn port(&self) -> u16 {
-        self.port
-    }
-
-    pub(super) fn is_tls(&self) -> bool {
-        self.tls
-    }
-
-    /// The `Host` header.
-    pub(super) fn authority(&self) -> &HeaderValue {
-        &self.authority
-    }
-
-    /// Path and query, as in the request line.
-    pub(super) fn target(&self) -> &Uri {
-        &self.target
-    }
-
-    /// Whether the operator listed its host.
-    pub(super) fn is_trusted(&self) -> bool {
-        self.trusted
     }
 
     /// The error for a host that is, or resolves to, an address that is not public.

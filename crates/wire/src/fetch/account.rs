@@ -5,7 +5,7 @@ use domain::{money::Money, ports::Threads};
 use super::AccountReply;
 use crate::{
     Garbled, code,
-    json::{self, Members, Shape},
+    json::{self, Members},
     reply::{self, Status},
 };
 
@@ -16,26 +16,19 @@ fn read_text(body: &[u8]) -> Result<AccountReply<String>, Garbled> {
         return Ok(code::in_text(text)
             .map_or_else(|| AccountReply::Value(text.to_owned()), AccountReply::Refused));
     }
-    let members = Members::read(text).map_err(|_| Garbled::because("not a JSON object"))?;
-    match (reply::status(&members)?, members.shape("request")) {
-        (Status::Ok, Some(Shape::Text(text))) => Ok(AccountReply::Value(text)),
-        (Status::Ok, Some(Shape::Number(text))) => Ok(AccountReply::Value(text.to_owned())),
-        (Status::Failed, Some(Shape::Text(text))) => code::in_json(&text)
-            .map(AccountReply::Refused)
-            .ok_or(Garbled::because("status 0 without a code")),
-        (
-            Status::Ok | Status::Failed,
-            Some(Shape::Null | Shape::Bool(_) | Shape::Number(_) | Shape::Nested(_)) | None,
-        ) => Err(Garbled::because("`request` is not a text")),
+    let members = reply::members(text)?;
+    let no_text = "`request` is not a text";
+    match reply::status(&members)? {
+        Status::Ok => {
+            let text = members.scalar("request").ok_or(Garbled::because(no_text))?;
+            Ok(AccountReply::Value(text))
+        }
+        Status::Failed => reply::code(&members, no_text).map(AccountReply::Refused),
     }
 }
 
 fn write_text(text: &str, json: bool) -> String {
-    if json {
-        format!(r#"{{"status":1,"request":{}}}"#, json::quote(text))
-    } else {
-        text.to_owned()
-    }
+    if json { json::success(text) } else { text.to_owned() }
 }
 
 /// Reads the reply to `getbalance`.
@@ -57,11 +50,7 @@ pub fn write_balance(balance: Money, json: bool) -> String {
 pub fn read_threads(body: &[u8]) -> Result<AccountReply<Threads>, Garbled> {
     let text = reply::text(body)?;
     let members = Members::read(text).ok();
-    let count = |name| match members.as_ref()?.shape(name)? {
-        Shape::Number(number) => number.parse().ok(),
-        Shape::Text(text) => text.parse().ok(),
-        Shape::Null | Shape::Bool(_) | Shape::Nested(_) => None,
-    };
+    let count = |name| members.as_ref()?.scalar(name)?.parse().ok();
     if let (Some(total), Some(working)) = (count("threads"), count("working_threads")) {
         return Ok(AccountReply::Value(Threads { total, working }));
     }

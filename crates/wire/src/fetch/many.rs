@@ -8,8 +8,7 @@ use domain::{retry::Code, secret::Secret, token::Answer};
 
 use super::{FetchReply, Many};
 use crate::{
-    Garbled, code,
-    json::{self, Members, Shape},
+    Garbled, code, json,
     reply::{self, Status},
 };
 
@@ -62,20 +61,18 @@ pub fn read_many(body: &[u8], n: usize) -> Result<Many, Garbled> {
 }
 
 fn read_json(text: &str, n: usize) -> Result<Many, Garbled> {
-    let members = Members::read(text).map_err(|_| Garbled::because("not a JSON object"))?;
-    match (reply::status(&members)?, members.shape("request")) {
-        (Status::Ok, Some(Shape::Text(one))) if n == 1 && !one.is_empty() => {
-            Ok(Many::Each(vec![part(&one)]))
-        }
-        (Status::Ok, Some(Shape::Text(parts))) => read_parts(&parts, n),
-        (Status::Failed, Some(Shape::Text(told))) => match code::in_json(&told) {
+    let members = reply::members(text)?;
+    let status = reply::status(&members)?;
+    let Some(text) = members.text("request") else {
+        return Err(Garbled::because("`request` is not a list of answers"));
+    };
+    match status {
+        Status::Ok if n == 1 && !text.is_empty() => Ok(Many::Each(vec![part(&text)])),
+        Status::Ok => read_parts(&text, n),
+        Status::Failed => match code::in_json(&text) {
             Some(found) => whole(found, n),
-            None => read_codes(&told, n),
+            None => read_codes(&text, n),
         },
-        (
-            Status::Ok | Status::Failed,
-            Some(Shape::Null | Shape::Bool(_) | Shape::Number(_) | Shape::Nested(_)) | None,
-        ) => Err(Garbled::because("`request` is not a list of answers")),
     }
 }
 
@@ -86,7 +83,7 @@ fn whole(found: Code, n: usize) -> Result<Many, Garbled> {
         return Ok(Many::Refused(found));
     }
     if n == 1 && !UNSUPPORTED[..2].contains(&found.as_str()) {
-        return Ok(Many::Each(vec![coded(found)]));
+        return Ok(Many::Each(vec![found.into()]));
     }
     if UNSUPPORTED.contains(&found.as_str()) {
         return Ok(Many::Unsupported);
@@ -100,9 +97,7 @@ fn read_codes(text: &str, n: usize) -> Result<Many, Garbled> {
         Many::Each(replies) if replies.iter().all(|r| !matches!(r, FetchReply::Answer { .. })) => {
             Ok(Many::Each(replies))
         }
-        Many::Each(_) | Many::Refused(_) | Many::Unsupported => {
-            Err(Garbled::because("status 0 without a code"))
-        }
+        Many::Each(_) | Many::Refused(_) | Many::Unsupported => Err(reply::NO_CODE),
     }
 }
 
@@ -117,7 +112,7 @@ fn read_parts(text: &str, n: usize) -> Result<Many, Garbled> {
 
 fn part(text: &str) -> FetchReply {
     if let Some(found) = code::in_text(text) {
-        return coded(found);
+        return found.into();
     }
     let answer = Answer { text: Secret::new(text), is_json: json::is_nested(text), extras: None };
     FetchReply::Answer { answer, price: None }
@@ -131,14 +126,6 @@ pub(crate) fn one_of_many(text: &str) -> Option<FetchReply> {
     (!is_doubtful).then(|| part(text))
 }
 
-fn coded(found: Code) -> FetchReply {
-    if code::is_not_ready(found.as_str()) {
-        FetchReply::NotReady
-    } else {
-        FetchReply::Refused(found)
-    }
-}
-
 /// Writes the reply to `get` with several ids. It cannot carry extras and prices.
 pub fn write_many(replies: &[FetchReply], json: bool) -> String {
     let parts: Vec<&str> = replies
@@ -150,5 +137,5 @@ pub fn write_many(replies: &[FetchReply], json: bool) -> String {
         })
         .collect();
     let joined = parts.join("|");
-    if json { format!(r#"{{"status":1,"request":{}}}"#, json::quote(&joined)) } else { joined }
+    if json { json::success(&joined) } else { joined }
 }

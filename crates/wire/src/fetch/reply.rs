@@ -25,16 +25,15 @@ pub fn read_reply(body: &[u8], priced: bool) -> Result<FetchReply, Garbled> {
     if let Some(rest) = text.strip_prefix("OK|") {
         return read_plain(rest, priced);
     }
-    code::in_text(text.trim()).map(said).ok_or(Garbled::because("neither OK| nor a code"))
+    code::in_text(text.trim())
+        .map(FetchReply::from)
+        .ok_or(Garbled::because("neither OK| nor a code"))
 }
 
 fn read_plain(rest: &str, priced: bool) -> Result<FetchReply, Garbled> {
     let priced_at = if priced { rest.rsplit_once('|') } else { None };
-    let found = priced_at.and_then(|(text, price)| Some((text, read_price(price)?)));
-    let (text, price) = match found {
-        Some((text, price)) => (text, Some(price)),
-        None => (rest, None),
-    };
+    let found = priced_at.and_then(|(text, price)| Some((text, Some(read_price(price)?))));
+    let (text, price) = found.unwrap_or((rest, None));
     if text.is_empty() {
         return Err(Garbled::because("OK| without an answer"));
     }
@@ -46,21 +45,14 @@ fn read_plain(rest: &str, priced: bool) -> Result<FetchReply, Garbled> {
 }
 
 fn read_json(text: &str) -> Result<FetchReply, Garbled> {
-    let members = Members::read(text).map_err(|_| Garbled::because("not a JSON object"))?;
+    let members = reply::members(text)?;
     if members.get("status").is_none() && is_bare_geetest(&members) {
         let answer = Answer { text: Secret::new(text), is_json: true, extras: None };
         return Ok(FetchReply::Answer { answer, price: None });
     }
     match reply::status(&members)? {
         Status::Ok => read_answer(&members),
-        Status::Failed => match members.shape("request") {
-            Some(Shape::Text(told)) => {
-                code::in_json(&told).map(said).ok_or(Garbled::because("status 0 without a code"))
-            }
-            Some(Shape::Null | Shape::Bool(_) | Shape::Number(_) | Shape::Nested(_)) | None => {
-                Err(Garbled::because("status 0 without a code"))
-            }
-        },
+        Status::Failed => reply::code(&members, reply::NO_CODE.why).map(FetchReply::from),
     }
 }
 
@@ -83,11 +75,7 @@ fn read_answer(members: &Members<'_>) -> Result<FetchReply, Garbled> {
     if text.is_empty() {
         return Err(Garbled::because("status 1 without an answer"));
     }
-    let price = match members.shape("price") {
-        Some(Shape::Text(price)) => read_price(&price),
-        Some(Shape::Number(price)) => read_price(price),
-        Some(Shape::Null | Shape::Bool(_) | Shape::Nested(_)) | None => None,
-    };
+    let price = members.scalar("price").and_then(|price| read_price(&price));
     let extras = members_but(&OWN, members);
     let extras = (!extras.is_empty()).then(|| Secret::new(format!("{{{}}}", extras.join(","))));
     Ok(FetchReply::Answer { answer: Answer { text: Secret::new(text), is_json, extras }, price })
@@ -95,14 +83,6 @@ fn read_answer(members: &Members<'_>) -> Result<FetchReply, Garbled> {
 
 fn read_price(text: &str) -> Option<Money> {
     Money::parse(text).filter(|price| *price >= Money::ZERO)
-}
-
-fn said(found: domain::retry::Code) -> FetchReply {
-    if code::is_not_ready(found.as_str()) {
-        FetchReply::NotReady
-    } else {
-        FetchReply::Refused(found)
-    }
 }
 
 /// Writes the reply to `get`, or to `get2` if `priced`. An unknown price is left out; then the end of a plain-text answer that

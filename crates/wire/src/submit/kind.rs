@@ -49,23 +49,8 @@ fn pictured(method: Option<&str>, fields: &Fields, files: &Files) -> Result<Kind
 /// Methods with the same name as their kind, and unknown methods.
 fn same_name(method: &str) -> Result<Kind, BadPart> {
     let kind: Kind = method.parse()?;
-    match kind {
-        Kind::Hcaptcha
-        | Kind::Turnstile
-        | Kind::CloudflareChallenge
-        | Kind::GeetestV4
-        | Kind::Funcaptcha
-        | Kind::Bls
-        | Kind::Other(_) => Ok(kind),
-        Kind::RecaptchaV2
-        | Kind::RecaptchaV3
-        | Kind::Geetest
-        | Kind::Image
-        | Kind::TextQuestion
-        | Kind::Grid
-        | Kind::Coordinates
-        | Kind::Rotate => Err(BadPart::Method(method.to_owned())),
-    }
+    let has_this_method = self::method(&kind, Dialect::TwoCaptcha) == (kind.name(), None);
+    if has_this_method { Ok(kind) } else { Err(BadPart::Method(method.to_owned())) }
 }
 
 /// The method of a kind, and its version where several kinds share the method.
@@ -116,23 +101,12 @@ pub(super) fn mark(kind: &Kind, fields: &mut Fields) {
     let (method, version) = method(kind, Dialect::default());
     fields.insert("method".to_owned(), method.to_owned());
     let img_type = fields.get("img_type").map(String::as_str);
-    let marker = match kind {
-        Kind::Grid if img_type != Some("recaptcha") => Some(("recaptcha", "1")),
-        Kind::Coordinates => Some(("coordinatescaptcha", "1")),
-        Kind::RecaptchaV2
-        | Kind::RecaptchaV3
-        | Kind::Hcaptcha
-        | Kind::Turnstile
-        | Kind::CloudflareChallenge
-        | Kind::Geetest
-        | Kind::GeetestV4
-        | Kind::Funcaptcha
-        | Kind::Image
-        | Kind::TextQuestion
-        | Kind::Grid
-        | Kind::Bls
-        | Kind::Rotate
-        | Kind::Other(_) => version.map(|version| (VERSION, version)),
+    let marker = if *kind == Kind::Grid && img_type != Some("recaptcha") {
+        Some(("recaptcha", "1"))
+    } else if *kind == Kind::Coordinates {
+        Some(("coordinatescaptcha", "1"))
+    } else {
+        version.map(|version| (VERSION, version))
     };
     if let Some((name, value)) = marker {
         fields.entry(name.to_owned()).or_insert_with(|| value.to_owned());

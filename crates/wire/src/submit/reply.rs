@@ -8,7 +8,7 @@ use domain::id::TaskId;
 use super::SubmitReply;
 use crate::{
     Garbled, code,
-    json::{self, Members, Shape},
+    json::{self, Shape},
     reply::{self, Status},
 };
 
@@ -28,20 +28,18 @@ pub fn read_reply(body: &[u8]) -> Result<SubmitReply, Garbled> {
 }
 
 fn read_json(text: &str) -> Result<SubmitReply, Garbled> {
-    let members = Members::read(text).map_err(|_| Garbled::because("not a JSON object"))?;
+    let members = reply::members(text)?;
+    let neither = "`request` is neither an id nor a code";
     match (reply::status(&members)?, members.shape("request")) {
         (Status::Ok, Some(Shape::Text(id))) => accepted(&id),
         (Status::Ok, Some(Shape::Number(id))) if id.bytes().all(|b| b.is_ascii_digit()) => {
             accepted(id)
         }
-        (Status::Failed, Some(Shape::Text(text))) => code::in_json(&text)
-            .filter(|found| !code::is_not_ready(found.as_str()))
-            .map(SubmitReply::Refused)
-            .ok_or(Garbled::because("status 0 without a code")),
-        (
-            Status::Ok | Status::Failed,
-            Some(Shape::Null | Shape::Bool(_) | Shape::Number(_) | Shape::Nested(_)) | None,
-        ) => Err(Garbled::because("`request` is neither an id nor a code")),
+        (Status::Ok, _) => Err(Garbled::because(neither)),
+        (Status::Failed, _) => match reply::code(&members, neither)? {
+            code if code::is_not_ready(code.as_str()) => Err(reply::NO_CODE),
+            code => Ok(SubmitReply::Refused(code)),
+        },
     }
 }
 
@@ -59,9 +57,7 @@ fn accepted(id: &str) -> Result<SubmitReply, Garbled> {
 /// Writes the reply to a submission; ids are JSON strings.
 pub fn write_reply(reply: &SubmitReply, json: bool) -> String {
     match reply {
-        SubmitReply::Accepted(id) if json => {
-            format!(r#"{{"status":1,"request":{}}}"#, json::quote(id.as_str()))
-        }
+        SubmitReply::Accepted(id) if json => json::success(id.as_str()),
         SubmitReply::Accepted(id) => format!("OK|{id}"),
         SubmitReply::Refused(refusal) => code::write(refusal, json),
     }

@@ -6,8 +6,6 @@ mod service;
 mod sites;
 mod store;
 
-use std::path::Path;
-
 use serde_json::json;
 use stores::{Finding, Weight};
 
@@ -29,11 +27,7 @@ struct Check {
 /// Prints all checks. The exit code is the one `serve` would end with.
 pub(super) async fn run(context: &Context, as_json: bool) -> Result<(), Failure> {
     let checks = examine(&context.sources).await?;
-    if as_json {
-        show_json(&checks)?;
-    } else {
-        show(&checks)?;
-    }
+    if as_json { show_json(&checks) } else { show(&checks) }?;
     let mut bad = checks.iter().filter(|check| check.finding.weight == Weight::Bad);
     let Some(first) = bad.next() else { return Ok(()) };
     let what = match bad.count() {
@@ -46,7 +40,12 @@ pub(super) async fn run(context: &Context, as_json: bool) -> Result<(), Failure>
 async fn examine(sources: &Sources) -> Result<Vec<Check>, Failure> {
     let config = match sources.load() {
         Ok(config) => config,
-        Err(error) => return Ok(vec![misconfigured(&error.to_string())]),
+        Err(error) => {
+            let remedy =
+                "fix this and run doctor again; the other checks need a valid configuration";
+            let finding = Finding::bad(error.to_string(), remedy);
+            return Ok(vec![Check { exit: Exit::Usage, ..Check::new("configuration", finding) }]);
+        }
     };
     let mut checks = vec![configured(sources)];
     checks.extend(service::examine(&config).await?);
@@ -58,22 +57,13 @@ async fn examine(sources: &Sources) -> Result<Vec<Check>, Failure> {
 }
 
 fn configured(sources: &Sources) -> Check {
-    let usual = Path::new(DEFAULT_FILE);
-    let file = sources.file.as_deref().or_else(|| usual.exists().then_some(usual));
-    let what = file.map_or_else(
-        || {
-            format!(
-                "no {DEFAULT_FILE} found; using defaults for everything not set in the environment"
-            )
-        },
-        |file| format!("{} is valid", file.display()),
-    );
+    let what = match sources.path() {
+        Some(file) => format!("{} is valid", file.display()),
+        None => format!(
+            "no {DEFAULT_FILE} found; using defaults for everything not set in the environment"
+        ),
+    };
     Check::new("configuration", Finding::good(what))
-}
-
-fn misconfigured(error: &str) -> Check {
-    let remedy = "fix this and run doctor again; the other checks need a valid configuration";
-    Check { exit: Exit::Usage, ..Check::new("configuration", Finding::bad(error, remedy)) }
 }
 
 /// Settings that all gateways on a shared store need in common.
@@ -101,11 +91,7 @@ fn shared_settings(config: &Config) -> Vec<Check> {
 
 fn show(checks: &[Check]) -> Result<(), Failure> {
     for Check { about, finding, .. } in checks {
-        let mark = match finding.weight {
-            Weight::Good => '✓',
-            Weight::Risky => '!',
-            Weight::Bad => '✗',
-        };
+        let (mark, _) = mark_and_name(finding.weight);
         output::line(format_args!("{mark} {about:<14} {}", finding.what))?;
         if let Some(remedy) = &finding.remedy {
             output::line(format_args!("{:17}→ {remedy}", ""))?;
@@ -116,7 +102,12 @@ fn show(checks: &[Check]) -> Result<(), Failure> {
 
 fn show_json(checks: &[Check]) -> Result<(), Failure> {
     let is_well = checks.iter().all(|check| check.finding.weight != Weight::Bad);
-    let checks: Vec<_> = checks.iter().map(Check::as_json).collect();
+    let as_json = |Check { about, finding, .. }: &Check| {
+        let Finding { weight, what, remedy } = finding;
+        let (_, weight) = mark_and_name(*weight);
+        json!({ "about": about, "weight": weight, "what": what, "remedy": remedy })
+    };
+    let checks: Vec<_> = checks.iter().map(as_json).collect();
     output::json(&json!({ "well": is_well, "checks": checks }))
 }
 
@@ -131,14 +122,12 @@ impl Check {
     fn outside(about: &'static str, finding: Finding) -> Self {
         Self { exit: Exit::Unreachable, ..Self::new(about, finding) }
     }
+}
 
-    fn as_json(&self) -> serde_json::Value {
-        let weight = match self.finding.weight {
-            Weight::Good => "good",
-            Weight::Risky => "risky",
-            Weight::Bad => "bad",
-        };
-        let Finding { what, remedy, .. } = &self.finding;
-        json!({ "about": self.about, "weight": weight, "what": what, "remedy": remedy })
+fn mark_and_name(weight: Weight) -> (char, &'static str) {
+    match weight {
+        Weight::Good => ('✓', "good"),
+        Weight::Risky => ('!', "risky"),
+        Weight::Bad => ('✗', "bad"),
     }
 }

@@ -17,23 +17,22 @@ pub(super) async fn examine(config: &Config) -> Check {
     let listen = config.listen;
     let finding = match TcpListener::bind(listen).await {
         Ok(_) => Finding::good(format!("{listen} is free")),
-        Err(error) if error.kind() == io::ErrorKind::AddrInUse => in_use(config, listen).await,
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+            if is_gateway(config, listen).await {
+                Finding::good(format!("a gateway answers on {listen}"))
+            } else {
+                Finding::bad(
+                    format!("{listen} is in use by another program"),
+                    "stop that program, or choose another port with --listen or `listen`",
+                )
+            }
+        }
         Err(error) => Finding::bad(
             format!("cannot listen on {listen}: {error}"),
             "choose an address of this machine and a port from 1024 up, with --listen or `listen`",
         ),
     };
     Check::outside("port", finding)
-}
-
-async fn in_use(config: &Config, listen: SocketAddr) -> Finding {
-    if is_gateway(config, listen).await {
-        return Finding::good(format!("a gateway answers on {listen}"));
-    }
-    Finding::bad(
-        format!("{listen} is in use by another program"),
-        "stop that program, or choose another port with --listen or `listen`",
-    )
 }
 
 async fn is_gateway(config: &Config, listen: SocketAddr) -> bool {

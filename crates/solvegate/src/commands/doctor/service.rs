@@ -1,6 +1,6 @@
 //! Checks the paid service: DNS, connection, TLS, clock, key and threads. The simulator is checked in the same way.
 
-use std::{fmt, io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use domain::{
@@ -12,7 +12,7 @@ use engine::Slots;
 use http::{HeaderMap, Request, header};
 use http_body_util::Full;
 use stores::Finding;
-use tokio::time::timeout;
+use tokio::{net::TcpStream, time::timeout};
 use upstream::{Stream, Upstream};
 use url::Url;
 
@@ -70,52 +70,36 @@ async fn connect(
             return Ok(None);
         }
     };
-    checks.push(Check::outside("service name", Finding::good(found(name, &addresses))));
+    let ips: Vec<_> = addresses.iter().map(|address| address.ip().to_string()).collect();
+    let found = Finding::good(format!("{name} resolves to {}", ips.join(", ")));
+    checks.push(Check::outside("service name", found));
     let answer = async {
-        let stream =
-            in_time(endpoint.connect(&addresses)).await.map_err(|e| unconnected(name, &e))?;
-        let stream = in_time(endpoint.handshake(stream)).await.map_err(|e| untrusted(name, &e))?;
-        request_headers(stream, endpoint.authority()).await.map_err(|e| silent(name, &e))
+        let stream = in_time(TcpStream::connect(&*addresses)).await.map_err(|error| {
+            let remedy =
+                "check [upstream] url, and that a firewall allows connections to that port";
+            Finding::bad(format!("connection to {name} failed: {error}"), remedy)
+        })?;
+        let stream = in_time(endpoint.handshake(stream)).await.map_err(|error| {
+            let remedy =
+                "check [upstream] url, this machine's clock, and whether a proxy intercepts TLS";
+            Finding::bad(format!("TLS with {name} fails: {error}"), remedy)
+        })?;
+        request_headers(stream, endpoint.authority()).await.map_err(|error| {
+            let what = format!("{name} does not speak HTTP: {error}");
+            Finding::bad(what, "check [upstream] url")
+        })
     };
-    match answer.await {
-        Ok(headers) => {
-            let how = if endpoint.is_tls() { "over TLS" } else { "on this machine, without TLS" };
-            checks.push(Check::outside("service", Finding::good(format!("{name} answers {how}"))));
-            Ok(Some(headers))
-        }
-        Err(finding) => {
-            checks.push(Check::outside("service", finding));
-            Ok(None)
-        }
-    }
+    let how = if endpoint.is_tls() { "over TLS" } else { "on this machine, without TLS" };
+    let (finding, headers) = match answer.await {
+        Ok(headers) => (Finding::good(format!("{name} answers {how}")), Some(headers)),
+        Err(finding) => (finding, None),
+    };
+    checks.push(Check::outside("service", finding));
+    Ok(headers)
 }
 
 async fn in_time<T>(step: impl Future<Output = io::Result<T>>) -> io::Result<T> {
     timeout(STEP_TIMEOUT, step).await.unwrap_or_else(|_| Err(io::Error::other("no answer in 5 s")))
-}
-
-fn found(name: &str, addresses: &[SocketAddr]) -> String {
-    let ips: Vec<_> = addresses.iter().map(|address| address.ip().to_string()).collect();
-    format!("{name} resolves to {}", ips.join(", "))
-}
-
-fn unconnected(name: &str, error: &io::Error) -> Finding {
-    Finding::bad(
-        format!("connection to {name} failed: {error}"),
-        "check [upstream] url, and that a firewall allows connections to that port",
-    )
-}
-
-fn untrusted(name: &str, error: &io::Error) -> Finding {
-    Finding::bad(
-        format!("TLS with {name} fails: {error}"),
-        "check [upstream] url, this machine's clock, and whether a proxy intercepts TLS",
-    )
-}
-
-fn silent(name: &str, error: &dyn fmt::Display) -> Finding {
-    let what = format!("{name} does not speak HTTP: {error}");
-    Finding::bad(what, "check [upstream] url")
 }
 
 /// Sends a request without a key, for the headers of the answer.
@@ -159,8 +143,8 @@ async fn account(config: &Config, provider: &dyn Provider) -> Vec<Check> {
     };
     let mut checks = vec![check("key", key)];
     if is_accepted {
-        let threads = provider.threads().await.map_err(|_| ());
-        checks.push(check("threads", enough(threads.ok(), config.upstream.slots)));
+        let threads = provider.threads().await.ok();
+        checks.push(check("threads", enough(threads, config.upstream.slots)));
     }
     checks
 }

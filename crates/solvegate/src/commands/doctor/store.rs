@@ -8,22 +8,23 @@ use super::Check;
 use crate::config::{Config, StoreUrl};
 
 pub(super) async fn examine(config: &Config) -> Vec<Check> {
-    let mut checks = vec![];
-    for finding in examine_store(&config.store).await {
-        checks.push(Check::outside("store", finding));
-    }
-    if let Some(ledger) = &config.ledger {
-        for finding in examine_store(ledger).await {
-            checks.push(Check::outside("ledger", finding));
-        }
+    let mut checks = Vec::new();
+    for (about, store) in [("store", Some(&config.store)), ("ledger", config.ledger.as_ref())] {
+        let Some(store) = store else { continue };
+        checks.extend(examine_store(store).await.into_iter().map(|f| Check::outside(about, f)));
     }
     checks
 }
 
 async fn examine_store(store: &StoreUrl) -> Vec<Finding> {
-    match store.directory().filter(|dir| !dir.exists()) {
-        Some(dir) => vec![not_created(store, dir)],
-        None => existing(store).await,
+    if let Some(dir) = store.directory().filter(|dir| !dir.exists()) {
+        return vec![not_created(store, dir)];
+    }
+    match stores::examine(store.expose()).await {
+        Ok(seen) => {
+            [vec![durability(store)], seen, unencrypted(store).into_iter().collect()].concat()
+        }
+        Err(error) => vec![refused(&error)],
     }
 }
 
@@ -41,17 +42,6 @@ fn not_created(store: &StoreUrl, dir: &Path) -> Finding {
             "allow this user to write there, or name another directory with --data DIR",
         ),
     }
-}
-
-async fn existing(store: &StoreUrl) -> Vec<Finding> {
-    let seen = match stores::examine(store.expose()).await {
-        Ok(seen) => seen,
-        Err(error) => return vec![refused(&error)],
-    };
-    let mut findings = vec![durability(store)];
-    findings.extend(seen);
-    findings.extend(unencrypted(store));
-    findings
 }
 
 fn durability(store: &StoreUrl) -> Finding {

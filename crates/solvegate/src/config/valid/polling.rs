@@ -9,7 +9,6 @@ use crate::config::{
     written::{Mode, PollingKeys},
 };
 
-/// When the gateway polls the service.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Polling {
     /// For a single task.
@@ -18,7 +17,6 @@ pub struct Polling {
     pub batches: bool,
 }
 
-/// When a task is polled.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Schedule {
     /// When tasks of its kind are likely to be ready.
@@ -41,9 +39,8 @@ impl Schedule {
 
 pub(super) fn check(keys: PollingKeys, most: u32, simulated: bool) -> Result<Polling, ConfigError> {
     // The simulator solves within a second or two, so polls come sooner.
-    let (default, default_gap) = if simulated { (1000, 250) } else { (5000, 1000) };
-    let (default, default_gap) =
-        (Duration::from_millis(default), Duration::from_millis(default_gap));
+    let [default, default_gap] =
+        if simulated { [1000, 250] } else { [5000, 1000] }.map(Duration::from_millis);
     let min_gap = keys.min_gap.map_or(default_gap, |given| given.value.0);
     let is_timed = keys.first.is_some() || keys.interval.is_some();
     let default_mode = if is_timed { Mode::Fixed } else { Mode::Learned };

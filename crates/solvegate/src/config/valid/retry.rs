@@ -6,49 +6,35 @@ use domain::retry::{Backoff, Code, IN_PHP, Override, RetryTable};
 
 use crate::config::{
     ConfigError,
-    written::{CodeKeys, Given, NonZeroDuration, RetryKeys, nearest},
+    written::{CodeKeys, NonZeroDuration, RetryKeys, nearest},
 };
 
-/// The longest backoff that can be configured.
 const MAX_CAP: Duration = Duration::from_secs(3600);
-/// The most retries that can be configured.
 const MAX_RETRIES: u32 = 100;
 
 pub(super) fn check(keys: RetryKeys) -> Result<RetryTable, ConfigError> {
     let each = keys.codes.into_iter().map(|(code, keys)| check_code(code, keys));
     let overrides = each.collect::<Result<BTreeMap<_, _>, _>>()?;
     let usual = keys.profile.value.backoff();
-    let backoff = check_backoff(usual, keys.base, keys.cap, keys.most)?;
-    RetryTable::new(IN_PHP, backoff, keys.jitter.value, &overrides)
-        .map_err(|refused| ConfigError::at(place(refused.code.as_str()), refused.why))
-}
-
-fn place(code: &str) -> String {
-    format!("[retry.codes.{code:?}]")
-}
-
-fn check_backoff(
-    usual: Backoff,
-    base: Option<Given<NonZeroDuration>>,
-    cap: Option<Given<NonZeroDuration>>,
-    most: Option<Given<u32>>,
-) -> Result<Backoff, ConfigError> {
-    let base = base.map_or(usual.base, |base| base.value.0);
+    let base = keys.base.map_or(usual.base, |base| base.value.0);
     let check_cap = |NonZeroDuration(cap)| match cap {
         cap if cap < base => Err("is less than base; no backoff could grow"),
         cap if cap > MAX_CAP => Err("is an hour at most"),
         cap => Ok(cap),
     };
     let check_most = |most| if most > MAX_RETRIES { Err("is 100 at most") } else { Ok(most) };
-    let cap = match cap {
-        Some(cap) => cap.check(check_cap)?,
-        None => usual.cap.max(base),
-    };
+    let cap = keys.cap.map(|cap| cap.check(check_cap)).transpose()?;
+    let cap = cap.unwrap_or(usual.cap.max(base));
     if cap > MAX_CAP {
         return Err(ConfigError::at("[retry] base", "is an hour at most"));
     }
-    let most = most.map(|most| most.check(check_most)).transpose()?.unwrap_or(usual.most);
-    Ok(Backoff { base, cap, most })
+    let most = keys.most.map(|most| most.check(check_most)).transpose()?.unwrap_or(usual.most);
+    RetryTable::new(IN_PHP, Backoff { base, cap, most }, keys.jitter.value, &overrides)
+        .map_err(|refused| ConfigError::at(place(refused.code.as_str()), refused.why))
+}
+
+fn place(code: &str) -> String {
+    format!("[retry.codes.{code:?}]")
 }
 
 fn check_code(code: Code, keys: CodeKeys) -> Result<(Code, Override), ConfigError> {

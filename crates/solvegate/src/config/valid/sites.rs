@@ -15,7 +15,6 @@ use crate::config::{
 /// All declarations, as the operator wrote them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Declarations {
-    /// Pages.
     pub sites: Vec<Site>,
     /// The basis on which pictures are solved.
     pub images: Option<Arc<str>>,

@@ -170,7 +170,6 @@ impl StoreUrl {
         server.into_iter().flat_map(|server| server.hosts.split(','))
     }
 
-    /// Whether the connection is not encrypted.
     pub fn is_in_the_clear(&self) -> bool {
         // For PostgreSQL the store itself reports it, because it depends on the server too.
         self.is_shared && ["redis:", "redis+"].iter().any(|plain| self.expose().starts_with(plain))

@@ -32,13 +32,14 @@ pub struct Pingback {
     pub secret: Option<Secret>,
 }
 
-/// The service that solves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Service {
     /// The simulator, started in this process on loopback.
     Simulator,
-    /// A service somewhere else.
-    Elsewhere { url: String, key: Secret },
+    Elsewhere {
+        url: String,
+        key: Secret,
+    },
 }
 
 const CAPTCHAAI: &str = "https://ocr.captchaai.com";
@@ -78,29 +79,36 @@ fn check_service(
     Ok(Service::Elsewhere { url, key })
 }
 
-/// The key is sent to this address, so it must be encrypted or on this machine.
-fn check_url(written: String) -> Result<String, &'static str> {
-    let Ok(url) = Url::parse(&written) else {
-        return Err("expected an address such as https://ocr.captchaai.com, or \"sim\"");
-    };
-    if !url.username().is_empty() || url.password().is_some() {
-        return Err("must not hold a user name or password; the key goes into `key`");
-    }
-    match url.scheme() {
-        "https" => Ok(written),
-        "http" if is_loopback(&url) => Ok(written),
-        "http" => Err("is not encrypted, so the key could be read on the way; use https://"),
-        _ => Err("expected https://"),
-    }
-}
-
-fn is_loopback(url: &Url) -> bool {
-    match url.host() {
+/// Keys and tokens are sent to these addresses, so they must be encrypted or on this machine.
+fn check_address(
+    written: &str,
+    expected: &'static str,
+    unencrypted: &'static str,
+) -> Result<Url, &'static str> {
+    let url = Url::parse(written).map_err(|_| expected)?;
+    let is_loopback = match url.host() {
         Some(Host::Ipv4(ip)) => ip.is_loopback(),
         Some(Host::Ipv6(ip)) => ip.is_loopback(),
         Some(Host::Domain(name)) => name == "localhost",
         None => false,
+    };
+    match url.scheme() {
+        "https" => Ok(url),
+        "http" if is_loopback => Ok(url),
+        "http" => Err(unencrypted),
+        _ => Err("expected https://"),
     }
+}
+
+fn check_url(written: String) -> Result<String, &'static str> {
+    let url = check_address(
+        &written,
+        "expected an address such as https://ocr.captchaai.com, or \"sim\"",
+        "is not encrypted, so the key could be read on the way; use https://",
+    )?;
+    let is_plain = url.username().is_empty() && url.password().is_none();
+    let refused = "must not hold a user name or password; the key goes into `key`";
+    is_plain.then_some(written).ok_or(refused)
 }
 
 /// A shorter secret could be guessed.
@@ -124,19 +132,12 @@ fn check_pingback(
     Ok(Some(Pingback { url, secret }))
 }
 
-/// Tokens arrive at this address, so it must be encrypted or on this machine.
 fn check_pingback_url(written: &str) -> Result<Url, &'static str> {
-    let Ok(url) = Url::parse(written) else {
-        return Err("expected this gateway's own address, such as https://gateway.example.com");
-    };
-    match url.scheme() {
-        "https" => {}
-        "http" if is_loopback(&url) => {}
-        "http" => {
-            return Err("is not encrypted, so tokens could be read on the way; use https://");
-        }
-        _ => return Err("expected https://"),
-    }
+    let url = check_address(
+        written,
+        "expected this gateway's own address, such as https://gateway.example.com",
+        "is not encrypted, so tokens could be read on the way; use https://",
+    )?;
     let is_plain = url.username().is_empty() && url.password().is_none();
     if !is_plain || url.query().is_some() || url.fragment().is_some() {
         return Err("must not hold a user, a query or a fragment; leave that out");
@@ -146,13 +147,11 @@ fn check_pingback_url(written: &str) -> Result<Url, &'static str> {
 
 /// A pingback may reach any of the gateways on a shared store, so all of them must know the secret.
 pub(super) fn check_shared(pingback: Option<&Pingback>) -> Result<(), ConfigError> {
-    match pingback {
-        Some(Pingback { secret: None, .. }) => Err(ConfigError::at(
-            "[upstream] pingback_secret",
-            "is missing: all gateways on this store need the same one; write pingback_secret = \"env:NAME\"",
-        )),
-        Some(Pingback { secret: Some(_), .. }) | None => Ok(()),
+    if pingback.is_none_or(|pingback| pingback.secret.is_some()) {
+        return Ok(());
     }
+    let what = "is missing: all gateways on this store need the same one; write pingback_secret = \"env:NAME\"";
+    Err(ConfigError::at("[upstream] pingback_secret", what))
 }
 
 // === impl Pingback ===

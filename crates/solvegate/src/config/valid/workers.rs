@@ -1,12 +1,11 @@
 //! Workers, their keys and their limits.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use domain::{
     claim::Allowance,
     id::{Project, WorkerName},
     key::KeyDigest,
-    money::Money,
     rate::Rate,
     secret::Secret,
     site::HostRule,
@@ -14,7 +13,7 @@ use domain::{
 
 use crate::config::{
     ConfigError,
-    written::{BudgetKeys, Given, WorkerKeys},
+    written::{Given, WorkerKeys},
 };
 
 /// A program that may ask for solves.
@@ -23,28 +22,17 @@ pub struct Worker {
     pub name: WorkerName,
     pub key: Secret,
     pub project: Project,
-    pub budget: Budget,
+    /// Daily limits, as the store counts them.
+    pub budget: Allowance,
     pub rate: Option<Rate>,
     pub sites: Option<Vec<HostRule>>,
     pub priority: u32,
 }
 
-/// Daily limits of a worker.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Budget {
-    pub solves_per_day: Option<u64>,
-    pub cost_per_day: Option<Money>,
-}
-
-// === impl Worker ===
-
 impl Worker {
-    /// The budget as the store counts it.
-    pub fn allowance(&self) -> Allowance {
-        Allowance {
-            solves_per_day: self.budget.solves_per_day,
-            cost_per_day: self.budget.cost_per_day,
-        }
+    /// The budgets, for alerts.
+    pub fn allowances(workers: &[Self]) -> BTreeMap<WorkerName, Allowance> {
+        workers.iter().map(|worker| (worker.name.clone(), worker.budget)).collect()
     }
 }
 
@@ -76,23 +64,25 @@ pub(super) fn check(
 }
 
 fn check_worker(at: usize, keys: WorkerKeys) -> Result<Worker, ConfigError> {
-    let missing = |place: String, what: &str| ConfigError::at(place, what);
-    let name = keys
-        .name
-        .ok_or_else(|| missing(format!("[[worker]] number {}", at + 1), "name is missing"))?
-        .value;
-    let key = keys.key.ok_or_else(|| {
-        missing(format!("[[worker]] {name}"), "key is missing; write key = \"env:NAME\"")
-    })?;
+    let Some(Given { value: name, .. }) = keys.name else {
+        return Err(ConfigError::at(format!("[[worker]] number {}", at + 1), "name is missing"));
+    };
+    let place = format!("[[worker]] {name}");
+    let Some(key) = keys.key else {
+        return Err(ConfigError::at(place, "key is missing; write key = \"env:NAME\""));
+    };
     let project = match keys.project {
         Some(project) => project.value,
-        None => Project::new(name.as_str())
-            .map_err(|error| ConfigError::at(format!("[[worker]] {name}"), error))?,
+        None => Project::new(name.as_str()).map_err(|error| ConfigError::at(place, error))?,
     };
+    let budget = keys.budget;
     Ok(Worker {
         key: check_key(key)?,
         project,
-        budget: budget(keys.budget),
+        budget: Allowance {
+            solves_per_day: budget.solves_per_day.map(|number| number.value),
+            cost_per_day: budget.cost_per_day.map(|amount| amount.value),
+        },
         rate: keys.rate.map(|rate| rate.value),
         sites: keys.sites.map(|sites| sites.value),
         priority: keys.priority.check(check_priority)?,
@@ -115,11 +105,4 @@ fn check_priority(priority: u32) -> Result<u32, &'static str> {
         return Ok(priority);
     }
     Err("is not from 1 (the default) to 100; it is the share of the slots")
-}
-
-fn budget(keys: BudgetKeys) -> Budget {
-    Budget {
-        solves_per_day: keys.solves_per_day.map(|number| number.value),
-        cost_per_day: keys.cost_per_day.map(|amount| amount.value),
-    }
 }

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use domain::secret::Secret;
+
 use super::{Node, environment::Assignment, tree::Content};
 use crate::config::ConfigError;
 
@@ -10,15 +12,9 @@ use crate::config::ConfigError;
 pub struct Flags {
     /// `--data`, which is not a key of the file.
     pub data: Option<PathBuf>,
-    values: Vec<Flag>,
+    /// Option, key and value, which may be secret.
+    values: Vec<(&'static str, &'static str, Secret)>,
     replaced: Vec<&'static str>,
-}
-
-#[derive(Clone)]
-struct Flag {
-    option: &'static str,
-    key: &'static str,
-    value: String,
 }
 
 // === impl Flags ===
@@ -26,8 +22,7 @@ struct Flag {
 impl Flags {
     /// An option for a key such as `upstream.url`, if it was given.
     pub fn set(&mut self, option: &'static str, key: &'static str, value: Option<&String>) {
-        let value = value.cloned();
-        self.values.extend(value.map(|value| Flag { option, key, value }));
+        self.values.extend(value.map(|value| (option, key, Secret::new(value.as_str()))));
     }
 
     /// Ignores a table of the file and the environment: options take its place as a whole.
@@ -39,17 +34,10 @@ impl Flags {
         if let Content::Table(root) = &mut tree.content {
             root.retain(|name, _| !self.replaced.contains(&name.as_str()));
         }
-        for Flag { option, key, value } in &self.values {
+        for (option, key, value) in &self.values {
             let path: Vec<_> = key.split('.').collect();
-            Assignment { name: option, text: value }.put_into(tree, &path)?;
+            Assignment { name: option, text: value.expose() }.put_into(tree, &path)?;
         }
         Ok(())
-    }
-}
-
-/// Without the value, which may be secret.
-impl std::fmt::Debug for Flag {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.option)
     }
 }

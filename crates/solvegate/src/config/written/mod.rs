@@ -22,8 +22,8 @@ pub use environment::Environment;
 pub(crate) use environment::variable;
 pub use flags::Flags;
 pub(crate) use keys::{
-    AlertsKeys, BudgetKeys, CallbacksKeys, CodeKeys, Keys, PollingKeys, PoolKeys, RetryKeys,
-    SiteKeys, TlsKeys, TokenKeys, UpstreamKeys, WorkerKeys,
+    AlertsKeys, CodeKeys, Keys, PollingKeys, PoolKeys, RetryKeys, SiteKeys, TlsKeys, TokenKeys,
+    UpstreamKeys, WorkerKeys,
 };
 pub(crate) use secret::Reader;
 pub(crate) use section::{Given, Key, KeyForm, Section, SectionKeys, ValueType, nearest};

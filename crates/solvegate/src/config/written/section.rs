@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use super::{Node, Reader, SingleValue, tree::Origin};
+use super::{
+    Node, Reader, SingleValue,
+    tree::{Content, Origin, unknown_key},
+};
 use crate::config::ConfigError;
 
 /// Everything that is known about a key.
@@ -21,7 +24,6 @@ pub(crate) struct Key {
     pub(crate) reloads: bool,
 }
 
-/// The keys of a table.
 pub(crate) struct Section {
     pub(crate) about: &'static str,
     pub(crate) keys: &'static [Key],
@@ -38,7 +40,6 @@ pub(crate) enum KeyForm {
     Map(MapNames, &'static Self),
 }
 
-/// The names in a map.
 #[derive(Clone, Copy)]
 pub(crate) struct MapNames {
     /// Stands for any name in the reference.
@@ -75,10 +76,8 @@ pub(crate) struct Source<'a> {
     pub(super) reader: &'a Reader<'a>,
 }
 
-/// A field of a section.
 pub(crate) trait Field: Sized {
     const FORM: KeyForm;
-    const FORM_REF: &'static KeyForm = &Self::FORM;
 
     fn read(source: Source<'_>) -> Result<Self, ConfigError>;
 }
@@ -87,13 +86,12 @@ pub(crate) trait Field: Sized {
 pub(crate) trait SectionKeys: Sized {
     const SECTION: &'static Section;
 
-    fn from_entries(entries: Entries<'_>) -> Result<Self, ConfigError>;
+    fn from_source(source: Source<'_>) -> Result<Self, ConfigError>;
 
     /// The keys whose values differ.
     fn changed(&self, other: &Self) -> Vec<&'static Key>;
 }
 
-/// The name of an entry in a map.
 pub(super) trait MapName: Ord + Sized {
     const NAMES: MapNames;
     fn parse(name: &str) -> Result<Self, String>;
@@ -123,8 +121,12 @@ macro_rules! section {
                 }, )*],
             };
 
-            fn from_entries(mut entries: Entries<'_>) -> Result<Self, ConfigError> {
-                Ok(Self { $( $key: entries.read(stringify!($key), section!(@optional $($default)?))?, )* })
+            fn from_source(mut source: Source<'_>) -> Result<Self, ConfigError> {
+                let mut table = source.known_table(Self::SECTION)?;
+                let mut entry = |name| (table.remove(name), name);
+                Ok(Self { $(
+                    $key: source.below(entry(stringify!($key)), section!(@optional $($default)?))?,
+                )* })
             }
 
             fn changed(&self, other: &Self) -> Vec<&'static Key> {
@@ -141,28 +143,39 @@ macro_rules! section {
 }
 pub(super) use section;
 
-/// The values of a table that is being read.
-pub(crate) struct Entries<'a> {
-    table: BTreeMap<String, Node>,
-    place: String,
-    reader: &'a Reader<'a>,
-}
+// === impl Source ===
 
-// === impl Entries ===
-
-impl<'a> Entries<'a> {
-    fn new(source: Source<'a>) -> Result<Self, ConfigError> {
-        let Source { node, place, reader, .. } = source;
-        let table = node.map(|node| node.into_table(&place)).transpose()?.unwrap_or_default();
-        Ok(Self { table, place, reader })
+impl Source<'_> {
+    /// The values of a table; an absent one is empty.
+    pub(super) fn table(&mut self) -> Result<BTreeMap<String, Node>, ConfigError> {
+        match self.node.take() {
+            Some(Node { content: Content::Table(table), .. }) => Ok(table),
+            Some(other) => Err(other.is_not("a table", &self.place)),
+            None => Ok(BTreeMap::new()),
+        }
     }
 
-    pub(super) fn read<F: Field>(
+    /// The same, if it has only keys of the section.
+    pub(super) fn known_table(
         &mut self,
-        key: &str,
+        section: &Section,
+    ) -> Result<BTreeMap<String, Node>, ConfigError> {
+        let table = self.table()?;
+        match table.iter().find(|(name, _)| section.find(name).is_none()) {
+            Some((name, node)) => {
+                let what = unknown_key(name, &self.place, section);
+                Err(ConfigError::at(node.origin.place(""), what))
+            }
+            None => Ok(table),
+        }
+    }
+
+    /// Reads a key of this table.
+    pub(super) fn below<F: Field>(
+        &self,
+        (node, key): (Option<Node>, &str),
         default: Option<&'static str>,
     ) -> Result<F, ConfigError> {
-        let node = self.table.remove(key);
         let place = place_of(&self.place, key, F::FORM);
         F::read(Source { node, place, default, reader: self.reader })
     }
@@ -241,15 +254,6 @@ impl<T> Given<T> {
     }
 }
 
-impl<T: SingleValue> Given<T> {
-    fn from_node(node: Node, place: &str, reader: &Reader<'_>) -> Result<Self, ConfigError> {
-        let is_written = !matches!(node.origin, Origin::Default);
-        let place = node.origin.place(place);
-        let value = T::read(node, reader).map_err(|what| ConfigError::at(&place, what))?;
-        Ok(Self { value, is_written, place })
-    }
-}
-
 impl<T: PartialEq> PartialEq for Given<T> {
     fn eq(&self, other: &Self) -> bool {
         self.value == other.value
@@ -260,23 +264,25 @@ impl<T: PartialEq> PartialEq for Given<T> {
 
 /// A key without a default.
 impl<T: SingleValue> Field for Option<Given<T>> {
-    const FORM: KeyForm = KeyForm::Value(T::TYPE_REF);
+    const FORM: KeyForm = KeyForm::Value(&T::TYPE);
 
     fn read(source: Source<'_>) -> Result<Self, ConfigError> {
-        let Source { node, place, reader, .. } = source;
-        node.map(|node| Given::from_node(node, &place, reader)).transpose()
+        source.node.is_some().then(|| Given::read(source)).transpose()
     }
 }
 
 /// A key with a default.
 impl<T: SingleValue> Field for Given<T> {
-    const FORM: KeyForm = KeyForm::Value(T::TYPE_REF);
+    const FORM: KeyForm = KeyForm::Value(&T::TYPE);
 
     fn read(source: Source<'_>) -> Result<Self, ConfigError> {
         let Source { node, place, default, reader } = source;
-        let node = node.or_else(|| default.map(|text| Node::default_of(&T::TYPE, text)));
+        let node = node.or_else(|| Some(Node::from_text(&T::TYPE, default?, Origin::Default)));
         let node = node.ok_or_else(|| ConfigError::at(&place, "is missing"))?;
-        Self::from_node(node, &place, reader)
+        let is_written = !matches!(node.origin, Origin::Default);
+        let place = node.origin.place(&place);
+        let value = T::checked(&node, reader).map_err(|what| ConfigError::at(&place, what))?;
+        Ok(Self { value, is_written, place })
     }
 }
 
@@ -284,7 +290,7 @@ impl<S: SectionKeys> Field for S {
     const FORM: KeyForm = KeyForm::Table(S::SECTION);
 
     fn read(source: Source<'_>) -> Result<Self, ConfigError> {
-        S::from_entries(Entries::new(source)?)
+        S::from_source(source)
     }
 }
 
@@ -293,23 +299,27 @@ impl<S: SectionKeys> Field for Vec<S> {
 
     fn read(source: Source<'_>) -> Result<Self, ConfigError> {
         let Source { node, place, default, reader } = source;
-        let members = node.map(|node| node.into_list(&place)).transpose()?.unwrap_or_default();
-        let read =
-            |member| S::read(Source { node: Some(member), place: place.clone(), default, reader });
+        let members = match node {
+            Some(Node { content: Content::List(members), .. }) => members,
+            Some(other) => return Err(other.is_not("a list of tables", &place)),
+            None => Vec::new(),
+        };
+        let read = |member| {
+            S::from_source(Source { node: Some(member), place: place.clone(), default, reader })
+        };
         members.into_iter().map(read).collect()
     }
 }
 
 impl<K: MapName, F: Field> Field for BTreeMap<K, F> {
-    const FORM: KeyForm = KeyForm::Map(K::NAMES, F::FORM_REF);
+    const FORM: KeyForm = KeyForm::Map(K::NAMES, &F::FORM);
 
-    fn read(source: Source<'_>) -> Result<Self, ConfigError> {
-        let Entries { table, place, reader } = Entries::new(source)?;
+    fn read(mut source: Source<'_>) -> Result<Self, ConfigError> {
+        let table = source.table()?;
         let read = |(name, node): (String, Node)| {
-            let place = place_of(&place, &name, F::FORM);
-            let key =
-                K::parse(&name).map_err(|why| ConfigError::at(node.origin.place(&place), why))?;
-            Ok((key, F::read(Source { node: Some(node), place, default: None, reader })?))
+            let place = || node.origin.place(&place_of(&source.place, &name, F::FORM));
+            let key = K::parse(&name).map_err(|why| ConfigError::at(place(), why))?;
+            Ok((key, source.below((Some(node), &name), None)?))
         };
         table.into_iter().map(read).collect()
     }

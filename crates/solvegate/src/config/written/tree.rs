@@ -10,7 +10,7 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
-use super::{KeyForm, Keys, Section, SectionKeys as _, ValueType, section::place_of};
+use super::{Section, ValueType, values::Refused};
 use crate::config::ConfigError;
 
 /// A configuration file that could be read.
@@ -54,16 +54,14 @@ impl File {
         }
     }
 
-    /// Parses the file and refuses keys that do not exist. The types of values are checked when they are read.
+    /// Names and types are checked when the values are read.
     pub(super) fn parse(&self) -> Result<Node, ConfigError> {
         let document = DeTable::parse(&self.text).map_err(|error| {
             let start = error.span().map_or(0, |span| span.start);
             // Only message and line: the line itself may hold a secret.
             ConfigError::at(self.line(start), error.message().replace('\n', ", "))
         })?;
-        let root = Node { origin: Origin::Default, content: self.table(document.get_ref()) };
-        check_names(&root, KeyForm::Table(Keys::SECTION), "")?;
-        Ok(root)
+        Ok(Node { origin: Origin::Default, content: self.table(document.get_ref()) })
     }
 
     fn line(&self, offset: usize) -> String {
@@ -100,28 +98,7 @@ impl File {
     }
 }
 
-/// Refuses the first key that does not exist, before any value is looked at.
-fn check_names(node: &Node, form: KeyForm, place: &str) -> Result<(), ConfigError> {
-    match (form, &node.content) {
-        (KeyForm::Table(section), Content::Table(table)) => {
-            table.iter().try_for_each(|(name, node)| match section.find(name) {
-                Some(key) => check_names(node, key.form, &place_of(place, name, key.form)),
-                None => {
-                    Err(ConfigError::at(node.origin.place(""), unknown_key(name, place, section)))
-                }
-            })
-        }
-        (KeyForm::List(section), Content::List(members)) => {
-            members.iter().try_for_each(|node| check_names(node, KeyForm::Table(section), place))
-        }
-        (KeyForm::Map(_, each), Content::Table(table)) => table
-            .iter()
-            .try_for_each(|(name, node)| check_names(node, *each, &place_of(place, name, *each))),
-        (KeyForm::Value(_) | KeyForm::Table(_) | KeyForm::List(_) | KeyForm::Map(..), _) => Ok(()),
-    }
-}
-
-fn unknown_key(name: &str, place: &str, section: &Section) -> String {
+pub(super) fn unknown_key(name: &str, place: &str, section: &Section) -> String {
     let place = if place.is_empty() { String::new() } else { format!(" in {place}") };
     if let Some(near) = section.nearest(name) {
         return format!("unknown key `{name}`{place}; did you mean `{near}`?");
@@ -147,6 +124,10 @@ impl Origin {
 // === impl Content ===
 
 impl Content {
+    pub(super) fn text(&self) -> Result<&str, Refused> {
+        if let Self::Text(text) = self { Ok(text) } else { Err(Refused::Type) }
+    }
+
     /// The text of a string or a number.
     pub(super) fn plain(&self) -> Option<String> {
         match self {
@@ -177,10 +158,6 @@ impl Node {
         Self { origin: Origin::Default, content: Content::Table(BTreeMap::new()) }
     }
 
-    pub(super) fn default_of(of: &ValueType, text: &str) -> Self {
-        Self::from_text(of, text, Origin::Default)
-    }
-
     /// A value of this type from text without quotes. Text that is no TOML is a string.
     pub(crate) fn from_text(of: &ValueType, text: &str, origin: Origin) -> Self {
         let parsed = if of.is_text { None } else { DeValue::parse(text).ok() };
@@ -191,19 +168,9 @@ impl Node {
         Self { origin, content: nowhere.node(parsed.get_ref(), 0).content }
     }
 
-    pub(super) fn into_table(self, place: &str) -> Result<BTreeMap<String, Self>, ConfigError> {
-        if let Content::Table(table) = self.content {
-            return Ok(table);
-        }
-        let what = format!("expected a table, found {}", self.content.name());
-        Err(ConfigError::at(self.origin.place(place), what))
-    }
-
-    pub(super) fn into_list(self, place: &str) -> Result<Vec<Self>, ConfigError> {
-        if let Content::List(list) = self.content {
-            return Ok(list);
-        }
-        let what = format!("expected a list of tables, found {}", self.content.name());
-        Err(ConfigError::at(self.origin.place(place), what))
+    /// The error for a value of another type.
+    pub(super) fn is_not(&self, expected: &str, place: &str) -> ConfigError {
+        let what = format!("expected {expected}, found {}", self.content.name());
+        ConfigError::at(self.origin.place(place), what)
     }
 }

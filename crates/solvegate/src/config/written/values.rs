@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    fmt,
     net::SocketAddr,
     num::{NonZeroU32, NonZeroU64},
     path::PathBuf,
@@ -9,7 +10,7 @@ use std::{
 };
 
 use domain::{
-    challenge::Kind,
+    challenge::{BadChallenge, Kind},
     id::{Project, WorkerName},
     money::Money,
     rate::Rate,
@@ -31,9 +32,27 @@ use crate::config::valid::StoreUrl;
 /// A value that is read from a single entry.
 pub(crate) trait SingleValue: Sized {
     const TYPE: ValueType;
-    const TYPE_REF: &'static ValueType = &Self::TYPE;
 
-    fn read(node: Node, reader: &Reader<'_>) -> Result<Self, String>;
+    fn read(node: &Node, reader: &Reader<'_>) -> Result<Self, Refused>;
+
+    /// Reads the value; the error says what is wrong in a sentence.
+    fn checked(node: &Node, reader: &Reader<'_>) -> Result<Self, String> {
+        Self::read(node, reader).map_err(|refused| match refused {
+            Refused::Type => {
+                format!("expected {}, found {}", Self::TYPE.name, node.content.name())
+            }
+            Refused::Value => format!("expected {}", Self::TYPE.name),
+            Refused::Because(why) => why,
+        })
+    }
+}
+
+pub(crate) enum Refused {
+    /// Its TOML type is another one.
+    Type,
+    /// It is none of the values of its type.
+    Value,
+    Because(String),
 }
 
 /// `"auto"` or a number.
@@ -47,7 +66,6 @@ pub(crate) enum AutoOr {
 #[derive(Clone, PartialEq)]
 pub(crate) struct Params(pub(crate) BTreeMap<String, String>);
 
-/// A duration longer than zero.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) struct NonZeroDuration(pub(crate) Duration);
 
@@ -68,88 +86,76 @@ pub fn read_duration(text: &str) -> Option<Duration> {
     Duration::try_from(length).ok().filter(|length| length.as_secs() <= 366 * 86_400)
 }
 
-fn mismatch<T>(of: &ValueType, found: &Content) -> Result<T, String> {
-    Err(format!("expected {}, found {}", of.name, found.name()))
-}
-
-fn text_of(of: &ValueType, content: Content) -> Result<String, String> {
-    if let Content::Text(text) = content { Ok(text) } else { mismatch(of, &content) }
-}
-
 const fn text_type(name: &'static str) -> ValueType {
     ValueType { name, is_text: true, schema: || json!({ "type": "string" }) }
 }
 
-/// Values that are strings: the type, its name, and a function from the string.
-macro_rules! text_values {
-    ($( $type:ty, $name:literal, $parse:expr; )*) => { $(
+/// Values of any type: the type, its description, and a function from the node.
+macro_rules! values {
+    ($( $type:ty, $description:expr, |$node:ident, $reader:tt| $read:expr; )*) => { $(
         impl SingleValue for $type {
-            const TYPE: ValueType = text_type($name);
+            const TYPE: ValueType = $description;
 
-            fn read(node: Node, _reader: &Reader<'_>) -> Result<Self, String> {
-                let parse: fn(String) -> Result<Self, String> = $parse;
-                parse(text_of(&Self::TYPE, node.content)?)
+            fn read($node: &Node, $reader: &Reader<'_>) -> Result<Self, Refused> {
+                $read
             }
         }
     )* };
+}
+
+/// Values that are strings: the type, its name, and a function from the string.
+macro_rules! text_values {
+    ($( $type:ty, $name:literal, |$text:ident| $parse:expr; )*) => { values! { $(
+        $type, text_type($name), |node, _| {
+            let $text = node.content.text()?;
+            $parse
+        };
+    )* } };
 }
 
 /// Values that are one of a few words.
 macro_rules! words {
-    ($( $type:ty, $name:literal, [$( $word:literal => $value:expr ),*]; )*) => { $(
-        impl SingleValue for $type {
-            const TYPE: ValueType = ValueType {
-                schema: || json!({ "enum": [$( $word ),*] }),
-                ..text_type($name)
-            };
+    ($( $type:ty, $name:literal, [$( $word:literal => $value:expr ),*]; )*) => { values! { $(
+        $type,
+        ValueType { schema: || json!({ "enum": [$( $word ),*] }), ..text_type($name) },
+        |node, _| match node.content.text()? {
+            $( $word => Ok($value), )*
+            _ => Err(Refused::Value),
+        };
+    )* } };
+}
 
-            fn read(node: Node, _reader: &Reader<'_>) -> Result<Self, String> {
-                match text_of(&Self::TYPE, node.content)?.as_str() {
-                    $( $word => Ok($value), )*
-                    _ => Err(concat!("expected ", $name).to_owned()),
-                }
-            }
-        }
-    )* };
+/// Values of TOML's other types: the type, its name, its JSON Schema, and a function from the node.
+macro_rules! toml_values {
+    ($( $type:ty, $name:literal, $schema:tt, |$node:ident, $reader:tt| $read:expr; )*) => { values! { $(
+        $type,
+        ValueType { name: $name, is_text: false, schema: || json!($schema) },
+        |$node, $reader| $read;
+    )* } };
 }
 
 /// Values that are whole numbers within the range of their type.
 macro_rules! numbers {
-    ($( $type:ty, $name:literal, $least:literal; )*) => { $(
-        impl SingleValue for $type {
-            const TYPE: ValueType = ValueType {
-                name: $name,
-                is_text: false,
-                schema: || json!({ "type": "integer", "minimum": $least }),
-            };
-
-            fn read(node: Node, _reader: &Reader<'_>) -> Result<Self, String> {
-                let Content::Integer(number) = node.content else {
-                    return mismatch(&Self::TYPE, &node.content);
-                };
-                number.to_string().parse().map_err(|_| concat!("expected ", $name).to_owned())
-            }
-        }
-    )* };
+    ($( $type:ty, $name:literal, $least:literal; )*) => { toml_values! { $(
+        $type, $name, { "type": "integer", "minimum": $least }, |node, _| {
+            let Content::Integer(number) = node.content else { return Err(Refused::Type) };
+            number.to_string().parse().map_err(|_| Refused::Value)
+        };
+    )* } };
 }
 
 text_values! {
-    String, "a string", Ok;
+    String, "a string", |text| Ok(text.to_owned());
     PathBuf, "a path", |text| Ok(text.into());
     SocketAddr, "an address such as \"127.0.0.1:8402\"", |text| text.parse()
-        .map_err(|_| format!("{text:?} is not an address such as 127.0.0.1:8402"));
-    Duration, "a duration such as \"5s\"", |text| read_duration(&text)
-        .ok_or_else(|| format!("{text:?} is not a duration such as \"5s\""));
-    NonZeroDuration, "a duration such as \"5s\", longer than zero", |text| {
-        let length = read_duration(&text)
-            .ok_or_else(|| format!("{text:?} is not a duration such as \"5s\""))?;
-        if length.is_zero() { Err("must be longer than zero".into()) } else { Ok(Self(length)) }
-    };
-    Rate, "a rate such as \"20/s\", \"300/m\" or \"1000/h\"", |text| text.parse().map_err(said);
-    HostRule, "a host such as \"shop.example.com\" or \"*.example.com\"", |text| host_rule(&text);
-    WorkerName, "a name", |text| Self::new(text).map_err(said);
-    Project, "a name", |text| Self::new(text).map_err(said);
-    Kind, "a kind such as \"turnstile\"", |text| text.parse().map_err(said);
+        .map_err(|_| because(format_args!("{text:?} is not an address such as 127.0.0.1:8402")));
+    Duration, "a duration such as \"5s\"", |text| read_duration(text)
+        .ok_or_else(|| because(format_args!("{text:?} is not a duration such as \"5s\"")));
+    Rate, "a rate such as \"20/s\", \"300/m\" or \"1000/h\"", |text| text.parse().map_err(because);
+    HostRule, "a host such as \"shop.example.com\" or \"*.example.com\"", |text| host_rule(text);
+    WorkerName, "a name", |text| Self::new(text).map_err(because);
+    Project, "a name", |text| Self::new(text).map_err(because);
+    Kind, "a kind such as \"turnstile\"", |text| text.parse().map_err(because);
 }
 
 words! {
@@ -170,123 +176,93 @@ numbers! {
     NonZeroU64, "a whole number from 1", 1;
 }
 
-fn said(error: impl std::fmt::Display) -> String {
-    error.to_string()
+toml_values! {
+    bool, "true or false", { "type": "boolean" }, |node, _| {
+        let Content::Boolean(flag) = node.content else { return Err(Refused::Type) };
+        Ok(flag)
+    };
+    f64, "a number", { "type": "number" }, |node, _| {
+        let is_text = matches!(node.content, Content::Text(_));
+        let number = node.content.plain().filter(|_| !is_text);
+        number.and_then(|number| number.parse().ok()).ok_or(Refused::Type)
+    };
+    AutoOr, "\"auto\" or a whole number",
+        { "anyOf": [{ "const": "auto" }, { "type": "integer", "minimum": 0 }] },
+        |node, reader| match node.content.text() {
+            Ok("auto") => Ok(Self::Auto),
+            Ok(_) | Err(_) => u32::read(node, reader).map(Self::Number).map_err(|_| Refused::Value),
+        };
+    Money, "an amount of zero or more, such as 1.5",
+        { "type": ["number", "string"], "minimum": 0 },
+        |node, _| {
+            let amount = node.content.plain().and_then(|text| Self::parse(&text));
+            amount.filter(|amount| *amount >= Self::ZERO).ok_or(Refused::Value)
+        };
+    Params, "a table of strings, numbers and booleans",
+        { "type": "object", "additionalProperties": { "type": ["string", "number", "boolean"] } },
+        |node, _| {
+            let Content::Table(entries) = &node.content else { return Err(Refused::Type) };
+            entries.iter().map(param).collect::<Result<_, _>>().map(Self)
+        };
+    NotYet, "a table", {}, |_node, _| Err(because(
+        "cost per slot-second is not in this release; use price_per_1000 or remove the key"
+    ));
+}
+
+values! {
+    Class,
+        ValueType {
+            schema: || json!({ "enum": Self::ALL.map(Self::name) }),
+            ..text_type("\"transient\", \"permanent\", \"account\", \"task-over\" or \"wait\"")
+        },
+        |node, _| Self::named(node.content.text()?).ok_or(Refused::Value);
+    NonZeroDuration, text_type("a duration such as \"5s\", longer than zero"), |node, reader| {
+        let length = Duration::read(node, reader)?;
+        if length.is_zero() { Err(because("must be longer than zero")) } else { Ok(Self(length)) }
+    };
+    Day, text_type("a day such as \"2027-06-30\""), |node, _| {
+        let (Content::Text(day) | Content::Date(day)) = &node.content else {
+            return Err(Refused::Type);
+        };
+        day.parse().map_err(because)
+    };
+    Secret, text_type("a string: \"env:NAME\", \"file:PATH\" or the secret itself"),
+        |node, reader| reader.secret(node.content.text()?, &node.origin).map_err(because);
+    StoreUrl,
+        text_type("the URL of a store, or a string such as \"env:NAME\" or \"file:PATH\""),
+        |node, reader| {
+            let written = node.content.text()?;
+            let elsewhere = written.starts_with("env:") || written.starts_with("file:");
+            if elsewhere || Self::has_secret(written) {
+                return Self::parse(Secret::read(node, reader)?.expose()).map_err(because);
+            }
+            Self::parse(written).map_err(because)
+        };
+}
+
+fn because(why: impl fmt::Display) -> Refused {
+    Refused::Because(why.to_string())
 }
 
 /// `*` alone gets an answer of its own.
-fn host_rule(text: &str) -> Result<HostRule, String> {
+fn host_rule(text: &str) -> Result<HostRule, Refused> {
     if text.starts_with('*') && !text.starts_with("*.") {
-        return Err(
+        return Err(because(
             "would declare every site; name the hosts you may automate, such as \"shop.example.com\" or \
-             \"*.example.com\""
-                .into(),
-        );
+             \"*.example.com\"",
+        ));
     }
-    text.parse().map_err(said)
+    text.parse().map_err(because)
 }
 
-// === impl SingleValue ===
-
-impl SingleValue for bool {
-    const TYPE: ValueType = ValueType {
-        name: "true or false",
-        is_text: false,
-        schema: || json!({ "type": "boolean" }),
+fn param((name, node): (&String, &Node)) -> Result<(String, String), Refused> {
+    let value = if let Content::Boolean(flag) = node.content {
+        Some(u8::from(flag).to_string())
+    } else {
+        node.content.plain()
     };
-
-    fn read(node: Node, _reader: &Reader<'_>) -> Result<Self, String> {
-        let Content::Boolean(flag) = node.content else {
-            return mismatch(&Self::TYPE, &node.content);
-        };
-        Ok(flag)
-    }
-}
-
-impl SingleValue for f64 {
-    const TYPE: ValueType =
-        ValueType { name: "a number", is_text: false, schema: || json!({ "type": "number" }) };
-
-    fn read(node: Node, _reader: &Reader<'_>) -> Result<Self, String> {
-        let is_number = matches!(node.content, Content::Float(_) | Content::Integer(_));
-        let number = node.content.plain().filter(|_| is_number).and_then(|text| text.parse().ok());
-        number.map_or_else(|| mismatch(&Self::TYPE, &node.content), Ok)
-    }
-}
-
-impl SingleValue for AutoOr {
-    const TYPE: ValueType = ValueType {
-        name: "\"auto\" or a whole number",
-        is_text: false,
-        schema: || json!({ "anyOf": [{ "const": "auto" }, { "type": "integer", "minimum": 0 }] }),
-    };
-
-    fn read(node: Node, reader: &Reader<'_>) -> Result<Self, String> {
-        if matches!(&node.content, Content::Text(word) if word == "auto") {
-            return Ok(Self::Auto);
-        }
-        let refused = |_| format!("expected {}", Self::TYPE.name);
-        u32::read(node, reader).map(Self::Number).map_err(refused)
-    }
-}
-
-impl SingleValue for Money {
-    const TYPE: ValueType = ValueType {
-        name: "an amount of zero or more, such as 1.5",
-        is_text: false,
-        schema: || json!({ "type": ["number", "string"], "minimum": 0 }),
-    };
-
-    fn read(node: Node, _reader: &Reader<'_>) -> Result<Self, String> {
-        let amount = node.content.plain().and_then(|text| Self::parse(&text));
-        let amount = amount.filter(|amount| *amount >= Self::ZERO);
-        amount.ok_or_else(|| format!("expected {}", Self::TYPE.name))
-    }
-}
-
-impl SingleValue for Day {
-    const TYPE: ValueType = text_type("a day such as \"2027-06-30\"");
-
-    fn read(node: Node, _reader: &Reader<'_>) -> Result<Self, String> {
-        let (Content::Text(day) | Content::Date(day)) = node.content else {
-            return mismatch(&Self::TYPE, &node.content);
-        };
-        day.parse().map_err(said)
-    }
-}
-
-impl SingleValue for Class {
-    const TYPE: ValueType = ValueType {
-        schema: || json!({ "enum": Self::ALL.map(Self::name) }),
-        ..text_type("\"transient\", \"permanent\", \"account\", \"task-over\" or \"wait\"")
-    };
-
-    fn read(node: Node, _reader: &Reader<'_>) -> Result<Self, String> {
-        let refused = || format!("expected {}", Self::TYPE.name);
-        Self::named(&text_of(&Self::TYPE, node.content)?).ok_or_else(refused)
-    }
-}
-
-impl SingleValue for Secret {
-    const TYPE: ValueType = text_type("a string: \"env:NAME\", \"file:PATH\" or the secret itself");
-
-    fn read(node: Node, reader: &Reader<'_>) -> Result<Self, String> {
-        reader.secret(&text_of(&Self::TYPE, node.content)?, &node.origin)
-    }
-}
-
-impl SingleValue for StoreUrl {
-    const TYPE: ValueType =
-        text_type("the URL of a store, or a string such as \"env:NAME\" or \"file:PATH\"");
-
-    fn read(node: Node, reader: &Reader<'_>) -> Result<Self, String> {
-        let written = text_of(&Self::TYPE, node.content)?;
-        let elsewhere = written.starts_with("env:") || written.starts_with("file:");
-        if elsewhere || Self::has_secret(&written) {
-            return Self::parse(reader.secret(&written, &node.origin)?.expose());
-        }
-        Self::parse(&written)
-    }
+    let expected = || because(format_args!("{name}: expected a string, a number or a boolean"));
+    Ok((name.clone(), value.ok_or_else(expected)?))
 }
 
 impl<T: SingleValue> SingleValue for Vec<T> {
@@ -296,50 +272,9 @@ impl<T: SingleValue> SingleValue for Vec<T> {
         schema: || json!({ "type": "array", "items": (T::TYPE.schema)() }),
     };
 
-    fn read(node: Node, reader: &Reader<'_>) -> Result<Self, String> {
-        let Content::List(items) = node.content else {
-            return mismatch(&Self::TYPE, &node.content);
-        };
-        items.into_iter().map(|item| T::read(item, reader)).collect()
-    }
-}
-
-impl SingleValue for Params {
-    const TYPE: ValueType = ValueType {
-        name: "a table of strings, numbers and booleans",
-        is_text: false,
-        schema: || {
-            json!({
-                "type": "object",
-                "additionalProperties": { "type": ["string", "number", "boolean"] },
-            })
-        },
-    };
-
-    fn read(node: Node, _reader: &Reader<'_>) -> Result<Self, String> {
-        let Content::Table(entries) = node.content else {
-            return mismatch(&Self::TYPE, &node.content);
-        };
-        let param = |(name, node): (String, Node)| {
-            let value = if let Content::Boolean(flag) = node.content {
-                Some(u8::from(flag).to_string())
-            } else {
-                node.content.plain()
-            };
-            let expected = || format!("{name}: expected a string, a number or a boolean");
-            let value = value.ok_or_else(expected)?;
-            Ok((name, value))
-        };
-        entries.into_iter().map(param).collect::<Result<_, _>>().map(Self)
-    }
-}
-
-impl SingleValue for NotYet {
-    const TYPE: ValueType = ValueType { name: "a table", is_text: false, schema: || json!(false) };
-
-    fn read(_node: Node, _reader: &Reader<'_>) -> Result<Self, String> {
-        Err("cost per slot-second is not in this release; use price_per_1000 or remove the key"
-            .into())
+    fn read(node: &Node, reader: &Reader<'_>) -> Result<Self, Refused> {
+        let Content::List(items) = &node.content else { return Err(Refused::Type) };
+        items.iter().map(|item| T::checked(item, reader).map_err(because)).collect()
     }
 }
 
@@ -350,7 +285,7 @@ impl MapName for Kind {
         MapNames { placeholder: "KIND", example: "turnstile", from_variable: str::to_owned };
 
     fn parse(name: &str) -> Result<Self, String> {
-        name.parse().map_err(said)
+        name.parse().map_err(|error: BadChallenge| error.to_string())
     }
 }
 
