@@ -182,18 +182,17 @@ function check_words(name, where,   words, word, n, i) {
   }
   n = split(tolower(words), word, /[_-]/)
   for (i = 1; i <= n; i++) {
-    if (is_banned(word[i], word[i - 1], word[i + 1]) && !is_allowed(name)) {
+    if (is_banned(word[i], word[i - 1]) && !is_allowed(name)) {
       fail(where " " name ": \"" word[i] "\" is a banned word; use the one that the industry uses")
       return
     }
   }
 }
 
-# Dead letters and the shelf life of a token are ordinary terms.
-function is_banned(word, previous, next_word) {
+# Dead letters are an ordinary term.
+function is_banned(word, previous) {
   if (!(word in banned) && !(word in replaced)) sub(/(s|es|ed|ing)$/, "", word)
   if (word == "letter") return previous != "dead"
-  if (word == "shelf" || word == "shelves") return next_word !~ /^(life|lives)$/
   return word in banned || (word in replaced && crate != "wire" && crate != "simulator")
 }
 

@@ -29,7 +29,7 @@ pub struct EngineConfig {
     /// The list price of one solve, by kind.
     pub prices: BTreeMap<Kind, Money>,
     /// Token lifetimes that differ from the kind's default.
-    pub shelf_lives: BTreeMap<Kind, TokenLifetime>,
+    pub token_lifetimes: BTreeMap<Kind, TokenLifetime>,
     /// The deadline of claims that name none.
     pub deadline: Duration,
     /// How long the answer of a claim without a key is reused.
@@ -67,7 +67,7 @@ impl Default for EngineConfig {
             priorities: BTreeMap::new(),
             submits_per_second: 20,
             prices: BTreeMap::new(),
-            shelf_lives: BTreeMap::new(),
+            token_lifetimes: BTreeMap::new(),
             deadline: Duration::from_secs(180),
             reuse_window: Duration::from_secs(60),
             ambiguity_budget: 50,
@@ -86,8 +86,8 @@ impl Default for EngineConfig {
 }
 
 impl EngineConfig {
-    pub fn shelf_life(&self, kind: &Kind) -> TokenLifetime {
-        self.shelf_lives.get(kind).copied().unwrap_or_else(|| {
+    pub fn token_lifetime(&self, kind: &Kind) -> TokenLifetime {
+        self.token_lifetimes.get(kind).copied().unwrap_or_else(|| {
             let (lifetime, margin) = kind.lifetime_and_margin();
             TokenLifetime::new(lifetime, margin)
                 .expect("every kind's own margin leaves something, see its test")

@@ -191,7 +191,7 @@ pub fn engine_config(config: &Config) -> EngineConfig {
         alerts: config.alerts.clone(),
         submits_per_second: config.upstream.submits_per_second,
         prices,
-        shelf_lives: config.lifetimes.clone(),
+        token_lifetimes: config.lifetimes.clone(),
         deadline: config.claims.deadline,
         reuse_window: config.claims.reuse_window,
         ambiguity_budget: config.claims.ambiguity_budget,

@@ -87,7 +87,7 @@ fn config(has_pool: bool) -> Result<EngineConfig, Failure> {
         sites: declared(&[HOST])?,
         polling: LearnedConfig::default().into(),
         slots: Slots::Fixed(SLOTS),
-        shelf_lives: BTreeMap::from([(KIND, life)]),
+        token_lifetimes: BTreeMap::from([(KIND, life)]),
         // A known price avoids the additional poll that asks for it.
         prices: BTreeMap::from([(KIND, Money::from_micros(1000))]),
         deadline: LONGEST,

@@ -270,7 +270,7 @@ fn engine_config(setting: &Setting) -> EngineConfig {
         polling: polling.into(),
         slots: Slots::Fixed(setting.slots),
         deadline: setting.deadline,
-        shelf_lives: setting
+        token_lifetimes: setting
             .lifetime
             .map(|life| (Kind::Turnstile, TokenLifetime::new(life, Duration::ZERO).unwrap()))
             .into_iter()

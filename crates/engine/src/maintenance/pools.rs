@@ -204,7 +204,7 @@ fn aim(shared: &Shared, pool: &Pool) -> Target {
     }
     let polling = &shared.config.polling;
     let timing = polling.memory.timing(&Family::of(challenge.kind(), challenge));
-    let usable = shared.config.shelf_life(challenge.kind()).usable().saturating_sub(MIN_LEFT);
+    let usable = shared.config.token_lifetime(challenge.kind()).usable().saturating_sub(MIN_LEFT);
     pool.aim(&TargetInputs {
         now: shared.now(),
         timing: Timing { mean: timing.mean, q99: timing.q99 },

@@ -129,7 +129,7 @@ fn read(shared: &Shared, active: &ActiveSolve, task: TaskId, polled: Polled) -> 
                 task,
                 answer,
                 ready_lower: active.not_ready.unwrap_or(active.sent_at()),
-                life: shared.config.shelf_life(&solve.kind),
+                life: shared.config.token_lifetime(&solve.kind),
                 cost: polled.price.or(solve.price),
                 polls: active.polls,
             }))
