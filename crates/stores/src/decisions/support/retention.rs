@@ -201,10 +201,10 @@ fn delete_claims(ctx: &mut DecisionCtx<'_>, archival: Archival, limit: usize) ->
 
 fn delete_claim(tx: &mut dyn WriteTx, claim: &Claim) -> Result<()> {
     indexes::list_claim(tx, claim, false)?;
-    if let Some(hash) = &claim.key {
-        if tx.get::<Keys>(hash)?.is_some_and(|row| row.claim == claim.id) {
-            tx.take::<Keys>(hash)?;
-        }
+    if let Some(hash) = &claim.key
+        && tx.get::<Keys>(hash)?.is_some_and(|row| row.claim == claim.id)
+    {
+        tx.take::<Keys>(hash)?;
     }
     tx.take::<Claims>(&claim.id)?;
     Ok(())
