@@ -186,7 +186,7 @@ impl DynamoDbCommitter {
             if other == nonce {
                 return Ok(Some(slot));
             }
-            self.log.apply_entry(slot, other, body).await?;
+            self.log.apply_entry(slot, other, &body).await?;
         }
         // A writer that is far behind would never reach the end one slot at a time, because the others go on meanwhile.
         self.log.catch_up().await?;

@@ -52,6 +52,7 @@ pub(super) const MAX_INLINE: usize = 32 << 10;
 /// An item has at most 400 KiB, including the names of its attributes.
 pub(super) const MAX_ITEM: usize = 350 << 10;
 
+/// The value of a row, or the body of a commit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum StoredValue {
     Inline(Arc<[u8]>),
@@ -73,13 +74,6 @@ pub(super) struct LogEntry {
     pub(super) slot: u64,
     pub(super) nonce: Nonce,
     pub(super) changes: Changes,
-}
-
-/// The body of a commit, before its overflow items are read.
-#[derive(Debug)]
-pub(super) enum CommitBody {
-    Inline(Vec<u8>),
-    Overflow(OverflowRef),
 }
 
 /// The rows of a table from `least` up to, but without, `until`.
@@ -175,15 +169,16 @@ pub(super) fn decode(body: &[u8]) -> Result<Changes, StoreError> {
     postcard::from_bytes(body).map_err(|why| corrupt(NAME, "log", why))
 }
 
-pub(super) fn read_commit(item: &Item) -> Result<(u64, Nonce, CommitBody), StoreError> {
+/// The slot of a commit, its nonce, and its encoded changes.
+pub(super) fn read_commit(item: &Item) -> Result<(u64, Nonce, StoredValue), StoreError> {
     let read = || {
         let slot = u64::from_be_bytes(read_bytes(item, SK)?.try_into().ok()?);
         let nonce: Nonce = read_bytes(item, NONCE)?.try_into().ok()?;
         let body = match read_number(item, PARTS) {
             Some(parts) => {
-                CommitBody::Overflow(OverflowRef { nonce, parts: u32::try_from(parts).ok()? })
+                StoredValue::Overflow(OverflowRef { nonce, parts: u32::try_from(parts).ok()? })
             }
-            None => CommitBody::Inline(read_bytes(item, BODY)?.to_vec()),
+            None => StoredValue::Inline(read_bytes(item, BODY)?.into()),
         };
         Some((slot, nonce, body))
     };

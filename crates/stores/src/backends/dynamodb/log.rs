@@ -25,8 +25,8 @@ use super::{
     connection::{ItemRange, TableClient},
     error::unavailable,
     layout::{
-        BLOCK, CommitBody, LogEntry, Nonce, OverflowRef, StoredValue, TableMeta, decode,
-        log_partition, meta_key, overflow_key, read_commit, read_meta, read_part,
+        BLOCK, LogEntry, Nonce, OverflowRef, StoredValue, TableMeta, decode, log_partition,
+        meta_key, overflow_key, read_commit, read_meta, read_part,
     },
 };
 
@@ -109,7 +109,7 @@ impl Log {
             found |= !items.is_empty();
             for item in &items {
                 let (slot, nonce, body) = read_commit(item)?;
-                self.apply_entry(slot, nonce, body).await?;
+                self.apply_entry(slot, nonce, &body).await?;
             }
             if items.is_empty() || !(self.state().slot + 1).is_multiple_of(BLOCK) {
                 break;
@@ -124,9 +124,9 @@ impl Log {
         &self,
         slot: u64,
         nonce: Nonce,
-        body: CommitBody,
+        body: &StoredValue,
     ) -> Result<(), StoreError> {
-        let body = self.read_body(body).await?;
+        let body = self.value(body).await?;
         let entry = Arc::new(LogEntry { slot, nonce, changes: decode(&body)? });
         {
             let mut state = self.state();
@@ -169,13 +169,6 @@ impl Log {
             {
                 self.notifier.notify(claim);
             }
-        }
-    }
-
-    pub(super) async fn read_body(&self, body: CommitBody) -> Result<Vec<u8>, StoreError> {
-        match body {
-            CommitBody::Inline(bytes) => Ok(bytes),
-            CommitBody::Overflow(overflow) => self.fetch(overflow).await,
         }
     }
 

@@ -95,7 +95,7 @@ impl DynamoDbProbe {
                 ItemRange { partition: log_partition(block * BLOCK), ..ItemRange::default() };
             for item in self.0.client.query(&part).await? {
                 let (_, _, body) = read_commit(&item)?;
-                for (key, value) in decode(&self.0.read_body(body).await?)? {
+                for (key, value) in decode(&self.0.value(&body).await?)? {
                     match value {
                         Some(value) => rows.insert(key, value),
                         None => rows.remove(&key),

@@ -31,15 +31,8 @@ impl ServerKind {
         notifier: Arc<dyn Notifier>,
         findings: Vec<Finding>,
     ) -> Backend {
-        let store = Arc::new(StoreAdapter::new(Arc::new(driver)));
-        Backend {
-            records: store.clone(),
-            archive: store.clone(),
-            store,
-            notifier,
-            name: self.name,
-            findings,
-        }
+        let store = StoreAdapter::new(Arc::new(driver));
+        Backend { notifier, findings, ..crate::backend(store, self.name) }
     }
 
     pub(crate) fn bad_address(&self, why: String) -> OpenError {
