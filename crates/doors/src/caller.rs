@@ -88,19 +88,6 @@ impl Caller {
             Role::Admin => Scope::All,
         }
     }
-
-    fn authenticate(parts: &Parts, doors: &Doors) -> Result<Self, Refusal> {
-        let query = parts.uri.query().unwrap_or_default();
-        if form_urlencoded::parse(query.as_bytes()).any(|(name, _)| name == "key") {
-            return Err(Refusal::KeyInUrl);
-        }
-        let peer = parts.extensions.get::<Peer>().cloned();
-        let role = doors.identify(bearer(&parts.headers), peer.as_ref())?;
-        if let Some(caller_name) = parts.extensions.get::<CallerName>() {
-            caller_name.fill(&role);
-        }
-        Ok(Self { role, peer })
-    }
 }
 
 /// The key in `Authorization: Bearer`; a repeated header is refused.
@@ -115,7 +102,16 @@ impl FromRequestParts<Doors> for Caller {
     type Rejection = Refusal;
 
     async fn from_request_parts(parts: &mut Parts, doors: &Doors) -> Result<Self, Refusal> {
-        Self::authenticate(parts, doors)
+        let query = parts.uri.query().unwrap_or_default();
+        if form_urlencoded::parse(query.as_bytes()).any(|(name, _)| name == "key") {
+            return Err(Refusal::KeyInUrl);
+        }
+        let peer = parts.extensions.get::<Peer>().cloned();
+        let role = doors.identify(bearer(&parts.headers), peer.as_ref())?;
+        if let Some(caller_name) = parts.extensions.get::<CallerName>() {
+            caller_name.fill(&role);
+        }
+        Ok(Self { role, peer })
     }
 }
 
@@ -123,7 +119,7 @@ impl FromRequestParts<Doors> for WorkerCaller {
     type Rejection = Refusal;
 
     async fn from_request_parts(parts: &mut Parts, doors: &Doors) -> Result<Self, Refusal> {
-        let Caller { role, peer } = Caller::authenticate(parts, doors)?;
+        let Caller { role, peer } = Caller::from_request_parts(parts, doors).await?;
         match role {
             Role::Worker(known) => Ok(Self { known, peer }),
             Role::Admin => Err(Refusal::WorkersOnly),
@@ -135,7 +131,7 @@ impl FromRequestParts<Doors> for AdminCaller {
     type Rejection = Refusal;
 
     async fn from_request_parts(parts: &mut Parts, doors: &Doors) -> Result<Self, Refusal> {
-        match Caller::authenticate(parts, doors)?.role {
+        match Caller::from_request_parts(parts, doors).await?.role {
             Role::Worker(_) => Err(Refusal::AdminOnly),
             Role::Admin => Ok(Self),
         }

@@ -68,19 +68,21 @@ fn check(doors: &Doors, request: &Request) -> Result<(), Refusal> {
     if matches!(*request.method(), Method::CONNECT | Method::TRACE) {
         return Err(Refusal::Method);
     }
-    check_upgrade(request.headers())?;
+    // `h2c` is ignored, as the standard allows: some HTTP libraries offer it with their first request.
+    check_only(request.headers(), header::UPGRADE, b"h2c", Refusal::Upgrade)?;
     check_host(doors, request)?;
-    check_encoding(request.headers())
+    check_only(request.headers(), header::CONTENT_ENCODING, b"identity", Refusal::Encoding)
 }
 
-/// `h2c` is ignored, as the standard allows: some HTTP libraries offer it with their first request.
-fn check_upgrade(headers: &HeaderMap) -> Result<(), Refusal> {
-    let ignored = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"h2c");
-    if headers.get_all(header::UPGRADE).iter().all(ignored) {
-        Ok(())
-    } else {
-        Err(Refusal::Upgrade)
-    }
+/// Accepts a header with this value only.
+fn check_only(
+    headers: &HeaderMap,
+    name: HeaderName,
+    accepted: &[u8],
+    otherwise: Refusal,
+) -> Result<(), Refusal> {
+    let is_accepted = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(accepted);
+    if headers.get_all(name).iter().all(is_accepted) { Ok(()) } else { Err(otherwise) }
 }
 
 /// Prevents DNS rebinding, where a page of another site makes a browser send requests here under that site's name. An IP
@@ -119,12 +121,6 @@ fn is_allowed_host(doors: &Doors, host: &Authority) -> bool {
     name == "localhost"
         || literal.parse::<IpAddr>().is_ok()
         || doors.config().allowed_hosts.contains(&name)
-}
-
-fn check_encoding(headers: &HeaderMap) -> Result<(), Refusal> {
-    let plain = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"identity");
-    let all_plain = headers.get_all(header::CONTENT_ENCODING).iter().all(plain);
-    if all_plain { Ok(()) } else { Err(Refusal::Encoding) }
 }
 
 /// guard.rs does not follow the stream after a chunked body or an offered upgrade, so the connection has to end there.

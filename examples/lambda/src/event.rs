@@ -2,7 +2,7 @@
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use http_body_util::Full;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -35,21 +35,11 @@ struct Payload {
     raw_query_string: String,
     #[serde(default)]
     headers: Map<String, Value>,
-    request_context: RequestContext,
+    request_context: Value,
     #[serde(default)]
     body: Option<String>,
     #[serde(default)]
     is_base64_encoded: bool,
-}
-
-#[derive(Deserialize)]
-struct RequestContext {
-    http: HttpContext,
-}
-
-#[derive(Deserialize)]
-struct HttpContext {
-    method: String,
 }
 
 /// The message for an unknown event.
@@ -88,9 +78,9 @@ impl Payload {
             "" => self.raw_path,
             query => format!("{}?{query}", self.raw_path),
         };
-        let method = Method::from_bytes(self.request_context.http.method.as_bytes());
+        let method = self.request_context["http"]["method"].as_str().ok_or(UNKNOWN)?;
         let mut request = http::Request::builder()
-            .method(method.map_err(|error| error.to_string())?)
+            .method(method)
             .uri(target)
             .body(Full::from(body))
             .map_err(|error| error.to_string())?;

@@ -19,25 +19,25 @@ use wire::{
     fetch::{Action, Fetch, FetchReply},
 };
 
-use super::CompatCall;
+use super::{CompatCall, reply};
 use crate::{Doors, error};
 
 /// `GET|POST /res.php`.
 pub(crate) async fn fetch(State(doors): State<Doors>, request: Request) -> Response {
     let call = match CompatCall::read(&doors, request).await {
         Ok(call) => call,
-        Err((code, style)) => return style.refuse(&code),
+        Err((code, style)) => return reply::refuse(style, &code),
     };
     match answer(&doors, &call).await {
-        Ok(body) => call.style.response(body),
-        Err(code) => call.style.refuse(&code),
+        Ok(body) => reply::respond(call.style, body),
+        Err(code) => reply::refuse(call.style, &code),
     }
 }
 
 async fn answer(doors: &Doors, call: &CompatCall) -> Result<String, Code> {
     let scope = Scope::Worker(call.worker(doors)?.worker.name.clone());
     let Fetch { action, hold, .. } = wire::fetch::read(&call.form)?;
-    let json = call.style.json();
+    let json = call.style.json;
     let max = doors.config().hold;
     let hold = hold.map_or(max, |hold| hold.min(max));
     match action {
@@ -68,7 +68,7 @@ async fn poll(
         return FetchReply::Refused(code::ERROR_WRONG_ID_FORMAT.into());
     };
     match doors.fetch(call.peer.as_ref(), scope, id, hold).await {
-        Ok(outcome) => reply(doors, outcome),
+        Ok(outcome) => reply_of(doors, outcome),
         Err(FetchRefusal::NotFound(_)) => FetchReply::Refused(code::ERROR_WRONG_CAPTCHA_ID.into()),
         Err(FetchRefusal::Store(error)) => {
             tracing::warn!(%error, "store error, poll answered with not ready");
@@ -78,7 +78,7 @@ async fn poll(
 }
 
 /// Every claim ends with a reply, so that clients without a deadline stop polling.
-fn reply(doors: &Doors, outcome: Outcome) -> FetchReply {
+fn reply_of(doors: &Doors, outcome: Outcome) -> FetchReply {
     match outcome {
         Outcome::Waiting { .. } => FetchReply::NotReady,
         Outcome::Served { claim, .. } => served(doors, &claim),
@@ -112,7 +112,7 @@ async fn many(doors: &Doors, call: &CompatCall, scope: &Scope, ids: &[String]) -
     for id in ids {
         replies.push(poll(doors, call, scope, id, Duration::ZERO).await);
     }
-    wire::fetch::write_many(&replies, call.style.json())
+    wire::fetch::write_many(&replies, call.style.json)
 }
 
 async fn balance(doors: &Doors, json: bool) -> Result<String, Code> {

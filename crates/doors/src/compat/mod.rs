@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use axum::extract::Request;
 use domain::retry::Code;
-use wire::form::Form;
+use wire::{ReplyStyle, form::Form};
 
 pub(crate) use fetch::fetch;
 pub(crate) use submit::submit;
@@ -21,29 +21,29 @@ use crate::{
     peer::Peer,
     worker::KnownWorker,
 };
-use reply::Style;
+use reply::style_of_query;
 
 /// A request with a readable form.
 struct CompatCall {
     form: Form,
-    style: Style,
+    style: ReplyStyle,
     peer: Option<Peer>,
     caller_name: Option<CallerName>,
 }
 
 impl CompatCall {
     /// Merges query and body into one form.
-    async fn read(doors: &Doors, request: Request) -> Result<Self, (Code, Style)> {
+    async fn read(doors: &Doors, request: Request) -> Result<Self, (Code, ReplyStyle)> {
         let (parts, body) = request.into_parts();
         // Until the form is parsed, only the query can ask for a reply style.
-        let style = || Style::from_query(parts.uri.query());
+        let style = || style_of_query(parts.uri.query());
         let body = body::read(doors, &parts.headers, body, doors.limits().form_bytes)
             .await
             .map_err(|refusal: Refusal| (error::code_of_body(&refusal), style()))?;
         let content_type = parts.headers.get("content-type").and_then(|value| value.to_str().ok());
         let form = Form::read(parts.uri.query(), content_type, &body)
             .map_err(|bad| (Code::from(bad), style()))?;
-        let style = Style::from_form(&form);
+        let style = ReplyStyle::of(&form);
         let peer = parts.extensions.get::<Peer>().cloned();
         let caller_name = parts.extensions.get::<CallerName>().cloned();
         Ok(Self { form, style, peer, caller_name })

@@ -7,37 +7,23 @@ use axum::{
 use domain::retry::Code;
 use wire::{ReplyStyle, form::Form};
 
-/// The reply style that the client asked for.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Style(ReplyStyle);
+/// The style given by the query alone.
+pub(super) fn style_of_query(query: Option<&str>) -> ReplyStyle {
+    Form::read(query, None, &[]).map(|form| ReplyStyle::of(&form)).unwrap_or_default()
+}
 
-impl Style {
-    pub(super) fn from_form(form: &Form) -> Self {
-        Self(ReplyStyle::of(form))
+pub(super) fn respond(style: ReplyStyle, body: String) -> Response {
+    let json = body.starts_with('{');
+    let kind = if json { "application/json" } else { "text/plain; charset=utf-8" };
+    let mut response = body.into_response();
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    if style.header_acao {
+        headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
     }
+    response
+}
 
-    /// The style given by the query alone.
-    pub(super) fn from_query(query: Option<&str>) -> Self {
-        Form::read(query, None, &[]).map(|form| Self::from_form(&form)).unwrap_or_default()
-    }
-
-    pub(super) fn json(self) -> bool {
-        self.0.json
-    }
-
-    pub(super) fn response(self, body: String) -> Response {
-        let json = body.starts_with('{');
-        let kind = if json { "application/json" } else { "text/plain; charset=utf-8" };
-        let mut response = body.into_response();
-        let headers = response.headers_mut();
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
-        if self.0.header_acao {
-            headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
-        }
-        response
-    }
-
-    pub(super) fn refuse(self, code: &Code) -> Response {
-        self.response(wire::fetch::write_refusal(code, self.json()))
-    }
+pub(super) fn refuse(style: ReplyStyle, code: &Code) -> Response {
+    respond(style, wire::fetch::write_refusal(code, style.json))
 }

@@ -11,20 +11,20 @@ use wire::{
     submit::{Submit, SubmitReply},
 };
 
-use super::CompatCall;
+use super::{CompatCall, reply};
 use crate::{Doors, error, worker::KnownWorker};
 
 /// `GET|POST /in.php`.
 pub(crate) async fn submit(State(doors): State<Doors>, request: Request) -> Response {
     let call = match CompatCall::read(&doors, request).await {
         Ok(call) => call,
-        Err((code, style)) => return style.refuse(&code),
+        Err((code, style)) => return reply::refuse(style, &code),
     };
-    let reply = match claim(&doors, &call).await {
+    let outcome = match claim(&doors, &call).await {
         Ok(id) => SubmitReply::Accepted(id),
         Err(code) => SubmitReply::Refused(code),
     };
-    call.style.response(wire::submit::write_reply(&reply, call.style.json()))
+    reply::respond(call.style, wire::submit::write_reply(&outcome, call.style.json))
 }
 
 async fn claim(doors: &Doors, call: &CompatCall) -> Result<TaskId, Code> {

@@ -22,7 +22,7 @@ use domain::{
 
 use super::{
     AutoOr, Given, Key, Mode, NonZeroDuration, Params, Section, SectionKeys,
-    section::{Field, Source, section},
+    section::{Field, KeyForm, Source, section},
     values::NotYet,
 };
 use crate::config::{ConfigError, valid::StoreUrl};

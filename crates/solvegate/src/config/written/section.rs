@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt};
 
 use super::{
     Node, Reader, SingleValue,
-    tree::{Content, Origin, unknown_key},
+    tree::{Content, Origin, Table, unknown_key},
 };
 use crate::config::ConfigError;
 
@@ -83,10 +83,8 @@ pub(crate) trait Field: Sized {
 }
 
 /// A struct that `section!` made.
-pub(crate) trait SectionKeys: Sized {
+pub(crate) trait SectionKeys: Field {
     const SECTION: &'static Section;
-
-    fn from_source(source: Source<'_>) -> Result<Self, ConfigError>;
 
     /// The keys whose values differ.
     fn changed(&self, other: &Self) -> Vec<&'static Key>;
@@ -121,18 +119,22 @@ macro_rules! section {
                 }, )*],
             };
 
-            fn from_source(mut source: Source<'_>) -> Result<Self, ConfigError> {
+            fn changed(&self, other: &Self) -> Vec<&'static Key> {
+                let changed = [$( self.$key != other.$key, )*];
+                let keys = Self::SECTION.keys.iter().zip(changed);
+                keys.filter(|(_, changed)| *changed).map(|(key, _)| key).collect()
+            }
+        }
+
+        impl Field for $name {
+            const FORM: KeyForm = KeyForm::Table(Self::SECTION);
+
+            fn read(mut source: Source<'_>) -> Result<Self, ConfigError> {
                 let mut table = source.known_table(Self::SECTION)?;
                 let mut entry = |name| (table.remove(name), name);
                 Ok(Self { $(
                     $key: source.below(entry(stringify!($key)), section!(@optional $($default)?))?,
                 )* })
-            }
-
-            fn changed(&self, other: &Self) -> Vec<&'static Key> {
-                let changed = [$( self.$key != other.$key, )*];
-                let keys = Self::SECTION.keys.iter().zip(changed);
-                keys.filter(|(_, changed)| *changed).map(|(key, _)| key).collect()
             }
         }
     };
@@ -147,19 +149,16 @@ pub(super) use section;
 
 impl Source<'_> {
     /// The values of a table; an absent one is empty.
-    pub(super) fn table(&mut self) -> Result<BTreeMap<String, Node>, ConfigError> {
+    pub(super) fn table(&mut self) -> Result<Table, ConfigError> {
         match self.node.take() {
             Some(Node { content: Content::Table(table), .. }) => Ok(table),
             Some(other) => Err(other.is_not("a table", &self.place)),
-            None => Ok(BTreeMap::new()),
+            None => Ok(Table::new()),
         }
     }
 
     /// The same, if it has only keys of the section.
-    pub(super) fn known_table(
-        &mut self,
-        section: &Section,
-    ) -> Result<BTreeMap<String, Node>, ConfigError> {
+    pub(super) fn known_table(&mut self, section: &Section) -> Result<Table, ConfigError> {
         let table = self.table()?;
         match table.iter().find(|(name, _)| section.find(name).is_none()) {
             Some((name, node)) => {
@@ -286,14 +285,6 @@ impl<T: SingleValue> Field for Given<T> {
     }
 }
 
-impl<S: SectionKeys> Field for S {
-    const FORM: KeyForm = KeyForm::Table(S::SECTION);
-
-    fn read(source: Source<'_>) -> Result<Self, ConfigError> {
-        S::from_source(source)
-    }
-}
-
 impl<S: SectionKeys> Field for Vec<S> {
     const FORM: KeyForm = KeyForm::List(S::SECTION);
 
@@ -304,9 +295,8 @@ impl<S: SectionKeys> Field for Vec<S> {
             Some(other) => return Err(other.is_not("a list of tables", &place)),
             None => Vec::new(),
         };
-        let read = |member| {
-            S::from_source(Source { node: Some(member), place: place.clone(), default, reader })
-        };
+        let read =
+            |member| S::read(Source { node: Some(member), place: place.clone(), default, reader });
         members.into_iter().map(read).collect()
     }
 }

@@ -32,8 +32,10 @@ pub(crate) enum Content {
     Boolean(bool),
     Date(String),
     List(Vec<Node>),
-    Table(BTreeMap<String, Node>),
+    Table(Table),
 }
+
+pub(crate) type Table = BTreeMap<String, Node>;
 
 #[derive(Clone)]
 pub(crate) enum Origin {
