@@ -220,7 +220,7 @@ impl Solve {
         self.failures.iter().map(|failure| failure.cost).sum()
     }
 
-    /// Adds a waiting claim. An overdue solve is submitted again in its name.
+    /// Adds a waiting claim. An overdue solve goes back to `Submitted`, because a claim waits again; nothing is sent.
     pub fn join(&mut self, claim: ClaimId, deadline: Timestamp) {
         self.claims.push(claim);
         self.wanted_until = self.wanted_until.max(deadline);

@@ -42,7 +42,7 @@ const DECISIONS: &[Move] = &[
     ("authorise, a second time", |s| decide(authorised(s), &authorise())),
     ("write off", |s| decide(s, &Decision::WriteOff)),
     ("lapse", |s| decide(s, &lapse(s, 1))),
-    ("lapse, an older claim is waiting for this solve", |s| decide(s, &lapse(s, 0))),
+    ("lapse, a claim with a later deadline is waiting for this solve", |s| decide(s, &lapse(s, 0))),
     ("intend, old fence", |s| decide_late(s, &intend())),
     ("authorise, old fence", |s| decide_late(waited_for(s), &authorise())),
     ("write off, old fence", |s| decide_late(s, &Decision::WriteOff)),

@@ -36,7 +36,7 @@ pub enum Refused {
     #[error("the solve has moved on")]
     Moved,
     /// A claim with a later deadline joined.
-    #[error("an older claim is waiting for this solve")]
+    #[error("a claim with a later deadline is waiting for this solve")]
     Wanted,
     /// All resubmissions of the day are used.
     #[error("the day's ambiguity budget is used up")]

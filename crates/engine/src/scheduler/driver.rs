@@ -133,7 +133,9 @@ impl Driver {
         let agenda_at = self.agenda.next_at(&self.shared, now);
         let first = agenda_at.into_iter().chain(self.submit_at).fold(lease_at, Timestamp::min);
         let at = match self.drain_until {
-            Some(until) => until.min(now.plus(LEASE_EVERY)),
+            // After the grace period only the end of a submission is waited for, which wakes the driver by itself.
+            Some(until) if now < until => until.min(now.plus(LEASE_EVERY)),
+            Some(_) => now.plus(LEASE_EVERY),
             None => first,
         };
         // Never in the past, or the loop would spin.
@@ -153,7 +155,7 @@ impl Driver {
         !running && !may_finish
     }
 
-    /// No step runs, and time alone will not bring one soon.
+    /// Whether no step is running and no submission becomes possible within the round's patience.
     fn is_idle(&self, until: Timestamp) -> bool {
         let now = self.shared.now();
         let soon = |at: Timestamp| at <= until.min(now.plus(ROUND_PATIENCE));
@@ -165,7 +167,7 @@ impl Driver {
     fn start_steps(&mut self) {
         let now = self.shared.now();
         self.start_lease(now);
-        self.schedule_called_back(now);
+        self.reschedule_after_pingbacks(now);
         self.start_due(now);
         for batch in self.agenda.batch.take_due(&self.shared, now) {
             self.steps.spawn(steps::poll_batch(Arc::clone(&self.shared), batch, self.epoch));
@@ -188,12 +190,12 @@ impl Driver {
         self.steps.spawn(steps::lease(Arc::clone(&self.shared), self.leases.only, resync));
     }
 
-    /// Moves tasks that the provider has called back about to now, or to the moment they may be polled again. Repeated
-    /// calls cannot use up a task's polls.
-    fn schedule_called_back(&mut self, now: Timestamp) {
+    /// Brings forward the next poll of tasks with a pingback. A task that has used half of its polls keeps its schedule, so
+    /// that repeated pingbacks cannot use up the rest.
+    fn reschedule_after_pingbacks(&mut self, now: Timestamp) {
         let polling = Arc::clone(&self.shared.config.polling);
-        let called_back = std::mem::take(&mut *self.shared.poller.pingbacks.hints.lock());
-        for id in called_back {
+        let pingbacks = std::mem::take(&mut *self.shared.poller.pingbacks.hints.lock());
+        for id in pingbacks {
             let Some(task) = self.scheduler().in_flight.get(id) else { continue };
             let Some(mut active) = self.agenda.take(id, task.next) else { continue };
             let soonest = task.polled.map_or(now, |(at, _)| now.max(at.plus(polling.min_gap)));
@@ -279,7 +281,7 @@ impl Driver {
             self.kept.clone_from(&submitted);
         }
         if self.leases.record_count(leases.len()) {
-            // Until now, tasks that an earlier process submitted were counted as other people's.
+            // Until now, tasks of an earlier process counted as those of other clients of the account.
             self.shared.maintenance.slot_discovery.notify_one();
         }
         if leases.len() == LEASE_LIMIT {
@@ -291,7 +293,7 @@ impl Driver {
         self.report.leased += leases.len();
         for lease in leases {
             let (at, polls) = self.first_step(&lease);
-            self.keep(at, Box::new(ActiveSolve::new(lease, polls)));
+            self.schedule(at, Box::new(ActiveSolve::new(lease, polls)));
         }
     }
 
@@ -331,7 +333,7 @@ impl Driver {
                 if step.is_submit {
                     self.leases.record_submission(step.solve);
                 }
-                self.keep(at, active)
+                self.schedule(at, active)
             }
             NextStep::At(..) | NextStep::Released => false,
             NextStep::Resync => {
@@ -359,8 +361,8 @@ impl Driver {
             || self.scheduler().queue.lock().position(id).is_some()
     }
 
-    /// Takes the solve up again at that time; `true` when it occupies a slot until then.
-    fn keep(&mut self, at: Timestamp, mut active: Box<ActiveSolve>) -> bool {
+    /// Schedules the next step. Returns whether the solve occupies a slot until then.
+    fn schedule(&mut self, at: Timestamp, mut active: Box<ActiveSolve>) -> bool {
         let solve = &active.lease.solve;
         if solve.stage.is_final() {
             return false;
@@ -401,7 +403,8 @@ impl Driver {
         true
     }
 
-    /// Everything was released, and what is still ours has just been leased again; except what was being submitted.
+    /// Drops all active solves except `kept`. The resync released them and has leased again those that are still ours; it
+    /// does not release submissions under way.
     fn forget_all_but(&mut self, kept: &BTreeSet<SolveId>) {
         self.epoch += 1;
         let is_gone = |active: &ActiveSolve| !kept.contains(&active.lease.solve.id);
@@ -414,7 +417,7 @@ impl Driver {
         }
     }
 
-    /// The slot is free again: corrects the worker's charge to the time the turn really took.
+    /// Ends a worker's turn, and replaces its estimated slot time with the real one.
     fn end_turn(&self, turn: Option<Turn>) {
         let Some(turn) = turn else { return };
         let took = self.shared.now().since(turn.since).as_millis();

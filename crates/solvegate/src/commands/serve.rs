@@ -81,7 +81,7 @@ impl RunningGateway<'_> {
             tokio::select! {
                 biased;
                 () = self.assembled.stop() => {}
-                _ = signals.next() => tracing::warn!("drain interrupted by a second signal, the next start recovers the remaining tasks"),
+                () = stop_again(&mut signals) => tracing::warn!("drain interrupted by a second stop signal, the gateways of this store recover the remaining tasks"),
             }
             drop(close);
         };
@@ -118,6 +118,14 @@ impl RunningGateway<'_> {
         );
         self.config.declarations = new.declarations;
         self.config.workers = new.workers;
+    }
+}
+
+/// Waits for another signal to stop. A reload must not interrupt a drain: submissions under way would be cut off and could
+/// be paid for twice.
+async fn stop_again(signals: &mut Signals) {
+    while signals.next().await == SignalAction::Reload {
+        tracing::warn!("ignoring a reload while draining");
     }
 }
 

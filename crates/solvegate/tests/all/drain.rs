@@ -32,6 +32,8 @@ async fn callers_in_flight_get_their_tokens_and_new_claims_are_refused() {
             (ready == StatusCode::SERVICE_UNAVAILABLE).then_some(())
         })
         .await;
+        // A reload is no second signal to stop.
+        gateway.process.signal(Signal::HUP);
         gateway.solve(body(), Some("too late")).await
     };
     let (answers, late) = tokio::join!(callers, stop);
@@ -44,6 +46,7 @@ async fn callers_in_flight_get_their_tokens_and_new_claims_are_refused() {
         (StatusCode::SERVICE_UNAVAILABLE, Some("draining"))
     );
     assert_eq!(gateway.process.wait().code(), Some(0));
+    assert!(gateway.process.stderr().contains("ignoring a reload while draining"));
     assert_eq!(sim.charges().await, 100);
 }
 

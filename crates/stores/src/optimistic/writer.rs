@@ -90,7 +90,8 @@ pub(crate) enum CommitOutcome {
     Accepted,
     /// The read set is out of date; nothing was written. These are the current rows.
     Conflicts(Vec<Conflict>),
-    /// Nothing was written, and the decisions must run again.
+    /// An earlier copy of this commit conflicted, and its reply was lost. Nothing was written; the decisions must run again,
+    /// and the next try learns the current rows.
     Retry,
     /// The server lost acknowledged writes, so the cache and the sequence numbers are worthless.
     DataLost,

@@ -1,8 +1,8 @@
 //! Stage one: the values as they were written, each with its type and the place it comes from.
 //!
 //! `keys` is the only list of keys. `section!` turns each entry into a field of a struct and into a [`Key`], so the file,
-//! the environment and the command line are read, unknown names are answered, a reload is judged and the reference is
-//! printed from the same lines. The list is a macro of ours and not `schemars`: a derive would describe the types, but
+//! the environment and the command line are read, unknown keys get a suggestion, a reload knows which changes need a
+//! restart, and the reference is printed, all from the same lines. The list is a macro of ours and not `schemars`: a derive would describe the types, but
 //! defaults, environment variables, "needs a restart" and the place of each value would still need a table of names
 //! beside it.
 //!

@@ -226,15 +226,15 @@ impl Key {
     }
 }
 
-/// The name most like the one written, if it is at least this like it.
+/// The most similar name, if it is similar enough.
 pub(crate) fn nearest<'n>(
     names: impl Iterator<Item = &'n str>,
     written: &str,
-    least: f64,
+    min_similarity: f64,
 ) -> Option<&'n str> {
-    let likeness = |name: &str| strsim::jaro_winkler(name, written);
-    let best = names.max_by(|a, b| likeness(a).total_cmp(&likeness(b)))?;
-    (likeness(best) >= least).then_some(best)
+    let similarity = |name: &str| strsim::jaro_winkler(name, written);
+    let best = names.max_by(|a, b| similarity(a).total_cmp(&similarity(b)))?;
+    (similarity(best) >= min_similarity).then_some(best)
 }
 
 // === impl Given ===

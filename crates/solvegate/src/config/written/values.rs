@@ -244,7 +244,7 @@ fn because(why: impl fmt::Display) -> Refused {
     Refused::Because(why.to_string())
 }
 
-/// `*` alone gets an answer of its own.
+/// A `*` that is not followed by a dot gets a message with the valid forms.
 fn host_rule(text: &str) -> Result<HostRule, Refused> {
     if text.starts_with('*') && !text.starts_with("*.") {
         return Err(because(
