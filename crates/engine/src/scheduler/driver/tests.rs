@@ -65,6 +65,13 @@ async fn leased(shared: &Arc<Shared>) -> Box<ActiveSolve> {
     Box::new(ActiveSolve::new(lease, 0))
 }
 
+/// A driver, and a solve that its process has leased.
+async fn driver() -> (Driver, Box<ActiveSolve>) {
+    let shared = shared().await;
+    let active = leased(&shared).await;
+    (Driver::new(&shared, None), active)
+}
+
 async fn lease(shared: &Shared) -> Vec<Lease> {
     let request = LeaseRequest::any(shared.scheduler.lease.holder(), LEASE_LIMIT);
     shared.ports.store.lease(request, shared.now()).await.unwrap()
@@ -109,29 +116,23 @@ async fn finish_resync(driver: &mut Driver) {
 
 #[tokio::test(start_paused = true)]
 async fn a_poll_that_outlives_a_resync_hands_back_a_task_submitted_during_it() {
-    let shared = shared().await;
-    let mut active = leased(&shared).await;
+    let (mut driver, mut active) = driver().await;
     let id = active.lease.solve.id;
-    let mut driver = Driver::new(&shared, None);
-
     let submission = start_submission(&mut driver, &mut active).await;
     start_resync(&mut driver).await;
     accept(&mut driver, active, submission).await;
-    let active = driver.agenda.take_due(shared.now()).unwrap();
+    let active = driver.agenda.take_due(driver.shared.now()).unwrap();
     let poll = Step::new(&active, driver.epoch);
     finish_resync(&mut driver).await;
-    driver.take_step(NextStep::At(shared.now(), active), poll);
+    driver.take_step(NextStep::At(driver.shared.now(), active), poll);
 
     assert!(driver.drives(id), "the store says that we drive it");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_submission_that_ends_in_the_second_resync_since_its_start_is_kept() {
-    let shared = shared().await;
-    let mut active = leased(&shared).await;
+    let (mut driver, mut active) = driver().await;
     let id = active.lease.solve.id;
-    let mut driver = Driver::new(&shared, None);
-
     let submission = start_submission(&mut driver, &mut active).await;
     start_resync(&mut driver).await;
     finish_resync(&mut driver).await;
