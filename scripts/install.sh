@@ -23,8 +23,10 @@ has_postgres_server() {
     { command -v pg_config >/dev/null && [[ -x $(pg_config --bindir)/initdb ]]; }
 }
 
+# It reads the crates of every platform, also those that are never built here.
 need_cargo_deny() {
-  CARGO_PROFILE_RELEASE_OPT_LEVEL=1 install_from_registry cargo-deny "$CARGO_DENY" cargo-deny --no-default-features
+  CARGO_PROFILE_RELEASE_OPT_LEVEL=1 install_from_registry cargo-deny "$CARGO_DENY" cargo-deny --no-default-features &&
+    cargo fetch --locked --quiet
 }
 
 # install_from_registry CRATE VERSION PROGRAM OPTION… — builds it in a temporary directory and moves it into place when

@@ -82,7 +82,7 @@ count_tests() {
   while IFS= read -r name; do
     FAILURES+=("$program: $name")
     failed=1
-  done < <(sed -nE 's/^test (.*) \.\.\. FAILED$/\1/p' "$log")
+  done < <(sed -nE 's/^test (.*[^ ]) +\.\.\. FAILED$/\1/p' "$log")
   if ((status != 0 && failed == 0)); then
     FAILURES+=("$program: ended with status $status$(((status == 124)) && echo ', its time limit' || true)")
     failed=1

@@ -66,7 +66,9 @@ pub(super) fn violations(traces: &Traces, entries: &[Entry]) -> Vec<String> {
 /// claim.
 fn refills_before_claims(traces: &Traces, entries: &[Entry]) -> Vec<String> {
     let plan = &traces.plan;
-    let is_calm = plan.gateways == 1 && !plan.crashes && !plan.pauses && !plan.cuts && !plan.auto;
+    let is_calm = plan.gateways == 1
+        && !(plan.crashes || plan.pauses || plan.cuts || plan.auto)
+        && plan.store_faults.slow == 0;
     let mut broken = Vec::new();
     let mut refills = BTreeSet::new();
     let mut queued = BTreeMap::new();
