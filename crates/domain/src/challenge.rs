@@ -4,9 +4,9 @@ mod kind;
 
 use std::{collections::BTreeMap, fmt};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
-use crate::site::PageUrl;
+use crate::{secret::REDACTED, site::PageUrl};
 
 pub use kind::{Kind, Sharing};
 
@@ -16,7 +16,9 @@ pub struct Challenge {
     kind: Kind,
     sitekey: Option<String>,
     pageurl: Option<PageUrl>,
+    #[serde(serialize_with = "hide_values")]
     params: BTreeMap<String, String>,
+    #[serde(serialize_with = "hide_values")]
     files: BTreeMap<String, Vec<u8>>,
 }
 
@@ -150,6 +152,17 @@ impl fmt::Debug for Challenge {
             .field("files", &self.files.keys())
             .finish_non_exhaustive()
     }
+}
+
+/// Formats that people can read show the names only, as [`Secret`](crate::secret::Secret) does.
+fn hide_values<V: Serialize, S: Serializer>(
+    values: &BTreeMap<String, V>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    if serializer.is_human_readable() {
+        return serializer.collect_map(values.keys().map(|name| (name, REDACTED)));
+    }
+    values.serialize(serializer)
 }
 
 fn check_name(name: &str) -> Result<(), BadChallenge> {
