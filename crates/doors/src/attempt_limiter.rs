@@ -1,13 +1,11 @@
 //! Counts attempts per address: wrong keys, and pingbacks. The map is bounded, so that counting cannot exhaust the memory.
 
-use std::{
-    collections::HashMap,
-    net::{IpAddr, Ipv6Addr},
-    time::Duration,
-};
+use std::{collections::HashMap, net::IpAddr, time::Duration};
 
 use domain::time::Timestamp;
 use parking_lot::Mutex;
+
+use crate::peer::network_of;
 
 /// Attempts by address, in windows of a minute.
 ///
@@ -44,21 +42,13 @@ impl AttemptLimiter {
         if windows.len() >= MAX_ADDRESSES {
             windows.clear();
         }
-        let window = windows.entry(block(address)).or_insert(Window { start: now, count: 0 });
+        let window = windows.entry(network_of(address)).or_insert(Window { start: now, count: 0 });
         if now.since(window.start) >= WINDOW {
             *window = Window { start: now, count: 0 };
         }
         window.count = window.count.saturating_add(1);
         let rest = WINDOW.saturating_sub(now.since(window.start));
         if window.count > self.max { Err(rest) } else { Ok(()) }
-    }
-}
-
-/// One IPv6 customer owns a /64; an IPv4-mapped address counts as IPv4.
-fn block(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() >> 64 << 64)),
-        v4 @ IpAddr::V4(_) => v4,
     }
 }
 

@@ -16,9 +16,7 @@ pub(crate) async fn read(
     body: Body,
     max: usize,
 ) -> Result<Bytes, Refusal> {
-    if announced(headers).is_some_and(|length| length > max as u64) {
-        return Err(Refusal::TooLarge(max));
-    }
+    check_announced(headers, max)?;
     let whole = Limited::new(body, max).collect();
     match timeout(doors.limits().body_timeout, whole).await {
         Ok(Ok(collected)) => Ok(collected.to_bytes()),
@@ -26,6 +24,12 @@ pub(crate) async fn read(
         Ok(Err(_)) => Err(Refusal::Broken),
         Err(_) => Err(Refusal::Slow),
     }
+}
+
+/// Refuses a body whose announced length is too large.
+pub(crate) fn check_announced(headers: &HeaderMap, max: usize) -> Result<(), Refusal> {
+    let is_too_large = announced(headers).is_some_and(|length| length > max as u64);
+    if is_too_large { Err(Refusal::TooLarge(max)) } else { Ok(()) }
 }
 
 /// `Content-Length`; hyper has validated it.

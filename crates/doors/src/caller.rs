@@ -65,16 +65,24 @@ impl Doors {
     ) -> Result<Role, AuthError> {
         // A malformed key is not a guess, so it does not count towards the limit.
         let key = key.and_then(|key| KeyDigest::of(key).ok()).ok_or(AuthError::Malformed)?;
-        if let Some(known) = self.workers().find(key) {
-            return Ok(Role::Worker(known));
-        }
-        if self.config().admin.is_some_and(|admin| admin.is(key)) {
-            return Ok(Role::Admin);
+        if let Some(role) = self.role_of(key) {
+            // Once per connection: this is on the path of every request.
+            if peer.is_none_or(Peer::show_key) {
+                self.strangers().note_known(Peer::address_of(peer), self.now());
+            }
+            return Ok(role);
         }
         match self.0.wrong_keys.count(Peer::address_of(peer), self.now()) {
             Ok(()) => Err(AuthError::Unknown),
             Err(wait) => Err(AuthError::TooMany(wait)),
         }
+    }
+
+    fn role_of(&self, key: KeyDigest) -> Option<Role> {
+        if let Some(known) = self.workers().find(key) {
+            return Some(Role::Worker(known));
+        }
+        self.config().admin.is_some_and(|admin| admin.is(key)).then_some(Role::Admin)
     }
 }
 

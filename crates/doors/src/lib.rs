@@ -5,7 +5,8 @@
 //! - [`serve`]: accept loop, connection limits, TLS, drain (`accept`, `connection_limit`, `tls`)
 //! - `guard`: detects request smuggling and slow clients on the socket
 //! - `middleware`: the one layer around every route: HTTP rules, panics, headers, the access log
-//! - `caller`, [`Workers`], `attempt_limiter`: authentication; `body`: reading a body
+//! - `caller`, [`Workers`], `attempt_limiter`: authentication; `body`: reading a body;
+//!   `strangers`: what callers without a key may take
 //! - `compat`: `in.php` and `res.php`; `v1`: the JSON API; `pingback`: the provider's calls; `health`, `status`: for
 //!   operators
 //! - `long_poll`: waiting for a claim; `error`: the only place where an error becomes a status
@@ -25,6 +26,7 @@ mod middleware;
 mod peer;
 mod pingback;
 mod status;
+mod strangers;
 mod tls;
 mod v1;
 mod worker;
@@ -52,6 +54,7 @@ pub use v1::site_json;
 pub use worker::{BadWorkers, Worker, Workers};
 
 use attempt_limiter::AttemptLimiter;
+use strangers::Strangers;
 
 #[derive(Clone, Debug)]
 pub struct DoorsConfig {
@@ -78,6 +81,7 @@ struct Inner {
     config: DoorsConfig,
     wrong_keys: AttemptLimiter,
     pingbacks: AttemptLimiter,
+    strangers: Strangers,
     panics: AtomicU64,
 }
 
@@ -103,7 +107,8 @@ impl Doors {
         let wrong_keys = AttemptLimiter::new(config.limits.wrong_keys);
         let pingbacks = AttemptLimiter::new(config.limits.pingbacks);
         let panics = AtomicU64::new(0);
-        Self(Arc::new(Inner { engine, config, wrong_keys, pingbacks, panics }))
+        let strangers = Strangers::new(config.limits);
+        Self(Arc::new(Inner { engine, config, wrong_keys, pingbacks, strangers, panics }))
     }
 
     /// The workers; a reload replaces them while the gateway runs.
@@ -126,6 +131,10 @@ impl Doors {
 
     pub(crate) fn limits(&self) -> &Limits {
         &self.0.config.limits
+    }
+
+    pub(crate) fn strangers(&self) -> &Strangers {
+        &self.0.strangers
     }
 
     pub(crate) fn now(&self) -> Timestamp {

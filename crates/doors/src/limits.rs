@@ -29,6 +29,17 @@ pub struct Limits {
     pub image_bytes: usize,
     /// The size of a body on the compat door, image included.
     pub form_bytes: usize,
+    /// The size of a body on `res.php`.
+    pub poll_bytes: usize,
+    /// How much of a form is searched for its key as it comes in. A key that comes later is found when the form is whole.
+    pub key_bytes: usize,
+    /// Bytes of forms without a key so far, held for all addresses together; as many again for networks that have shown a
+    /// valid key lately.
+    pub stranger_bytes: usize,
+    /// The same for one network that has shown no key.
+    pub stranger_bytes_per_address: usize,
+    /// Forms without a key so far that one connection may be sending.
+    pub stranger_forms: usize,
     /// Concurrent HTTP/2 streams per connection.
     pub streams: u32,
     /// The longest wait for `Prefer: wait` and `?wait`.
@@ -59,6 +70,11 @@ impl Default for Limits {
             json_bytes: 256 * 1024,
             image_bytes: 1536 * 1024,
             form_bytes: 2 * 1024 * 1024,
+            poll_bytes: 64 * 1024,
+            key_bytes: 64 * 1024,
+            stranger_bytes: 16 * 1024 * 1024,
+            stranger_bytes_per_address: 4 * 1024 * 1024,
+            stranger_forms: 8,
             streams: 100,
             wait: seconds(120),
             wrong_keys: 10,

@@ -3,10 +3,10 @@
 
 use std::{
     future,
-    net::{IpAddr, Ipv4Addr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
     sync::{
         Arc,
-        atomic::{AtomicU8, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -34,6 +34,8 @@ struct Inner {
     fault: AtomicU8,
     started: AtomicU64,
     finished: AtomicU64,
+    has_shown_key: AtomicBool,
+    stranger_forms: AtomicUsize,
     closing: watch::Receiver<bool>,
 }
 
@@ -41,9 +43,15 @@ struct Inner {
 
 impl Peer {
     pub(crate) fn new(address: IpAddr, closing: watch::Receiver<bool>) -> Self {
-        let zero = AtomicU64::default;
-        let fault = AtomicU8::new(0);
-        Self(Arc::new(Inner { address, fault, started: zero(), finished: zero(), closing }))
+        Self(Arc::new(Inner {
+            address,
+            fault: AtomicU8::new(0),
+            started: AtomicU64::new(0),
+            finished: AtomicU64::new(0),
+            has_shown_key: AtomicBool::new(false),
+            stranger_forms: AtomicUsize::new(0),
+            closing,
+        }))
     }
 
     /// The address of the socket; headers such as `Forwarded` are ignored.
@@ -73,6 +81,27 @@ impl Peer {
         self.0.fault.store(number, Ordering::Release);
     }
 
+    /// Whether a request with a valid key came over this connection. It says nothing about other requests: a proxy may send
+    /// those of several callers over one connection.
+    pub(crate) fn has_shown_key(&self) -> bool {
+        self.0.has_shown_key.load(Ordering::Relaxed)
+    }
+
+    /// Notes a valid key; `true` for the first one.
+    pub(crate) fn show_key(&self) -> bool {
+        !self.has_shown_key() && !self.0.has_shown_key.swap(true, Ordering::Relaxed)
+    }
+
+    /// Counts a form whose key has not come yet; `false` when this connection is sending `max` of them already.
+    pub(crate) fn begin_stranger_form(&self, max: usize) -> bool {
+        let next = |forms| (forms < max).then_some(forms + 1);
+        self.0.stranger_forms.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).is_ok()
+    }
+
+    pub(crate) fn end_stranger_form(&self) {
+        self.0.stranger_forms.fetch_sub(1, Ordering::Relaxed);
+    }
+
     pub(crate) fn begin_request(&self) -> InFlightRequest {
         self.0.started.fetch_add(1, Ordering::Relaxed);
         InFlightRequest(self.clone())
@@ -96,6 +125,15 @@ impl Peer {
             reason = "the end of this process, not a claim's time"
         )]
         tokio::time::sleep(grace).await;
+    }
+}
+
+/// The network by which an address is counted: one IPv6 customer owns a /64, so it counts as one. An IPv4-mapped address
+/// counts as IPv4.
+pub(crate) fn network_of(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() >> 64 << 64)),
+        v4 @ IpAddr::V4(_) => v4,
     }
 }
 

@@ -15,7 +15,10 @@ use crate::{
     json::{self, Members, Shape},
 };
 
+mod key_search;
 mod multipart;
+
+pub use key_search::find_key;
 
 /// The parameters of a request: query and body together, each name once.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -35,6 +38,15 @@ pub enum BadForm {
     TooMany,
     #[error("the request is larger than 2 MiB")]
     TooLarge,
+}
+
+/// How a body has to be read.
+enum Encoding<'b> {
+    Json(&'b [u8]),
+    Multipart,
+    Urlencoded(&'b [u8]),
+    /// It says that it is JSON, but it is not an object.
+    NotAnObject,
 }
 
 /// 64 parameters of a challenge, plus the protocol's own fields.
@@ -85,18 +97,14 @@ impl Form {
     }
 
     fn add_body(&mut self, content_type: &str, body: &[u8]) -> Result<(), BadForm> {
-        let content = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body).trim_ascii();
-        let says = |start: &str| {
-            content_type.get(..start.len()).is_some_and(|s| s.eq_ignore_ascii_case(start))
-        };
-        match content.first() {
+        match Encoding::of(content_type, body) {
             None => Ok(()),
-            Some(b'{') => self.add_json(content),
-            Some(_) if says("multipart/") => self.add_multipart(content_type, body),
-            Some(_) if says("application/json") => {
+            Some(Encoding::Json(text)) => self.add_json(text),
+            Some(Encoding::Multipart) => self.add_multipart(content_type, body),
+            Some(Encoding::NotAnObject) => {
                 Err(BadForm::Malformed("the JSON body is not an object"))
             }
-            Some(_) => self.add_urlencoded(content),
+            Some(Encoding::Urlencoded(text)) => self.add_urlencoded(text),
         }
     }
 
@@ -163,6 +171,24 @@ impl Form {
         }
         let count = self.fields.len() + self.files.len();
         if count < FIELDS_MAX { Ok(()) } else { Err(BadForm::TooMany) }
+    }
+}
+
+// === impl Encoding ===
+
+impl<'b> Encoding<'b> {
+    /// `None` for an empty body.
+    fn of(content_type: &str, body: &'b [u8]) -> Option<Self> {
+        let content = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body).trim_ascii();
+        let says = |start: &str| {
+            content_type.get(..start.len()).is_some_and(|s| s.eq_ignore_ascii_case(start))
+        };
+        Some(match content.first()? {
+            b'{' => Self::Json(content),
+            _ if says("multipart/") => Self::Multipart,
+            _ if says("application/json") => Self::NotAnObject,
+            _ => Self::Urlencoded(content),
+        })
     }
 }
 

@@ -24,7 +24,7 @@ use crate::{Doors, error};
 
 /// `GET|POST /res.php`.
 pub(crate) async fn fetch(State(doors): State<Doors>, request: Request) -> Response {
-    let call = match CompatCall::read(&doors, request).await {
+    let call = match CompatCall::read(&doors, request, doors.limits().poll_bytes).await {
         Ok(call) => call,
         Err((code, style)) => return reply::refuse(style, &code),
     };

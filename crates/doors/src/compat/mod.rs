@@ -2,6 +2,7 @@
 //! `wire` parses the forms; docs/api/compat.md lists what real clients assume.
 
 mod fetch;
+mod form_body;
 mod reply;
 mod submit;
 
@@ -15,12 +16,13 @@ pub(crate) use fetch::fetch;
 pub(crate) use submit::submit;
 
 use crate::{
-    Doors, body,
+    Doors,
     caller::{AuthError, CallerName, Role},
-    error::{self, Refusal},
+    error,
     peer::Peer,
     worker::KnownWorker,
 };
+use form_body::content_type;
 use reply::style_of_query;
 
 /// A request with a readable form.
@@ -32,16 +34,15 @@ struct CompatCall {
 }
 
 impl CompatCall {
-    /// Merges query and body into one form.
-    async fn read(doors: &Doors, request: Request) -> Result<Self, (Code, ReplyStyle)> {
+    /// Merges query and body into one form. A body of more than `max` bytes is refused.
+    async fn read(doors: &Doors, request: Request, max: usize) -> Result<Self, (Code, ReplyStyle)> {
         let (parts, body) = request.into_parts();
         // Until the form is parsed, only the query can ask for a reply style.
         let style = || style_of_query(parts.uri.query());
-        let body = body::read(doors, &parts.headers, body, doors.limits().form_bytes)
+        let body = form_body::read(doors, &parts, body, max)
             .await
-            .map_err(|refusal: Refusal| (error::code_of_body(&refusal), style()))?;
-        let content_type = parts.headers.get("content-type").and_then(|value| value.to_str().ok());
-        let form = Form::read(parts.uri.query(), content_type, &body)
+            .map_err(|unread| (unread.code(), style()))?;
+        let form = Form::read(parts.uri.query(), content_type(&parts.headers), &body)
             .map_err(|bad| (Code::from(bad), style()))?;
         let style = ReplyStyle::of(&form);
         let peer = parts.extensions.get::<Peer>().cloned();

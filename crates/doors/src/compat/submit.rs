@@ -16,7 +16,7 @@ use crate::{Doors, error, worker::KnownWorker};
 
 /// `GET|POST /in.php`.
 pub(crate) async fn submit(State(doors): State<Doors>, request: Request) -> Response {
-    let call = match CompatCall::read(&doors, request).await {
+    let call = match CompatCall::read(&doors, request, doors.limits().form_bytes).await {
         Ok(call) => call,
         Err((code, style)) => return reply::refuse(style, &code),
     };

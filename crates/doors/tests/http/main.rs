@@ -23,5 +23,6 @@ mod secrets;
 mod slow;
 mod smuggling;
 mod solves;
+mod strangers;
 mod tls;
 mod world;

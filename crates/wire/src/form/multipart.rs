@@ -23,6 +23,26 @@ const BOUNDARY_MAX: usize = 200;
 
 /// All parts, in order. The body is in memory, so the stream never blocks.
 pub(super) fn parts(content_type: &str, body: &[u8]) -> Result<Vec<Part>, BadForm> {
+    read_all(multipart(content_type, body)?).now_or_never().unwrap_or(Err(CUT_SHORT))
+}
+
+/// The text of the part with this name, if it is complete in this beginning of a body.
+pub(super) fn find_text(content_type: &str, beginning: &[u8], name: &str) -> Option<String> {
+    let mut multipart = multipart(content_type, beginning).ok()?;
+    let search = async {
+        while let Some(field) = multipart.next_field().await.ok()? {
+            let is_it = field.name() == Some(name) && field.file_name().is_none();
+            let text = field.text().await.ok()?;
+            if is_it {
+                return Some(text);
+            }
+        }
+        None
+    };
+    search.now_or_never()?
+}
+
+fn multipart(content_type: &str, body: &[u8]) -> Result<Multipart<'static>, BadForm> {
     let boundary = multer::parse_boundary(content_type)
         .ok()
         .filter(|boundary| (1..=BOUNDARY_MAX).contains(&boundary.len()))
@@ -30,9 +50,7 @@ pub(super) fn parts(content_type: &str, body: &[u8]) -> Result<Vec<Part>, BadFor
     let body = Bytes::copy_from_slice(body);
     let whole = stream::once(async { Ok::<_, std::convert::Infallible>(body) });
     let limit = SizeLimit::new().whole_stream(BYTES_MAX as u64).per_field(BYTES_MAX as u64);
-    let multipart =
-        Multipart::with_constraints(whole, boundary, Constraints::new().size_limit(limit));
-    read_all(multipart).now_or_never().unwrap_or(Err(CUT_SHORT))
+    Ok(Multipart::with_constraints(whole, boundary, Constraints::new().size_limit(limit)))
 }
 
 const CUT_SHORT: BadForm = BadForm::Malformed("the multipart body is not complete");

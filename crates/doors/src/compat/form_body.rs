@@ -1,0 +1,162 @@
+//! Reads the body of a form. The key is checked as soon as it is there, and the rest is read only for a caller with a valid
+//! one. A key in the query is checked before the first byte.
+//!
+//! Several clients send the key after the picture (docs/api/compat.md lists them), so a form without a key in its first
+//! 64 KiB is still read to its end, within what `strangers` allows.
+
+use axum::{
+    body::{Body, Bytes, HttpBody as _},
+    http::{HeaderMap, header, request::Parts},
+};
+use domain::retry::Code;
+use http_body_util::BodyExt as _;
+use tokio::time::timeout;
+use url::form_urlencoded;
+use wire::{code, form::find_key};
+
+use crate::{
+    Doors, body,
+    caller::{AuthError, Role},
+    error::{self, Refusal},
+    peer::Peer,
+    strangers::{StrangerForm, TooManyStrangers},
+};
+
+/// Why a body is not read to its end.
+#[derive(Debug)]
+pub(super) enum Unread {
+    Body(Refusal),
+    Key(AuthError),
+    TooManyStrangers,
+}
+
+/// A body that is coming in.
+struct FormBody<'a> {
+    doors: &'a Doors,
+    parts: &'a Parts,
+    max: usize,
+    bytes: Vec<u8>,
+    /// `None` once a valid key was there.
+    stranger: Option<StrangerForm>,
+    /// The length at which to look for the key again.
+    look_at: usize,
+}
+
+/// Bounds the work for a body that comes in small pieces.
+const LOOK_EVERY: usize = 4 * 1024;
+
+/// Reads a body of at most `max` bytes.
+pub(super) async fn read(
+    doors: &Doors,
+    parts: &Parts,
+    body: Body,
+    max: usize,
+) -> Result<Vec<u8>, Unread> {
+    body::check_announced(&parts.headers, max)?;
+    if body.is_end_stream() {
+        return Ok(Vec::new());
+    }
+    let peer = parts.extensions.get::<Peer>();
+    let stranger = match query_key(parts) {
+        Some(key) => {
+            check(doors, &key, peer)?;
+            None
+        }
+        None => Some(StrangerForm::begin(doors, peer)?),
+    };
+    let form = FormBody { doors, parts, max, bytes: Vec::new(), stranger, look_at: 0 };
+    let read = form.read(body);
+    timeout(doors.limits().body_timeout, read).await.unwrap_or(Err(Refusal::Slow.into()))
+}
+
+/// The admin key does not count: it is refused on this door.
+fn check(doors: &Doors, key: &str, peer: Option<&Peer>) -> Result<(), AuthError> {
+    match doors.identify(Some(key), peer)? {
+        Role::Worker(_) => Ok(()),
+        Role::Admin => Err(AuthError::Unknown),
+    }
+}
+
+fn query_key(parts: &Parts) -> Option<String> {
+    let query = parts.uri.query()?;
+    let mut pairs = form_urlencoded::parse(query.as_bytes());
+    pairs.find(|(name, _)| name == "key").map(|(_, key)| key.into_owned())
+}
+
+// === impl FormBody ===
+
+impl FormBody<'_> {
+    async fn read(mut self, mut body: Body) -> Result<Vec<u8>, Unread> {
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|_| Refusal::Broken)?;
+            // Trailers are not part of a form.
+            if let Ok(data) = frame.into_data() {
+                self.add(&data)?;
+            }
+        }
+        Ok(self.bytes)
+    }
+
+    fn add(&mut self, data: &Bytes) -> Result<(), Unread> {
+        if self.bytes.len() + data.len() > self.max {
+            return Err(Refusal::TooLarge(self.max).into());
+        }
+        self.bytes.extend_from_slice(data);
+        if self.stranger.is_some() && self.has_key()? {
+            self.stranger = None;
+        }
+        if let Some(stranger) = &mut self.stranger {
+            stranger.hold(self.bytes.len())?;
+        }
+        Ok(())
+    }
+
+    /// Whether a valid key has come; `Err` for an invalid one.
+    fn has_key(&mut self) -> Result<bool, AuthError> {
+        let key_bytes = self.doors.limits().key_bytes;
+        if self.bytes.len() < self.look_at || self.look_at > key_bytes {
+            return Ok(false);
+        }
+        self.look_at = self.bytes.len() + LOOK_EVERY;
+        let beginning = &self.bytes[..self.bytes.len().min(key_bytes)];
+        let Some(key) = find_key(content_type(&self.parts.headers), beginning) else {
+            return Ok(false);
+        };
+        check(self.doors, &key, self.parts.extensions.get::<Peer>())?;
+        Ok(true)
+    }
+}
+
+pub(super) fn content_type(headers: &HeaderMap) -> Option<&str> {
+    headers.get(header::CONTENT_TYPE)?.to_str().ok()
+}
+
+// === impl Unread ===
+
+impl Unread {
+    pub(super) fn code(&self) -> Code {
+        match self {
+            Self::Body(refusal) => error::code_of_body(refusal),
+            Self::Key(refused) => error::code_of_auth_error(refused),
+            Self::TooManyStrangers => code::ERROR_SERVER_ERROR.into(),
+        }
+    }
+}
+
+impl From<Refusal> for Unread {
+    fn from(refusal: Refusal) -> Self {
+        Self::Body(refusal)
+    }
+}
+
+impl From<AuthError> for Unread {
+    fn from(refused: AuthError) -> Self {
+        Self::Key(refused)
+    }
+}
+
+impl From<TooManyStrangers> for Unread {
+    fn from(TooManyStrangers: TooManyStrangers) -> Self {
+        Self::TooManyStrangers
+    }
+}
