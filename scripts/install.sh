@@ -1,10 +1,11 @@
 # Installs the programs that tests need where they are missing: Redis, PostgreSQL and PgBouncer as Debian packages,
-# cargo-deny from the Rust registry. Sourced, not run. Tests start private servers; no service is enabled, and
+# cargo-deny and cargo-fuzz from the Rust registry. Sourced, not run. Tests start private servers; no service is enabled, and
 # running ones are left alone.
 
 # Programs from the Rust registry are kept by version, outside of the clone: every clone needs the same.
 TOOLS=${XDG_CACHE_HOME:-$HOME/.cache}/solvegate
 CARGO_DENY=0.18.9
+CARGO_FUZZ=0.13.2
 
 need_redis() {
   if command -v redis-server >/dev/null && command -v redis-cli >/dev/null; then return 0; fi
@@ -27,6 +28,12 @@ has_postgres_server() {
 need_cargo_deny() {
   CARGO_PROFILE_RELEASE_OPT_LEVEL=1 install_from_registry cargo-deny "$CARGO_DENY" cargo-deny --no-default-features &&
     cargo fetch --locked --quiet
+}
+
+# libFuzzer is C++.
+need_cargo_fuzz() {
+  if ! command -v c++ >/dev/null; then need g++ "Install a C++ compiler (on Debian: apt-get install g++), then run this again." || return 1; fi
+  CARGO_PROFILE_RELEASE_OPT_LEVEL=1 install_from_registry cargo-fuzz "$CARGO_FUZZ" cargo-fuzz
 }
 
 # install_from_registry CRATE VERSION PROGRAM OPTION… — builds it in a temporary directory and moves it into place when

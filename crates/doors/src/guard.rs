@@ -3,7 +3,7 @@
 //!
 //! Socket timeouts use the machine's clock and not the engine's, because no claim depends on them.
 
-mod scan;
+pub(crate) mod scan;
 
 use std::{
     io,

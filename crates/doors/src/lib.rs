@@ -27,6 +27,8 @@ mod peer;
 mod pingback;
 mod status;
 mod strangers;
+#[cfg(feature = "test-util")]
+pub mod test_util;
 mod tls;
 mod v1;
 mod worker;

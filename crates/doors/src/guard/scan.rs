@@ -6,7 +6,7 @@ use crate::peer::HeadFault;
 
 /// Follows the requests on one connection.
 #[derive(Debug)]
-pub(super) struct Scan {
+pub(crate) struct Scan {
     at: Position,
     head: Head,
     head_bytes_max: usize,
@@ -14,7 +14,7 @@ pub(super) struct Scan {
 
 /// Where in the stream of requests we are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Position {
+pub(crate) enum Position {
     /// Between requests: no byte of the next one has arrived.
     Start,
     /// Inside a head.
@@ -42,16 +42,16 @@ const LINE: usize = 64;
 // === impl Scan ===
 
 impl Scan {
-    pub(super) fn new(head_bytes_max: usize) -> Self {
+    pub(crate) fn new(head_bytes_max: usize) -> Self {
         Self { at: Position::Start, head: Head::new(), head_bytes_max }
     }
 
-    pub(super) fn at(&self) -> Position {
+    pub(crate) fn at(&self) -> Position {
         self.at
     }
 
     /// Scans the next bytes; a fault is final for the connection.
-    pub(super) fn feed(&mut self, mut bytes: &[u8]) -> Option<HeadFault> {
+    pub(crate) fn feed(&mut self, mut bytes: &[u8]) -> Option<HeadFault> {
         while !bytes.is_empty() {
             match self.at {
                 Position::Opaque => return None,
