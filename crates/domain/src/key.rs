@@ -5,6 +5,8 @@ use std::fmt;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
+use crate::time::Timestamp;
+
 /// SHA-256 of a key. Prints as `…`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct KeyDigest([u8; 32]);
@@ -14,7 +16,71 @@ pub struct KeyDigest([u8; 32]);
 #[error("a key has exactly 32 printable ASCII characters without spaces")]
 pub struct MalformedKey;
 
+/// A key that gives access, by its digest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AccessKey {
+    /// The digest of the key.
+    pub digest: KeyDigest,
+    /// The first moment at which it no longer gives access.
+    pub until: Option<Timestamp>,
+}
+
+/// Why a key is too easy to guess.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WeakKey {
+    /// It has few different characters, like `aaaa…`.
+    #[error("has fewer than 8 different characters")]
+    FewCharacters,
+    /// It repeats a text of at most 16 characters, like `0123456789abcdef0123456789abcdef`.
+    #[error("repeats a shorter text")]
+    Repeats,
+    /// Most of its characters follow the one before them, like `abcdefgh…`.
+    #[error("counts upwards or downwards")]
+    Counts,
+}
+
 const LENGTH: usize = 32;
+
+// A random key of 32 hexadecimal digits has one chance in ten million to miss these limits, a longer alphabet less.
+const MIN_DIFFERENT: usize = 8;
+const MAX_PERIOD: usize = LENGTH / 2;
+const MAX_STEPS: usize = 20;
+
+/// Refuses keys that were typed and not drawn. It finds the usual placeholders; it cannot tell a sentence from a random key.
+pub fn check_strength(key: &str) -> Result<(), WeakKey> {
+    let bytes = key.as_bytes();
+    let mut different = bytes.to_vec();
+    different.sort_unstable();
+    different.dedup();
+    if different.len() < MIN_DIFFERENT {
+        return Err(WeakKey::FewCharacters);
+    }
+    let repeats_after =
+        |period: usize| bytes.iter().zip(bytes.iter().skip(period)).all(|(a, b)| a == b);
+    if (1..=MAX_PERIOD).any(repeats_after) {
+        return Err(WeakKey::Repeats);
+    }
+    let steps = bytes.windows(2).filter(|pair| pair[0].abs_diff(pair[1]) <= 1).count();
+    if steps > MAX_STEPS { Err(WeakKey::Counts) } else { Ok(()) }
+}
+
+// === impl AccessKey ===
+
+impl AccessKey {
+    /// Whether it gives access at this moment.
+    pub fn is_valid(&self, now: Timestamp) -> bool {
+        self.until.is_none_or(|until| now < until)
+    }
+}
+
+/// A key without an end.
+impl From<KeyDigest> for AccessKey {
+    fn from(digest: KeyDigest) -> Self {
+        Self { digest, until: None }
+    }
+}
+
+// === impl KeyDigest ===
 
 impl KeyDigest {
     /// Checks the form of a key and hashes it.
@@ -72,6 +138,36 @@ mod tests {
         for bad in ["", &"0".repeat(63), &"g".repeat(64), &"é".repeat(32)] {
             assert!(KeyDigest::from_hex(bad).is_none(), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn a_key_that_was_typed_is_weak_and_one_that_was_drawn_is_not() {
+        for (weak, why) in [
+            ("aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", WeakKey::FewCharacters),
+            ("12121212121212121212121212121234", WeakKey::FewCharacters),
+            ("0123456789abcdef0123456789abcdef", WeakKey::Repeats),
+            ("12345678901234567890123456789012", WeakKey::Repeats),
+            ("changemechangemechangemechangeme", WeakKey::FewCharacters),
+            ("secretpasswordsecretpasswordsecr", WeakKey::Repeats),
+            ("abcdefghijklmnopqrstuvwxyz012345", WeakKey::Counts),
+            ("zyxwvutsrqponmlkjihgfedcba987654", WeakKey::Counts),
+        ] {
+            assert_eq!(check_strength(weak), Err(why), "{weak}");
+        }
+        let hex = |n: u32| KeyDigest(Sha256::digest(n.to_be_bytes()).into()).to_hex();
+        for key in (0..10_000).map(hex) {
+            assert_eq!(check_strength(&key[..32]), Ok(()), "{key}");
+        }
+    }
+
+    #[test]
+    fn a_key_ends_at_its_moment() {
+        let digest = KeyDigest::of(&"k".repeat(32)).unwrap();
+        let key = AccessKey { digest, until: Some(Timestamp::from_millis(5)) };
+        assert!(
+            key.is_valid(Timestamp::from_millis(4)) && !key.is_valid(Timestamp::from_millis(5))
+        );
+        assert!(AccessKey::from(digest).is_valid(Timestamp::from_millis(u64::MAX)));
     }
 
     #[test]

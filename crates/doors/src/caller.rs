@@ -10,9 +10,15 @@ use axum::{
     http::{HeaderMap, header, request::Parts},
 };
 use domain::{key::KeyDigest, ports::Scope};
+use tracing::warn;
 use url::form_urlencoded;
 
-use crate::{Doors, error::Refusal, peer::Peer, worker::KnownWorker};
+use crate::{
+    Doors,
+    error::Refusal,
+    peer::Peer,
+    worker::{KeyOwner, KnownWorker},
+};
 
 /// A caller with a valid key.
 #[derive(Clone, Debug)]
@@ -65,7 +71,7 @@ impl Doors {
     ) -> Result<Role, AuthError> {
         // A malformed key is not a guess, so it does not count towards the limit.
         let key = key.and_then(|key| KeyDigest::of(key).ok()).ok_or(AuthError::Malformed)?;
-        if let Some(role) = self.role_of(key) {
+        if let Some(role) = self.role_of(key, peer) {
             // Once per connection: this is on the path of every request.
             if peer.is_none_or(Peer::show_key) {
                 self.strangers().note_known(Peer::address_of(peer), self.now());
@@ -78,9 +84,14 @@ impl Doors {
         }
     }
 
-    fn role_of(&self, key: KeyDigest) -> Option<Role> {
-        if let Some(known) = self.workers().find(key) {
-            return Some(Role::Worker(known));
+    fn role_of(&self, key: KeyDigest, peer: Option<&Peer>) -> Option<Role> {
+        match self.workers().find(key, self.now()) {
+            KeyOwner::Worker(known) => return Some(Role::Worker(known)),
+            KeyOwner::Formerly(known) => {
+                let address = Peer::address_of(peer);
+                warn!(worker = %known.worker.name, %address, "expired key refused");
+            }
+            KeyOwner::Nobody => {}
         }
         self.config().admin.is_some_and(|admin| admin.is(key)).then_some(Role::Admin)
     }

@@ -2,14 +2,18 @@
 
 mod rate;
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap, btree_map::Entry},
+    sync::Arc,
+};
 
 use domain::{
     claim::Allowance,
     id::{Project, WorkerName},
-    key::KeyDigest,
+    key::{AccessKey, KeyDigest},
     rate::Rate,
     site::HostRule,
+    time::Timestamp,
 };
 use parking_lot::RwLock;
 
@@ -19,7 +23,8 @@ pub(crate) use rate::ClaimRateLimiter;
 #[derive(Clone, Debug)]
 pub struct Worker {
     pub name: WorkerName,
-    pub key: KeyDigest,
+    /// Each of them gives access; there are several while a key is being replaced.
+    pub keys: Vec<AccessKey>,
     /// The project its cost is charged to.
     pub project: Project,
     /// Its share of the slots, relative to other workers; the default is 1.
@@ -43,8 +48,20 @@ pub(crate) struct KnownWorker {
     pub(crate) rate_limiter: Option<ClaimRateLimiter>,
 }
 
+/// The owner of a key.
+#[derive(Debug)]
+pub(crate) enum KeyOwner {
+    Worker(Arc<KnownWorker>),
+    /// The key was this worker's; its `until` has passed.
+    Formerly(Arc<KnownWorker>),
+    Nobody,
+}
+
 #[derive(Debug, Default)]
-struct WorkerIndex(HashMap<KeyDigest, Arc<KnownWorker>>);
+struct WorkerIndex {
+    by_key: HashMap<KeyDigest, (AccessKey, Arc<KnownWorker>)>,
+    by_name: BTreeMap<WorkerName, Arc<KnownWorker>>,
+}
 
 /// Two workers have the same name or the same key.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -63,8 +80,8 @@ impl Workers {
         Ok(Self(Arc::new(RwLock::new(Arc::new(index)))))
     }
 
-    /// Replaces the workers. A worker that keeps its key and rate keeps the state of its rate limit, so that a reload cannot
-    /// be used to get around it.
+    /// Replaces the workers. A worker that keeps its rate keeps the state of its rate limit, so that neither a reload nor
+    /// a new key can be used to get around it.
     pub fn replace(&self, workers: Vec<Worker>) -> Result<(), BadWorkers> {
         let index = WorkerIndex::build(workers, &self.index())?;
         *self.0.write() = Arc::new(index);
@@ -73,15 +90,17 @@ impl Workers {
 
     /// All workers, sorted by name.
     pub fn list(&self) -> Vec<Worker> {
-        let mut all: Vec<_> = self.index().0.values().map(|known| known.worker.clone()).collect();
-        all.sort_by(|a, b| a.name.cmp(&b.name));
-        all
+        self.index().by_name.values().map(|known| known.worker.clone()).collect()
     }
 
-    pub(crate) fn find(&self, key: KeyDigest) -> Option<Arc<KnownWorker>> {
+    pub(crate) fn find(&self, key: KeyDigest, now: Timestamp) -> KeyOwner {
         let index = self.index();
         // The map's lookup may leak timing, so the result depends on this constant-time comparison.
-        index.0.get(&key).filter(|known| known.worker.key.is(key)).cloned()
+        match index.by_key.get(&key).filter(|(found, _)| found.digest.is(key)) {
+            Some((found, known)) if found.is_valid(now) => KeyOwner::Worker(Arc::clone(known)),
+            Some((_, known)) => KeyOwner::Formerly(Arc::clone(known)),
+            None => KeyOwner::Nobody,
+        }
     }
 
     fn index(&self) -> Arc<WorkerIndex> {
@@ -93,24 +112,27 @@ impl Workers {
 
 impl WorkerIndex {
     fn build(workers: Vec<Worker>, before: &Self) -> Result<Self, BadWorkers> {
-        let mut index: HashMap<KeyDigest, Arc<KnownWorker>> = HashMap::new();
+        let mut index = Self::default();
         for worker in workers {
-            if index.values().any(|known| known.worker.name == worker.name) {
-                return Err(BadWorkers::SameName(worker.name));
-            }
-            let key = worker.key;
+            let name = worker.name.clone();
             let known = Arc::new(before.carry_over(worker));
-            if let Some(other) = index.insert(key, Arc::clone(&known)) {
-                let names = (other.worker.name.clone(), known.worker.name.clone());
-                return Err(BadWorkers::SameKey(names.0, names.1));
+            for key in &known.worker.keys {
+                let entry = (*key, Arc::clone(&known));
+                if let Some((_, other)) = index.by_key.insert(key.digest, entry) {
+                    return Err(BadWorkers::SameKey(other.worker.name.clone(), name));
+                }
             }
+            match index.by_name.entry(name) {
+                Entry::Vacant(free) => free.insert(known),
+                Entry::Occupied(taken) => return Err(BadWorkers::SameName(taken.key().clone())),
+            };
         }
-        Ok(Self(index))
+        Ok(index)
     }
 
     /// Keeps the state of an unchanged rate limit.
     fn carry_over(&self, worker: Worker) -> KnownWorker {
-        let kept = self.0.get(&worker.key).filter(|known| known.worker.rate == worker.rate);
+        let kept = self.by_name.get(&worker.name).filter(|known| known.worker.rate == worker.rate);
         let rate_limiter = match kept {
             Some(known) => known.rate_limiter.clone(),
             None => worker.rate.map(ClaimRateLimiter::new),
@@ -126,7 +148,7 @@ mod tests {
     fn worker(name: &str, key: &str, rate: Option<&str>) -> Worker {
         Worker {
             name: WorkerName::new(name).unwrap(),
-            key: KeyDigest::of(key).unwrap(),
+            keys: vec![KeyDigest::of(key).unwrap().into()],
             project: Project::new("tests").unwrap(),
             priority: 1,
             allowance: Allowance::default(),
@@ -138,14 +160,38 @@ mod tests {
     const ONE: &str = "11111111111111111111111111111111";
     const TWO: &str = "22222222222222222222222222222222";
 
+    fn digest(key: &str) -> KeyDigest {
+        KeyDigest::of(key).unwrap()
+    }
+
+    const NOW: Timestamp = Timestamp::from_millis(1000);
+
+    fn name_of(workers: &Workers, key: &str) -> Option<String> {
+        match workers.find(digest(key), NOW) {
+            KeyOwner::Worker(known) => Some(known.worker.name.to_string()),
+            KeyOwner::Formerly(_) | KeyOwner::Nobody => None,
+        }
+    }
+
     #[test]
     fn a_worker_is_found_by_its_key_until_it_is_replaced() {
         let workers = Workers::new(vec![worker("a", ONE, None)]).unwrap();
-        let key = KeyDigest::of(ONE).unwrap();
-        assert_eq!(workers.find(key).unwrap().worker.name.as_str(), "a");
+        assert_eq!(name_of(&workers, ONE).as_deref(), Some("a"));
         workers.replace(vec![worker("b", TWO, None)]).unwrap();
-        assert!(workers.find(key).is_none());
+        assert!(matches!(workers.find(digest(ONE), NOW), KeyOwner::Nobody));
         assert_eq!(workers.list().len(), 1);
+    }
+
+    #[test]
+    fn a_worker_has_several_keys_and_each_ends_at_its_own_moment() {
+        let mut a = worker("a", ONE, None);
+        a.keys.push(AccessKey { digest: digest(TWO), until: Some(NOW) });
+        let workers = Workers::new(vec![a]).unwrap();
+        assert_eq!(name_of(&workers, ONE).as_deref(), Some("a"));
+        assert!(matches!(workers.find(digest(TWO), NOW), KeyOwner::Formerly(_)));
+        let before = Timestamp::from_millis(999);
+        assert!(matches!(workers.find(digest(TWO), before), KeyOwner::Worker(_)));
+        assert_eq!(workers.list().len(), 1, "one worker, whatever the number of its keys");
     }
 
     #[test]
@@ -157,13 +203,17 @@ mod tests {
     }
 
     #[test]
-    fn a_reload_does_not_refill_a_rate() {
+    fn neither_a_reload_nor_a_new_key_refills_a_rate() {
         let workers = Workers::new(vec![worker("a", ONE, Some("1/h"))]).unwrap();
-        let key = KeyDigest::of(ONE).unwrap();
-        let take = || workers.find(key).unwrap().rate_limiter.clone().unwrap().take();
-        assert!(take().is_ok());
+        let take = |key| match workers.find(digest(key), NOW) {
+            KeyOwner::Worker(known) => known.rate_limiter.clone().unwrap().take().is_ok(),
+            KeyOwner::Formerly(_) | KeyOwner::Nobody => panic!("the worker is not found"),
+        };
+        assert!(take(ONE));
         workers.replace(vec![worker("a", ONE, Some("1/h"))]).unwrap();
-        assert!(take().is_err());
+        assert!(!take(ONE));
+        workers.replace(vec![worker("a", TWO, Some("1/h"))]).unwrap();
+        assert!(!take(TWO), "nor does a new key");
     }
 
     #[test]

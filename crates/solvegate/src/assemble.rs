@@ -222,16 +222,16 @@ fn preload_schedule(polling: &Polling, kind: Kind) {
     }
 }
 
-pub fn door_worker(worker: &Worker) -> Result<doors::Worker, Failure> {
-    Ok(doors::Worker {
+pub fn door_worker(worker: &Worker) -> doors::Worker {
+    doors::Worker {
         name: worker.name.clone(),
-        key: key_digest(&worker.key)?,
+        keys: worker.keys.clone(),
         project: worker.project.clone(),
         allowance: worker.budget,
         rate: worker.rate,
         allowed_hosts: worker.sites.clone().map(Into::into),
         priority: worker.priority,
-    })
+    }
 }
 
 pub fn key_digest(key: &Secret) -> Result<KeyDigest, Failure> {

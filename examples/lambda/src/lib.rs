@@ -59,7 +59,7 @@ impl Function {
             webhooks: Arc::new(NoWebhooks),
         };
         let rounds = ServerlessDriver::new(ports, engine_config(config));
-        let workers = config.workers.iter().map(door_worker).collect::<Result<Vec<_>, _>>()?;
+        let workers = config.workers.iter().map(door_worker).collect();
         let settings = DoorsConfig {
             workers: Workers::new(workers).map_err(Failure::of(Exit::Usage))?,
             // No invocation waits for an answer, whatever the caller prefers.

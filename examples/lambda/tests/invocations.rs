@@ -22,7 +22,7 @@ use solvegate_lambda::{Function, WallClock};
 use store_tests::servers::DynamoDbServer;
 use tempfile::TempDir;
 
-const KEY: &str = "0123456789abcdef0123456789abcdef";
+const KEY: &str = "5e0c71b94fd83a26c7e1f09b48d2a635";
 
 /// Everything outside the containers.
 struct Outside {

@@ -138,7 +138,7 @@ fn engine_config(behind: ProviderKind) -> Result<EngineConfig, Failure> {
 fn worker(key: &str) -> Result<Worker, Failure> {
     Ok(Worker {
         name: worker_name()?,
-        key: KeyDigest::of(key).map_err(Failure::of(Exit::Failed))?,
+        keys: vec![KeyDigest::of(key).map_err(Failure::of(Exit::Failed))?.into()],
         project: project()?,
         allowance: Allowance::default(),
         rate: None,

@@ -285,7 +285,7 @@ fn engine_config(setting: &Setting) -> EngineConfig {
 fn workers(setting: &Setting) -> Vec<Worker> {
     let worker = |name: &str, key: &str| Worker {
         name: WorkerName::new(name).unwrap(),
-        key: KeyDigest::of(key).unwrap(),
+        keys: vec![KeyDigest::of(key).unwrap().into()],
         project: Project::new("tests").unwrap(),
         priority: 1,
         allowance: setting.allowance,

@@ -143,17 +143,18 @@ fn admin(config: &Config, keys: &GeneratedKeys) -> Result<Option<KeyDigest>, Fai
 
 /// The configured workers, or else the one with the generated key.
 fn workers(config: &Config, keys: &GeneratedKeys) -> Result<Vec<doors::Worker>, Failure> {
-    let configured = config.workers.iter().map(door_worker);
-    let made = keys.worker.iter().map(|made| local_worker(made.digest));
     // Workers added by a reload replace the generated one.
-    if config.workers.is_empty() { made.collect() } else { configured.collect() }
+    if config.workers.is_empty() {
+        return keys.worker.iter().map(|made| local_worker(made.digest)).collect();
+    }
+    Ok(config.workers.iter().map(door_worker).collect())
 }
 
 /// The worker of a gateway without configured workers, and of commands that run the engine in this process.
 pub(super) fn local_worker(key: KeyDigest) -> Result<doors::Worker, Failure> {
     Ok(doors::Worker {
         name: WorkerName::new("local").map_err(Failure::of(Exit::Failed))?,
-        key,
+        keys: vec![key.into()],
         project: Project::new("local").map_err(Failure::of(Exit::Failed))?,
         allowance: Allowance::default(),
         rate: None,

@@ -11,12 +11,13 @@ use engine::Slots;
 
 use super::*;
 
+mod access_keys;
 mod reference;
 mod standing;
 mod store;
 
-const KEY: &str = "k2345678901234567890123456789012";
-const ADMIN: &str = "a2345678901234567890123456789012";
+const KEY: &str = "f3b1c09d5e7a4826b0d19e6c7a58f243";
+const ADMIN: &str = "9d04e7b2a6c15f83e0b7d2946a1c8f5e";
 const NOTHING: [(&str, &str); 0] = [];
 
 fn written(text: &str) -> (tempfile::TempDir, Sources) {
@@ -263,7 +264,7 @@ fn the_environment_wins_over_the_file_and_flags_over_both() {
         ("SOLVEGATE_SITE__0__HOST", "a.example.com"),
         ("SOLVEGATE_SITE__0__BASIS", "own"),
         ("SOLVEGATE_WORKER__0__NAME", "w"),
-        ("SOLVEGATE_WORKER__0__KEY", "12345678901234567890123456789012"),
+        ("SOLVEGATE_WORKER__0__KEY", KEY),
         ("SOLVEGATE_ADMIN_KEY", "somebody's own variable"),
     ];
     let (_dir, mut sources) = written("listen = \"127.0.0.1:1\"\n[upstream]\nslots = 9");

@@ -1,6 +1,7 @@
 //! Stage two: what the values mean together. A [`Config`] that exists is safe to run; an unsafe one is refused here, with
 //! the way to fix it.
 
+mod access_keys;
 mod notifications;
 mod polling;
 mod pools;
@@ -26,6 +27,8 @@ use super::{
     ConfigError, Environment,
     written::{Given, Key, Keys, SectionKeys as _, TlsKeys, TokenKeys},
 };
+
+use access_keys::TakenKeys;
 
 pub use notifications::Callbacks;
 pub use polling::{Polling, Schedule};
@@ -116,8 +119,9 @@ pub(super) fn check(
     let ledger = store::check_ledger(keys.store.ledger, &store)?;
     let tls = check_tls(keys.tls)?;
     let simulated = upstream.service == Service::Simulator;
-    let admin = keys.admin.key.map(workers::check_key).transpose()?;
-    let workers = workers::check(keys.worker, admin.as_ref())?;
+    let mut taken = TakenKeys::new(upstream.service.key());
+    let admin = keys.admin.key.map(|key| taken.check_admin(key)).transpose()?;
+    let workers = workers::check(keys.worker, &mut taken)?;
     let callbacks = Callbacks {
         secret: keys.callbacks.secret.map(|secret| secret.value),
         hosts: keys.callbacks.hosts.value,

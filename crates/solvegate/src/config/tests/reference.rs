@@ -270,7 +270,7 @@ fn the_schema_has_every_key_with_its_default_and_its_variable() {
     let hold = &schema["properties"]["hold"];
     assert_eq!((hold["type"].as_str(), hold["default"].as_str()), (Some("string"), Some("4s")));
     let worker = &schema["properties"]["worker"]["items"];
-    assert_eq!(worker["required"], serde_json::json!(["name", "key"]));
+    assert_eq!(worker["required"], serde_json::json!(["name"]));
     assert_eq!(worker["properties"]["rate"]["x-needs-restart"], false);
     let keys = schema["properties"].as_object().unwrap().keys();
     assert!(keys.eq(Keys::SECTION.names()), "and no other");

@@ -154,6 +154,18 @@ pub(super) fn check_shared(pingback: Option<&Pingback>) -> Result<(), ConfigErro
     Err(ConfigError::at("[upstream] pingback_secret", what))
 }
 
+// === impl Service ===
+
+impl Service {
+    /// The key of the account.
+    pub fn key(&self) -> Option<&Secret> {
+        match self {
+            Self::Simulator => None,
+            Self::Elsewhere { key, .. } => Some(key),
+        }
+    }
+}
+
 // === impl Pingback ===
 
 impl Pingback {

@@ -5,11 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use domain::{
     claim::Allowance,
     id::{Project, WorkerName},
-    key::KeyDigest,
+    key::AccessKey,
     rate::Rate,
-    secret::Secret,
     site::HostRule,
 };
+
+use super::access_keys::{self, TakenKeys};
 
 use crate::config::{
     ConfigError,
@@ -20,7 +21,8 @@ use crate::config::{
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Worker {
     pub name: WorkerName,
-    pub key: Secret,
+    /// Each of them gives access.
+    pub keys: Vec<AccessKey>,
     pub project: Project,
     /// Daily limits, as the store counts them.
     pub budget: Allowance,
@@ -41,23 +43,21 @@ const RESERVED_NAMES: [&str; 2] = ["pool", "admin"];
 
 pub(super) fn check(
     keys: Vec<WorkerKeys>,
-    admin: Option<&Secret>,
+    taken: &mut TakenKeys,
 ) -> Result<Vec<Worker>, ConfigError> {
     let mut names = BTreeSet::new();
-    let mut secrets: BTreeSet<Secret> = admin.cloned().into_iter().collect();
     let mut workers = Vec::new();
     for (at, keys) in keys.into_iter().enumerate() {
         let worker = check_worker(at, keys)?;
-        let refused = |what| Err(ConfigError::at(format!("[[worker]] {}", worker.name), what));
+        let place = format!("[[worker]] {}", worker.name);
+        let refused = |what| Err(ConfigError::at(&place, what));
         if RESERVED_NAMES.contains(&worker.name.as_str()) {
             return refused("the gateway itself uses this name in the ledger; choose another");
         }
         if !names.insert(worker.name.clone()) {
             return refused("the name is used twice; give each worker its own");
         }
-        if !secrets.insert(worker.key.clone()) {
-            return refused("the key is used twice; give each worker and the admin their own");
-        }
+        taken.take(&place, &worker.keys)?;
         workers.push(worker);
     }
     Ok(workers)
@@ -68,16 +68,14 @@ fn check_worker(at: usize, keys: WorkerKeys) -> Result<Worker, ConfigError> {
         return Err(ConfigError::at(format!("[[worker]] number {}", at + 1), "name is missing"));
     };
     let place = format!("[[worker]] {name}");
-    let Some(key) = keys.key else {
-        return Err(ConfigError::at(place, "key is missing; write key = \"env:NAME\""));
-    };
+    let access = access_keys::check(&place, keys.key, keys.keys)?;
     let project = match keys.project {
         Some(project) => project.value,
         None => Project::new(name.as_str()).map_err(|error| ConfigError::at(place, error))?,
     };
     let budget = keys.budget;
     Ok(Worker {
-        key: check_key(key)?,
+        keys: access,
         project,
         budget: Allowance {
             solves_per_day: budget.solves_per_day.map(|number| number.value),
@@ -87,16 +85,6 @@ fn check_worker(at: usize, keys: WorkerKeys) -> Result<Worker, ConfigError> {
         sites: keys.sites.map(|sites| sites.value),
         priority: keys.priority.check(check_priority)?,
         name,
-    })
-}
-
-pub(super) fn check_key(key: Given<Secret>) -> Result<Secret, ConfigError> {
-    key.check(|key| match KeyDigest::of(key.expose()) {
-        Ok(_) => Ok(key),
-        Err(_) => Err(format!(
-            "the key has {} characters; client libraries insist on exactly 32 printable ones",
-            key.expose().len()
-        )),
     })
 }
 

@@ -21,7 +21,7 @@ use domain::{
 };
 
 use super::{
-    AutoOr, Given, Key, Mode, NonZeroDuration, Params, Section, SectionKeys,
+    AutoOr, Given, Key, KeyList, Mode, NonZeroDuration, Params, Section, SectionKeys,
     section::{Field, KeyForm, Source, section},
     values::NotYet,
 };
@@ -115,8 +115,14 @@ section! {
     WorkerKeys {
         /// Its name in history, budgets and metrics. `pool` and `admin` are taken.
         name: Option<Given<WorkerName>>, unset "required", example "checkout-tests";
-        /// Its key, exactly 32 characters because client libraries insist on that.
-        key: Option<Given<Secret>>, unset "required", example "env:CHECKOUT_KEY";
+        /// Its key, exactly 32 characters because client libraries insist on that. Make one with `openssl rand -hex 16`:
+        /// a key with fewer than 8 different characters, one that repeats a shorter text and one that counts is refused,
+        /// and so is the key of `[upstream]`.
+        key: Option<Given<Secret>>, unset "`keys` is required", example "env:CHECKOUT_KEY";
+        /// Its keys, instead of `key`, while one replaces another: each has `key`, or `sha256` with the digest of a key in
+        /// 64 hexadecimal digits, and may have `until`, the last day (UTC) or the moment at which it ends. For example
+        /// `[{ key = "env:NEW_KEY" }, { sha256 = "…", until = "2027-01-31" }]`.
+        keys: Option<Given<KeyList>>, unset "`key` is required";
         /// The project its costs are charged to.
         project: Option<Given<Project>>, unset "the name of the worker", example "checkout";
         budget: BudgetKeys;

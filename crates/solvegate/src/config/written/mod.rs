@@ -8,8 +8,9 @@
 //!
 //! - `section`: what a key is, and the traits that read it; `values`: the types a single value can have
 //! - `tree`: values with their origin, from a file; `environment`, `flags`: values put over those of the file
-//! - `secret`: `env:NAME` and `file:PATH`
+//! - `secret`: `env:NAME` and `file:PATH`; `access_keys`: the keys of a worker or an admin
 
+mod access_keys;
 mod environment;
 mod flags;
 mod keys;
@@ -18,6 +19,7 @@ mod section;
 mod tree;
 mod values;
 
+pub(crate) use access_keys::{KeyList, KeySource, WrittenKey};
 pub use environment::Environment;
 pub(crate) use environment::variable;
 pub use flags::Flags;
