@@ -15,6 +15,7 @@
 #[macro_use]
 mod text;
 
+pub mod actor;
 pub mod attempt;
 pub mod callback;
 pub mod challenge;

@@ -1,6 +1,8 @@
-//! Authentication for both doors: a key identifies a worker or the admin.
+//! Authentication for both doors: a key identifies a worker or an admin. A handler names the least role it needs by the type
+//! of its caller.
 
 use std::{
+    net::IpAddr,
     sync::{Arc, OnceLock},
     time::Duration,
 };
@@ -9,12 +11,17 @@ use axum::{
     extract::FromRequestParts,
     http::{HeaderMap, header, request::Parts},
 };
-use domain::{key::KeyDigest, ports::Scope};
+use domain::{
+    actor::{Actor, ActorRole, AdminRole},
+    key::KeyDigest,
+    ports::Scope,
+};
 use tracing::warn;
 use url::form_urlencoded;
 
 use crate::{
     Doors,
+    admin::Admin,
     error::Refusal,
     peer::Peer,
     worker::{KeyOwner, KnownWorker},
@@ -33,8 +40,8 @@ pub(crate) struct Caller {
 pub(crate) enum Role {
     /// May claim, and read its own records.
     Worker(Arc<KnownWorker>),
-    /// May read all records, and administer.
-    Admin,
+    /// May read all records, and administer as far as its role allows.
+    Admin(Arc<Admin>),
 }
 
 #[derive(Clone, Debug)]
@@ -43,8 +50,13 @@ pub(crate) struct WorkerCaller {
     pub(crate) peer: Option<Peer>,
 }
 
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct AdminCaller;
+/// An admin of any role: it may read.
+#[derive(Clone, Debug)]
+pub(crate) struct ReaderCaller;
+
+/// An admin that may operate, for the audit trail.
+#[derive(Clone, Debug)]
+pub(crate) struct OperatorCaller(pub(crate) Actor);
 
 /// Why a key is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,7 +105,7 @@ impl Doors {
             }
             KeyOwner::Nobody => {}
         }
-        self.config().admin.is_some_and(|admin| admin.is(key)).then_some(Role::Admin)
+        self.config().admins.find(key).map(Role::Admin)
     }
 }
 
@@ -104,8 +116,39 @@ impl Caller {
     pub(crate) fn scope(&self) -> Scope {
         match &self.role {
             Role::Worker(known) => Scope::Worker(known.worker.name.clone()),
-            Role::Admin => Scope::All,
+            Role::Admin(_) => Scope::All,
         }
+    }
+
+    /// The caller as the audit trail names it, if it may act on records: a worker on its own, an admin from the role
+    /// operator on.
+    pub(crate) fn operator(&self) -> Result<Actor, Refusal> {
+        match &self.role {
+            Role::Worker(known) => {
+                let (name, role) = (known.worker.name.clone(), ActorRole::Worker);
+                Ok(Actor { name, role, address: self.address() })
+            }
+            Role::Admin(admin) => self.admin_of(admin, AdminRole::Operator),
+        }
+    }
+
+    /// The caller, if it is an admin of this role or a higher one.
+    fn admin(&self, least: AdminRole) -> Result<Actor, Refusal> {
+        match &self.role {
+            Role::Worker(_) => Err(Refusal::AdminOnly),
+            Role::Admin(admin) => self.admin_of(admin, least),
+        }
+    }
+
+    fn admin_of(&self, admin: &Admin, least: AdminRole) -> Result<Actor, Refusal> {
+        if admin.role < least {
+            return Err(Refusal::RoleTooLow { has: admin.role, needs: least });
+        }
+        Ok(Actor { name: admin.name.clone(), role: admin.role.into(), address: self.address() })
+    }
+
+    fn address(&self) -> Option<IpAddr> {
+        self.peer.as_ref().map(|peer| peer.address().to_canonical())
     }
 }
 
@@ -141,19 +184,26 @@ impl FromRequestParts<Doors> for WorkerCaller {
         let Caller { role, peer } = Caller::from_request_parts(parts, doors).await?;
         match role {
             Role::Worker(known) => Ok(Self { known, peer }),
-            Role::Admin => Err(Refusal::WorkersOnly),
+            Role::Admin(_) => Err(Refusal::WorkersOnly),
         }
     }
 }
 
-impl FromRequestParts<Doors> for AdminCaller {
+impl FromRequestParts<Doors> for ReaderCaller {
     type Rejection = Refusal;
 
     async fn from_request_parts(parts: &mut Parts, doors: &Doors) -> Result<Self, Refusal> {
-        match Caller::from_request_parts(parts, doors).await?.role {
-            Role::Worker(_) => Err(Refusal::AdminOnly),
-            Role::Admin => Ok(Self),
-        }
+        let caller = Caller::from_request_parts(parts, doors).await?;
+        caller.admin(AdminRole::Reader).map(|_| Self)
+    }
+}
+
+impl FromRequestParts<Doors> for OperatorCaller {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, doors: &Doors) -> Result<Self, Refusal> {
+        let caller = Caller::from_request_parts(parts, doors).await?;
+        caller.admin(AdminRole::Operator).map(Self)
     }
 }
 
@@ -163,7 +213,7 @@ impl CallerName {
     pub(crate) fn fill(&self, role: &Role) {
         let name = match role {
             Role::Worker(known) => known.worker.name.to_string(),
-            Role::Admin => "(admin)".to_owned(),
+            Role::Admin(admin) => format!("({})", admin.name),
         };
         self.0.get_or_init(|| name);
     }

@@ -8,6 +8,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use domain::{
+    actor::AdminRole,
     claim::Claim,
     ports::{Fault, StoreError},
     retry::{Class, Code, RetryTable},
@@ -62,16 +63,18 @@ pub(crate) enum Refusal {
     #[error("keys do not belong in a URL; send Authorization: Bearer KEY")]
     KeyInUrl,
     #[error(
-        "missing or unknown key; send a worker key or the admin key as Authorization: Bearer KEY"
+        "missing or unknown key; send the key of a worker or an admin as Authorization: Bearer KEY"
     )]
     Unauthorized,
     #[error(
         "too many failed logins from this address; fix the key, then retry after the time in Retry-After"
     )]
     TooManyWrongKeys(Duration),
-    #[error("only the admin key may do this")]
+    #[error("only the key of an admin may do this")]
     AdminOnly,
-    #[error("only the admin key may read another worker's records; leave `worker` out")]
+    #[error("this needs an admin with the role {needs}; this key has the role {has}")]
+    RoleTooLow { has: AdminRole, needs: AdminRole },
+    #[error("only an admin may read another worker's records; leave `worker` out")]
     OthersRecords,
     #[error("only a worker's key may claim: cost is charged to a worker's project")]
     WorkersOnly,
@@ -150,6 +153,7 @@ impl Refusal {
             Self::Unauthorized => (StatusCode::UNAUTHORIZED, "unauthorized"),
             Self::TooManyWrongKeys(_) => (StatusCode::TOO_MANY_REQUESTS, "too_many_wrong_keys"),
             Self::AdminOnly | Self::OthersRecords => (StatusCode::FORBIDDEN, "admin_only"),
+            Self::RoleTooLow { .. } => (StatusCode::FORBIDDEN, "role_too_low"),
             Self::WorkersOnly => (StatusCode::FORBIDDEN, "workers_only"),
             Self::DeclaredInConfiguration => (StatusCode::BAD_REQUEST, "declared_in_configuration"),
             Self::NotFound

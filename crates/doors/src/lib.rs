@@ -5,13 +5,14 @@
 //! - [`serve`]: accept loop, connection limits, TLS, drain (`accept`, `connection_limit`, `tls`)
 //! - `guard`: detects request smuggling and slow clients on the socket
 //! - `middleware`: the one layer around every route: HTTP rules, panics, headers, the access log
-//! - `caller`, [`Workers`], `attempt_limiter`: authentication; `body`: reading a body;
+//! - `caller`, [`Workers`], [`Admins`], `attempt_limiter`: authentication; `body`: reading a body;
 //!   `strangers`: what callers without a key may take
 //! - `compat`: `in.php` and `res.php`; `v1`: the JSON API; `pingback`: the provider's calls; `health`, `status`: for
 //!   operators
 //! - `long_poll`: waiting for a claim; `error`: the only place where an error becomes a status
 
 mod accept;
+mod admin;
 mod attempt_limiter;
 mod body;
 mod caller;
@@ -49,6 +50,7 @@ use domain::{secret::Secret, time::Timestamp};
 use engine::Engine;
 
 pub use accept::{ServeConfig, serve};
+pub use admin::{Admin, Admins, BadAdmins};
 pub use domain::key::KeyDigest;
 pub use limits::Limits;
 pub use tls::{BadTls, SelfSigned, TlsMaterial};
@@ -61,8 +63,8 @@ use strangers::Strangers;
 #[derive(Clone, Debug)]
 pub struct DoorsConfig {
     pub workers: Workers,
-    /// The digest of the admin key; without one there is no admin access.
-    pub admin: Option<KeyDigest>,
+    /// Without any there is no admin access.
+    pub admins: Admins,
     /// How long `res.php` waits for an answer before it replies "not ready"; zero to reply at once. Some clients time out
     /// after 5 s.
     pub hold: Duration,
@@ -93,7 +95,7 @@ impl Default for DoorsConfig {
     fn default() -> Self {
         Self {
             workers: Workers::default(),
-            admin: None,
+            admins: Admins::default(),
             hold: Duration::from_secs(4),
             limits: Limits::default(),
             allowed_hosts: Vec::new(),

@@ -18,7 +18,7 @@ use upstream::{Pingback, Upstream, UpstreamConfig, WebhookClient, WebhookConfig}
 use crate::{
     chance::SystemChance,
     clock::SystemClock,
-    config::{Config, Service, StoreUrl, Worker},
+    config::{Admin, Config, Service, StoreUrl, Worker},
     exit::{Exit, Failure},
     keys,
 };
@@ -234,7 +234,12 @@ pub fn door_worker(worker: &Worker) -> doors::Worker {
     }
 }
 
-pub fn key_digest(key: &Secret) -> Result<KeyDigest, Failure> {
+pub fn door_admin(admin: &Admin) -> Result<doors::Admin, Failure> {
+    let (name, role) = (admin.name.clone(), admin.role);
+    Ok(doors::Admin { name, role, key: key_digest(&admin.key)? })
+}
+
+fn key_digest(key: &Secret) -> Result<KeyDigest, Failure> {
     KeyDigest::of(key.expose()).map_err(Failure::of(Exit::Usage))
 }
 

@@ -23,7 +23,7 @@ use crate::{
 pub struct GeneratedKeys {
     /// For the worker `local`, if no worker is configured.
     pub worker: Option<GeneratedKey>,
-    /// If no admin key is configured.
+    /// For the admin called `admin`, if no admin is configured.
     pub admin: Option<GeneratedKey>,
 }
 
@@ -95,7 +95,7 @@ impl GeneratedKeys {
         };
         Ok(Self {
             worker: config.workers.is_empty().then(|| key(WORKER_FILE)).transpose()?,
-            admin: config.admin.is_none().then(|| key(ADMIN_FILE)).transpose()?,
+            admin: config.admins.is_empty().then(|| key(ADMIN_FILE)).transpose()?,
         })
     }
 }

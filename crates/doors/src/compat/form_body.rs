@@ -73,7 +73,7 @@ pub(super) async fn read(
 fn check(doors: &Doors, key: &str, peer: Option<&Peer>) -> Result<(), AuthError> {
     match doors.identify(Some(key), peer)? {
         Role::Worker(_) => Ok(()),
-        Role::Admin => Err(AuthError::Unknown),
+        Role::Admin(_) => Err(AuthError::Unknown),
     }
 }
 

@@ -50,7 +50,7 @@ impl CompatCall {
         Ok(Self { form, style, peer, caller_name })
     }
 
-    /// The worker with the form's key. The admin key is refused, because cost is charged to a worker's project.
+    /// The worker with the form's key. An admin's key is refused, because cost is charged to a worker's project.
     fn worker(&self, doors: &Doors) -> Result<Arc<KnownWorker>, Code> {
         let role = doors.identify(self.form.get("key"), self.peer.as_ref());
         let code = |refused| error::code_of_auth_error(&refused);
@@ -61,7 +61,7 @@ impl CompatCall {
                 }
                 Ok(known)
             }
-            Role::Admin => Err(code(AuthError::Unknown)),
+            Role::Admin(_) => Err(code(AuthError::Unknown)),
         }
     }
 }

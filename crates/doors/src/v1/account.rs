@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{query::Query, shape};
 use crate::{
     Doors,
-    caller::{AdminCaller, Caller},
+    caller::{Caller, ReaderCaller},
     error::Refusal,
     worker::Worker,
 };
@@ -26,10 +26,10 @@ pub(super) async fn balance(
     Ok(Json(json!({ "balance": shape::money(Some(balance)) })))
 }
 
-/// `GET /v1/sites`, for the admin.
+/// `GET /v1/sites`, for admins.
 pub(super) async fn sites(
     State(doors): State<Doors>,
-    _admin: AdminCaller,
+    _admin: ReaderCaller,
     RawQuery(query): RawQuery,
 ) -> Result<Json<Value>, Refusal> {
     Query::read(query.as_deref(), &[])?;
@@ -38,10 +38,10 @@ pub(super) async fn sites(
     Ok(Json(json!({ "items": items, "images": sites.check_images().ok() })))
 }
 
-/// `GET /v1/workers`, for the admin.
+/// `GET /v1/workers`, for admins.
 pub(super) async fn workers(
     State(doors): State<Doors>,
-    _admin: AdminCaller,
+    _admin: ReaderCaller,
     RawQuery(query): RawQuery,
 ) -> Result<Json<Value>, Refusal> {
     Query::read(query.as_deref(), &[])?;

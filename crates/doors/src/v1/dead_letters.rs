@@ -1,4 +1,4 @@
-//! Dead letters on v1: a worker reads its own; the admin reads, revives and purges all. A bulk call works for at most 20 seconds
+//! Dead letters on v1: a worker reads its own; admins read all, and revive and purge from the role operator on. A bulk call works for at most 20 seconds
 //! and then returns a cursor to continue from.
 
 use axum::{
@@ -7,8 +7,9 @@ use axum::{
     http::StatusCode,
 };
 use domain::{
+    actor::Actor,
     dead_letter::Closing,
-    id::{ClaimId, SolveId, WorkerName},
+    id::{ClaimId, SolveId},
     ports::{DeadLetterFilter, Scope},
 };
 use engine::{BulkReport, BulkRequest, DeadLetterSelection, Revived};
@@ -23,7 +24,7 @@ use super::{
 };
 use crate::{
     Doors,
-    caller::{AdminCaller, Caller},
+    caller::{Caller, OperatorCaller},
     error::{Refusal, bad_field},
 };
 
@@ -83,37 +84,37 @@ pub(super) async fn show(
     visible.map(|letter| Json(shape::whole_dead_letter(&letter))).ok_or(Refusal::NotFound)
 }
 
-/// `POST /v1/dead-letters/revive`, for the admin.
+/// `POST /v1/dead-letters/revive`, for operators.
 pub(super) async fn revive(
     State(doors): State<Doors>,
-    _admin: AdminCaller,
+    OperatorCaller(actor): OperatorCaller,
     request: Request,
 ) -> Result<Json<Value>, Refusal> {
     let body: ReviveBody = request::body(&doors, request).await?;
-    let bulk = body.bulk(&doors)?;
+    let bulk = body.bulk(&doors, actor)?;
     let done = doors.engine().revive(&bulk).await?;
     Ok(Json(bulk_result(&bulk, &done)))
 }
 
-/// `DELETE /v1/dead-letters/{id}`, for the admin.
+/// `DELETE /v1/dead-letters/{id}`, for operators.
 pub(super) async fn purge_one(
     State(doors): State<Doors>,
-    _admin: AdminCaller,
+    OperatorCaller(actor): OperatorCaller,
     Path(id): Path<String>,
     RawQuery(query): RawQuery,
 ) -> Result<StatusCode, Refusal> {
     Query::read(query.as_deref(), &[])?;
-    let bulk = purging(DeadLetterSelection::Ids(vec![request::id(&id)?]), false);
+    let bulk = purging(DeadLetterSelection::Ids(vec![request::id(&id)?]), actor, false);
     match doors.engine().purge(&bulk).await? {
         (0, _) => Err(Refusal::NotFound),
         (_, _) => Ok(StatusCode::NO_CONTENT),
     }
 }
 
-/// `DELETE /v1/dead-letters`, for the admin.
+/// `DELETE /v1/dead-letters`, for operators.
 pub(super) async fn purge(
     State(doors): State<Doors>,
-    _admin: AdminCaller,
+    OperatorCaller(actor): OperatorCaller,
     RawQuery(query): RawQuery,
 ) -> Result<Json<Value>, Refusal> {
     let query =
@@ -125,7 +126,7 @@ pub(super) async fn purge(
         from: records::cursor(&query)?,
         ..FilterParams::read(&query)?.filter(Scope::All, doors.now())?
     };
-    let bulk = purging(DeadLetterSelection::Matching(filter), query.flag("dry_run")?);
+    let bulk = purging(DeadLetterSelection::Matching(filter), actor, query.flag("dry_run")?);
     let (purged, next) = doors.engine().purge(&bulk).await?;
     let next = next.map(shape::cursor);
     Ok(Json(json!({ "dry_run": bulk.dry_run, "purged": purged, "next": next })))
@@ -145,25 +146,21 @@ fn param_names(more: &[&'static str]) -> Vec<&'static str> {
     [&dead_letter_filter::NAMES, more].concat()
 }
 
-fn admin() -> WorkerName {
-    WorkerName::new("admin").expect("a valid name")
-}
-
-fn purging(which: DeadLetterSelection, dry_run: bool) -> BulkRequest {
-    BulkRequest { which, by: admin(), rate: RATE_MAX, dry_run, allowances: [].into() }
+fn purging(which: DeadLetterSelection, by: Actor, dry_run: bool) -> BulkRequest {
+    BulkRequest { which, by: by.name, rate: RATE_MAX, dry_run, allowances: [].into() }
 }
 
 // === impl ReviveBody ===
 
 impl ReviveBody {
-    fn bulk(self, doors: &Doors) -> Result<BulkRequest, Refusal> {
+    fn bulk(self, doors: &Doors, by: Actor) -> Result<BulkRequest, Refusal> {
         if !(1..=RATE_MAX).contains(&self.rate) {
             return bad_field("rate", "is not from 1 to 1000 dead letters per second");
         }
         let (rate, dry_run) = (self.rate, self.dry_run);
         let workers = doors.workers().list().into_iter();
         let allowances = workers.map(|worker| (worker.name, worker.allowance)).collect();
-        Ok(BulkRequest { which: self.which(doors)?, by: admin(), rate, dry_run, allowances })
+        Ok(BulkRequest { which: self.which(doors)?, by: by.name, rate, dry_run, allowances })
     }
 
     fn which(self, doors: &Doors) -> Result<DeadLetterSelection, Refusal> {

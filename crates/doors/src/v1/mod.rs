@@ -27,7 +27,7 @@ use axum::{
 
 pub use shape::site as site_json;
 
-use crate::{Doors, caller::AdminCaller, error::Refusal};
+use crate::{Doors, caller::ReaderCaller, error::Refusal};
 
 /// The routes of v1.
 pub(crate) fn routes() -> Router<Doors> {
@@ -54,6 +54,6 @@ pub(crate) fn routes() -> Router<Doors> {
 
 /// Sites and keys are declared in a file, where changes can be reviewed, so there is no administration over HTTP yet. The
 /// prefix is reserved: workers are refused there whatever the path.
-pub(crate) async fn admin_area(_admin: AdminCaller) -> Refusal {
+pub(crate) async fn admin_area(_admin: ReaderCaller) -> Refusal {
     Refusal::DeclaredInConfiguration
 }

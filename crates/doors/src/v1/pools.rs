@@ -1,4 +1,4 @@
-//! Pools on v1, for the admin: list, open, close, announce demand.
+//! Pools on v1, for admins: list, open, close, announce demand.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ use super::{
 };
 use crate::{
     Doors,
-    caller::AdminCaller,
+    caller::{OperatorCaller, ReaderCaller},
     error::{Refusal, bad_field},
 };
 
@@ -68,7 +68,7 @@ const MAX_AGES: usize = 50;
 /// `GET /v1/pools`.
 pub(super) async fn list(
     State(doors): State<Doors>,
-    _admin: AdminCaller,
+    _admin: ReaderCaller,
     RawQuery(query): RawQuery,
 ) -> Result<Json<Value>, Refusal> {
     Query::read(query.as_deref(), &[])?;
@@ -83,7 +83,7 @@ pub(super) async fn list(
 /// `PUT /v1/pools`: opens a pool, or changes the one for the same challenge.
 pub(super) async fn set(
     State(doors): State<Doors>,
-    _admin: AdminCaller,
+    OperatorCaller(_actor): OperatorCaller,
     request: Request,
 ) -> Result<Json<Value>, Refusal> {
     let body: PoolBody = request::body(&doors, request).await?;
@@ -94,7 +94,7 @@ pub(super) async fn set(
 /// `DELETE /v1/pools/{id}`.
 pub(super) async fn close(
     State(doors): State<Doors>,
-    _admin: AdminCaller,
+    OperatorCaller(_actor): OperatorCaller,
     Path(id): Path<String>,
     RawQuery(query): RawQuery,
 ) -> Result<StatusCode, Refusal> {
@@ -106,7 +106,7 @@ pub(super) async fn close(
 /// `POST /v1/pools/{id}/expect`: announces demand.
 pub(super) async fn expect(
     State(doors): State<Doors>,
-    _admin: AdminCaller,
+    OperatorCaller(_actor): OperatorCaller,
     Path(id): Path<String>,
     request: Request,
 ) -> Result<Json<Value>, Refusal> {

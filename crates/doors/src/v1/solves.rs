@@ -92,8 +92,8 @@ pub(super) async fn fetch(
     let wait = query.number("wait", 0..=u64::from(u32::MAX))?.unwrap_or(0);
     let wait = Duration::from_secs(wait).min(doors.limits().wait);
     let id = request::id(&id)?;
-    if matches!(caller.role, Role::Admin) {
-        // The admin sees the claim without its token, which belongs to the worker, and does not consume it.
+    if matches!(caller.role, Role::Admin(_)) {
+        // An admin sees the claim without its token, which belongs to the worker, and does not consume it.
         let claim = doors.engine().find_claim(&caller.scope(), id).await?;
         return Ok(Json(shape::claim(&claim)).into_response());
     }
@@ -109,6 +109,7 @@ pub(super) async fn withdraw(
     RawQuery(query): RawQuery,
 ) -> Result<Json<Value>, Refusal> {
     Query::read(query.as_deref(), &[])?;
+    caller.operator()?;
     let claim = doors.engine().withdraw(&caller.scope(), request::id(&id)?).await?;
     Ok(Json(shape::claim(&claim)))
 }
@@ -120,6 +121,7 @@ pub(super) async fn report(
     Path(id): Path<String>,
     request: Request,
 ) -> Result<Json<Value>, Refusal> {
+    caller.operator()?;
     let Verdict { verdict } = request::body(&doors, request).await?;
     doors.engine().report(&caller.scope(), request::id(&id)?, verdict).await?;
     Ok(Json(json!({ "id": id, "recorded": true })))

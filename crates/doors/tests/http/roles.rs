@@ -1,50 +1,50 @@
-//! Every route without a key, as a worker and as the admin.
+//! Every route without a key, as a worker and as an admin of each role.
 
-use crate::world::{ADMIN, WORKER, World, request, turnstile};
+use crate::world::{ADMIN, OPERATOR, READER, WORKER, World, request, turnstile};
 
-/// Method, path, then the status without a key, for a worker, for the admin.
-const MATRIX: [(&str, &str, [u16; 3]); 34] = [
-    ("GET", "/", [200, 200, 200]),
-    ("GET", "/style.css", [200, 200, 200]),
-    ("GET", "/healthz", [200, 200, 200]),
-    ("GET", "/readyz", [200, 200, 200]),
-    ("GET", "/in.php", [200, 200, 200]),
-    ("GET", "/res.php", [200, 200, 200]),
-    ("POST", "/v1/solves", [401, 202, 403]),
-    ("GET", "/v1/solves/123456789012345", [401, 404, 404]),
-    ("DELETE", "/v1/solves/123456789012345", [401, 404, 404]),
-    ("POST", "/v1/solves/123456789012345/report", [401, 400, 400]),
-    ("GET", "/v1/solves/123456789012345/explain", [401, 404, 404]),
-    ("GET", "/v1/history", [401, 200, 200]),
-    ("GET", "/v1/active", [401, 200, 200]),
-    ("GET", "/v1/dead-letters", [401, 200, 200]),
-    ("GET", "/v1/dead-letters/s123456789012345", [401, 404, 404]),
-    ("GET", "/v1/dead-letters?worker=one", [401, 200, 200]),
-    ("GET", "/v1/dead-letters?worker=two", [401, 403, 200]),
-    ("DELETE", "/v1/dead-letters", [401, 403, 400]),
-    ("DELETE", "/v1/dead-letters/s123456789012345", [401, 403, 404]),
-    ("POST", "/v1/dead-letters/revive", [401, 403, 400]),
-    ("GET", "/v1/pools", [401, 403, 200]),
-    ("PUT", "/v1/pools", [401, 403, 400]),
-    ("DELETE", "/v1/pools/0123456789ab", [401, 403, 404]),
-    ("POST", "/v1/pools/0123456789ab/expect", [401, 403, 400]),
-    ("POST", "/-/pingback/0", [404, 404, 404]),
-    ("GET", "/v1/stats", [401, 200, 200]),
-    ("GET", "/v1/report", [401, 200, 200]),
-    ("GET", "/v1/balance", [401, 200, 200]),
-    ("GET", "/v1/sites", [401, 403, 200]),
-    ("GET", "/v1/workers", [401, 403, 200]),
-    ("POST", "/v1/admin/keys", [401, 403, 400]),
-    ("GET", "/admin/anything", [401, 403, 400]),
-    ("GET", "/metrics", [401, 404, 404]),
-    ("PUT", "/v1/solves", [405, 405, 405]),
+/// Method, path, then the status without a key, for a worker, and for admins of the roles reader, operator and admin.
+const MATRIX: [(&str, &str, [u16; 5]); 34] = [
+    ("GET", "/", [200, 200, 200, 200, 200]),
+    ("GET", "/style.css", [200, 200, 200, 200, 200]),
+    ("GET", "/healthz", [200, 200, 200, 200, 200]),
+    ("GET", "/readyz", [200, 200, 200, 200, 200]),
+    ("GET", "/in.php", [200, 200, 200, 200, 200]),
+    ("GET", "/res.php", [200, 200, 200, 200, 200]),
+    ("POST", "/v1/solves", [401, 202, 403, 403, 403]),
+    ("GET", "/v1/solves/123456789012345", [401, 404, 404, 404, 404]),
+    ("DELETE", "/v1/solves/123456789012345", [401, 404, 403, 404, 404]),
+    ("POST", "/v1/solves/123456789012345/report", [401, 400, 403, 400, 400]),
+    ("GET", "/v1/solves/123456789012345/explain", [401, 404, 404, 404, 404]),
+    ("GET", "/v1/history", [401, 200, 200, 200, 200]),
+    ("GET", "/v1/active", [401, 200, 200, 200, 200]),
+    ("GET", "/v1/dead-letters", [401, 200, 200, 200, 200]),
+    ("GET", "/v1/dead-letters/s123456789012345", [401, 404, 404, 404, 404]),
+    ("GET", "/v1/dead-letters?worker=one", [401, 200, 200, 200, 200]),
+    ("GET", "/v1/dead-letters?worker=two", [401, 403, 200, 200, 200]),
+    ("DELETE", "/v1/dead-letters", [401, 403, 403, 400, 400]),
+    ("DELETE", "/v1/dead-letters/s123456789012345", [401, 403, 403, 404, 404]),
+    ("POST", "/v1/dead-letters/revive", [401, 403, 403, 400, 400]),
+    ("GET", "/v1/pools", [401, 403, 200, 200, 200]),
+    ("PUT", "/v1/pools", [401, 403, 403, 400, 400]),
+    ("DELETE", "/v1/pools/0123456789ab", [401, 403, 403, 404, 404]),
+    ("POST", "/v1/pools/0123456789ab/expect", [401, 403, 403, 400, 400]),
+    ("POST", "/-/pingback/0", [404, 404, 404, 404, 404]),
+    ("GET", "/v1/stats", [401, 200, 200, 200, 200]),
+    ("GET", "/v1/report", [401, 200, 200, 200, 200]),
+    ("GET", "/v1/balance", [401, 200, 200, 200, 200]),
+    ("GET", "/v1/sites", [401, 403, 200, 200, 200]),
+    ("GET", "/v1/workers", [401, 403, 200, 200, 200]),
+    ("POST", "/v1/admin/keys", [401, 403, 400, 400, 400]),
+    ("GET", "/admin/anything", [401, 403, 400, 400, 400]),
+    ("GET", "/metrics", [401, 404, 404, 404, 404]),
+    ("PUT", "/v1/solves", [405, 405, 405, 405, 405]),
 ];
 
 #[tokio::test]
 async fn every_route_checks_the_role() {
     let world = World::open().await;
     for (method, path, expected) in MATRIX {
-        for (key, status) in ["", WORKER, ADMIN].into_iter().zip(expected) {
+        for (key, status) in ["", WORKER, READER, OPERATOR, ADMIN].into_iter().zip(expected) {
             let body = if method == "POST" { turnstile("0x4A") } else { String::new() };
             let json = ["Content-Type: application/json"];
             let answer = world.send(&request(method, path, key, &json, &body)).await;
@@ -76,4 +76,30 @@ async fn declarations_are_shown_to_the_admin_without_keys() {
     assert_eq!(workers.json()["items"].as_array().unwrap().len(), 3);
     assert_eq!(workers.json()["items"][0]["priority"], 1);
     assert!(!workers.body.contains("Key"), "{workers:?}");
+}
+
+#[tokio::test]
+async fn a_role_that_is_too_low_is_named_with_the_one_that_is_needed() {
+    let world = World::open().await;
+    let answer = world.send(&request("DELETE", "/v1/dead-letters?all=true", READER, &[], "")).await;
+    assert_eq!((answer.status, answer.json()["code"].as_str()), (403, Some("role_too_low")));
+    let detail = answer.json()["detail"].to_string();
+    assert!(detail.contains("the role operator; this key has the role reader"), "{detail}");
+}
+
+#[tokio::test]
+async fn no_admin_sees_a_token() {
+    let world = World::open().await;
+    let claim =
+        world.post("/v1/solves", WORKER, &[], &turnstile("0x4A")).await.json()["id"].to_string();
+    let path = format!("/v1/solves/{}", claim.trim_matches('"'));
+    let served = world.get(&format!("{path}?wait=30"), WORKER).await;
+    let token = served.json()["token"].as_str().unwrap().to_owned();
+    for admin in [READER, OPERATOR, ADMIN] {
+        for path in [path.clone(), format!("{path}/explain"), "/v1/history".into()] {
+            let answer = world.get(&path, admin).await;
+            assert_eq!(answer.status, 200, "{path}: {answer:?}");
+            assert!(!answer.body.contains(&token), "{path}: {answer:?}");
+        }
+    }
 }

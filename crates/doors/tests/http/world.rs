@@ -7,6 +7,7 @@ use std::{
 };
 
 use domain::{
+    actor::AdminRole,
     challenge::Kind,
     claim::Allowance,
     id::{Project, WorkerName},
@@ -16,7 +17,9 @@ use domain::{
     solve::AmbiguousPolicy,
     token::TokenLifetime,
 };
-use doors::{Doors, DoorsConfig, KeyDigest, Limits, ServeConfig, TlsMaterial, Worker, Workers};
+use doors::{
+    Admin, Admins, Doors, DoorsConfig, KeyDigest, Limits, ServeConfig, TlsMaterial, Worker, Workers,
+};
 use engine::{Engine, EngineConfig, FixedPolling, Ports, Slots};
 use simulator::{Account, BehaviourConfig, Latency, SimProvider, clock::VirtualClock};
 use stores::{LocalNotifier, StoreAdapter};
@@ -39,6 +42,8 @@ pub(crate) const NARROW: &str = "aWorkersKeyOf32Characters0000003";
 /// Signs the addresses of pingbacks.
 pub(crate) const PINGBACK: &str = "a secret of the tests, kept well";
 pub(crate) const ADMIN: &str = "theAdminsKeyOf32Characters000001";
+pub(crate) const OPERATOR: &str = "theAdminsKeyOf32Characters000002";
+pub(crate) const READER: &str = "theAdminsKeyOf32Characters000003";
 
 /// Every world starts at noon, so that no test crosses midnight.
 const HALF_A_DAY: Duration = Duration::from_secs(12 * 60 * 60);
@@ -135,7 +140,7 @@ impl World {
         let engine = Engine::start(ports, engine_config(&setting)).await.unwrap();
         let config = DoorsConfig {
             workers: Workers::new(workers(&setting)).unwrap(),
-            admin: Some(KeyDigest::of(ADMIN).unwrap()),
+            admins: Admins::new(admins()).unwrap(),
             hold: setting.hold,
             limits: setting.limits,
             allowed_hosts: vec!["gate.example".to_owned()],
@@ -280,6 +285,19 @@ fn engine_config(setting: &Setting) -> EngineConfig {
         pingback: setting.pingback,
         ..EngineConfig::default()
     }
+}
+
+fn admins() -> Vec<Admin> {
+    let admin = |name: &str, role, key: &str| Admin {
+        name: WorkerName::new(name).unwrap(),
+        role,
+        key: KeyDigest::of(key).unwrap(),
+    };
+    vec![
+        admin("admin", AdminRole::Admin, ADMIN),
+        admin("olga", AdminRole::Operator, OPERATOR),
+        admin("rita", AdminRole::Reader, READER),
+    ]
 }
 
 fn workers(setting: &Setting) -> Vec<Worker> {

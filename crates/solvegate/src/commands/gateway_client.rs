@@ -2,11 +2,14 @@
 
 use axum::Router;
 use domain::secret::Secret;
-use doors::{Doors, DoorsConfig, KeyDigest, Workers};
+use doors::{Admins, Doors, DoorsConfig, KeyDigest, Workers};
 use serde_json::Value;
 use tower::ServiceExt as _;
 
-use super::{Context, serve::local_worker};
+use super::{
+    Context,
+    serve::{local_worker, only_admin},
+};
 use crate::{
     assemble::{Assembled, Purpose, door_worker},
     cli::ClientArgs,
@@ -100,7 +103,8 @@ impl LocalGateway {
         let workers = Workers::new(all);
         let settings = DoorsConfig {
             workers: workers.map_err(Failure::of(Exit::Failed))?,
-            admin: Some(digest(&admin)?),
+            admins: Admins::new(vec![only_admin(digest(&admin)?)])
+                .map_err(Failure::of(Exit::Failed))?,
             ..DoorsConfig::default()
         };
         let router = doors::router(&Doors::new(assembled.engine.clone(), settings));

@@ -3,16 +3,19 @@
 use std::{fmt, net::SocketAddr, time::Duration};
 
 use domain::{
+    actor::AdminRole,
     claim::Allowance,
     id::{Project, WorkerName},
 };
-use doors::{Doors, DoorsConfig, KeyDigest, Limits, SelfSigned, ServeConfig, TlsMaterial, Workers};
+use doors::{
+    Admins, Doors, DoorsConfig, KeyDigest, Limits, SelfSigned, ServeConfig, TlsMaterial, Workers,
+};
 use tokio::{net::TcpListener, sync::oneshot};
 
 use super::{Context, banner};
 use crate::{
-    assemble::{Assembled, Purpose, door_worker, key_digest, priorities},
-    config::{Config, Sources, Tls, Worker},
+    assemble::{Assembled, Purpose, door_admin, door_worker, priorities},
+    config::{Admin, Config, Sources, Tls, Worker},
     exit::{Exit, Failure},
     keys::{self, GeneratedKeys},
     signals::{SignalAction, Signals},
@@ -43,7 +46,7 @@ pub(super) async fn run(context: &Context) -> Result<(), Failure> {
         assembled.engine.clone(),
         DoorsConfig {
             workers: Workers::new(workers(&config, &keys)?).map_err(Failure::of(Exit::Usage))?,
-            admin: admin(&config, &keys)?,
+            admins: Admins::new(admins(&config, &keys)?).map_err(Failure::of(Exit::Usage))?,
             hold: config.claims.hold,
             limits,
             allowed_hosts: allowed_hosts(&config),
@@ -135,10 +138,16 @@ fn allowed_hosts(config: &Config) -> Vec<String> {
     config.hosts.iter().cloned().chain(pingback.map(str::to_ascii_lowercase)).collect()
 }
 
-/// The configured admin key, or else the generated one.
-fn admin(config: &Config, keys: &GeneratedKeys) -> Result<Option<KeyDigest>, Failure> {
-    let made = keys.admin.as_ref().map(|made| made.digest);
-    config.admin.as_ref().map(key_digest).transpose().map(|configured| configured.or(made))
+/// The configured admins, or else the one with the generated key.
+fn admins(config: &Config, keys: &GeneratedKeys) -> Result<Vec<doors::Admin>, Failure> {
+    let configured = config.admins.iter().map(door_admin);
+    let made = keys.admin.iter().map(|made| Ok(only_admin(made.digest)));
+    configured.chain(made).collect()
+}
+
+/// The admin of a gateway without configured admins, and of commands that run the engine in this process.
+pub(super) fn only_admin(key: KeyDigest) -> doors::Admin {
+    doors::Admin { name: Admin::default_name(), role: AdminRole::Admin, key }
 }
 
 /// The configured workers, or else the one with the generated key.

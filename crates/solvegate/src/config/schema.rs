@@ -39,7 +39,9 @@ fn property(key: &Key, path: &[&str], reloads: bool) -> Value {
     if let Some(text) = key.example {
         let example = match key.form {
             KeyForm::Map(names, _) => json!({ names.example: json_of(of, text) }),
-            KeyForm::Value(_) | KeyForm::Table(_) | KeyForm::List(_) => json_of(of, text),
+            KeyForm::Value(_) | KeyForm::Table(_) | KeyForm::List(_) | KeyForm::OneOrMany(_) => {
+                json_of(of, text)
+            }
         };
         property["examples"] = json!([example]);
     }
@@ -55,6 +57,10 @@ fn below(form: KeyForm, path: &[&str], reloads: bool) -> Value {
         KeyForm::List(section) => {
             let path = [path, &["0"]].concat();
             json!({ "type": "array", "items": table(section, &path, Some(reloads)) })
+        }
+        KeyForm::OneOrMany(section) => {
+            let list = below(KeyForm::List(section), path, reloads);
+            json!({ "anyOf": [table(section, path, Some(reloads)), list] })
         }
         KeyForm::Map(names, each) => {
             let path = [path, &[names.placeholder]].concat();

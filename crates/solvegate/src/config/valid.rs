@@ -2,6 +2,7 @@
 //! the way to fix it.
 
 mod access_keys;
+mod admins;
 mod notifications;
 mod polling;
 mod pools;
@@ -20,7 +21,7 @@ use std::{
     time::Duration,
 };
 
-use domain::{challenge::Kind, retry::RetryTable, secret::Secret, token::TokenLifetime};
+use domain::{challenge::Kind, retry::RetryTable, token::TokenLifetime};
 use engine::{Alerts, PoolWish};
 
 use super::{
@@ -30,6 +31,7 @@ use super::{
 
 use access_keys::TakenKeys;
 
+pub use admins::Admin;
 pub use notifications::Callbacks;
 pub use polling::{Polling, Schedule};
 pub use sites::Declarations;
@@ -51,7 +53,7 @@ pub struct Config {
     pub upstream: Upstream,
     pub declarations: Declarations,
     pub workers: Vec<Worker>,
-    pub admin: Option<Secret>,
+    pub admins: Vec<Admin>,
     pub claims: ClaimRules,
     pub polling: Polling,
     pub pools: Vec<PoolWish>,
@@ -120,8 +122,8 @@ pub(super) fn check(
     let tls = check_tls(keys.tls)?;
     let simulated = upstream.service == Service::Simulator;
     let mut taken = TakenKeys::new(upstream.service.key());
-    let admin = keys.admin.key.map(|key| taken.check_admin(key)).transpose()?;
-    let workers = workers::check(keys.worker, &mut taken)?;
+    let admins = admins::check(keys.admin, &mut taken)?;
+    let workers = workers::check(keys.worker, &admins, &mut taken)?;
     let callbacks = Callbacks {
         secret: keys.callbacks.secret.map(|secret| secret.value),
         hosts: keys.callbacks.hosts.value,
@@ -142,7 +144,7 @@ pub(super) fn check(
         pools: pools::check(keys.pool, &declarations)?,
         declarations,
         workers,
-        admin,
+        admins,
         claims: ClaimRules {
             hold: keys.hold.value,
             deadline: keys.deadline.value.0,

@@ -72,7 +72,7 @@ fn shared_settings(config: &Config) -> Vec<Check> {
     if !config.store.is_shared() {
         return checks;
     }
-    if config.admin.is_none() || config.workers.is_empty() {
+    if config.admins.is_empty() || config.workers.is_empty() {
         let finding = Finding::risky(
             "each gateway makes its own keys at its first start",
             "write [admin] key and [[worker]] name and key into the configuration of every gateway",

@@ -61,7 +61,7 @@ fn below(key: &'static Key, form: KeyForm) -> Vec<Leaf> {
         KeyForm::Value(of) => {
             vec![Leaf { key, of, path: name.into(), example: name.into(), variable: vec![name] }]
         }
-        KeyForm::Table(section) | KeyForm::List(section) => {
+        KeyForm::Table(section) | KeyForm::List(section) | KeyForm::OneOrMany(section) => {
             leaves(section).into_iter().map(|leaf| prefixed(name, name, name, leaf)).collect()
         }
         KeyForm::Map(names, KeyForm::Value(of)) => {
@@ -73,7 +73,7 @@ fn below(key: &'static Key, form: KeyForm) -> Vec<Leaf> {
         KeyForm::Map(names, each) => {
             let each = match each {
                 KeyForm::Table(section) => leaves(section),
-                KeyForm::Value(_) | KeyForm::List(_) | KeyForm::Map(..) => {
+                KeyForm::Value(_) | KeyForm::List(_) | KeyForm::OneOrMany(_) | KeyForm::Map(..) => {
                     unreachable!("no such key")
                 }
             };
@@ -111,7 +111,9 @@ fn parts() -> Vec<Part> {
     };
     let table = |key: &'static Key| {
         let (about, variable) = match key.form {
-            KeyForm::List(section) => (section.about, vec![key.name, "0"]),
+            KeyForm::List(section) | KeyForm::OneOrMany(section) => {
+                (section.about, vec![key.name, "0"])
+            }
             KeyForm::Table(section) => (section.about, vec![key.name]),
             KeyForm::Map(..) | KeyForm::Value(_) => (key.about, vec![key.name]),
         };

@@ -69,11 +69,15 @@ impl TakenKeys {
         Self { digests: HashSet::new(), provider }
     }
 
-    /// The key of the admin.
-    pub(super) fn check_admin(&mut self, key: Given<Secret>) -> Result<Secret, ConfigError> {
+    /// The key of an admin.
+    pub(super) fn check_admin(
+        &mut self,
+        place: &str,
+        key: Given<Secret>,
+    ) -> Result<Secret, ConfigError> {
         let secret = key.value.clone();
-        let keys = check("[admin]", Some(key), None)?;
-        self.take("[admin] key", &keys)?;
+        let keys = check(place, Some(key), None)?;
+        self.take(place, &keys)?;
         Ok(secret)
     }
 

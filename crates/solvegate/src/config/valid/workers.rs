@@ -10,8 +10,10 @@ use domain::{
     site::HostRule,
 };
 
-use super::access_keys::{self, TakenKeys};
-
+use super::{
+    Admin,
+    access_keys::{self, TakenKeys},
+};
 use crate::config::{
     ConfigError,
     written::{Given, WorkerKeys},
@@ -39,10 +41,11 @@ impl Worker {
 }
 
 /// Names under which the gateway itself writes into the ledger.
-const RESERVED_NAMES: [&str; 2] = ["pool", "admin"];
+const RESERVED_NAMES: [&str; 3] = ["pool", "admin", "sighup"];
 
 pub(super) fn check(
     keys: Vec<WorkerKeys>,
+    admins: &[Admin],
     taken: &mut TakenKeys,
 ) -> Result<Vec<Worker>, ConfigError> {
     let mut names = BTreeSet::new();
@@ -53,6 +56,9 @@ pub(super) fn check(
         let refused = |what| Err(ConfigError::at(&place, what));
         if RESERVED_NAMES.contains(&worker.name.as_str()) {
             return refused("the gateway itself uses this name in the ledger; choose another");
+        }
+        if admins.iter().any(|admin| admin.name == worker.name) {
+            return refused("an admin has this name; give each worker and each admin its own");
         }
         if !names.insert(worker.name.clone()) {
             return refused("the name is used twice; give each worker its own");

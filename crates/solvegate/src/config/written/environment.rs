@@ -110,6 +110,14 @@ impl Assignment<'_> {
             KeyForm::List(section) => {
                 (member(node, name, place)?, KeyForm::Table(section), place.to_owned())
             }
+            KeyForm::OneOrMany(section) => {
+                let is_member = name.bytes().all(|b| b.is_ascii_digit());
+                if is_member && node.content.is_empty_table() {
+                    node.content = Content::List(Vec::new());
+                }
+                let form = if is_member { KeyForm::List(section) } else { KeyForm::Table(section) };
+                return self.put(node, form, place, path);
+            }
             KeyForm::Map(names, each) => {
                 let name = (names.from_variable)(name);
                 (entry(node, &name, place, *each)?, *each, place_of(place, &name, *each))
@@ -147,7 +155,9 @@ fn entry<'n>(
     };
     let empty = match form {
         KeyForm::List(_) => Content::List(Vec::new()),
-        KeyForm::Value(_) | KeyForm::Table(_) | KeyForm::Map(..) => Content::Table(BTreeMap::new()),
+        KeyForm::Value(_) | KeyForm::Table(_) | KeyForm::OneOrMany(_) | KeyForm::Map(..) => {
+            Content::Table(BTreeMap::new())
+        }
     };
     let new = || Node { origin: Origin::Default, content: empty };
     Ok(table.entry(name.to_owned()).or_insert_with(new))

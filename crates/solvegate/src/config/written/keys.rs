@@ -9,6 +9,7 @@ use std::{
 };
 
 use domain::{
+    actor::AdminRole,
     challenge::Kind,
     id::{Project, WorkerName},
     money::Money,
@@ -21,7 +22,7 @@ use domain::{
 };
 
 use super::{
-    AutoOr, Given, Key, KeyList, Mode, NonZeroDuration, Params, Section, SectionKeys,
+    AutoOr, Given, Key, KeyList, Mode, NonZeroDuration, OneOrMany, Params, Section, SectionKeys,
     section::{Field, KeyForm, Source, section},
     values::NotYet,
 };
@@ -45,7 +46,7 @@ section! {
         ambiguity_budget: Given<u32> = "50", example "10";
         upstream: UpstreamKeys;
         store: StoreKeys;
-        admin: AdminKeys;
+        admin: OneOrMany<AdminKeys>;
         worker: Vec<WorkerKeys>, reloads true;
         site: Vec<SiteKeys>, reloads true;
         images: ImagesKeys, reloads true;
@@ -103,17 +104,25 @@ section! {
 }
 
 section! {
-    /// The key for everything that workers may not see or do.
+    /// A person or program that may see and do what workers may not. A single one may be written as `[admin]`, without
+    /// a name. Without any, an admin called `admin` gets a key at the first start.
     AdminKeys {
-        /// Exactly 32 characters.
-        key: Option<Given<Secret>>, unset "made at the first start and shown once", example "env:SOLVEGATE_ADMIN_KEY";
+        /// Its name in the audit trail. Names of workers, `pool` and `sighup` are taken.
+        name: Option<Given<WorkerName>>, unset "`admin` in a single `[admin]`, required in `[[admin]]`",
+            example "ops";
+        /// Its key, exactly 32 characters.
+        key: Option<Given<Secret>>, unset "made at the first start in a single `[admin]`, required in `[[admin]]`",
+            example "env:SOLVEGATE_ADMIN_KEY";
+        /// `reader` may read everything except tokens. `operator` may also withdraw, report, revive, purge, change
+        /// pools, pause and resume. `admin` may do everything.
+        role: Given<AdminRole> = "admin", example "operator";
     }
 }
 
 section! {
     /// A program that may ask for solves. Without any, a worker called `local` gets a key at the first start.
     WorkerKeys {
-        /// Its name in history, budgets and metrics. `pool` and `admin` are taken.
+        /// Its name in history, budgets and metrics. `pool`, `admin` and `sighup` are taken.
         name: Option<Given<WorkerName>>, unset "required", example "checkout-tests";
         /// Its key, exactly 32 characters because client libraries insist on that. Make one with `openssl rand -hex 16`:
         /// a key with fewer than 8 different characters, one that repeats a shorter text and one that counts is refused,

@@ -24,11 +24,13 @@ pub use environment::Environment;
 pub(crate) use environment::variable;
 pub use flags::Flags;
 pub(crate) use keys::{
-    AlertsKeys, CodeKeys, Keys, PollingKeys, PoolKeys, RetryKeys, SiteKeys, TlsKeys, TokenKeys,
-    UpstreamKeys, WorkerKeys,
+    AdminKeys, AlertsKeys, CodeKeys, Keys, PollingKeys, PoolKeys, RetryKeys, SiteKeys, TlsKeys,
+    TokenKeys, UpstreamKeys, WorkerKeys,
 };
 pub(crate) use secret::Reader;
-pub(crate) use section::{Given, Key, KeyForm, Section, SectionKeys, ValueType, nearest};
+pub(crate) use section::{
+    Given, Key, KeyForm, OneOrMany, Section, SectionKeys, ValueType, nearest,
+};
 pub(crate) use tree::{File, Node, Origin};
 pub use values::read_duration;
 pub(crate) use values::{AutoOr, Mode, NonZeroDuration, Params, SingleValue};

@@ -36,6 +36,8 @@ pub(crate) enum KeyForm {
     Value(&'static ValueType),
     Table(&'static Section),
     List(&'static Section),
+    /// A list of tables, or the only one of them as a table.
+    OneOrMany(&'static Section),
     /// A table whose keys the operator chooses.
     Map(MapNames, &'static Self),
 }
@@ -65,6 +67,13 @@ pub(crate) struct Given<T> {
     /// False for a default.
     pub(crate) is_written: bool,
     place: String,
+}
+
+/// Tables of a list that may also be written as a single table.
+#[derive(Clone, PartialEq)]
+pub(crate) struct OneOrMany<S> {
+    pub(crate) tables: Vec<S>,
+    pub(crate) is_single: bool,
 }
 
 /// What a field is read from.
@@ -187,7 +196,7 @@ pub(crate) fn place_of(section: &str, key: &str, form: KeyForm) -> String {
         _ if !section.is_empty() => format!("{section}.{key}"),
         KeyForm::Value(_) => key.into(),
         KeyForm::Table(_) | KeyForm::Map(..) => format!("[{key}]"),
-        KeyForm::List(_) => format!("[[{key}]]"),
+        KeyForm::List(_) | KeyForm::OneOrMany(_) => format!("[[{key}]]"),
     }
 }
 
@@ -214,7 +223,7 @@ impl KeyForm {
         match self {
             Self::Value(of) => Some(of),
             Self::Map(_, each) => each.value_type(),
-            Self::Table(_) | Self::List(_) => None,
+            Self::Table(_) | Self::List(_) | Self::OneOrMany(_) => None,
         }
     }
 }
@@ -298,6 +307,21 @@ impl<S: SectionKeys> Field for Vec<S> {
         let read =
             |member| S::read(Source { node: Some(member), place: place.clone(), default, reader });
         members.into_iter().map(read).collect()
+    }
+}
+
+impl<S: SectionKeys> Field for OneOrMany<S> {
+    const FORM: KeyForm = KeyForm::OneOrMany(S::SECTION);
+
+    fn read(source: Source<'_>) -> Result<Self, ConfigError> {
+        let is_single =
+            matches!(&source.node, Some(Node { content: Content::Table(_), .. }) | None);
+        if !is_single {
+            return <Vec<S> as Field>::read(source).map(|tables| Self { tables, is_single });
+        }
+        let place = format!("[{}]", source.place.trim_matches(['[', ']']));
+        let table = source.node.map(|node| S::read(Source { node: Some(node), place, ..source }));
+        table.transpose().map(|table| Self { tables: table.into_iter().collect(), is_single })
     }
 }
 

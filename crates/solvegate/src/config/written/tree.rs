@@ -126,6 +126,10 @@ impl Origin {
 // === impl Content ===
 
 impl Content {
+    pub(super) fn is_empty_table(&self) -> bool {
+        matches!(self, Self::Table(table) if table.is_empty())
+    }
+
     pub(super) fn text(&self) -> Result<&str, Refused> {
         if let Self::Text(text) = self { Ok(text) } else { Err(Refused::Type) }
     }

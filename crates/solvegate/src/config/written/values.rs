@@ -10,6 +10,7 @@ use std::{
 };
 
 use domain::{
+    actor::AdminRole,
     challenge::{BadChallenge, Kind},
     id::{Project, WorkerName},
     money::Money,
@@ -24,7 +25,7 @@ use serde_json::json;
 
 use super::{
     Node, Reader, ValueType,
-    section::{MapName, MapNames},
+    section::{MapName, MapNames, nearest},
     tree::Content,
 };
 use crate::config::valid::StoreUrl;
@@ -216,6 +217,21 @@ values! {
             ..text_type("\"transient\", \"permanent\", \"account\", \"task-over\" or \"wait\"")
         },
         |node, _| Self::named(node.content.text()?).ok_or(Refused::Value);
+    AdminRole,
+        ValueType {
+            schema: || json!({ "enum": Self::ALL.map(Self::name) }),
+            ..text_type("\"reader\", \"operator\" or \"admin\"")
+        },
+        |node, _| {
+            let written = node.content.text()?;
+            written.parse().map_err(|_| {
+                let near = nearest(Self::ALL.map(Self::name).into_iter(), written, 0.7);
+                let hint = near.map_or(String::new(), |near| format!("; did you mean {near:?}?"));
+                because(format_args!(
+                    "{written:?} is not a role: expected \"reader\", \"operator\" or \"admin\"{hint}"
+                ))
+            })
+        };
     NonZeroDuration, text_type("a duration such as \"5s\", longer than zero"), |node, reader| {
         let length = Duration::read(node, reader)?;
         if length.is_zero() { Err(because("must be longer than zero")) } else { Ok(Self(length)) }

@@ -1,0 +1,87 @@
+//! The admins by key, with name and role. Only digests of keys are kept.
+
+use std::sync::Arc;
+
+use domain::{actor::AdminRole, id::WorkerName, key::KeyDigest};
+use parking_lot::RwLock;
+
+/// A person or program that administers the gateway.
+#[derive(Clone, Debug)]
+pub struct Admin {
+    /// Its name in the audit trail; different from those of workers.
+    pub name: WorkerName,
+    pub role: AdminRole,
+    pub key: KeyDigest,
+}
+
+/// All admins. Clones share them, and a reload replaces them.
+#[derive(Clone, Debug, Default)]
+pub struct Admins(Arc<RwLock<Vec<Arc<Admin>>>>);
+
+/// Two admins have the same name or the same key.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadAdmins {
+    #[error("two admins are called {0}; every admin needs its own name")]
+    SameName(WorkerName),
+    #[error("the admins {0} and {1} have the same key; every admin needs its own key")]
+    SameKey(WorkerName, WorkerName),
+}
+
+impl Admins {
+    pub fn new(admins: Vec<Admin>) -> Result<Self, BadAdmins> {
+        let all = Self::default();
+        all.replace(admins)?;
+        Ok(all)
+    }
+
+    pub fn replace(&self, admins: Vec<Admin>) -> Result<(), BadAdmins> {
+        for (at, admin) in admins.iter().enumerate() {
+            for other in &admins[..at] {
+                if other.name == admin.name {
+                    return Err(BadAdmins::SameName(admin.name.clone()));
+                }
+                if other.key.is(admin.key) {
+                    return Err(BadAdmins::SameKey(other.name.clone(), admin.name.clone()));
+                }
+            }
+        }
+        *self.0.write() = admins.into_iter().map(Arc::new).collect();
+        Ok(())
+    }
+
+    /// Compares with every admin, so that the time does not say which one it was.
+    pub(crate) fn find(&self, key: KeyDigest) -> Option<Arc<Admin>> {
+        let admins = self.0.read();
+        admins.iter().fold(None, |found, admin| match admin.key.is(key) {
+            true => Some(Arc::clone(admin)),
+            false => found,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn admin(name: &str, key: &str) -> Admin {
+        let name = WorkerName::new(name).unwrap();
+        Admin { name, role: AdminRole::Reader, key: KeyDigest::of(&key.repeat(32)).unwrap() }
+    }
+
+    #[test]
+    fn an_admin_is_found_by_its_key_until_it_is_replaced() {
+        let admins = Admins::new(vec![admin("a", "1"), admin("b", "2")]).unwrap();
+        let find = |key: &str| admins.find(KeyDigest::of(&key.repeat(32)).unwrap());
+        assert_eq!(find("1").unwrap().name.as_str(), "a");
+        assert_eq!(find("2").unwrap().name.as_str(), "b");
+        admins.replace(vec![admin("c", "3")]).unwrap();
+        assert!(find("1").is_none() && find("3").is_some());
+    }
+
+    #[test]
+    fn two_admins_cannot_share_a_name_or_a_key() {
+        let refused = |a, b| Admins::new(vec![a, b]).unwrap_err();
+        assert!(matches!(refused(admin("a", "1"), admin("a", "2")), BadAdmins::SameName(_)));
+        assert!(matches!(refused(admin("a", "1"), admin("b", "1")), BadAdmins::SameKey(..)));
+    }
+}
