@@ -4,7 +4,8 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use domain::{
     challenge::{Challenge, ChallengeParts, Kind},
-    site::{PageUrl, Site, Sites},
+    declarations::{Declarations, Images},
+    site::{PageUrl, Site},
     solve::AmbiguousPolicy,
 };
 use solvegate::exit::{Exit, Failure};
@@ -15,9 +16,10 @@ use crate::requests::ChallengeText;
 pub(crate) const BASIS: &str = "own shop, bench";
 
 /// Declares these hosts, and images without a page.
-pub(crate) fn declared(hosts: &[&str]) -> Result<Arc<Sites>, Failure> {
+pub(crate) fn declared(hosts: &[&str]) -> Result<Arc<Declarations>, Failure> {
     let sites: Result<Vec<Site>, Failure> = hosts.iter().map(|host| site(host)).collect();
-    Ok(Arc::new(Sites::new(sites?, Some(BASIS.into()))))
+    let images = Some(Images::new(BASIS));
+    Ok(Declarations { sites: sites?, images, ..Declarations::default() }.into())
 }
 
 /// The challenge of every bench that needs only one.

@@ -306,7 +306,7 @@ async fn start(
         chance: Arc::clone(chance),
     };
     let config = EngineConfig {
-        sites: declared(&HOSTS)?,
+        declarations: declared(&HOSTS)?,
         slots: Slots::Fixed(0),
         deadline: DEADLINE,
         ..EngineConfig::default()

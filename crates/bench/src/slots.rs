@@ -108,7 +108,7 @@ pub(crate) async fn run(rounds: RunOptions) -> Result<Report, Failure> {
 impl SlotScenario {
     async fn play(self, seed: u64) -> Result<SlotResults, Failure> {
         let config = EngineConfig {
-            sites: declared(&[HOST])?,
+            declarations: declared(&[HOST])?,
             slots: Slots::Auto,
             deadline: LONGEST,
             ..EngineConfig::default()

@@ -132,7 +132,6 @@ impl VirtualGateway {
             fresh: false,
             deadline: None,
             allowance: Allowance::default(),
-            allowed_hosts: None,
             collect: true,
             callback_url: None,
         };

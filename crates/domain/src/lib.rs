@@ -7,7 +7,7 @@
 //! - [`lease`]: which process may move a solve; [`retry`]: what a failure means; [`dead_letter`]: solves we gave up on
 //! - [`ledger`], [`money`]: every decision and fact, and what it cost; [`invariant`]: what must always hold
 //! - [`pool`]: standing orders, and how much they may waste; [`callback`]: notices to workers and to the operator
-//! - [`site`]: which pages may be solved for; [`time`], [`id`], [`secret`], [`key`], [`rate`]: small values
+//! - [`site`], [`declarations`]: which challenges may be solved, and for whom; [`time`], [`id`], [`secret`], [`key`], [`rate`]: small values
 //! - [`ports`]: the traits between the engine and the outside world
 
 #![warn(missing_docs)]
@@ -21,6 +21,7 @@ pub mod callback;
 pub mod challenge;
 pub mod claim;
 pub mod dead_letter;
+pub mod declarations;
 pub mod fingerprint;
 pub mod id;
 pub mod invariant;

@@ -1,4 +1,4 @@
-//! Which pages may be solved for: page URLs, and the sites the operator declared.
+//! Page URLs, and the rules that say which of them a declared site covers. `declarations.rs` checks them.
 //!
 //! Our parser could read a URL as a declared site while the provider's reads another host. Everything on which parsers are
 //! known to disagree is therefore refused before the URL library sees it, and only the canonical form is compared and
@@ -9,10 +9,7 @@ use std::{fmt, str::FromStr, sync::Arc};
 use serde::{Deserialize, Serialize};
 use url::{Host, Url};
 
-use crate::{
-    solve::AmbiguousPolicy,
-    time::{Day, Timestamp},
-};
+use crate::{solve::AmbiguousPolicy, time::Day};
 
 /// A page URL in its canonical form.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -90,28 +87,6 @@ pub struct Site {
     pub ambiguous: AmbiguousPolicy,
     /// Whether challenges that differ only in their proxy are the same.
     pub key_ignores_proxy: bool,
-}
-
-/// All declarations of the operator.
-#[derive(Clone, Debug, Default)]
-pub struct Sites {
-    sites: Vec<Site>,
-    /// The basis for images, which have no page.
-    images: Option<Arc<str>>,
-}
-
-/// Why a challenge is refused.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[expect(missing_docs, reason = "the messages say it")]
-pub enum SiteRefusal {
-    #[error(
-        "{0} is not declared; add a [[site]] with its host and the basis on which you automate it"
-    )]
-    NotDeclared(String),
-    #[error("the declaration of {host} ended on {ended}; renew its `expires`")]
-    Expired { host: String, ended: Day },
-    #[error("images are not declared; add [images] with the basis on which you have them read")]
-    NoImages,
 }
 
 // === impl PageUrl ===
@@ -271,41 +246,6 @@ impl fmt::Display for HostRule {
         let below = if self.below { "*." } else { "" };
         write!(f, "{below}{}", self.host)?;
         self.port.map_or(Ok(()), |port| write!(f, ":{port}"))
-    }
-}
-
-// === impl Sites ===
-
-impl Sites {
-    /// The declarations in order; the first valid one that covers a page counts.
-    pub fn new(sites: Vec<Site>, images: Option<Arc<str>>) -> Self {
-        Self { sites, images }
-    }
-
-    /// The declaration that covers the page.
-    pub fn check(&self, page: &PageUrl, now: Timestamp) -> Result<&Site, SiteRefusal> {
-        let mut ended = None;
-        for site in self.sites.iter().filter(|site| site.rule.covers(page)) {
-            match site.expires {
-                Some(last) if last < now.day() => ended = Some(last),
-                Some(_) | None => return Ok(site),
-            }
-        }
-        let host = page.host().to_owned();
-        Err(match ended {
-            Some(ended) => SiteRefusal::Expired { host, ended },
-            None => SiteRefusal::NotDeclared(host),
-        })
-    }
-
-    /// The basis for images.
-    pub fn check_images(&self) -> Result<&Arc<str>, SiteRefusal> {
-        self.images.as_ref().ok_or(SiteRefusal::NoImages)
-    }
-
-    /// The declarations, in order.
-    pub fn iter(&self) -> impl Iterator<Item = &Site> {
-        self.sites.iter()
     }
 }
 

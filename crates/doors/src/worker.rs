@@ -1,4 +1,4 @@
-//! The workers by key, with project, allowance, rate limit and allowed sites. Only digests of keys are kept.
+//! The workers by key, with project, allowance and rate limit. The engine's declarations say what each may use. Only digests of keys are kept.
 
 mod rate;
 
@@ -12,7 +12,6 @@ use domain::{
     id::{Project, WorkerName},
     key::{AccessKey, KeyDigest},
     rate::Rate,
-    site::HostRule,
     time::Timestamp,
 };
 use parking_lot::RwLock;
@@ -33,8 +32,6 @@ pub struct Worker {
     pub allowance: Allowance,
     /// Its limit on claims per second, minute or hour.
     pub rate: Option<Rate>,
-    /// The declared sites it may use; all when `None`.
-    pub allowed_hosts: Option<Arc<[HostRule]>>,
 }
 
 /// All workers. Clones share them, and a reload replaces them.
@@ -82,9 +79,18 @@ impl Workers {
 
     /// Replaces the workers. A worker that keeps its rate keeps the state of its rate limit, so that neither a reload nor
     /// a new key can be used to get around it.
-    pub fn replace(&self, workers: Vec<Worker>) -> Result<(), BadWorkers> {
+    ///
+    /// `meanwhile` puts the rest of the new configuration into force. No key is looked up until it has returned, so that no
+    /// request meets new keys under old rules. On an error it does not run.
+    pub fn replace(
+        &self,
+        workers: Vec<Worker>,
+        meanwhile: impl FnOnce(),
+    ) -> Result<(), BadWorkers> {
         let index = WorkerIndex::build(workers, &self.index())?;
-        *self.0.write() = Arc::new(index);
+        let mut in_force = self.0.write();
+        meanwhile();
+        *in_force = Arc::new(index);
         Ok(())
     }
 
@@ -153,7 +159,6 @@ mod tests {
             priority: 1,
             allowance: Allowance::default(),
             rate: rate.map(|rate| rate.parse().unwrap()),
-            allowed_hosts: None,
         }
     }
 
@@ -177,7 +182,7 @@ mod tests {
     fn a_worker_is_found_by_its_key_until_it_is_replaced() {
         let workers = Workers::new(vec![worker("a", ONE, None)]).unwrap();
         assert_eq!(name_of(&workers, ONE).as_deref(), Some("a"));
-        workers.replace(vec![worker("b", TWO, None)]).unwrap();
+        workers.replace(vec![worker("b", TWO, None)], || ()).unwrap();
         assert!(matches!(workers.find(digest(ONE), NOW), KeyOwner::Nobody));
         assert_eq!(workers.list().len(), 1);
     }
@@ -210,10 +215,21 @@ mod tests {
             KeyOwner::Formerly(_) | KeyOwner::Nobody => panic!("the worker is not found"),
         };
         assert!(take(ONE));
-        workers.replace(vec![worker("a", ONE, Some("1/h"))]).unwrap();
+        workers.replace(vec![worker("a", ONE, Some("1/h"))], || ()).unwrap();
         assert!(!take(ONE));
-        workers.replace(vec![worker("a", TWO, Some("1/h"))]).unwrap();
+        workers.replace(vec![worker("a", TWO, Some("1/h"))], || ()).unwrap();
         assert!(!take(TWO), "nor does a new key");
+    }
+
+    #[test]
+    fn no_key_is_looked_up_while_the_rest_comes_into_force() {
+        let workers = Workers::new(vec![worker("a", ONE, None)]).unwrap();
+        let mut was_locked = false;
+        let new = vec![worker("b", TWO, None)];
+        workers.replace(new, || was_locked = workers.0.try_read().is_none()).unwrap();
+        assert!(was_locked);
+        let twice = vec![worker("b", TWO, None), worker("b", ONE, None)];
+        assert!(workers.replace(twice, || panic!("a mistake changes nothing")).is_err());
     }
 
     #[test]

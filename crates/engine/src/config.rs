@@ -4,11 +4,11 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use domain::{
     challenge::Kind,
+    declarations::Declarations,
     id::WorkerName,
     money::Money,
     ports::Archive,
     retry::{Profile, RetryTable},
-    site::Sites,
     token::TokenLifetime,
 };
 
@@ -16,8 +16,8 @@ use crate::{Alerts, FixedPolling, Polling, PoolWish, Slots};
 
 #[derive(Clone, Debug)]
 pub struct EngineConfig {
-    /// The pages that may be solved for.
-    pub sites: Arc<Sites>,
+    /// What may be solved, and for whom.
+    pub declarations: Arc<Declarations>,
     /// What the provider's codes mean.
     pub retry: RetryTable,
     pub polling: Arc<Polling>,
@@ -60,7 +60,7 @@ pub struct EngineConfig {
 impl Default for EngineConfig {
     fn default() -> Self {
         Self {
-            sites: Arc::default(),
+            declarations: Arc::default(),
             retry: RetryTable::in_php(Profile::Default),
             polling: FixedPolling::default().into(),
             slots: Slots::Fixed(50),

@@ -1,24 +1,22 @@
-//! Revives or purges dead letters, one or many, at a chosen rate. A revived dead letter comes in like a claim, so its page
-//! has to be declared now, whatever was declared when it died.
+//! Revives or purges dead letters, one or many, at a chosen rate. A revived dead letter comes in like a claim, so the guard
+//! has to allow it now, whatever was declared when it died.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use domain::{
+    challenge::Challenge,
     claim::{Admission, Allowance},
     dead_letter::{Closing, DeadLetter},
+    declarations::{SiteRefusal, Terms},
     id::{ClaimId, SolveId, WorkerName},
     ledger::Event,
     ports::{Cursor, DeadLetterFilter, Note, Revival, ReviveRequest, StoreError},
     retry::own,
-    site::{PageUrl, SiteRefusal},
     solve::Policy,
     time::Timestamp,
 };
 
-use crate::{
-    Engine, Shared, Slots,
-    pipeline::admit::{self, SiteTerms},
-};
+use crate::{Engine, Shared, Slots};
 
 #[derive(Clone, Debug)]
 pub struct BulkRequest {
@@ -180,15 +178,19 @@ async fn revive_one(
     if let Some(closed) = &letter.closed {
         return Ok(Revived::Closed(closed.how));
     }
-    let terms = match site_terms(shared, letter) {
-        Ok(terms) => terms,
+    let Some(challenge) = shared.ports.store.find_challenge(letter.id).await? else {
+        return Ok(Revived::Unknown);
+    };
+    let workers = workers_of(shared, letter).await?;
+    let permitted = match permitted(shared, request, (letter, &workers), &challenge) {
+        Ok(permitted) if permitted.allowances.is_empty() => return Ok(Revived::disowned()),
+        Ok(permitted) => permitted,
         Err(refusal) => return refuse(shared, request, letter, &refusal).await,
     };
     if request.dry_run {
-        let known = request.allowances.contains_key(&letter.worker);
-        return Ok(if known { Revived::Would } else { Revived::disowned() });
+        return Ok(Revived::Would);
     }
-    let revival = write_revival(shared, request, letter, &terms).await?;
+    let revival = write_revival(shared, request, letter, permitted).await?;
     shared.scheduler.wake();
     // The pause follows each one, so that the rate also holds across calls.
     let gap = Duration::from_secs(1) / request.rate.max(1);
@@ -196,13 +198,50 @@ async fn revive_one(
     Ok(Revived::of(revival))
 }
 
+/// The terms of a revival, and the workers whose claims may come back.
+struct Permitted {
+    terms: Terms,
+    allowances: BTreeMap<WorkerName, Allowance>,
+}
+
+/// The workers of the claims that failed with the solve.
+async fn workers_of(shared: &Shared, letter: &DeadLetter) -> Result<Vec<WorkerName>, StoreError> {
+    let mut workers = vec![letter.worker.clone()];
+    for id in &letter.claims {
+        let claim = shared.ports.store.find_claim(*id).await?;
+        workers.extend(claim.map(|claim| claim.worker).filter(|worker| !workers.contains(worker)));
+    }
+    Ok(workers)
+}
+
+/// The guard may allow the challenge for some of the workers only; the claims of the others stay dead.
+fn permitted(
+    shared: &Shared,
+    request: &BulkRequest,
+    (letter, workers): (&DeadLetter, &[WorkerName]),
+    challenge: &Challenge,
+) -> Result<Permitted, SiteRefusal> {
+    let (declared, now) = (shared.declarations(), shared.now());
+    let mut terms = declared.check(challenge, &letter.worker, now);
+    let mut allowances = BTreeMap::new();
+    for worker in workers {
+        if let Ok(granted) = declared.check(challenge, worker, now) {
+            terms = terms.or(Ok(granted));
+            let allowance = request.allowances.get(worker);
+            allowances.extend(allowance.map(|allowance| (worker.clone(), *allowance)));
+        }
+    }
+    Ok(Permitted { terms: terms?, allowances })
+}
+
 async fn write_revival(
     shared: &Shared,
     request: &BulkRequest,
     letter: &DeadLetter,
-    terms: &SiteTerms,
+    permitted: Permitted,
 ) -> Result<Revival, StoreError> {
     let (chance, config) = (&*shared.ports.chance, &shared.config);
+    let Permitted { terms, allowances } = permitted;
     loop {
         let ambiguity_budget = config.ambiguity_budget;
         let revive = ReviveRequest {
@@ -213,7 +252,7 @@ async fn write_revival(
             basis: Arc::clone(&terms.basis),
             deadline: shared.now().plus(REVIVED_DEADLINE),
             price: config.prices.get(&letter.kind).copied(),
-            allowances: request.allowances.clone(),
+            allowances: allowances.clone(),
             policy: Policy { ambiguous: terms.ambiguous, ambiguity_budget },
         };
         let revival = shared.ports.store.revive(revive, shared.now()).await?;
@@ -221,14 +260,6 @@ async fn write_revival(
             return Ok(revival);
         }
     }
-}
-
-/// Why the dead letter's page may be solved for, now.
-fn site_terms(shared: &Shared, letter: &DeadLetter) -> Result<SiteTerms, SiteRefusal> {
-    let parse =
-        |page: &String| PageUrl::parse(page).map_err(|_| SiteRefusal::NotDeclared(page.clone()));
-    let page = letter.pageurl.as_ref().map(parse).transpose()?;
-    admit::site_terms(shared, page.as_ref())
 }
 
 async fn refuse(

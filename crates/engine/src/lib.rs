@@ -25,13 +25,13 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use domain::{
     claim::Allowance,
+    declarations::Declarations,
     id::WorkerName,
     money::Money,
     ports::{
         Chance, Clock, Fault, Notifier, PoolState, Provider, Records, Store, StoreError, Threads,
         WebhookSender,
     },
-    site::Sites,
 };
 
 pub use config::EngineConfig;
@@ -87,9 +87,9 @@ impl Engine {
     /// use domain::{
     ///     challenge::{Challenge, ChallengeParts, Kind},
     ///     claim::{Allowance, Door},
+    ///     declarations::{Declarations, Images},
     ///     id::{Project, WorkerName},
     ///     ports::{Chance, NoWebhooks, Scope},
-    ///     site::Sites,
     /// };
     /// use engine::{ClaimRequest, Engine, EngineConfig, Outcome, Ports};
     /// use simulator::{Account, BehaviourConfig, Latency, SimProvider, VirtualClock};
@@ -119,8 +119,10 @@ impl Engine {
     ///         webhooks: Arc::new(NoWebhooks),
     ///     };
     ///     // A claim is refused unless a declaration says why it is allowed.
-    ///     let sites = Arc::new(Sites::new(Vec::new(), Some("pictures of our own shop".into())));
-    ///     let engine = Engine::start(ports, EngineConfig { sites, ..EngineConfig::default() });
+    ///     let images = Some(Images::new("pictures of our own shop"));
+    ///     let declarations = Declarations { images, ..Declarations::default() }.into();
+    ///     let config = EngineConfig { declarations, ..EngineConfig::default() };
+    ///     let engine = Engine::start(ports, config);
     ///     let engine = engine.await.unwrap();
     ///
     ///     let files = [("body".to_owned(), vec![1, 2, 3])].into();
@@ -133,7 +135,6 @@ impl Engine {
     ///         fresh: false,
     ///         deadline: None,
     ///         allowance: Allowance::default(),
-    ///         allowed_hosts: None,
     ///         collect: true,
     ///         callback_url: None,
     ///     };
@@ -204,13 +205,13 @@ impl Engine {
         &self.0.config
     }
 
-    pub fn sites(&self) -> Arc<Sites> {
-        self.0.sites()
+    pub fn declarations(&self) -> Arc<Declarations> {
+        self.0.declarations()
     }
 
-    /// Replaces the declarations. Claims that are already admitted go on.
-    pub fn set_sites(&self, sites: Arc<Sites>) {
-        *self.0.sites.write() = sites;
+    /// Replaces the declarations, all at once.
+    pub fn set_declarations(&self, declarations: Arc<Declarations>) {
+        *self.0.declarations.write() = declarations;
     }
 
     /// Replaces the workers' shares of the slots. Solves that already wait keep their place.

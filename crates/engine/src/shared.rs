@@ -3,7 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use domain::{ports::StoreError, site::Sites, time::Timestamp};
+use domain::{declarations::Declarations, ports::StoreError, time::Timestamp};
 use parking_lot::RwLock;
 
 use crate::{
@@ -15,7 +15,7 @@ pub(crate) struct Shared {
     pub(crate) ports: Ports,
     pub(crate) config: EngineConfig,
     /// The declarations in force; a reload replaces them.
-    pub(crate) sites: RwLock<Arc<Sites>>,
+    pub(crate) declarations: RwLock<Arc<Declarations>>,
     pub(crate) scheduler: Scheduler,
     pub(crate) poller: TaskPoller,
     pub(crate) maintenance: Maintenance,
@@ -26,7 +26,7 @@ impl Shared {
     /// Nothing runs yet.
     pub(crate) fn new(ports: Ports, config: EngineConfig) -> Self {
         Self {
-            sites: RwLock::new(Arc::clone(&config.sites)),
+            declarations: RwLock::new(Arc::clone(&config.declarations)),
             scheduler: Scheduler::new(&config, &ports),
             poller: TaskPoller::default(),
             maintenance: Maintenance::new(&config),
@@ -40,8 +40,8 @@ impl Shared {
         self.ports.clock.now()
     }
 
-    pub(crate) fn sites(&self) -> Arc<Sites> {
-        Arc::clone(&self.sites.read())
+    pub(crate) fn declarations(&self) -> Arc<Declarations> {
+        Arc::clone(&self.declarations.read())
     }
 
     /// Sleeps; `false` once the driver has stopped and background services may end.

@@ -14,6 +14,7 @@ use std::{
 use async_trait::async_trait;
 use domain::{
     callback::{Callback, Notice},
+    challenge::Challenge,
     claim::{Admission, Claim, Delivery, KeyRule, NewClaim},
     fingerprint::Fingerprint,
     id::{ClaimId, HolderId, SolveId, TaskId, WorkerName},
@@ -207,6 +208,10 @@ impl Store for RemoteStore {
 
     async fn find_solve(&self, id: SolveId) -> Result<Option<Solve>, StoreError> {
         self.call(self.store.find_solve(id)).await
+    }
+
+    async fn find_challenge(&self, id: SolveId) -> Result<Option<Arc<Challenge>>, StoreError> {
+        self.call(self.store.find_challenge(id)).await
     }
 
     async fn deliver(&self, id: ClaimId, now: Timestamp) -> Result<Option<Delivery>, StoreError> {

@@ -9,6 +9,7 @@ use async_trait::async_trait;
 use domain::{
     challenge::{Challenge, ChallengeParts, Kind},
     claim::{Allowance, Door},
+    declarations::Declarations,
     id::{AttemptName, ClaimId, Project, TaskId, WorkerName},
     ledger::{Entry, Event},
     money::Money,
@@ -16,7 +17,7 @@ use domain::{
         BatchRefused, Clock, DeadLetterFilter, Fault as Seen, Feedback, Notifier, Polled, Provider,
         Scope, Submission, Subscription, Threads, WebhookSender,
     },
-    site::{PageUrl, Site, Sites},
+    site::{PageUrl, Site},
     solve::AmbiguousPolicy,
     time::Timestamp,
 };
@@ -130,7 +131,7 @@ impl Stage {
         };
         let second = seconds(1);
         let config = EngineConfig {
-            sites: Arc::new(Sites::new(vec![site], None)),
+            declarations: Declarations { sites: vec![site], ..Declarations::default() }.into(),
             polling: FixedPolling { first: second, interval: second, min_gap: second, most: 20 }
                 .into(),
             ..EngineConfig::default()
@@ -211,7 +212,6 @@ pub fn claim_request(key: &str) -> ClaimRequest {
         fresh: false,
         deadline: None,
         allowance: Allowance::default(),
-        allowed_hosts: None,
         collect: true,
         callback_url: None,
     }

@@ -15,9 +15,10 @@ use std::{
 
 use domain::{
     challenge::Kind,
+    declarations::{Declarations, Images},
     money::Money,
     ports::{Clock, Provider, WebhookSender},
-    site::{Site, Sites},
+    site::Site,
     solve::AmbiguousPolicy,
     time::Timestamp,
 };
@@ -415,7 +416,7 @@ impl World {
         }
     }
 
-    fn config(&self) -> EngineConfig {
+    fn declarations(&self) -> Arc<Declarations> {
         let site = Site {
             rule: "shop.example.com".parse().unwrap(),
             basis: "simulated shop".into(),
@@ -424,10 +425,15 @@ impl World {
             ambiguous: self.plan.policy,
             key_ignores_proxy: false,
         };
+        let images = Some(Images::new("simulated pictures"));
+        Declarations { sites: vec![site], images, ..Declarations::default() }.into()
+    }
+
+    fn config(&self) -> EngineConfig {
         let second = Duration::from_secs(1);
         let closing = self.is_closing.load(Ordering::SeqCst);
         EngineConfig {
-            sites: Arc::new(Sites::new(vec![site], Some("simulated pictures".into()))),
+            declarations: self.declarations(),
             polling: FixedPolling { first: second, interval: second, min_gap: second, most: 20 }
                 .into(),
             slots: if self.plan.auto { Slots::Auto } else { Slots::Fixed(self.plan.slots) },

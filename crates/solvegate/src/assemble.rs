@@ -180,7 +180,7 @@ pub fn engine_config(config: &Config) -> EngineConfig {
         (Service::Simulator | Service::Elsewhere { .. }, _) => config.upstream.prices.clone(),
     };
     EngineConfig {
-        sites: config.declarations.sites(),
+        declarations: Arc::new(config.declarations.clone()),
         retry: config.retry.clone(),
         polling: polling(config),
         batches: config.polling.batches,
@@ -229,7 +229,6 @@ pub fn door_worker(worker: &Worker) -> doors::Worker {
         project: worker.project.clone(),
         allowance: worker.budget,
         rate: worker.rate,
-        allowed_hosts: worker.sites.clone().map(Into::into),
         priority: worker.priority,
     }
 }

@@ -11,6 +11,7 @@ use std::{path::Path, sync::Arc};
 use async_trait::async_trait;
 use domain::{
     callback::Callback,
+    challenge::Challenge,
     claim::{Admission, Claim, Delivery, NewClaim},
     dead_letter::DeadLetter,
     fingerprint::Fingerprint,
@@ -43,7 +44,7 @@ use crate::{
     queries,
     schema::{
         keys::Text,
-        tables::{Archived, Claims, DeadLetters, Holders, Memos, Solves, Table},
+        tables::{Archived, Challenges, Claims, DeadLetters, Holders, Memos, Solves, Table},
     },
     tx::{ReadTx, TypedRead, TypedWrite, WriteTx},
 };
@@ -129,6 +130,10 @@ impl Store for StoreAdapter {
 
     async fn find_solve(&self, id: SolveId) -> Result<Option<Solve>> {
         self.get::<Solves>(id).await
+    }
+
+    async fn find_challenge(&self, id: SolveId) -> Result<Option<Arc<Challenge>>> {
+        self.get::<Challenges>(id).await
     }
 
     async fn deliver(&self, id: ClaimId, now: Timestamp) -> Result<Option<Delivery>> {

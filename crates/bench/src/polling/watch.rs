@@ -72,7 +72,7 @@ impl Watch {
         let mut service = BehaviourConfig::new(seed);
         service.solve_times.insert(KIND, truth.solve_time());
         let config = EngineConfig {
-            sites: declared(&[HOST])?,
+            declarations: declared(&[HOST])?,
             polling,
             batches: mode == PollMode::Batch,
             slots: Slots::Fixed(1000),

@@ -84,7 +84,7 @@ fn config(has_pool: bool) -> Result<EngineConfig, Failure> {
     let margin = lifetime.saturating_sub(Duration::from_secs_f64(LIFE) + MIN_LEFT);
     let life = TokenLifetime::new(lifetime, margin).map_err(Failure::of(Exit::Failed))?;
     Ok(EngineConfig {
-        sites: declared(&[HOST])?,
+        declarations: declared(&[HOST])?,
         polling: LearnedConfig::default().into(),
         slots: Slots::Fixed(SLOTS),
         token_lifetimes: BTreeMap::from([(KIND, life)]),

@@ -123,7 +123,7 @@ fn engine_config(behind: ProviderKind) -> Result<EngineConfig, Failure> {
     let polling =
         FixedPolling { first: poll_every, interval: poll_every, min_gap: poll_every, most: 20 };
     Ok(EngineConfig {
-        sites: declared(&[HOST])?,
+        declarations: declared(&[HOST])?,
         polling: polling.into(),
         slots: Slots::Fixed(slots),
         submits_per_second: 1_000_000,
@@ -142,7 +142,6 @@ fn worker(key: &str) -> Result<Worker, Failure> {
         project: project()?,
         allowance: Allowance::default(),
         rate: None,
-        allowed_hosts: None,
         priority: 1,
     })
 }
@@ -170,7 +169,6 @@ impl Gateway {
             fresh: false,
             deadline: None,
             allowance: Allowance::default(),
-            allowed_hosts: None,
             collect: true,
             callback_url: None,
         })

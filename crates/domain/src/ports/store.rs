@@ -7,6 +7,7 @@ use async_trait::async_trait;
 
 use crate::{
     callback::Callback,
+    challenge::Challenge,
     claim::{Admission, Claim, Delivery, NewClaim},
     dead_letter::Closed,
     fingerprint::Fingerprint,
@@ -95,6 +96,9 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// Reads a solve, without a change.
     async fn find_solve(&self, id: SolveId) -> StoreResult<Option<Solve>>;
+
+    /// Reads the challenge of a solve, without a change; `None` at the end of its retention.
+    async fn find_challenge(&self, id: SolveId) -> StoreResult<Option<Arc<Challenge>>>;
 
     /// Hands out a served claim's token if it has not expired, and records that it was handed out.
     async fn deliver(&self, id: ClaimId, now: Timestamp) -> StoreResult<Option<Delivery>>;

@@ -51,7 +51,6 @@ fn claim_request(known: &KnownWorker, submit: Submit) -> ClaimRequest {
         fresh: false,
         deadline: None,
         allowance: worker.allowance,
-        allowed_hosts: worker.allowed_hosts.clone(),
         // The reply is only the id; res.php delivers the token.
         collect: false,
         callback_url: None,

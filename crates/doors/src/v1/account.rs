@@ -4,7 +4,7 @@ use axum::{
     Json,
     extract::{RawQuery, State},
 };
-use domain::money::Money;
+use domain::{declarations::KnownWorkers, money::Money};
 use serde_json::{Value, json};
 
 use super::{query::Query, shape};
@@ -33,9 +33,15 @@ pub(super) async fn sites(
     RawQuery(query): RawQuery,
 ) -> Result<Json<Value>, Refusal> {
     Query::read(query.as_deref(), &[])?;
-    let sites = doors.engine().sites();
-    let items: Vec<_> = sites.iter().map(shape::site).collect();
-    Ok(Json(json!({ "items": items, "images": sites.check_images().ok() })))
+    let declared = doors.engine().declarations();
+    let items: Vec<_> = declared.sites.iter().map(shape::site).collect();
+    let images = declared.images.as_ref();
+    Ok(Json(json!({
+        "items": items,
+        "images": images.map(|images| &images.basis),
+        "images_kinds": images.map(|images| &images.kinds),
+        "images_expires": images.and_then(|images| images.expires),
+    })))
 }
 
 /// `GET /v1/workers`, for admins.
@@ -45,13 +51,15 @@ pub(super) async fn workers(
     RawQuery(query): RawQuery,
 ) -> Result<Json<Value>, Refusal> {
     Query::read(query.as_deref(), &[])?;
-    let items: Vec<_> = doors.workers().list().iter().map(worker).collect();
+    let known = &doors.engine().declarations().workers;
+    let items: Vec<_> = doors.workers().list().iter().map(|each| worker(each, known)).collect();
     Ok(Json(json!({ "items": items })))
 }
 
-fn worker(worker: &Worker) -> Value {
-    let sites: Option<Vec<_>> =
-        worker.allowed_hosts.as_ref().map(|rules| rules.iter().map(ToString::to_string).collect());
+fn worker(worker: &Worker, known: &KnownWorkers) -> Value {
+    let scope = known.scope(&worker.name).ok();
+    let sites = scope.as_ref().and_then(|scope| scope.sites.as_deref());
+    let sites: Option<Vec<_>> = sites.map(|rules| rules.iter().map(ToString::to_string).collect());
     json!({
         "name": worker.name.as_str(),
         "project": worker.project.as_str(),
@@ -60,5 +68,6 @@ fn worker(worker: &Worker) -> Value {
         "cost_per_day": shape::money(worker.allowance.cost_per_day),
         "rate": worker.rate.map(|rate| rate.to_string()),
         "sites": sites,
+        "images": scope.is_some_and(|scope| scope.images),
     })
 }

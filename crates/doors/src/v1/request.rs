@@ -85,7 +85,6 @@ impl SolveBody {
             fresh,
             deadline,
             allowance: worker.allowance,
-            allowed_hosts: worker.allowed_hosts.clone(),
             collect: true,
             callback_url,
         })

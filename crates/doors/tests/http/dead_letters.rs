@@ -254,7 +254,7 @@ async fn a_refused_revival_says_why() {
     assert_eq!(words(&revived), ["refused"], "{revived}");
     let why = revived["results"][0]["why"].as_str().unwrap();
     assert!(why.contains("solves_per_day"), "{why}");
-    world.engine.set_sites(std::sync::Arc::default());
+    world.engine.set_declarations(std::sync::Arc::default());
     let revived = revive(&world, json!({ "filter": {} })).await;
     let why = revived["results"][0]["why"].as_str().unwrap();
     assert!(why.contains("is not declared"), "{why}");

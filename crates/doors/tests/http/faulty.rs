@@ -8,6 +8,7 @@ use std::sync::{
 use async_trait::async_trait;
 use domain::{
     callback::Callback,
+    challenge::Challenge,
     claim::{Admission, Claim, Delivery, NewClaim},
     fingerprint::Fingerprint,
     id::{ClaimId, HolderId, SolveId, WorkerName},
@@ -64,6 +65,11 @@ impl Store for FaultyStore {
         assert!(!self.panics.load(Ordering::SeqCst), "this store panics");
         self.check()?;
         self.inner.find_claim(id).await
+    }
+
+    async fn find_challenge(&self, id: SolveId) -> Result<Option<Arc<Challenge>>, StoreError> {
+        self.check()?;
+        self.inner.find_challenge(id).await
     }
 
     async fn find_solve(&self, id: SolveId) -> Result<Option<Solve>, StoreError> {

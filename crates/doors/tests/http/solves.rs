@@ -356,7 +356,7 @@ async fn an_image_is_a_claim_without_a_page() {
 async fn replaced_workers_are_refused_at_once() {
     let world = World::open().await;
     assert_eq!(world.get("/v1/active", WORKER).await.status, 200);
-    world.doors.workers().replace(Vec::new()).unwrap();
+    world.doors.workers().replace(Vec::new(), || ()).unwrap();
     assert_eq!(world.get("/v1/active", WORKER).await.status, 401);
 }
 

@@ -10,10 +10,11 @@ use domain::{
     actor::AdminRole,
     challenge::Kind,
     claim::Allowance,
+    declarations::{Declarations, Images, KnownWorkers, WorkerScope},
     id::{Project, WorkerName},
     ports::{Chance, Clock, NoWebhooks, Store, WebhookSender},
     secret::Secret,
-    site::{HostRule, Site, Sites},
+    site::{HostRule, Site},
     solve::AmbiguousPolicy,
     token::TokenLifetime,
 };
@@ -264,6 +265,15 @@ fn engine_config(setting: &Setting) -> EngineConfig {
         ambiguous: AmbiguousPolicy::default(),
         key_ignores_proxy: false,
     });
+    let rule: HostRule = "*.corp.example.org".parse().unwrap();
+    let narrow = WorkerScope { sites: Some(Arc::new([rule])), images: false };
+    let scopes = [("one", WorkerScope::FULL), ("two", WorkerScope::FULL), ("narrow", narrow)];
+    let scopes = scopes.map(|(name, scope)| (WorkerName::new(name).unwrap(), scope));
+    let declarations = Declarations {
+        sites: sites.into(),
+        images: Some(Images::all_kinds("tests of the doors")),
+        workers: KnownWorkers::Listed(scopes.into()),
+    };
     let polling = FixedPolling {
         first: setting.poll_after,
         interval: Duration::from_millis(20),
@@ -271,7 +281,7 @@ fn engine_config(setting: &Setting) -> EngineConfig {
         most: 1000,
     };
     EngineConfig {
-        sites: Arc::new(Sites::new(sites.into(), Some("tests of the doors".into()))),
+        declarations: Arc::new(declarations),
         polling: polling.into(),
         slots: Slots::Fixed(setting.slots),
         deadline: setting.deadline,
@@ -308,9 +318,6 @@ fn workers(setting: &Setting) -> Vec<Worker> {
         priority: 1,
         allowance: setting.allowance,
         rate: setting.rate.map(|rate| rate.parse().unwrap()),
-        allowed_hosts: None,
     };
-    let rule: HostRule = "*.corp.example.org".parse().unwrap();
-    let narrow = Worker { allowed_hosts: Some(Arc::new([rule])), ..worker("narrow", NARROW) };
-    vec![worker("one", WORKER), worker("two", OTHER), narrow]
+    vec![worker("one", WORKER), worker("two", OTHER), worker("narrow", NARROW)]
 }

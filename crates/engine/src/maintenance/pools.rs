@@ -6,18 +6,18 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use domain::{
     challenge::{Challenge, Sharing},
+    declarations::{POOL, SiteRefusal},
     fingerprint::Fingerprint,
     id::{Project, SolveId, WorkerName},
     pool::{Expectation, Level, Pool, PoolId, StandingOrder, Target, TargetInputs, Timing, Why},
     ports::{PoolState, RefillRequest, StoreError},
-    site::SiteRefusal,
     time::Timestamp,
     token::MIN_LEFT,
 };
 use parking_lot::RwLock;
 use tokio::sync::Notify;
 
-use crate::{Engine, Shared, pipeline::admit, polling::Family};
+use crate::{Engine, Shared, polling::Family};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolWish {
@@ -52,8 +52,6 @@ pub(crate) struct PoolHints {
     arrival: Notify,
 }
 
-/// The worker in whose name refills are bought.
-const BUYER: &str = "pool";
 const EVERY: Duration = Duration::from_secs(1);
 const EVERY_WITHOUT_POOLS: Duration = Duration::from_secs(10);
 /// An order that finds no slot within this time is cancelled, because the demand may have changed.
@@ -142,15 +140,14 @@ async fn open_declared(shared: &Shared) -> Result<(), StoreError> {
 
 async fn write(shared: &Shared, wish: PoolWish, is_declared: bool) -> Result<Pool, PoolRefusal> {
     let kind = wish.challenge.kind();
-    let Some(page) = wish.challenge.pageurl().filter(|_| kind.sharing() == Sharing::Exclusive)
-    else {
+    if kind.sharing() != Sharing::Exclusive {
         return Err(PoolRefusal::Kind(kind.name().to_owned()));
-    };
-    let terms = admit::site_terms(shared, Some(page))?;
+    }
+    let terms = shared.declarations().check(&wish.challenge, &buyer(), shared.now())?;
     let fingerprint = Fingerprint::of(&wish.challenge, terms.identity);
     let order = StandingOrder {
         challenge: Arc::new(wish.challenge.clone()),
-        worker: WorkerName::new(BUYER).expect("a valid worker name"),
+        worker: buyer(),
         project: wish.project,
         basis: terms.basis,
         level: wish.level,
@@ -160,6 +157,11 @@ async fn write(shared: &Shared, wish: PoolWish, is_declared: bool) -> Result<Poo
     };
     let pool = shared.ports.store.set_pool(fingerprint, Some(order), shared.now()).await?;
     Ok(pool.expect("the store returns the pool it has just set"))
+}
+
+/// The worker in whose name refills are bought.
+fn buyer() -> WorkerName {
+    WorkerName::new(POOL).expect("a valid worker name")
 }
 
 // --- the controller ---
@@ -197,9 +199,7 @@ async fn control(shared: &Shared, state: &PoolState) {
 
 fn aim(shared: &Shared, pool: &Pool) -> Target {
     let challenge = &pool.order.challenge;
-    let sites = shared.sites();
-    let is_declared = |page| sites.check(page, shared.now()).is_ok();
-    if !challenge.pageurl().is_some_and(is_declared) {
+    if shared.declarations().check(challenge, &pool.order.worker, shared.now()).is_err() {
         return Target { level: 0, why: Why::Undeclared };
     }
     let polling = &shared.config.polling;

@@ -1,4 +1,4 @@
-//! Admission: a claim arrives. Checks the site, chooses the key, then lets the store decide. After:
+//! Admission: a claim arrives. Checks the declarations, chooses the key, then lets the store decide. After:
 //! scheduler/driver.rs.
 
 use std::{sync::Arc, time::Duration};
@@ -6,14 +6,15 @@ use std::{sync::Arc, time::Duration};
 use domain::{
     challenge::Challenge,
     claim::{Admission, Allowance, Claim, ClaimState, Door, KeyRule, NewClaim, Source},
-    fingerprint::{BadKey, Fingerprint, Identity, KeyHash},
+    declarations::{SiteRefusal, Terms},
+    fingerprint::{BadKey, Fingerprint, KeyHash},
     id::{ClaimId, Project, SolveId, WorkerName},
     ledger::Event,
     ports::{AddressRefused, Note, StoreError},
     retry::own,
     secret::Secret,
-    site::{HostRule, PageUrl, Reuse, SiteRefusal},
-    solve::{AmbiguousPolicy, Policy},
+    site::Reuse,
+    solve::Policy,
     time::Timestamp,
 };
 
@@ -36,8 +37,6 @@ pub struct ClaimRequest {
     /// How long it waits at most; the configured deadline if absent.
     pub deadline: Option<Duration>,
     pub allowance: Allowance,
-    /// The sites this worker is restricted to.
-    pub allowed_hosts: Option<Arc<[HostRule]>>,
     /// The reply to this call carries the token, if there is one.
     pub collect: bool,
     /// Where to deliver the end of the claim.
@@ -84,14 +83,6 @@ pub enum ClaimRefusal {
     Store(#[from] StoreError),
 }
 
-/// The terms under which the declaration of a site admits a claim.
-pub(crate) struct SiteTerms {
-    pub(crate) basis: Arc<str>,
-    reuse: Option<Reuse>,
-    pub(crate) ambiguous: AmbiguousPolicy,
-    pub(crate) identity: Identity,
-}
-
 impl Engine {
     /// Admits a claim. The solve goes on whether or not the caller stays.
     pub async fn claim(&self, request: ClaimRequest) -> Result<Admitted, ClaimRefusal> {
@@ -103,7 +94,8 @@ impl Engine {
         if queued >= shared.config.most_queued {
             return Err(ClaimRefusal::Busy(queued));
         }
-        let terms = match check_site(shared, &request) {
+        let declared = shared.declarations();
+        let terms = match declared.check(&request.challenge, &request.worker, shared.now()) {
             Ok(terms) => terms,
             Err(refusal) => return Err(record_refusal(shared, &request, refusal).await),
         };
@@ -124,40 +116,7 @@ impl Engine {
     }
 }
 
-fn check_site(shared: &Shared, request: &ClaimRequest) -> Result<SiteTerms, SiteRefusal> {
-    let page = request.challenge.pageurl();
-    if let (Some(page), Some(allowed)) = (page, &request.allowed_hosts)
-        && !allowed.iter().any(|rule| rule.covers(page))
-    {
-        return Err(SiteRefusal::NotDeclared(page.host().to_owned()));
-    }
-    site_terms(shared, page)
-}
-
-/// The terms for a page, or for a challenge without one.
-pub(crate) fn site_terms(
-    shared: &Shared,
-    page: Option<&PageUrl>,
-) -> Result<SiteTerms, SiteRefusal> {
-    let sites = shared.sites();
-    let Some(page) = page else {
-        return Ok(SiteTerms {
-            basis: Arc::clone(sites.check_images()?),
-            reuse: None,
-            ambiguous: AmbiguousPolicy::default(),
-            identity: Identity::default(),
-        });
-    };
-    let site = sites.check(page, shared.now())?;
-    Ok(SiteTerms {
-        basis: Arc::clone(&site.basis),
-        reuse: site.reuse,
-        ambiguous: site.ambiguous,
-        identity: Identity { ignores_proxy: site.key_ignores_proxy },
-    })
-}
-
-/// Writes a refused page to the ledger, so that an operator sees it.
+/// Writes a refused challenge to the ledger, so that an operator sees it.
 async fn record_refusal(
     shared: &Shared,
     request: &ClaimRequest,
@@ -181,7 +140,7 @@ async fn record_refusal(
 async fn admit(
     shared: &Shared,
     request: ClaimRequest,
-    terms: &SiteTerms,
+    terms: &Terms,
 ) -> Result<(Claim, bool), ClaimRefusal> {
     let mut new = new_claim(shared, request, terms)?;
     loop {
@@ -216,11 +175,7 @@ async fn admit(
     }
 }
 
-fn new_claim(
-    shared: &Shared,
-    request: ClaimRequest,
-    terms: &SiteTerms,
-) -> Result<NewClaim, BadKey> {
+fn new_claim(shared: &Shared, request: ClaimRequest, terms: &Terms) -> Result<NewClaim, BadKey> {
     let (chance, config) = (&*shared.ports.chance, &shared.config);
     let fingerprint = Fingerprint::of(&request.challenge, terms.identity);
     let kind = request.challenge.kind();
@@ -249,7 +204,7 @@ fn new_claim(
 /// The worker's own key, or "same parameters, same solve" as far as site and door want it.
 fn key_rule(
     request: &ClaimRequest,
-    terms: &SiteTerms,
+    terms: &Terms,
     fingerprint: &Fingerprint,
     window: Duration,
 ) -> Result<KeyRule, BadKey> {

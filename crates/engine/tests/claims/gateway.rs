@@ -12,10 +12,11 @@ use domain::{
     challenge::{Challenge, ChallengeParts, Kind},
     claim::{Allowance, Claim, Door},
     dead_letter::DeadLetter,
+    declarations::Declarations,
     id::{ClaimId, Project, WorkerName},
     ledger::Event,
     ports::{Chance, Clock, DeadLetterFilter, NoWebhooks, Provider, Scope},
-    site::{PageUrl, Site, Sites},
+    site::{PageUrl, Site},
     solve::AmbiguousPolicy,
 };
 use engine::{Admitted, ClaimRequest, Engine, EngineConfig, Outcome, Ports};
@@ -52,7 +53,7 @@ impl World {
             provider: Arc::new(ScriptedProvider::new(Arc::clone(&clock))),
             clock,
             config: EngineConfig {
-                sites: declared(AmbiguousPolicy::ResubmitOnce),
+                declarations: declared(AmbiguousPolicy::ResubmitOnce),
                 ..EngineConfig::default()
             },
         }
@@ -92,7 +93,7 @@ impl World {
 }
 
 /// One declared site.
-pub(crate) fn declared(ambiguous: AmbiguousPolicy) -> Arc<Sites> {
+pub(crate) fn declared(ambiguous: AmbiguousPolicy) -> Arc<Declarations> {
     let site = Site {
         rule: "shop.example.com".parse().unwrap(),
         basis: "our own shop".into(),
@@ -101,7 +102,7 @@ pub(crate) fn declared(ambiguous: AmbiguousPolicy) -> Arc<Sites> {
         ambiguous,
         key_ignores_proxy: false,
     };
-    Arc::new(Sites::new(vec![site], None))
+    Declarations { sites: vec![site], ..Declarations::default() }.into()
 }
 
 /// A Turnstile on a page.
@@ -125,7 +126,6 @@ pub(crate) fn request(key: &str) -> ClaimRequest {
         fresh: false,
         deadline: None,
         allowance: Allowance::default(),
-        allowed_hosts: None,
         collect: true,
         callback_url: None,
     }

@@ -88,7 +88,7 @@ async fn a_lost_reply_is_submitted_once_more_and_never_a_third_time() {
 #[tokio::test(start_paused = true)]
 async fn a_site_that_never_resubmits_writes_a_lost_reply_off() {
     let mut world = World::new();
-    world.config.sites = declared(AmbiguousPolicy::Never);
+    world.config.declarations = declared(AmbiguousPolicy::Never);
     world.provider.on_submit([Reply::Lost]);
     let engine = world.gateway(1).await;
     let id = open(&engine, "a").await;

@@ -153,7 +153,6 @@ impl Work {
             fresh: fresh && self.key.is_none(),
             deadline: None,
             allowance: Allowance::default(),
-            allowed_hosts: None,
             collect: true,
             callback_url: None,
         }

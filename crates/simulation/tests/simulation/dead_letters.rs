@@ -246,7 +246,7 @@ fn a_dead_letter_for_a_page_no_longer_declared_stays_dead() {
         stage.fault(Call::Submit, Fault::code("ERROR_PAGEURL"), 1);
         open(&engine, "a").await;
         stage.pass(seconds(5)).await;
-        engine.set_sites(Arc::default());
+        engine.set_declarations(Arc::default());
         let ids = dead_letters(&stage).await;
         let done = engine.revive(&bulk(DeadLetterSelection::Ids(ids.clone()))).await.unwrap();
         assert!(matches!(&done.items[0].1, Revived::Refused(_)), "{done:?}");

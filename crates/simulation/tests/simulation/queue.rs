@@ -313,10 +313,9 @@ fn a_claim_withdrawn_in_the_queue_is_never_submitted() {
 fn a_queued_solve_goes_on_for_a_claim_that_joined_it() {
     story(async |mut stage| {
         stage.config.slots = Slots::Fixed(1);
-        stage.config.sites = std::sync::Arc::new(domain::site::Sites::new(
-            Vec::new(),
-            Some("simulated pictures".into()),
-        ));
+        let images = Some(domain::declarations::Images::new("simulated pictures"));
+        stage.config.declarations =
+            domain::declarations::Declarations { images, ..Default::default() }.into();
         let picture = |key: &str, deadline| {
             let files = BTreeMap::from([("body".to_owned(), vec![7; 200])]);
             let draft = domain::challenge::ChallengeParts { files, ..Default::default() };

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use domain::{
     claim::ClaimState,
+    declarations::Declarations,
     ledger::Event,
     money::Money,
     ports::Scope,
-    site::{Site, Sites},
+    site::Site,
     solve::{AmbiguousPolicy, Stage as SolveStage},
     time::Timestamp,
 };
@@ -91,7 +92,8 @@ fn killed(policy: AmbiguousPolicy) -> (usize, ClaimState, usize) {
             ambiguous: policy,
             key_ignores_proxy: false,
         };
-        stage.config.sites = Sites::new(vec![site], None).into();
+        stage.config.declarations =
+            Declarations { sites: vec![site], ..Declarations::default() }.into();
         stage.fault(Call::Submit, Fault::Hang, 1);
         let mut first = stage.rounds(1);
         let id = open(first.engine(), "a").await;

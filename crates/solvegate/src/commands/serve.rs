@@ -15,7 +15,7 @@ use tokio::{net::TcpListener, sync::oneshot};
 use super::{Context, banner};
 use crate::{
     assemble::{Assembled, Purpose, door_admin, door_worker, priorities},
-    config::{Admin, Config, Sources, Tls, Worker},
+    config::{Admin, Config, LOCAL, Sources, Tls, Worker},
     exit::{Exit, Failure},
     keys::{self, GeneratedKeys},
     signals::{SignalAction, Signals},
@@ -101,18 +101,13 @@ impl RunningGateway<'_> {
                 return;
             }
         };
-        let replaced = workers(&new, &self.keys)
-            .and_then(|list| self.doors.workers().replace(list).map_err(Failure::of(Exit::Usage)));
-        if let Err(error) = replaced {
+        if let Err(error) = self.put_into_force(&new) {
             tracing::error!(%error, "reload failed, keeping the old configuration");
             return;
         }
-        self.assembled.engine.set_sites(new.declarations.sites());
-        self.assembled.engine.set_priorities(priorities(&new.workers));
-        self.assembled.engine.set_allowances(Worker::allowances(&new.workers));
         let restart = self.config.needs_restart(&new).join(", ");
         tracing::info!(
-            sites_changed = self.config.declarations != new.declarations,
+            declarations_changed = self.config.declarations != new.declarations,
             sites = new.declarations.sites.len(),
             workers_changed = self.config.workers != new.workers,
             workers = new.workers.len(),
@@ -121,6 +116,18 @@ impl RunningGateway<'_> {
         );
         self.config.declarations = new.declarations;
         self.config.workers = new.workers;
+    }
+
+    /// Keys, declarations, budgets and priorities come into force together.
+    fn put_into_force(&self, new: &Config) -> Result<(), Failure> {
+        let engine = &self.assembled.engine;
+        let list = workers(new, &self.keys)?;
+        let replaced = self.doors.workers().replace(list, || {
+            engine.set_declarations(new.declarations.clone().into());
+            engine.set_priorities(priorities(&new.workers));
+            engine.set_allowances(Worker::allowances(&new.workers));
+        });
+        replaced.map_err(Failure::of(Exit::Usage))
     }
 }
 
@@ -162,12 +169,11 @@ fn workers(config: &Config, keys: &GeneratedKeys) -> Result<Vec<doors::Worker>, 
 /// The worker of a gateway without configured workers, and of commands that run the engine in this process.
 pub(super) fn local_worker(key: KeyDigest) -> Result<doors::Worker, Failure> {
     Ok(doors::Worker {
-        name: WorkerName::new("local").map_err(Failure::of(Exit::Failed))?,
+        name: WorkerName::new(LOCAL).map_err(Failure::of(Exit::Failed))?,
         keys: vec![key.into()],
-        project: Project::new("local").map_err(Failure::of(Exit::Failed))?,
+        project: Project::new(LOCAL).map_err(Failure::of(Exit::Failed))?,
         allowance: Allowance::default(),
         rate: None,
-        allowed_hosts: None,
         priority: 1,
     })
 }

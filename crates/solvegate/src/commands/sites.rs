@@ -1,8 +1,11 @@
 //! `solvegate sites`: lists the declared sites and checks whether a page is covered, without a gateway.
 
 use domain::{
+    challenge::Kind,
+    declarations::Images,
     ports::Clock as _,
     site::{PageUrl, Site},
+    time::Day,
 };
 use doors::site_json;
 use serde_json::json;
@@ -20,16 +23,21 @@ pub(super) fn run(context: &Context, action: &SitesAction) -> Result<(), Failure
     match action {
         SitesAction::List { json: true } => {
             let sites: Vec<_> = declarations.sites.iter().map(site_json).collect();
-            output::json(&json!({ "sites": sites, "images": declarations.images }))
+            let images = declarations.images.as_ref();
+            output::json(&json!({
+                "sites": sites,
+                "images": images.map(|images| &images.basis),
+                "images_kinds": images.map(|images| &images.kinds),
+                "images_expires": images.and_then(|images| images.expires),
+            }))
         }
         SitesAction::List { json: false } => {
-            list(&declarations.sites, declarations.images.as_deref())
+            list(&declarations.sites, declarations.images.as_ref())
         }
         SitesAction::Check { url, json } => {
             let page = PageUrl::parse(url).map_err(Failure::of(Exit::Refused))?;
-            let sites = declarations.sites();
             let now = SystemClock::start().now();
-            let site = sites.check(&page, now).map_err(Failure::of(Exit::Refused))?;
+            let site = declarations.site(&page, now).map_err(Failure::of(Exit::Refused))?;
             if *json {
                 return output::json(&json!({ "canonical": page, "site": site_json(site) }));
             }
@@ -38,14 +46,17 @@ pub(super) fn run(context: &Context, action: &SitesAction) -> Result<(), Failure
     }
 }
 
-fn list(sites: &[Site], images: Option<&str>) -> Result<(), Failure> {
+fn list(sites: &[Site], images: Option<&Images>) -> Result<(), Failure> {
     if sites.is_empty() && images.is_none() {
         return output::line(format_args!(
             "no sites declared; add a [[site]] with host and basis to solvegate.toml"
         ));
     }
-    let expires = |site: &Site| site.expires.map_or(String::new(), |day| day.to_string());
-    let row = |site: &Site| [site.rule.to_string(), site.basis.to_string(), expires(site)];
-    let images = images.map(|basis| ["(images)".into(), basis.into(), String::new()]);
+    let until = |day: Option<Day>| day.map_or(String::new(), |day| day.to_string());
+    let row = |site: &Site| [site.rule.to_string(), site.basis.to_string(), until(site.expires)];
+    let images = images.map(|images| {
+        let kinds: Vec<_> = images.kinds.iter().map(Kind::name).collect();
+        [format!("({})", kinds.join(", ")), images.basis.to_string(), until(images.expires)]
+    });
     output::rows(["site", "basis", "expires"], sites.iter().map(row).chain(images))
 }

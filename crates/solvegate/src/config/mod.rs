@@ -14,8 +14,8 @@ use domain::secret::Secret;
 pub use error::ConfigError;
 pub use schema::schema;
 pub use valid::{
-    Admin, Callbacks, ClaimRules, Config, Declarations, Pingback, Polling, Schedule, Service,
-    StoreUrl, Tls, Upstream, Worker,
+    Admin, Callbacks, ClaimRules, Config, LOCAL, Pingback, Polling, Schedule, Service, StoreUrl,
+    Tls, Upstream, Worker,
 };
 pub use written::{Environment, Flags, read_duration};
 

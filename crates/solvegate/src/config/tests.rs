@@ -57,7 +57,7 @@ fn with_a_real_upstream_nothing_is_declared() {
     assert!(
         matches!(&config.upstream.service, Service::Elsewhere { url, .. } if url == "https://ocr.captchaai.com")
     );
-    assert_eq!(config.declarations, Declarations::default());
+    assert!(config.declarations.sites.is_empty() && config.declarations.images.is_none());
 }
 
 /// Every key there is.
@@ -166,6 +166,46 @@ fn every_key_of_the_contract_is_understood() {
     assert_eq!((config.data, config.claims.hold), (None, Duration::ZERO));
 }
 
+/// `key = "…"` of a worker that is otherwise fine, with more keys.
+fn scope_of(more: &str) -> domain::declarations::WorkerScope {
+    let text = format!("[[worker]]\nname = \"w\"\nkey = \"{KEY}\"\n{more}");
+    load(&text, &[]).unwrap().workers[0].scope.clone()
+}
+
+#[test]
+fn a_worker_kept_to_sites_sends_no_pictures_unless_that_is_written() {
+    assert!(scope_of("").images);
+    assert!(!scope_of("images = false").images);
+    assert!(!scope_of("sites = [\"shop.example.com\"]").images);
+    assert!(scope_of("sites = [\"shop.example.com\"]\nimages = true").images);
+}
+
+#[test]
+fn images_cover_the_kinds_that_are_written_down() {
+    let kinds = |text: &str| {
+        let images = load(text, &[("PROVIDER_KEY", "p")]).unwrap().declarations.images.unwrap();
+        let names: Vec<_> = images.kinds.iter().map(|kind| kind.name().to_owned()).collect();
+        names.join(" ")
+    };
+    let upstream = "[upstream]\nurl = \"https://ocr.example.com\"\nkey = \"env:PROVIDER_KEY\"\n";
+    let images = "[images]\nbasis = \"own forms\"\n";
+    assert_eq!(kinds(&format!("{upstream}{images}")), "image text");
+    assert_eq!(kinds(&format!("{upstream}{images}kinds = [\"grid\"]")), "grid");
+    assert_eq!(kinds(images), "image text grid coordinates bls rotate");
+    for (wrong, says) in [
+        ("kinds = [\"image\"]", "[images]: basis is missing"),
+        ("expires = \"2027-06-30\"", "[images]: basis is missing"),
+        ("basis = \"own\"\nkinds = []", "[images] kinds: is empty; name a kind"),
+        (
+            "basis = \"own\"\nkinds = [\"turnstile\"]",
+            "turnstile has a page, so a [[site]] declares it",
+        ),
+    ] {
+        let refused = refusal(&format!("[images]\n{wrong}"));
+        assert!(refused.contains(says), "{refused}");
+    }
+}
+
 #[test]
 fn an_unknown_key_is_answered_with_the_line_and_the_nearest_key() {
     let cases = [
@@ -184,7 +224,7 @@ fn an_unknown_key_is_answered_with_the_line_and_the_nearest_key() {
         ),
         (
             "[images]\nqqqq = 1",
-            "solvegate.toml:2: unknown key `qqqq` in [images]; its keys are `basis`",
+            "solvegate.toml:2: unknown key `qqqq` in [images]; its keys are `basis`, `kinds`, `expires`",
         ),
     ];
     for (text, says) in cases {

@@ -21,7 +21,9 @@ use std::{
     time::Duration,
 };
 
-use domain::{challenge::Kind, retry::RetryTable, token::TokenLifetime};
+use domain::{
+    challenge::Kind, declarations::Declarations, retry::RetryTable, token::TokenLifetime,
+};
 use engine::{Alerts, PoolWish};
 
 use super::{
@@ -34,10 +36,9 @@ use access_keys::TakenKeys;
 pub use admins::Admin;
 pub use notifications::Callbacks;
 pub use polling::{Polling, Schedule};
-pub use sites::Declarations;
 pub use store::StoreUrl;
 pub use upstream::{Pingback, Service, Upstream};
-pub use workers::Worker;
+pub use workers::{LOCAL, Worker};
 
 /// What the operator wants; already valid.
 #[derive(Clone, Debug, PartialEq)]
@@ -51,6 +52,7 @@ pub struct Config {
     /// The store of the history; `None` keeps it in `store`.
     pub ledger: Option<StoreUrl>,
     pub upstream: Upstream,
+    /// What may be solved, and for whom.
     pub declarations: Declarations,
     pub workers: Vec<Worker>,
     pub admins: Vec<Admin>,
@@ -133,7 +135,8 @@ pub(super) fn check(
     if store.is_shared() {
         upstream::check_shared(upstream.pingback.as_ref())?;
     }
-    let declarations = sites::check(keys.site, keys.images.basis, simulated)?;
+    let scopes = Worker::scopes(&workers);
+    let declarations = sites::check(keys.site, keys.images, scopes, simulated)?;
     Ok(Config {
         listen: check_listen(&keys.listen, tls.is_some())?,
         hosts: keys.hosts.check(check_hosts)?,

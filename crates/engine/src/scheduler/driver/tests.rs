@@ -1,9 +1,9 @@
 use domain::{
     challenge::{Challenge, ChallengeParts, Kind},
     claim::{Allowance, Door},
+    declarations::{Declarations, Images},
     id::{Nonce, Project, TaskId, WorkerName},
     ports::{Advanced, Chance, LeaseRequest, NoWebhooks},
-    site::Sites,
     solve::{Decision, Fact},
 };
 use simulator::{Account, BehaviourConfig, Latency, SimProvider, VirtualClock};
@@ -37,8 +37,10 @@ async fn shared() -> Arc<Shared> {
         chance: Arc::new(Fixed),
         webhooks: Arc::new(NoWebhooks),
     };
-    let sites = Arc::new(Sites::new(Vec::new(), Some("pictures of our own shop".into())));
-    let shared = Arc::new(Shared::new(ports, EngineConfig { sites, ..EngineConfig::default() }));
+    let images = Some(Images::new("pictures of our own shop"));
+    let declarations = Declarations { images, ..Declarations::default() }.into();
+    let config = EngineConfig { declarations, ..EngineConfig::default() };
+    let shared = Arc::new(Shared::new(ports, config));
     lease_renewal::renew(&shared).await.unwrap();
     shared
 }
@@ -56,7 +58,6 @@ async fn leased(shared: &Arc<Shared>) -> Box<ActiveSolve> {
         fresh: false,
         deadline: None,
         allowance: Allowance::default(),
-        allowed_hosts: None,
         collect: true,
         callback_url: None,
     };

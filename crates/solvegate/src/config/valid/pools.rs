@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use domain::{
     challenge::{Challenge, Sharing},
+    declarations::Declarations,
     fingerprint::{Fingerprint, Identity},
     pool::{Level, PoolSize},
     time::Timestamp,
@@ -11,7 +12,6 @@ use domain::{
 use engine::PoolWish;
 use wire::submit::V1Parts;
 
-use super::sites::Declarations;
 use crate::config::{
     ConfigError,
     written::{AutoOr, Given, PoolKeys},
@@ -74,9 +74,8 @@ fn check_page(
     let Some(page) = challenge.pageurl() else {
         return Err(ConfigError::at(place, "pageurl is missing"));
     };
-    let sites = declared.sites();
-    let site = sites
-        .check(page, Timestamp::default())
+    let site = declared
+        .site(page, Timestamp::default())
         .map_err(|refusal| ConfigError::at(place, refusal.to_string()))?;
     Ok(Identity { ignores_proxy: site.key_ignores_proxy })
 }

@@ -1,24 +1,18 @@
-//! The pages that may be solved for: deny by default, every declaration with its written basis.
+//! What may be solved: deny by default, every declaration with its written basis.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use domain::{
-    site::{Site, Sites},
+    challenge::Kind,
+    declarations::{Declarations, Images, KnownWorkers},
+    site::Site,
     solve::AmbiguousPolicy,
 };
 
 use crate::config::{
     ConfigError,
-    written::{Given, SiteKeys},
+    written::{Given, ImagesKeys, SiteKeys},
 };
-
-/// All declarations, as the operator wrote them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Declarations {
-    pub sites: Vec<Site>,
-    /// The basis on which pictures are solved.
-    pub images: Option<Arc<str>>,
-}
 
 const SIMULATED: &str = "simulator: names reserved for examples";
 const EXAMPLES: [&str; 7] = [
@@ -31,18 +25,10 @@ const EXAMPLES: [&str; 7] = [
     "localhost",
 ];
 
-// === impl Declarations ===
-
-impl Declarations {
-    /// In the form of the engine.
-    pub fn sites(&self) -> Arc<Sites> {
-        Arc::new(Sites::new(self.sites.clone(), self.images.clone()))
-    }
-}
-
 pub(super) fn check(
     keys: Vec<SiteKeys>,
-    images: Option<Given<String>>,
+    images: ImagesKeys,
+    workers: KnownWorkers,
     simulated: bool,
 ) -> Result<Declarations, ConfigError> {
     let each = keys.into_iter().enumerate().map(|(at, keys)| check_site(at, keys));
@@ -53,12 +39,47 @@ pub(super) fn check(
             return Err(ConfigError::at(place, "is declared twice; keep one of them"));
         }
     }
-    let mut images = images.map(check_basis).transpose()?;
+    let mut images = check_images(images, simulated)?;
     if simulated {
         sites.extend(EXAMPLES.iter().map(|host| example(host)));
-        images = images.or(Some(SIMULATED.into()));
+        images = images.or_else(|| Some(Images::all_kinds(SIMULATED)));
     }
-    Ok(Declarations { sites, images })
+    Ok(Declarations { sites, images, workers })
+}
+
+/// `kinds` and `expires` without a basis would look like a declaration and be none.
+fn check_images(keys: ImagesKeys, simulated: bool) -> Result<Option<Images>, ConfigError> {
+    let kinds = keys.kinds.map(|given| given.check(check_image_kinds)).transpose()?;
+    let Some(basis) = keys.basis else {
+        if kinds.is_some() || keys.expires.is_some() {
+            let what = "basis is missing; write down on what ground these may be solved";
+            return Err(ConfigError::at("[images]", what));
+        }
+        return Ok(None);
+    };
+    let basis = check_basis(basis)?;
+    let default =
+        if simulated { Images::all_kinds(SIMULATED).kinds } else { Images::default_kinds() };
+    let expires = keys.expires.map(|day| day.value);
+    Ok(Some(Images { basis, kinds: kinds.unwrap_or(default), expires }))
+}
+
+fn check_image_kinds(kinds: Vec<Kind>) -> Result<BTreeSet<Kind>, String> {
+    if kinds.is_empty() {
+        return Err("is empty; name a kind, or remove [images] to refuse them all".into());
+    }
+    match kinds.iter().find(|kind| !kind.is_pageless()) {
+        None => Ok(kinds.into_iter().collect()),
+        Some(kind) => {
+            let pageless: Vec<_> = Kind::known().filter(Kind::is_pageless).collect();
+            let names: Vec<_> = pageless.iter().map(Kind::name).collect();
+            Err(format!(
+                "{} has a page, so a [[site]] declares it; the kinds without one are {}",
+                kind.name(),
+                names.join(", ")
+            ))
+        }
+    }
 }
 
 fn example(host: &str) -> Site {

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use domain::{
     claim::Allowance,
+    declarations::{KnownWorkers, WorkerScope},
     id::{Project, WorkerName},
     key::AccessKey,
     rate::Rate,
-    site::HostRule,
 };
 
 use super::{
@@ -29,7 +29,8 @@ pub struct Worker {
     /// Daily limits, as the store counts them.
     pub budget: Allowance,
     pub rate: Option<Rate>,
-    pub sites: Option<Vec<HostRule>>,
+    /// The declarations it may use.
+    pub scope: WorkerScope,
     pub priority: u32,
 }
 
@@ -38,7 +39,19 @@ impl Worker {
     pub fn allowances(workers: &[Self]) -> BTreeMap<WorkerName, Allowance> {
         workers.iter().map(|worker| (worker.name.clone(), worker.budget)).collect()
     }
+
+    /// What each may use. [`LOCAL`] is known too, because the command line solves in its name on the same store.
+    pub fn scopes(workers: &[Self]) -> KnownWorkers {
+        let local = WorkerName::new(LOCAL).expect("a valid worker name");
+        let mut scopes = BTreeMap::from([(local, WorkerScope::FULL)]);
+        let each = workers.iter().map(|worker| (worker.name.clone(), worker.scope.clone()));
+        scopes.extend(each);
+        KnownWorkers::Listed(scopes)
+    }
 }
+
+/// The worker of the command line, and of a gateway without configured workers.
+pub const LOCAL: &str = "local";
 
 /// Names under which the gateway itself writes into the ledger.
 const RESERVED_NAMES: [&str; 3] = ["pool", "admin", "sighup"];
@@ -80,6 +93,10 @@ fn check_worker(at: usize, keys: WorkerKeys) -> Result<Worker, ConfigError> {
         None => Project::new(name.as_str()).map_err(|error| ConfigError::at(place, error))?,
     };
     let budget = keys.budget;
+    let sites = keys.sites.map(|sites| sites.value);
+    // A worker that is kept to some sites is not meant to send pictures of others.
+    let images = keys.images.map_or(sites.is_none(), |given| given.value);
+    let scope = WorkerScope { sites: sites.map(Into::into), images };
     Ok(Worker {
         keys: access,
         project,
@@ -88,7 +105,7 @@ fn check_worker(at: usize, keys: WorkerKeys) -> Result<Worker, ConfigError> {
             cost_per_day: budget.cost_per_day.map(|amount| amount.value),
         },
         rate: keys.rate.map(|rate| rate.value),
-        sites: keys.sites.map(|sites| sites.value),
+        scope,
         priority: keys.priority.check(check_priority)?,
         name,
     })

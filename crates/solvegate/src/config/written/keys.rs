@@ -139,6 +139,8 @@ section! {
         rate: Option<Given<Rate>>, unset "unlimited", example "20/s";
         /// The declared sites it may use.
         sites: Option<Given<Vec<HostRule>>>, unset "all of them", example r#"["shop.example.com"]"#;
+        /// Whether it may have challenges without a page solved, as far as `[images]` allows them.
+        images: Option<Given<bool>>, unset "`true`; `false` with `sites`", example "true";
         /// Its share of the slots beside the other workers, from 1 to 100.
         priority: Given<u32> = "1", example "3";
     }
@@ -176,11 +178,16 @@ section! {
 }
 
 section! {
-    /// Allows challenges without a page, such as pictures.
+    /// Allows challenges without a page, such as pictures. They need it even if a page is sent with them.
     ImagesKeys {
         /// The ground on which you solve them.
         basis: Option<Given<String>>, unset "pictures are refused; with the simulator they are allowed",
             example "own intranet forms";
+        /// The kinds it covers, of `image`, `text`, `grid`, `coordinates`, `bls` and `rotate`.
+        kinds: Option<Given<Vec<Kind>>>, unset "`[\"image\", \"text\"]`; all of them with the simulator",
+            example r#"["image", "grid"]"#;
+        /// The last day of the declaration (UTC).
+        expires: Option<Given<Day>>, unset "never", example "2027-06-30";
     }
 }
 

@@ -24,8 +24,8 @@ pub use environment::Environment;
 pub(crate) use environment::variable;
 pub use flags::Flags;
 pub(crate) use keys::{
-    AdminKeys, AlertsKeys, CodeKeys, Keys, PollingKeys, PoolKeys, RetryKeys, SiteKeys, TlsKeys,
-    TokenKeys, UpstreamKeys, WorkerKeys,
+    AdminKeys, AlertsKeys, CodeKeys, ImagesKeys, Keys, PollingKeys, PoolKeys, RetryKeys, SiteKeys,
+    TlsKeys, TokenKeys, UpstreamKeys, WorkerKeys,
 };
 pub(crate) use secret::Reader;
 pub(crate) use section::{
