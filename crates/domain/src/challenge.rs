@@ -136,6 +136,12 @@ impl Challenge {
         &self.params
     }
 
+    /// Whether it has anything besides what a declaration shows: proxies and cookies are parameters, and a picture can show
+    /// anything.
+    pub fn holds_secret(&self) -> bool {
+        !self.params.is_empty() || !self.files.is_empty()
+    }
+
     /// Decoded pictures, in order of their names.
     pub fn files(&self) -> &BTreeMap<String, Vec<u8>> {
         &self.files

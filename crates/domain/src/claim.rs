@@ -215,6 +215,14 @@ pub enum Delivery {
     Nothing(Claim),
 }
 
+impl Claim {
+    /// Whether it has the text of a token, or a callback address.
+    pub fn holds_secret(&self) -> bool {
+        self.callback_url.is_some()
+            || self.token.as_ref().is_some_and(|token| !token.answer.is_dropped())
+    }
+}
+
 impl ClaimState {
     /// Whether the claim ended.
     pub fn is_final(self) -> bool {

@@ -81,6 +81,18 @@ impl TokenLifetime {
     }
 }
 
+impl Answer {
+    /// Whether its text was dropped, because it can no longer be used.
+    pub fn is_dropped(&self) -> bool {
+        self.text.expose().is_empty() && self.extras.is_none()
+    }
+
+    /// Drops the text.
+    pub fn drop_text(&mut self) {
+        (self.text, self.extras) = (Secret::new(""), None);
+    }
+}
+
 impl Token {
     /// Whether it can still be handed out.
     pub fn is_usable(&self, now: Timestamp) -> bool {

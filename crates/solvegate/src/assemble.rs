@@ -12,7 +12,7 @@ use domain::{
 };
 use engine::{Engine, EngineConfig, Family, Observation, Polling, Ports, Slots};
 use simulator::{BehaviourConfig, Sim, SimConfig, SimHandle, pace::SolveTime};
-use stores::{Backend, Finding, Weight};
+use stores::{Backend, Finding, Keyring, Weight};
 use upstream::{Pingback, Upstream, UpstreamConfig, WebhookClient, WebhookConfig};
 
 use crate::{
@@ -59,13 +59,14 @@ impl Assembled {
         if let Some(data) = config.secrets_dir() {
             keys::create_private_dir(data)?;
         }
-        let backend = connect(&config.store).await?;
+        let chance = Arc::new(SystemChance::start().map_err(Failure::of(Exit::Failed))?);
+        let keys = keyring(config, &chance);
+        let backend = connect(&config.store, keys).await?;
         let archive = match &config.ledger {
-            Some(ledger) => Some(connect(ledger).await?.archive),
+            Some(ledger) => Some(connect(ledger, keys).await?.archive),
             None => None,
         };
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::start_after(last_seen(&backend).await?));
-        let chance = Arc::new(SystemChance::start().map_err(Failure::of(Exit::Failed))?);
         let pingback = keys::pingback_secret(config, &chance)?;
         let (mut wanted, sim) = find_service(config, &clock, &chance).await?;
         if let (Some(ours), Some(secret)) = (&config.upstream.pingback, pingback.clone()) {
@@ -111,11 +112,19 @@ impl Assembled {
     }
 }
 
-async fn connect(url: &StoreUrl) -> Result<Backend, Failure> {
-    let backend = stores::connect(url.expose()).await.map_err(|error| {
+/// The keys that secrets are encrypted with in the store.
+pub fn keyring(config: &Config, chance: &Arc<SystemChance>) -> Option<&'static Keyring> {
+    let (current, old) = config.encryption.as_ref()?;
+    Some(Keyring::new(current, old.as_ref(), Arc::clone(chance) as Arc<dyn Chance>))
+}
+
+async fn connect(url: &StoreUrl, keys: Option<&'static Keyring>) -> Result<Backend, Failure> {
+    let backend = stores::connect_sealed(url.expose(), keys).await.map_err(|error| {
         let is_in_use = matches!(error, stores::OpenError::InUse { .. });
         let hint = if is_in_use { USE_THE_RUNNING_ONE } else { "" };
-        Failure::new(Exit::Unreachable, format!("{error}{hint}"))
+        let is_wrong_key = matches!(error, stores::OpenError::Key { .. });
+        let exit = if is_wrong_key { Exit::Usage } else { Exit::Unreachable };
+        Failure::new(exit, format!("{error}{hint}"))
     })?;
     for Finding { weight, what, remedy } in &backend.findings {
         let remedy = remedy.as_deref().unwrap_or_default();

@@ -32,7 +32,9 @@ use domain::{
 use stores::Backend;
 
 pub use cases::{CASES, Case};
-pub use corner::{connect_to_corner, fresh_corner};
+pub use corner::{
+    connect_sealed_to_corner, connect_to_corner, encryption_key, fresh_corner, keyring,
+};
 pub use world::{PRICE, World, accepted, derived, named, over, refused, task, token_of};
 
 /// An empty store, and the resources that must outlive it.

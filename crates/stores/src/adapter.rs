@@ -1,8 +1,10 @@
 //! Implements the store ports. Each method runs a decision (`decisions/`) or a query (`queries.rs`) in a transaction of the
 //! backend, which implements [`TransactionRunner`].
 
+mod keys;
 mod runner;
 
+pub(crate) use keys::REGISTERED_KEYS;
 pub use runner::Counters;
 pub(crate) use runner::{DecideFn, Extent, ReadFn, ResultSlot, TransactionRunner, decision};
 
@@ -62,12 +64,12 @@ pub struct StoreAdapter {
 impl StoreAdapter {
     /// An empty store that lives as long as this process.
     pub fn in_memory() -> Self {
-        Self::new(Arc::new(Memory::default()))
+        Self::new(Arc::new(Memory::new(None)))
     }
 
     /// Opens the embedded store in `dir`, which is created when it does not exist.
     pub fn embedded(dir: impl AsRef<Path>) -> Result<Self, OpenError> {
-        Ok(Self::new(Arc::new(Embedded::open(dir.as_ref())?)))
+        Ok(Self::new(Arc::new(Embedded::open(dir.as_ref(), None)?)))
     }
 
     pub(crate) fn new(runner: Arc<dyn TransactionRunner>) -> Self {

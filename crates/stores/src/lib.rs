@@ -21,7 +21,7 @@ mod tx;
 
 use std::{io, path::PathBuf, sync::Arc};
 
-use domain::ports::{Archive, Notifier, Records, Store, StoreResult as Result};
+use domain::ports::{Archive, Notifier, Records, Store, StoreError, StoreResult as Result};
 use futures_util::future::BoxFuture;
 
 pub use adapter::{Counters, StoreAdapter};
@@ -31,6 +31,7 @@ pub use backends::postgres::{Migrated, is_schema, migrations_sql};
 pub use backends::redis::is_prefix;
 pub use examine::{Finding, Weight};
 pub use notifier::LocalNotifier;
+pub use schema::seal::{BadEncryptionKey, EncryptionKey, KeyId, Keyring};
 
 /// An open store, as the ports it implements.
 #[derive(Clone, Debug)]
@@ -91,6 +92,13 @@ pub enum OpenError {
         /// The URL option that separates this store from the other data.
         remedy: &'static str,
     },
+    /// Other gateways seal the rows with a key that this one does not have.
+    #[error(
+        "the store has rows that are sealed with key {ids}, and `[store] encryption_key` {given}; set it to the key of the other gateways, or add the missing key as the second one"
+    )]
+    Key { ids: String, given: String },
+    #[error("{0}; check the store, then start again")]
+    Failed(#[from] StoreError),
     #[error("the store in {} is damaged: {why}; restore the directory from a backup, or move it away to start empty", dir.display())]
     Damaged { dir: PathBuf, why: String },
 }
@@ -119,15 +127,28 @@ pub enum OpenError {
 /// # }
 /// ```
 pub fn connect(url: &str) -> BoxFuture<'_, Result<Backend, OpenError>> {
+    connect_sealed(url, None)
+}
+
+/// Opens the store that a URL names. Rows that hold secrets are sealed with the first of the keys; rows of before are sealed
+/// when a key is new. A store whose rows are sealed with a key that is not given is refused.
+pub fn connect_sealed<'a>(
+    url: &'a str,
+    keys: Option<&'static Keyring>,
+) -> BoxFuture<'a, Result<Backend, OpenError>> {
     Box::pin(async move {
         match scheme_of(url).as_str() {
             "redis" | "rediss" | "redis+cluster" | "rediss+cluster" => {
-                backends::redis::connect(url).await
+                backends::redis::connect(url, keys).await
             }
-            "postgres" | "postgresql" => backends::postgres::connect(url).await,
+            "postgres" | "postgresql" => backends::postgres::connect(url, keys).await,
             #[cfg(feature = "dynamodb")]
-            "dynamodb" => backends::dynamodb::connect(url).await,
-            _ => open(url),
+            "dynamodb" => backends::dynamodb::connect(url, keys).await,
+            _ => {
+                let (store, name) = open_local(url, keys)?;
+                let findings = store.check_keys(keys).await?.into_iter().collect();
+                Ok(Backend { findings, ..backend(store, name) })
+            }
         }
     })
 }
@@ -179,10 +200,23 @@ pub fn table_definition(url: &str, billing: Billing, form: Printed) -> Result<St
 
 /// Opens a store that needs no server: `memory:` or `embedded:DIR`.
 pub fn open(url: &str) -> Result<Backend, OpenError> {
+    let (store, name) = open_local(url, None)?;
+    Ok(backend(store, name))
+}
+
+fn open_local(
+    url: &str,
+    keys: Option<&'static Keyring>,
+) -> Result<(StoreAdapter, &'static str), OpenError> {
     match url.split_once(':') {
-        Some(("memory", "")) => Ok(backend(StoreAdapter::in_memory(), "memory")),
+        Some(("memory", "")) => {
+            Ok((StoreAdapter::new(Arc::new(backends::memory::Memory::new(keys))), "memory"))
+        }
         Some(("embedded", "")) => Err(OpenError::NoDirectory),
-        Some(("embedded", dir)) => Ok(backend(StoreAdapter::embedded(dir)?, "embedded")),
+        Some(("embedded", dir)) => {
+            let embedded = backends::embedded::Embedded::open(dir.as_ref(), keys)?;
+            Ok((StoreAdapter::new(Arc::new(embedded)), "embedded"))
+        }
         Some(_) | None => Err(OpenError::Unknown(scheme_of(url))),
     }
 }

@@ -18,6 +18,7 @@ use domain::{
 
 use crate::{
     Result,
+    adapter::REGISTERED_KEYS,
     decisions::support::{ledger, pools},
     schema::keys::{CompoundKey, Key, Text, all, starting_with},
     schema::tables::{
@@ -312,5 +313,8 @@ pub(crate) fn margins(tx: &dyn ReadTx) -> Result<Vec<LearnedMargin>> {
 pub(crate) fn memos(tx: &dyn ReadTx, prefix: &str) -> Result<Vec<(String, Vec<u8>)>> {
     let rows =
         tx.scan::<Memos>(Text::new(prefix)..=Text::after(prefix), Order::Rising, MEMO_LIMIT)?;
-    Ok(rows.into_iter().map(|(name, value)| (name.as_str().to_owned(), value)).collect())
+    // The store's own memos are not the engine's.
+    let is_engines = |name: &Text| !name.as_str().starts_with(REGISTERED_KEYS);
+    let rows = rows.into_iter().filter(|(name, _)| is_engines(name));
+    Ok(rows.map(|(name, value)| (name.as_str().to_owned(), value)).collect())
 }

@@ -10,14 +10,19 @@ use serde::Serialize;
 
 use crate::{
     Result,
-    schema::codec::{corrupt, key_bytes, read_key, read_row},
+    schema::codec::{Codec, corrupt, key_bytes, read_key},
     schema::tables::Table,
 };
 
 /// Reads rows as of one moment.
 pub(crate) trait ReadTx {
+    /// Decodes the rows.
+    fn codec(&self) -> Codec;
+
     /// The backend's name in error messages.
-    fn backend(&self) -> &'static str;
+    fn backend(&self) -> &'static str {
+        self.codec().backend
+    }
 
     /// Passes the row of a key to `read`, if there is one.
     fn find(&self, key: &[u8], read: ReadRow<'_>) -> Result<()>;
@@ -83,6 +88,8 @@ pub(crate) struct RowKey<'a> {
     pub(crate) table: &'static str,
     /// Whether the rows of the table have no value besides their key.
     pub(crate) is_plain: bool,
+    /// Whether the value is sealed, if the store has a key.
+    pub(crate) holds_secret: bool,
 }
 
 /// A row's value as a backend stores it.
@@ -120,7 +127,7 @@ pub(crate) trait TypedRead: ReadTx {
     fn get<T: Table>(&self, key: &T::Key) -> Result<Option<T::Value>> {
         let mut found = None;
         self.find(&key_bytes::<T>(key), &mut |key, stored| {
-            found = Some(value::<T>(self.backend(), key, stored)?);
+            found = Some(value::<T>(self.codec(), key, stored)?);
             Ok(())
         })?;
         Ok(found)
@@ -154,7 +161,7 @@ pub(crate) trait TypedRead: ReadTx {
         }
         let (least, most) = (key_bytes::<T>(range.start()), key_bytes::<T>(range.end()));
         self.find_range(&KeyRange { least, most, order, limit }, &mut |key, stored| {
-            let value = value::<T>(self.backend(), key, stored)?;
+            let value = value::<T>(self.codec(), key, stored)?;
             rows.push((read_key::<T>(self.backend(), key)?, value));
             Ok(())
         })?;
@@ -167,14 +174,16 @@ impl<R: ReadTx + ?Sized> TypedRead for R {}
 pub(crate) trait TypedWrite: WriteTx {
     /// Inserts or replaces a row.
     fn put<T: Table>(&mut self, key: T::Key, value: T::Value) -> Result<()> {
-        self.write(row_key::<T>(&key_bytes::<T>(&key)), Box::new(value))
+        let bytes = key_bytes::<T>(&key);
+        let key = RowKey { holds_secret: T::holds_secret(&value), ..row_key::<T>(&bytes) };
+        self.write(key, Box::new(value))
     }
 
     /// Removes a row and returns its value. For a table without values, `None` does not mean that there was no row.
     fn take<T: Table>(&mut self, key: &T::Key) -> Result<Option<T::Value>> {
-        let (backend, mut found) = (self.backend(), None);
+        let (codec, mut found) = (self.codec(), None);
         self.remove(row_key::<T>(&key_bytes::<T>(key)), &mut |key, stored| {
-            found = Some(value::<T>(backend, key, stored)?);
+            found = Some(value::<T>(codec, key, stored)?);
             Ok(())
         })?;
         Ok(found)
@@ -189,12 +198,14 @@ pub(crate) trait TypedWrite: WriteTx {
 impl<W: WriteTx + ?Sized> TypedWrite for W {}
 
 fn row_key<T: Table>(bytes: &[u8]) -> RowKey<'_> {
-    RowKey { bytes, table: T::NAME, is_plain: size_of::<T::Value>() == 0 }
+    let is_plain = size_of::<T::Value>() == 0;
+    RowKey { bytes, table: T::NAME, is_plain, holds_secret: false }
 }
 
-fn value<T: Table>(backend: &'static str, key: &[u8], stored: Stored<'_>) -> Result<T::Value> {
+fn value<T: Table>(codec: Codec, key: &[u8], stored: Stored<'_>) -> Result<T::Value> {
+    let backend = codec.backend;
     match stored {
-        Stored::Encoded(bytes) => read_row::<T>(backend, key, bytes),
+        Stored::Encoded(bytes) => codec.read_row::<T>(key, bytes),
         Stored::Plain => postcard::from_bytes(&[]).map_err(|why| corrupt(backend, T::NAME, why)),
         Stored::Value(value) => match value.downcast_ref::<T::Value>() {
             Some(value) => Ok(value.clone()),

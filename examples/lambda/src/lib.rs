@@ -19,7 +19,7 @@ use engine::{Ports, RoundReport, ServerlessDriver};
 use http::StatusCode;
 use serde_json::{Value, json};
 use solvegate::{
-    assemble::{door_worker, engine_config},
+    assemble::{door_worker, engine_config, keyring},
     chance::SystemChance,
     config::{Config, Service},
     exit::{Exit, Failure},
@@ -45,8 +45,11 @@ impl Function {
     /// Opens the table and connects to the provider of the configuration. Nothing is leased.
     pub async fn open(config: &Config, clock: Arc<dyn Clock>) -> Result<Self, Failure> {
         let (url, key) = check(config)?;
-        let backend =
-            stores::connect(config.store.expose()).await.map_err(Failure::of(Exit::Unreachable))?;
+        let chance = Arc::new(SystemChance::start().map_err(Failure::of(Exit::Failed))?);
+        let keys = keyring(config, &chance);
+        let backend = stores::connect_sealed(config.store.expose(), keys)
+            .await
+            .map_err(Failure::of(Exit::Unreachable))?;
         let provider = Upstream::new(UpstreamConfig::new(url, key), Arc::clone(&clock))
             .map_err(Failure::of(Exit::Usage))?;
         let ports = Ports {
@@ -55,7 +58,7 @@ impl Function {
             notifier: backend.notifier,
             provider: Arc::new(provider),
             clock: Arc::clone(&clock),
-            chance: Arc::new(SystemChance::start().map_err(Failure::of(Exit::Failed))?),
+            chance,
             webhooks: Arc::new(NoWebhooks),
         };
         let rounds = ServerlessDriver::new(ports, engine_config(config));

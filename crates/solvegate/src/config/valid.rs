@@ -25,6 +25,7 @@ use domain::{
     challenge::Kind, declarations::Declarations, retry::RetryTable, token::TokenLifetime,
 };
 use engine::{Alerts, PoolWish};
+use stores::EncryptionKey;
 
 use super::{
     ConfigError, Environment,
@@ -49,6 +50,8 @@ pub struct Config {
     /// The directory for keys and certificates the program makes; `None` with the memory store.
     pub data: Option<PathBuf>,
     pub store: StoreUrl,
+    /// The key that secrets are encrypted with in both stores, and the one before it.
+    pub encryption: Option<(EncryptionKey, Option<EncryptionKey>)>,
     /// The store of the history; `None` keeps it in `store`.
     pub ledger: Option<StoreUrl>,
     pub upstream: Upstream,
@@ -121,6 +124,7 @@ pub(super) fn check(
     let store_url = keys.store.url.map(|url| url.value);
     let (store, data) = store::check(store_url, environment, data)?;
     let ledger = store::check_ledger(keys.store.ledger, &store)?;
+    let encryption = keys.store.encryption_key.map(|keys| (keys.value.current, keys.value.old));
     let tls = check_tls(keys.tls)?;
     let simulated = upstream.service == Service::Simulator;
     let mut taken = TakenKeys::new(upstream.service.key());
@@ -143,6 +147,7 @@ pub(super) fn check(
         tls,
         data,
         store,
+        encryption,
         ledger,
         pools: pools::check(keys.pool, &declarations)?,
         declarations,

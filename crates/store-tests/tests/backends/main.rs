@@ -8,6 +8,7 @@ mod gateways;
 mod postgres;
 mod redis;
 mod schedule;
+mod sealed;
 mod servers;
 
 use store_tests::{connect_to_corner as connect, fresh_corner as prefix};

@@ -8,24 +8,38 @@ use domain::ports::StoreError;
 
 use crate::{
     adapter::{Counters, DecideFn, Extent, ReadFn, TransactionRunner},
+    schema::{codec::Codec, seal::Keyring},
     tx::{KeyRange, ReadRow, ReadTx, RowKey, RowValue, Stored, WriteTx},
 };
 
 const NAME: &str = "memory";
 
-#[derive(Default)]
 pub(crate) struct Memory {
     /// A std lock, because its poisoning detects decisions that panicked.
     rows: Mutex<MemoryRows>,
 }
 
-/// The rows of all tables, each key led by the tag of its table. They are boxed, because a map moves its entries.
-#[derive(Default)]
-struct MemoryRows(BTreeMap<Box<[u8]>, Box<dyn RowValue>>);
+/// The rows of all tables, each key led by the tag of its table. Values are boxed, because a map moves its entries.
+struct MemoryRows {
+    rows: BTreeMap<Box<[u8]>, MemoryRow>,
+    codec: Codec,
+}
+
+enum MemoryRow {
+    Value(Box<dyn RowValue>),
+    /// A row that holds a secret, in a store with a key. There is nothing at rest here; the suites run on it, because they
+    /// are quickest on this store.
+    Sealed(Box<[u8]>),
+}
 
 // === impl Memory ===
 
 impl Memory {
+    pub(crate) fn new(keys: Option<&'static Keyring>) -> Self {
+        let codec = Codec { keys, ..Codec::plain(NAME) };
+        Self { rows: Mutex::new(MemoryRows { rows: BTreeMap::new(), codec }) }
+    }
+
     fn with<T>(&self, run: impl FnOnce(&mut MemoryRows) -> T) -> Result<T, StoreError> {
         // A decision that panicked may have left half of its writes behind, so nothing is decided after it.
         let mut rows = self.rows.lock().map_err(|_| {
@@ -46,7 +60,7 @@ impl TransactionRunner for Memory {
     }
 
     fn counters(&self) -> Counters {
-        let rows = self.with(|rows| rows.0.len()).unwrap_or(0);
+        let rows = self.with(|all| all.rows.len()).unwrap_or(0);
         Counters { rows, ..Counters::default() }
     }
 }
@@ -60,13 +74,13 @@ impl std::fmt::Debug for Memory {
 // === impl MemoryRows ===
 
 impl ReadTx for MemoryRows {
-    fn backend(&self) -> &'static str {
-        NAME
+    fn codec(&self) -> Codec {
+        self.codec
     }
 
     fn find(&self, key: &[u8], read: ReadRow<'_>) -> Result<(), StoreError> {
-        match self.0.get(key) {
-            Some(value) => read(key, Stored::Value(value.as_any())),
+        match self.rows.get(key) {
+            Some(row) => read(key, row.stored()),
             None => Ok(()),
         }
     }
@@ -74,27 +88,45 @@ impl ReadTx for MemoryRows {
     fn last_key(&self, tag: u8) -> Result<Option<Vec<u8>>, StoreError> {
         let (least, most) = ([tag], [tag + 1]);
         let bounds = (Bound::Included(least.as_slice()), Bound::Excluded(most.as_slice()));
-        Ok(self.0.range::<[u8], _>(bounds).next_back().map(|(key, _)| key.to_vec()))
+        Ok(self.rows.range::<[u8], _>(bounds).next_back().map(|(key, _)| key.to_vec()))
     }
 
     fn find_range(&self, range: &KeyRange, read: ReadRow<'_>) -> Result<(), StoreError> {
         let (least, most) = (range.least.as_slice(), range.most.as_slice());
-        let rows = self.0.range::<[u8], _>((Bound::Included(least), Bound::Included(most)));
+        let rows = self.rows.range::<[u8], _>((Bound::Included(least), Bound::Included(most)));
         let mut rows = range.order.apply(rows).take(range.limit);
-        rows.try_for_each(|(key, value)| read(key, Stored::Value(value.as_any())))
+        rows.try_for_each(|(key, row)| read(key, row.stored()))
     }
 }
 
 impl WriteTx for MemoryRows {
     fn write(&mut self, key: RowKey<'_>, value: Box<dyn RowValue>) -> Result<(), StoreError> {
-        self.0.insert(key.bytes.into(), value);
+        let row = if self.codec.keys.is_some() && key.holds_secret {
+            let mut bytes = Vec::new();
+            self.codec.write_row(key, &*value, &mut bytes)?;
+            MemoryRow::Sealed(bytes.into())
+        } else {
+            MemoryRow::Value(value)
+        };
+        self.rows.insert(key.bytes.into(), row);
         Ok(())
     }
 
     fn remove(&mut self, key: RowKey<'_>, read: ReadRow<'_>) -> Result<(), StoreError> {
-        match self.0.remove(key.bytes) {
-            Some(value) => read(key.bytes, Stored::Value(value.as_any())),
+        match self.rows.remove(key.bytes) {
+            Some(row) => read(key.bytes, row.stored()),
             None => Ok(()),
+        }
+    }
+}
+
+// === impl MemoryRow ===
+
+impl MemoryRow {
+    fn stored(&self) -> Stored<'_> {
+        match self {
+            Self::Value(value) => Stored::Value(value.as_any()),
+            Self::Sealed(bytes) => Stored::Encoded(bytes),
         }
     }
 }

@@ -26,7 +26,7 @@ const MAX_QUEUED: usize = 20_000;
 impl WriteQueue {
     pub(crate) fn new(kind: &BackendKind) -> (Self, Receiver<QueuedDecision>) {
         let (queue, receiver) = channel(MAX_QUEUED);
-        (Self { backend: kind.name, queue }, receiver)
+        (Self { backend: kind.name(), queue }, receiver)
     }
 
     /// Queues a decision and waits until it is committed.

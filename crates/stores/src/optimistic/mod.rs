@@ -92,7 +92,7 @@ impl<V: Validator> TransactionRunner for RemoteBackend<V> {
 
 impl<V> fmt::Debug for RemoteBackend<V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RemoteBackend").field("kind", &self.kind.name).finish_non_exhaustive()
+        f.debug_struct("RemoteBackend").field("kind", &self.kind.name()).finish_non_exhaustive()
     }
 }
 

@@ -45,7 +45,10 @@ mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
     use super::QueuedDecision;
-    use crate::optimistic::{BackendKind, OptimisticTx, RowCache};
+    use crate::{
+        optimistic::{BackendKind, OptimisticTx, RowCache},
+        schema::codec::Codec,
+    };
 
     #[test]
     fn a_decision_that_panics_in_a_retry_is_not_answered_with_its_first_result() {
@@ -55,7 +58,7 @@ mod tests {
             assert!(runs == 1, "the second run panics, for a test");
             true
         }));
-        let kind = BackendKind { name: "test", max_bytes: 0, refuses: |_| None };
+        let kind = BackendKind { codec: Codec::plain("test"), max_bytes: 0, refuses: |_| None };
         let cache = RowCache::default();
         let mut tx = OptimisticTx::new(kind, &cache, false);
         assert!(queued.run(&mut tx));

@@ -35,9 +35,9 @@ pub(crate) async fn read<V: Validator>(backend: &RemoteBackend<V>, mut read: Rea
             CommitOutcome::DataLost => {
                 // Only the writer can start over. An empty decision makes it notice the loss, too.
                 backend.queue.commit(Box::new(|_| true)).await?;
-                return Err(unavailable(backend.kind.name, "it lost acknowledged writes"));
+                return Err(unavailable(backend.kind.name(), "it lost acknowledged writes"));
             }
         }
     }
-    Err(unavailable(backend.kind.name, "too many conflicts with other gateways; retry later"))
+    Err(unavailable(backend.kind.name(), "too many conflicts with other gateways; retry later"))
 }

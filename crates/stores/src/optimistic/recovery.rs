@@ -9,7 +9,7 @@ use std::{
 
 use crate::{
     decisions::RecoveryRecord,
-    schema::codec::{read_key, read_row},
+    schema::codec::{Codec, read_key},
     schema::tables::{
         Archived, Authorised, Challenges, Claims, DeadLetters, Holders, Pages, Pools, Solves,
         Spending, Table, Totals,
@@ -19,8 +19,9 @@ use crate::{
 use super::{RawKey, RowCache, Write};
 
 /// The latest value of each row.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct RecoveryBuffer {
+    codec: Codec,
     rows: HashMap<RawKey, BufferedRow>,
     /// Rows that may be evicted, oldest first. A row that was written again since has more than one entry.
     finished: VecDeque<(u64, RawKey)>,
@@ -63,6 +64,10 @@ const RECORDED: [u8; 10] = [
 // === impl RecoveryBuffer ===
 
 impl RecoveryBuffer {
+    pub(crate) fn new(codec: Codec) -> Self {
+        Self { codec, rows: HashMap::new(), finished: VecDeque::new(), written: 0, size: 0 }
+    }
+
     /// Records committed writes. Archived history is left out, because the source store sends it again. A solve that another
     /// gateway admitted is recorded together with its cached challenge: a solve cannot continue without its challenge, and
     /// the other gateway may be gone.
@@ -95,10 +100,10 @@ impl RecoveryBuffer {
     }
 
     /// All records, in the order in which they depend on each other.
-    pub(crate) fn records(&self, backend: &'static str) -> Vec<RecoveryRecord> {
+    pub(crate) fn records(&self) -> Vec<RecoveryRecord> {
         let mut rows: Vec<_> = self.rows.iter().collect();
         rows.sort_unstable_by(|a, b| (restore_order(a.0), a.0).cmp(&(restore_order(b.0), b.0)));
-        rows.into_iter().filter_map(|(key, row)| record(backend, key, &row.bytes)).collect()
+        rows.into_iter().filter_map(|(key, row)| record(self.codec, key, &row.bytes)).collect()
     }
 
     /// Drops the ledger pages, which get new numbers when they are restored.
@@ -162,7 +167,7 @@ impl RecoveryBuffer {
             }
             // Most rows are pages. They are not decoded either.
             Pages::TAG | Totals::TAG | DeadLetters::TAG => false,
-            _ => record("recovery", key, bytes).is_some_and(|record| record.is_under_way()),
+            _ => record(self.codec, key, bytes).is_some_and(|record| record.is_under_way()),
         }
     }
 }
@@ -181,16 +186,16 @@ fn restore_order(key: &RawKey) -> Option<usize> {
     RECORDED.iter().position(|tag| *tag == key[0])
 }
 
-fn record(backend: &'static str, key: &RawKey, bytes: &[u8]) -> Option<RecoveryRecord> {
+fn record(codec: Codec, key: &RawKey, bytes: &[u8]) -> Option<RecoveryRecord> {
     use RecoveryRecord as Record;
     fn read<T: Table>(
-        (backend, key, bytes): (&'static str, &RawKey, &[u8]),
+        (codec, key, bytes): (Codec, &RawKey, &[u8]),
         record: impl FnOnce(T::Key, T::Value) -> Record,
     ) -> Option<Record> {
-        let value = read_row::<T>(backend, key, bytes).ok()?;
-        Some(record(read_key::<T>(backend, key).ok()?, value))
+        let value = codec.read_row::<T>(key, bytes).ok()?;
+        Some(record(read_key::<T>(codec.backend, key).ok()?, value))
     }
-    let row = (backend, key, bytes);
+    let row = (codec, key, bytes);
     match key[0] {
         Holders::TAG => read::<Holders>(row, Record::Holder),
         Challenges::TAG => read::<Challenges>(row, Record::Challenge),
@@ -210,14 +215,14 @@ fn record(backend: &'static str, key: &RawKey, bytes: &[u8]) -> Option<RecoveryR
 mod tests {
     use super::*;
     use crate::{
-        schema::codec::{key_bytes, write_row},
+        schema::codec::key_bytes,
         tx::{RowKey, RowValue},
     };
 
     fn row(key: &[u8], value: &dyn RowValue) -> Write {
         let mut bytes = Vec::new();
-        let key = RowKey { bytes: key, table: "x", is_plain: false };
-        write_row("x", key, value, &mut bytes).unwrap();
+        let key = RowKey { bytes: key, table: "x", is_plain: false, holds_secret: false };
+        Codec::plain("x").write_row(key, value, &mut bytes).unwrap();
         Write::Put(bytes.into())
     }
 
@@ -228,7 +233,7 @@ mod tests {
 
     #[test]
     fn the_oldest_finished_row_is_evicted_first() {
-        let mut buffer = RecoveryBuffer::default();
+        let mut buffer = RecoveryBuffer::new(Codec::plain("x"));
         for seq in 0..100 {
             buffer.record(&BTreeMap::from([page(seq, 1 << 20)]), &RowCache::default());
         }
@@ -239,7 +244,7 @@ mod tests {
 
     #[test]
     fn a_row_in_progress_is_not_evicted() {
-        let mut buffer = RecoveryBuffer::default();
+        let mut buffer = RecoveryBuffer::new(Codec::plain("x"));
         let key = key_bytes::<Holders>(&domain::id::HolderId::from_number(1));
         let until = domain::time::Timestamp::from_millis(5);
         let held = row(&key, &until);
@@ -248,13 +253,13 @@ mod tests {
             buffer.record(&BTreeMap::from([page(seq, 1 << 20)]), &RowCache::default());
         }
         assert!(
-            matches!(buffer.records("x").as_slice(), [RecoveryRecord::Holder(_, at)] if *at == until)
+            matches!(buffer.records().as_slice(), [RecoveryRecord::Holder(_, at)] if *at == until)
         );
     }
 
     #[test]
     fn a_row_written_many_times_takes_the_memory_of_one() {
-        let mut buffer = RecoveryBuffer::default();
+        let mut buffer = RecoveryBuffer::new(Codec::plain("x"));
         let day = domain::time::Day::from_number(1);
         for count in 0..100_000_u32 {
             let key = key_bytes::<Authorised>(&day);
@@ -264,12 +269,12 @@ mod tests {
         }
         assert!(buffer.finished.len() < 2000, "{}", buffer.finished.len());
         assert_eq!(buffer.size, ROW_OVERHEAD + 9 + 10);
-        assert!(matches!(buffer.records("x").as_slice(), [RecoveryRecord::Authorised(_, 99_999)]));
+        assert!(matches!(buffer.records().as_slice(), [RecoveryRecord::Authorised(_, 99_999)]));
     }
 
     #[test]
     fn a_deleted_row_is_not_restored() {
-        let mut buffer = RecoveryBuffer::default();
+        let mut buffer = RecoveryBuffer::new(Codec::plain("x"));
         let (key, write) = page(1, 10);
         buffer.record(&BTreeMap::from([(key.clone(), write)]), &RowCache::default());
         buffer.record(&BTreeMap::from([(key, Write::Delete)]), &RowCache::default());

@@ -4,7 +4,8 @@ use std::{cell::RefCell, collections::BTreeMap, sync::Arc};
 
 use crate::{
     Result,
-    schema::codec::{corrupt, write_row},
+    schema::codec::{Codec, corrupt},
+    schema::seal::Keyring,
     tx::{KeyRange, Order, ReadRow, ReadTx, RowKey, RowValue, Stored, WriteTx},
 };
 
@@ -30,8 +31,7 @@ pub(crate) struct OptimisticTx<'a> {
 /// once.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BackendKind {
-    /// Its name in messages.
-    pub(crate) name: &'static str,
+    pub(crate) codec: Codec,
     /// Bytes in one commit. The last decision may exceed it, because challenges can be large.
     pub(crate) max_bytes: usize,
     /// Why the backend cannot store a key. Only the decision that writes such a key fails; the server would refuse the batch.
@@ -42,6 +42,20 @@ pub(crate) struct BackendKind {
 pub(crate) enum Write {
     Put(Arc<[u8]>),
     Delete,
+}
+
+// === impl BackendKind ===
+
+impl BackendKind {
+    /// The backend's name in messages.
+    pub(crate) fn name(&self) -> &'static str {
+        self.codec.backend
+    }
+
+    /// The backend with the encryption keys of its store.
+    pub(crate) fn sealing_with(self, keys: Option<&'static Keyring>) -> Self {
+        Self { codec: Codec { keys, ..self.codec }, ..self }
+    }
 }
 
 // === impl OptimisticTx ===
@@ -152,8 +166,8 @@ fn first_of<'k>(order: Order, a: Option<&'k RawKey>, b: Option<&'k RawKey>) -> O
 }
 
 impl ReadTx for OptimisticTx<'_> {
-    fn backend(&self) -> &'static str {
-        self.kind.name
+    fn codec(&self) -> Codec {
+        self.kind.codec
     }
 
     fn find(&self, key: &[u8], read: ReadRow<'_>) -> Result<()> {
@@ -186,12 +200,12 @@ impl ReadTx for OptimisticTx<'_> {
 impl WriteTx for OptimisticTx<'_> {
     fn write(&mut self, key: RowKey<'_>, value: Box<dyn RowValue>) -> Result<()> {
         if let Some(why) = (self.kind.refuses)(key.bytes) {
-            return Err(corrupt(self.kind.name, key.table, why));
+            return Err(corrupt(self.kind.name(), key.table, why));
         }
         let bytes: Arc<[u8]> = if key.is_plain {
             self.no_value.clone()
         } else {
-            write_row(self.kind.name, key, &*value, &mut self.scratch)?;
+            self.kind.codec.write_row(key, &*value, &mut self.scratch)?;
             self.scratch.as_slice().into()
         };
         self.set(key.bytes.into(), Write::Put(bytes));

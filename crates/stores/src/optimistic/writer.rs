@@ -154,7 +154,7 @@ impl<C: Committer> WriterTask<C> {
                 Ok(batch) => self.write(batch).await,
                 Err(_) => {
                     if let Err(error) = self.restore().await {
-                        tracing::warn!(%error, store = self.kind.name, "restoring records failed, retrying");
+                        tracing::warn!(%error, store = self.kind.name(), "restoring records failed, retrying");
                     }
                 }
             }
@@ -200,7 +200,7 @@ impl<C: Committer> WriterTask<C> {
             let mut batch = vec![queued];
             let committed = self.commit(&mut batch).await.map(drop);
             answer_all(batch, &committed);
-            answered(self.kind.name, answer).await?;
+            answered(self.kind.name(), answer).await?;
             self.committer.finish_restore_step()?;
         }
         Ok(())
@@ -235,7 +235,7 @@ impl<C: Committer> WriterTask<C> {
                 CommitOutcome::DataLost => return Err(self.reset()),
             }
         }
-        Err(unavailable(self.kind.name, "too many conflicts with other gateways; retry later"))
+        Err(unavailable(self.kind.name(), "too many conflicts with other gateways; retry later"))
     }
 
     /// Runs as many decisions of the batch as fit into one commit, and defers the others.
@@ -297,7 +297,10 @@ impl<C: Committer> WriterTask<C> {
     fn reset(&mut self) -> StoreError {
         self.cache.clear();
         (self.seq, self.outcome_unknown) = (0, false);
-        unavailable(self.kind.name, "it lost acknowledged writes; the gateways are restoring them")
+        unavailable(
+            self.kind.name(),
+            "it lost acknowledged writes; the gateways are restoring them",
+        )
     }
 }
 

@@ -2,4 +2,8 @@
 
 pub(crate) mod codec;
 pub(crate) mod keys;
+pub(crate) mod seal;
 pub(crate) mod tables;
+
+#[cfg(test)]
+mod tests;

@@ -29,10 +29,15 @@ pub(crate) trait Table: 'static {
     const NAME: &'static str;
     type Key: Key;
     type Value: Clone + fmt::Debug + Serialize + DeserializeOwned + Send + 'static;
+
+    /// Whether a value must be sealed: it holds the text of a token, a parameter of a challenge or a callback address.
+    fn holds_secret(_: &Self::Value) -> bool {
+        false
+    }
 }
 
 macro_rules! tables {
-    ($( $(#[$doc:meta])* $tag:literal $type:ident in $name:ident: $key:ty => $value:ty; )*) => {
+    ($( $(#[$doc:meta])* $tag:literal $type:ident in $name:ident: $key:ty => $value:ty $(, sealed if $holds_secret:path)?; )*) => {
         $(
             $(#[$doc])*
             #[derive(Debug)]
@@ -43,6 +48,10 @@ macro_rules! tables {
                 const NAME: &'static str = stringify!($name);
                 type Key = $key;
                 type Value = $value;
+
+                $( fn holds_secret(value: &$value) -> bool {
+                    $holds_secret(value)
+                } )?
             }
         )*
 
@@ -58,12 +67,12 @@ macro_rules! tables {
 }
 
 tables! {
-    1 Claims in claims: ClaimId => Claim;
+    1 Claims in claims: ClaimId => Claim, sealed if Claim::holds_secret;
     /// The claim of each idempotency key.
     2 Keys in keys: KeyHash => Keyed;
     3 Solves in solves: SolveId => Solve;
     /// The challenge of a solve. It is written once and can have a mebibyte.
-    4 Challenges in challenges: SolveId => Arc<Challenge>;
+    4 Challenges in challenges: SolveId => Arc<Challenge>, sealed if challenge_holds_secret;
     /// Unfinished solves without a holder, by when they are due.
     5 Free in free: (Timestamp, SolveId) => ();
     /// Unfinished solves with a holder, by holder and by when they are due.
@@ -77,7 +86,7 @@ tables! {
     /// Claims by when the sweep has to check them: at a deadline, or when an unfetched token expires.
     10 Watched in watched: (Timestamp, ClaimId) => ();
     /// The unassigned tokens of a fingerprint, earliest expiry first.
-    11 Stock in stock: (Fingerprint, Timestamp, SolveId) => Stocked;
+    11 Stock in stock: (Fingerprint, Timestamp, SolveId) => Stocked, sealed if always;
     /// The stock by expiry.
     12 Expiries in expiries: (Timestamp, Fingerprint, SolveId) => ();
     /// The ledger. A page holds the entries of one decision, and its key is the number of the last entry.
@@ -104,10 +113,10 @@ tables! {
     /// When ended records may be deleted.
     24 RetentionQueue in garbage: (Timestamp, Retained) => ();
     /// Callbacks that no receiver has accepted yet.
-    25 Callbacks in callbacks: ClaimId => Callback;
+    25 Callbacks in callbacks: ClaimId => Callback, sealed if always;
     /// The callbacks by when they are tried next.
     26 Outbox in outbox: (Timestamp, ClaimId) => ();
-    27 Pools in pools: Fingerprint => Pool;
+    27 Pools in pools: Fingerprint => Pool, sealed if pool_holds_secret;
     /// Unfinished exclusive solves that no claim waits for.
     28 Spare in spare: (Fingerprint, SolveId) => ();
     /// How early a site needs its tokens, by site and kind.
@@ -116,6 +125,19 @@ tables! {
     30 Memos in memos: Text => Vec<u8>;
     /// In an archive: how far it holds the ledger of its store. There is one row.
     31 Archived in archived: u8 => ArchiveProgress;
+}
+
+fn challenge_holds_secret(challenge: &Arc<Challenge>) -> bool {
+    challenge.holds_secret()
+}
+
+fn pool_holds_secret(pool: &Pool) -> bool {
+    pool.order.challenge.holds_secret()
+}
+
+/// For tables whose rows exist because of their secret.
+fn always<T>(_: &T) -> bool {
+    true
 }
 
 #[cfg(feature = "dynamodb")]

@@ -251,6 +251,7 @@ fn the_example_loads_with_every_key_set() {
         ("CAPTCHAAI_API_KEY", "p"),
         ("SOLVEGATE_ADMIN_KEY", ADMIN),
         ("CHECKOUT_KEY", KEY),
+        ("SOLVEGATE_STORE_KEY", "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="),
         ("CALLBACK_SECRET", "whsec_x"),
         ("PINGBACK_SECRET", "sixteen characters"),
     ];

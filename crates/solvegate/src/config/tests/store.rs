@@ -227,3 +227,50 @@ fn history_may_be_kept_in_any_store_but_the_same() {
     assert!(written("redis://cache", "dynamodb:shop").is_ok());
     assert!(written("memory:", "pigeon").unwrap_err().contains("[store] ledger: expected"));
 }
+
+// === encryption_key ===
+
+const STORE_KEY: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
+const OTHER: &str = "ICEiIyQlJicoKSorLC0uLzAxMjM0NTY3ODk6Ozw9Pj8=";
+
+fn encryption(written: &str) -> Result<Config, String> {
+    load(&format!("[store]\nencryption_key = {written}"), &[("STORE_KEY", STORE_KEY)])
+}
+
+#[test]
+fn an_encryption_key_is_one_key_or_the_new_one_and_the_old_one() {
+    assert_eq!(load("", &NOTHING).unwrap().encryption, None);
+    let (one, old) = encryption("\"env:STORE_KEY\"").unwrap().encryption.unwrap();
+    assert_eq!(old, None);
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store.key");
+    crate::keys::write_private(&path, OTHER).unwrap();
+    let both = format!("[\"file:{}\", \"env:STORE_KEY\"]", path.display());
+    let config = encryption(&both).unwrap();
+    let (new, old) = config.encryption.clone().unwrap();
+    assert!(new != one && old == Some(one));
+    let debug = format!("{config:?}");
+    assert!(!debug.contains(STORE_KEY) && !debug.contains(OTHER), "{debug}");
+}
+
+#[test]
+fn a_bad_encryption_key_is_refused_with_its_name_and_without_its_value() {
+    let same = "[\"env:STORE_KEY\", \"env:STORE_KEY\"]";
+    let three = "[\"env:STORE_KEY\", \"env:STORE_KEY\", \"env:STORE_KEY\"]";
+    let guessable = format!("\"{}\"", "ab".repeat(32));
+    for (bad, why) in [
+        ("\"canary-short\"", "32 bytes as 64 hex digits or as base64"),
+        ("\"env:MISSING\"", "MISSING is not set"),
+        (&guessable, "is not random"),
+        ("[]", "is empty"),
+        ("\"\"", "is empty"),
+        (same, "same key twice"),
+        (three, "more than two keys"),
+        ("7", "expected"),
+        ("[\"env:STORE_KEY\", 7]", "expected"),
+    ] {
+        let error = encryption(bad).unwrap_err();
+        assert!(error.contains("encryption_key") && error.contains(why), "{bad}: {error}");
+        assert!(!error.contains("canary") && !error.contains("abab"), "{error}");
+    }
+}

@@ -22,7 +22,8 @@ use domain::{
 };
 
 use super::{
-    AutoOr, Given, Key, KeyList, Mode, NonZeroDuration, OneOrMany, Params, Section, SectionKeys,
+    AutoOr, EncryptionKeys, Given, Key, KeyList, Mode, NonZeroDuration, OneOrMany, Params, Section,
+    SectionKeys,
     section::{Field, KeyForm, Source, section},
     values::NotYet,
 };
@@ -98,6 +99,11 @@ section! {
         url: Option<Given<StoreUrl>>,
             unset "`REDIS_URL`, `REDIS_HOST` and `REDIS_PORT`, `DATABASE_URL` or `DYNAMODB_TABLE`, else `embedded:./solvegate-data`",
             example "redis://cache:6379";
+        /// Key that tokens, the parameters of challenges (proxies, cookies) and callback addresses are encrypted with in
+        /// the store and in `ledger`: 32 random bytes, as 64 hex digits or as base64. All gateways on a store need the same
+        /// one. To replace it, write a list: the new key, then the old one (docs/operations.md).
+        encryption_key: Option<Given<EncryptionKeys>>, unset "they are stored unencrypted",
+            example "env:SOLVEGATE_STORE_KEY";
         /// Another store for the history.
         ledger: Option<Given<StoreUrl>>, unset "history stays in the store", example "postgres://gateway@db/history";
     }

@@ -33,7 +33,7 @@ pub(crate) use section::{
 };
 pub(crate) use tree::{File, Node, Origin};
 pub use values::read_duration;
-pub(crate) use values::{AutoOr, Mode, NonZeroDuration, Params, SingleValue};
+pub(crate) use values::{AutoOr, EncryptionKeys, Mode, NonZeroDuration, Params, SingleValue};
 
 use section::{Field as _, Source};
 

@@ -22,6 +22,7 @@ use domain::{
     time::Day,
 };
 use serde_json::json;
+use stores::EncryptionKey;
 
 use super::{
     Node, Reader, ValueType,
@@ -75,6 +76,13 @@ pub(crate) struct NonZeroDuration(pub(crate) Duration);
 pub(crate) enum Mode {
     Learned,
     Fixed,
+}
+
+/// The keys of a store, new one first.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct EncryptionKeys {
+    pub(crate) current: EncryptionKey,
+    pub(crate) old: Option<EncryptionKey>,
 }
 
 /// A key that a later release will have.
@@ -254,6 +262,41 @@ values! {
             }
             Self::parse(written).map_err(because)
         };
+}
+
+impl SingleValue for EncryptionKeys {
+    const TYPE: ValueType = ValueType {
+        schema: || {
+            let one = (Secret::TYPE.schema)();
+            json!({ "anyOf": [one, { "type": "array", "items": one, "minItems": 1, "maxItems": 2 }] })
+        },
+        ..text_type("\"env:NAME\", \"file:PATH\" or the key itself, or a list of two: new, old")
+    };
+
+    fn read(node: &Node, reader: &Reader<'_>) -> Result<Self, Refused> {
+        let key = |node: &Node| {
+            let text = Secret::read(node, reader)?;
+            EncryptionKey::parse(&text).map_err(because)
+        };
+        let Content::List(items) = &node.content else {
+            return Ok(Self { current: key(node)?, old: None });
+        };
+        let [current, rest @ ..] = items.as_slice() else {
+            return Err(because("is empty; remove the key to store everything unencrypted"));
+        };
+        let old = match rest {
+            [] => None,
+            [old] => Some(key(old)?),
+            _ => {
+                return Err(because("has more than two keys; write the new one, then the old one"));
+            }
+        };
+        let current = key(current)?;
+        if old.as_ref() == Some(&current) {
+            return Err(because("has the same key twice; write the new one, then the old one"));
+        }
+        Ok(Self { current, old })
+    }
 }
 
 fn because(why: impl fmt::Display) -> Refused {

@@ -27,6 +27,7 @@ use crate::{
     Backend, Finding, LocalNotifier, Migrated, OpenError,
     backends::server::ServerKind,
     optimistic::{BackendKind, RemoteBackend, RowCache},
+    schema::{codec::Codec, seal::Keyring},
 };
 
 use address::DynamoDbAddress;
@@ -47,13 +48,17 @@ pub(crate) const NAME: &str = "dynamodb";
 const SERVER: ServerKind = ServerKind { name: NAME, title: "DynamoDB" };
 
 // Up to this size, a commit fits into one item.
-const KIND: BackendKind = BackendKind { name: NAME, max_bytes: 96 << 10, refuses: |_| None };
+const KIND: BackendKind =
+    BackendKind { codec: Codec::plain(NAME), max_bytes: 96 << 10, refuses: |_| None };
 
-pub(crate) async fn connect(url: &str) -> Result<Backend, OpenError> {
-    open(url).await.map(|(backend, _)| backend)
+pub(crate) async fn connect(
+    url: &str,
+    keys: Option<&'static Keyring>,
+) -> Result<Backend, OpenError> {
+    open(url, keys).await.map(|(backend, _)| backend)
 }
 
-async fn open(url: &str) -> Result<(Backend, Arc<Log>), OpenError> {
+async fn open(url: &str, keys: Option<&'static Keyring>) -> Result<(Backend, Arc<Log>), OpenError> {
     let client = TableClient::open(parse(url)?).await;
     let findings = health::examine(&client).await.map_err(|error| unreachable(&client, &error))?;
     SERVER.refuse_unsafe(&findings)?;
@@ -66,8 +71,8 @@ async fn open(url: &str) -> Result<(Backend, Arc<Log>), OpenError> {
     notify::start(&log);
     let committer = DynamoDbCommitter::new(Arc::clone(&log));
     let cache = RowCache::keeping_all();
-    let driver = RemoteBackend::start(KIND, Arc::clone(&log), committer, cache);
-    Ok((SERVER.opened(driver, notifier, findings), log))
+    let driver = RemoteBackend::start(KIND.sealing_with(keys), Arc::clone(&log), committer, cache);
+    Ok((SERVER.opened(driver, notifier, findings, keys).await?, log))
 }
 
 /// Reads the metadata item, or writes it in a new table.

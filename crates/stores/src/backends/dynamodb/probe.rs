@@ -29,7 +29,7 @@ pub struct Inventory {
 
 impl DynamoDbProbe {
     pub async fn connect(url: &str) -> Result<(Backend, Self), OpenError> {
-        let (backend, log) = super::open(url).await?;
+        let (backend, log) = super::open(url, None).await?;
         Ok((backend, Self(log)))
     }
 

@@ -25,12 +25,14 @@ use redb::{ReadableDatabase, TableDefinition};
 use crate::{
     OpenError,
     adapter::{Counters, DecideFn, Extent, ReadFn, TransactionRunner},
+    schema::{codec::Codec, seal::Keyring},
 };
 
 use tx::EmbeddedTx;
 use writer::{Shared, Writer, catch_panic, unavailable};
 
 const NAME: &str = "embedded";
+const CODEC: Codec = Codec::plain(NAME);
 const ROWS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("rows");
 
 #[derive(Debug)]
@@ -42,8 +44,8 @@ pub(crate) struct Embedded {
 
 impl Embedded {
     /// Opens the store in `dir`, which is created when it does not exist.
-    pub(crate) fn open(dir: &Path) -> Result<Self, OpenError> {
-        let shared = Arc::new(open::open(dir)?);
+    pub(crate) fn open(dir: &Path, keys: Option<&'static Keyring>) -> Result<Self, OpenError> {
+        let shared = Arc::new(open::open(dir, Codec { keys, ..CODEC })?);
         let writer = Writer::start(Arc::clone(&shared))
             .map_err(|source| OpenError::Directory { dir: dir.to_owned(), source })?;
         Ok(Self { writer, shared })
@@ -84,7 +86,7 @@ fn read_rows(shared: &Shared, mut read: ReadFn) -> Result<(), StoreError> {
     catch_panic(|| {
         let transaction = shared.database.begin_read().map_err(unavailable)?;
         let rows = transaction.open_table(ROWS).map_err(unavailable)?;
-        read(&EmbeddedTx::new(rows));
+        read(&EmbeddedTx::new(rows, shared.codec));
         Ok(())
     })
 }

@@ -22,13 +22,14 @@ use redb::{
 
 use crate::{
     OpenError,
+    schema::codec::Codec,
     schema::keys::all,
     schema::tables::Holders,
     tx::{Order, TypedRead, TypedWrite},
 };
 
 use super::{
-    ROWS,
+    CODEC, ROWS,
     disk::{Disk, DiskState},
     tx::EmbeddedTx,
     writer::{Shared, panic_message},
@@ -43,7 +44,7 @@ const DATA_FILE: &str = "store.redb";
 const CACHE_BYTES: usize = 64 << 20;
 
 /// Opens the store in `dir`, and creates the directory if it does not exist.
-pub(super) fn open(dir: &Path) -> Result<Shared, OpenError> {
+pub(super) fn open(dir: &Path, codec: Codec) -> Result<Shared, OpenError> {
     let unusable = |source| OpenError::Directory { dir: dir.to_owned(), source };
     DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(unusable)?;
     let lock = lock(dir)?;
@@ -59,7 +60,7 @@ pub(super) fn open(dir: &Path) -> Result<Shared, OpenError> {
     if !known {
         write_format(dir).map_err(unusable)?;
     }
-    Ok(Shared::new(database, lock, state))
+    Ok(Shared::new(database, lock, state, codec))
 }
 
 /// The lock of the directory. It is released explicitly: a forked process has a copy of the descriptor until it executes its
@@ -174,7 +175,7 @@ fn prepare(dir: &Path, database: &Database) -> Result<(), BoxError> {
                 return Err(OpenError::Format { dir, found, known: FORMAT }.into());
             }
         }
-        let mut rows = EmbeddedTx::new(transaction.open_table(ROWS)?);
+        let mut rows = EmbeddedTx::new(transaction.open_table(ROWS)?, CODEC);
         for (holder, _) in rows.scan::<Holders>(all(), Order::Rising, usize::MAX)? {
             rows.take::<Holders>(&holder)?;
         }

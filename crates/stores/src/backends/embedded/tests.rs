@@ -20,7 +20,7 @@ use crate::{
 };
 
 fn open(dir: &Path) -> (std::sync::Arc<Embedded>, World) {
-    let embedded = std::sync::Arc::new(Embedded::open(dir).unwrap());
+    let embedded = std::sync::Arc::new(Embedded::open(dir, None).unwrap());
     let store = std::sync::Arc::new(StoreAdapter::new(embedded.clone()));
     (embedded, World::on(store.clone(), store.clone(), store))
 }
@@ -128,7 +128,7 @@ async fn holders_from_before_a_restart_are_dead_at_once() {
 #[tokio::test]
 async fn an_unknown_format_inside_the_file_is_refused() {
     let dir = tempfile::tempdir().unwrap();
-    drop(Embedded::open(dir.path()).unwrap());
+    drop(Embedded::open(dir.path(), None).unwrap());
     let file = dir.path().join("store.redb");
     let database = redb::Database::open(&file).unwrap();
     let transaction = database.begin_write().unwrap();
@@ -136,7 +136,7 @@ async fn an_unknown_format_inside_the_file_is_refused() {
     transaction.open_table(meta).unwrap().insert("format", [99_u8].as_slice()).unwrap();
     transaction.commit().unwrap();
     drop(database);
-    let refused = Embedded::open(dir.path()).unwrap_err();
+    let refused = Embedded::open(dir.path(), None).unwrap_err();
     assert!(matches!(refused, OpenError::Format { .. }), "{refused}");
 }
 
@@ -163,9 +163,9 @@ fn corrupt_row(store: &Embedded, key: &[u8]) {
 #[test]
 fn a_closed_store_can_be_opened_again_while_a_copy_of_its_lock_is_open() {
     let dir = tempfile::tempdir().unwrap();
-    let store = Embedded::open(dir.path()).unwrap();
+    let store = Embedded::open(dir.path(), None).unwrap();
     let copy = store.shared.lock.copy();
     drop(store);
-    drop(Embedded::open(dir.path()).unwrap());
+    drop(Embedded::open(dir.path(), None).unwrap());
     drop(copy);
 }

@@ -6,7 +6,7 @@ use domain::ports::StoreError;
 use redb::{AccessGuard, ReadableTable, StorageError};
 
 use crate::{
-    schema::codec::write_row,
+    schema::codec::Codec,
     tx::{KeyRange, Order, ReadRow, ReadTx, RowKey, RowValue, Stored, WriteTx},
 };
 
@@ -14,6 +14,7 @@ use super::{NAME, corrupt};
 
 pub(crate) struct EmbeddedTx<R> {
     rows: R,
+    codec: Codec,
     /// Whether the transaction wrote anything.
     pub(super) changed: bool,
     /// The buffer that values are encoded into.
@@ -26,14 +27,14 @@ type RedbRow<'a> =
     Result<(AccessGuard<'a, &'static [u8]>, AccessGuard<'a, &'static [u8]>), StorageError>;
 
 impl<R> EmbeddedTx<R> {
-    pub(super) fn new(rows: R) -> Self {
-        Self { rows, changed: false, scratch: Vec::new() }
+    pub(super) fn new(rows: R, codec: Codec) -> Self {
+        Self { rows, codec, changed: false, scratch: Vec::new() }
     }
 }
 
 impl<R: ReadableTable<&'static [u8], &'static [u8]>> ReadTx for EmbeddedTx<R> {
-    fn backend(&self) -> &'static str {
-        NAME
+    fn codec(&self) -> Codec {
+        self.codec
     }
 
     fn find(&self, key: &[u8], read: ReadRow<'_>) -> Result<(), StoreError> {
@@ -66,7 +67,7 @@ impl<R: ReadableTable<&'static [u8], &'static [u8]>> ReadTx for EmbeddedTx<R> {
 
 impl WriteTx for EmbeddedWriteTx<'_> {
     fn write(&mut self, key: RowKey<'_>, value: Box<dyn RowValue>) -> Result<(), StoreError> {
-        write_row(NAME, key, &*value, &mut self.scratch)?;
+        self.codec.write_row(key, &*value, &mut self.scratch)?;
         self.changed = true;
         self.rows.insert(key.bytes, self.scratch.as_slice()).map_err(failed)?;
         Ok(())

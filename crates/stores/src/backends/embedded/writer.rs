@@ -15,7 +15,7 @@ use std::{
 use domain::ports::{BoxError, StoreError};
 use redb::{Database, Durability};
 
-use crate::{adapter::DecideFn, optimistic::queued::QueuedDecision};
+use crate::{adapter::DecideFn, optimistic::queued::QueuedDecision, schema::codec::Codec};
 
 use super::{NAME, ROWS, corrupt, disk::DiskState, open::DirectoryLock, tx::EmbeddedTx};
 
@@ -30,6 +30,7 @@ pub(super) struct Writer {
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) database: Database,
+    pub(super) codec: Codec,
     /// The lock of the directory. It is declared after the database, so that it is released after the file is closed.
     #[cfg_attr(not(test), expect(dead_code, reason = "held until it is dropped"))]
     pub(super) lock: DirectoryLock,
@@ -85,9 +86,15 @@ impl Drop for Writer {
 // === impl Shared ===
 
 impl Shared {
-    pub(super) fn new(database: Database, lock: DirectoryLock, disk: Arc<DiskState>) -> Self {
+    pub(super) fn new(
+        database: Database,
+        lock: DirectoryLock,
+        disk: Arc<DiskState>,
+        codec: Codec,
+    ) -> Self {
         Self {
             database,
+            codec,
             lock,
             disk,
             commits: AtomicU64::new(0),
@@ -158,7 +165,7 @@ fn write_once(shared: &Shared, batch: &mut [QueuedDecision]) -> Result<bool, Sto
 fn transact(shared: &Shared, batch: &mut [QueuedDecision]) -> Result<bool, redb::Error> {
     let mut transaction = shared.database.begin_write()?;
     transaction.set_durability(Durability::Immediate)?;
-    let mut rows = EmbeddedTx::new(transaction.open_table(ROWS)?);
+    let mut rows = EmbeddedTx::new(transaction.open_table(ROWS)?, shared.codec);
     let good = batch.iter_mut().all(|queued| queued.run(&mut rows));
     let changed = rows.changed;
     drop(rows);

@@ -18,7 +18,7 @@ use crate::{
         self, Commit, CommitError, CommitOutcome, CommitSeq, Committer, Conflict, ReadSet,
         RowCache, Validator,
     },
-    schema::tables::LAST_TAG,
+    schema::{codec::Codec, tables::LAST_TAG},
 };
 
 use super::{
@@ -40,6 +40,8 @@ pub(super) struct PostgresServer {
     /// The commits of all gateways, as last seen.
     commits: AtomicI64,
     retries: AtomicU64,
+    /// Reads the parts of rows that have columns of their own.
+    codec: Codec,
 }
 
 /// Why an attempt failed: because of the server, or because of stored data.
@@ -106,7 +108,7 @@ impl Committer for Arc<PostgresServer> {
 }
 
 impl PostgresServer {
-    pub(super) fn new(writer_pool: Pool, reader_pool: Pool) -> Self {
+    pub(super) fn new(writer_pool: Pool, reader_pool: Pool, codec: Codec) -> Self {
         let table = |tag| TableSql::new(&writer_pool.address.schema, tag);
         Self {
             tables: (1..=LAST_TAG).map(table).collect(),
@@ -115,6 +117,7 @@ impl PostgresServer {
             writer: fastrand::i64(1..),
             commits: AtomicI64::new(0),
             retries: AtomicU64::new(0),
+            codec,
         }
     }
 
@@ -205,7 +208,7 @@ impl PostgresServer {
             let table = self.table(writes[0].0[0]);
             let (puts, deletes) = partition(writes);
             if !puts.is_empty() {
-                steps.push(SqlStep::Query(table.put(&puts, commit.version)?));
+                steps.push(SqlStep::Query(table.put(&puts, (self.codec, commit.version))?));
             }
             if !deletes.is_empty() {
                 steps.push(SqlStep::Query(table.delete(&deletes)?));

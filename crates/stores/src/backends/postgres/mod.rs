@@ -26,6 +26,7 @@ use crate::{
     Backend, Finding, OpenError, Weight,
     backends::server::{ServerKind, retry_while_starting},
     optimistic::{BackendKind, RemoteBackend, RowCache, notify::RemoteNotifier},
+    schema::{codec::Codec, seal::Keyring},
 };
 
 use address::PostgresAddress;
@@ -39,21 +40,26 @@ pub use migrate::{Migrated, migrations_sql};
 pub(crate) const NAME: &str = "postgres";
 const SERVER: ServerKind = ServerKind { name: NAME, title: "PostgreSQL" };
 
-const KIND: BackendKind = BackendKind { name: NAME, max_bytes: 2 << 20, refuses };
+const KIND: BackendKind = BackendKind { codec: Codec::plain(NAME), max_bytes: 2 << 20, refuses };
 
 /// Connections for reads. With one for commits and two for notifications, a gateway has nine at most.
 const READERS: usize = 6;
 
-pub(crate) async fn connect(url: &str) -> Result<Backend, OpenError> {
+pub(crate) async fn connect(
+    url: &str,
+    keys: Option<&'static Keyring>,
+) -> Result<Backend, OpenError> {
     let (readers, mut findings) = examine_server(url).await?;
     SERVER.refuse_unsafe(&findings)?;
     migrate::migrate(&readers).await?;
     let notifier = examine_tables(&readers, &mut findings).await?;
-    let server = Arc::new(PostgresServer::new(Pool::new(&readers.address, 1)?, readers));
+    let kind = KIND.sealing_with(keys);
+    let server =
+        Arc::new(PostgresServer::new(Pool::new(&readers.address, 1)?, readers, kind.codec));
     history::start(Arc::downgrade(&server));
     let committer = Arc::clone(&server);
-    let driver = RemoteBackend::start(KIND, server, committer, RowCache::default());
-    Ok(SERVER.opened(driver, Arc::new(notifier), findings))
+    let driver = RemoteBackend::start(kind, server, committer, RowCache::default());
+    SERVER.opened(driver, Arc::new(notifier), findings, keys).await
 }
 
 /// Examines the server at the URL and its tables, without changing anything.

@@ -15,59 +15,59 @@ use domain::{
 use tokio_postgres::types::Type;
 
 use crate::{
-    schema::codec::read_row,
+    schema::codec::Codec,
     schema::tables::{
         Archived, Authorised, Callbacks, Challenges, Claims, DeadLetters, Holders, Keys, Margins,
         Pages, Pools, Solves, Spending, Stock, Table, Tasks, Totals,
     },
 };
 
-use super::{
-    NAME,
-    columns::{SqlValue, time},
-};
+use super::columns::{SqlValue, time};
 
 /// The name, type and value of a column.
 pub(super) type ReportingColumn = (&'static str, Type, SqlValue);
 
 /// The reporting columns of a row. All rows of a table have the same ones, in the same order.
 pub(super) fn reporting_columns(
+    codec: Codec,
     key: &[u8],
     bytes: &[u8],
 ) -> Result<Vec<ReportingColumn>, StoreError> {
     Ok(match key[0] {
-        Claims::TAG => claim(&row::<Claims>(key, bytes)?),
-        Keys::TAG => vec![number("claim", row::<Keys>(key, bytes)?.claim.number())],
-        Solves::TAG => solve(&row::<Solves>(key, bytes)?),
-        Challenges::TAG => vec![text("kind", row::<Challenges>(key, bytes)?.kind().name())],
-        Holders::TAG => vec![at("alive_until", row::<Holders>(key, bytes)?)],
+        Claims::TAG => claim(&codec.read_row::<Claims>(key, bytes)?),
+        Keys::TAG => vec![number("claim", codec.read_row::<Keys>(key, bytes)?.claim.number())],
+        Solves::TAG => solve(&codec.read_row::<Solves>(key, bytes)?),
+        Challenges::TAG => {
+            vec![text("kind", codec.read_row::<Challenges>(key, bytes)?.kind().name())]
+        }
+        Holders::TAG => vec![at("alive_until", codec.read_row::<Holders>(key, bytes)?)],
         Stock::TAG => {
-            let stocked = row::<Stock>(key, bytes)?;
+            let stocked = codec.read_row::<Stock>(key, bytes)?;
             whose(stocked.worker.as_str(), stocked.project.as_str(), stocked.kind.name())
         }
         Pages::TAG => {
-            let page = row::<Pages>(key, bytes)?;
+            let page = codec.read_row::<Pages>(key, bytes)?;
             vec![
                 number("first_seq", page.first().map(|entry| entry.seq)),
                 at("at", page.first().map(|entry| entry.at)),
                 number("entries", page.len() as u64),
             ]
         }
-        Totals::TAG => total(&row::<Totals>(key, bytes)?),
+        Totals::TAG => total(&codec.read_row::<Totals>(key, bytes)?),
         Spending::TAG => {
-            let spent = row::<Spending>(key, bytes)?;
+            let spent = codec.read_row::<Spending>(key, bytes)?;
             vec![number("opened", spent.opened), micros("listed_micros", spent.listed)]
         }
         Authorised::TAG => {
-            vec![number("authorised", u64::from(row::<Authorised>(key, bytes)?))]
+            vec![number("authorised", u64::from(codec.read_row::<Authorised>(key, bytes)?))]
         }
-        DeadLetters::TAG => dead_letter(&row::<DeadLetters>(key, bytes)?),
+        DeadLetters::TAG => dead_letter(&codec.read_row::<DeadLetters>(key, bytes)?),
         Tasks::TAG => {
-            let (solve, attempt) = row::<Tasks>(key, bytes)?;
+            let (solve, attempt) = codec.read_row::<Tasks>(key, bytes)?;
             vec![number("solve", solve.number()), number("attempt", u64::from(attempt))]
         }
         Callbacks::TAG => {
-            let callback = row::<Callbacks>(key, bytes)?;
+            let callback = codec.read_row::<Callbacks>(key, bytes)?;
             vec![
                 text("state", callback.state.name()),
                 number("tries", u64::from(callback.tries)),
@@ -75,7 +75,7 @@ pub(super) fn reporting_columns(
             ]
         }
         Pools::TAG => {
-            let pool = row::<Pools>(key, bytes)?;
+            let pool = codec.read_row::<Pools>(key, bytes)?;
             vec![
                 number("arrived", pool.arrived),
                 number("hits", pool.hits),
@@ -84,16 +84,12 @@ pub(super) fn reporting_columns(
             ]
         }
         Margins::TAG => {
-            let margin = row::<Margins>(key, bytes)?;
+            let margin = codec.read_row::<Margins>(key, bytes)?;
             vec![number("good", margin.good), number("bad", margin.bad)]
         }
-        Archived::TAG => vec![number("seq", row::<Archived>(key, bytes)?.last.seq)],
+        Archived::TAG => vec![number("seq", codec.read_row::<Archived>(key, bytes)?.last.seq)],
         _ => Vec::new(),
     })
-}
-
-fn row<T: Table>(key: &[u8], bytes: &[u8]) -> Result<T::Value, StoreError> {
-    read_row::<T>(NAME, key, bytes)
 }
 
 fn claim(claim: &Claim) -> Vec<ReportingColumn> {

@@ -8,7 +8,7 @@ use tokio_postgres::types::{ToSql, Type};
 
 use crate::{
     optimistic::{RawKey, RowVersion, ScanRange, Write},
-    schema::codec::corrupt,
+    schema::codec::{Codec, corrupt},
 };
 
 use super::{
@@ -201,7 +201,7 @@ impl TableSql {
     pub(super) fn put(
         &self,
         rows: &[(&RawKey, &[u8])],
-        version: RowVersion,
+        (codec, version): (Codec, RowVersion),
     ) -> Result<Statement, StoreError> {
         let mut params = self.key_params(rows.iter().map(|(key, _)| *key))?;
         let key = self.listed("", "");
@@ -215,7 +215,7 @@ impl TableSql {
         }
         let bodies: Vec<Vec<u8>> = rows.iter().map(|(_, bytes)| bytes.to_vec()).collect();
         params.push((Box::new(bodies), Type::BYTEA_ARRAY));
-        let reporting = rows.iter().map(|(key, bytes)| reporting_columns(key, bytes));
+        let reporting = rows.iter().map(|(key, bytes)| reporting_columns(codec, key, bytes));
         let reporting: Vec<Vec<ReportingColumn>> = reporting.collect::<Result<_, _>>()?;
         let columns = || reporting.first().into_iter().flatten();
         let names: Vec<&str> =

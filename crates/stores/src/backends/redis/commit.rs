@@ -11,6 +11,7 @@ use crate::{
         Commit, CommitError, CommitOutcome, CommitSeq, Committer, ReadSet, RowCache,
         recovery::RecoveryBuffer,
     },
+    schema::codec::Codec,
 };
 
 use super::{
@@ -29,10 +30,10 @@ pub(super) struct RedisCommitter {
 }
 
 impl RedisCommitter {
-    pub(super) fn new(server: Arc<RedisServer>, replicas: Replicas) -> Self {
+    pub(super) fn new(server: Arc<RedisServer>, codec: Codec, replicas: Replicas) -> Self {
         // The gateway that reopened the store after a loss may have died before it had checked the stock.
         let pending = PendingRestore::of_stock(&server.meta());
-        Self { server, recovery: RecoveryBuffer::default(), pending, replicas }
+        Self { server, recovery: RecoveryBuffer::new(codec), pending, replicas }
     }
 
     /// Calls the script, a second time if the first reply is lost. Also returns whether one of the calls may still be on its way.

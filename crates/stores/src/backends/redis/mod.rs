@@ -27,6 +27,7 @@ use crate::{
     Backend, Finding, OpenError,
     backends::server::{ServerKind, retry_while_starting},
     optimistic::{BackendKind, RemoteBackend, RowCache},
+    schema::{codec::Codec, seal::Keyring},
 };
 
 use address::RedisAddress;
@@ -42,9 +43,13 @@ pub use address::is_prefix;
 pub(crate) const NAME: &str = "redis";
 const SERVER: ServerKind = ServerKind { name: NAME, title: "Redis" };
 
-const KIND: BackendKind = BackendKind { name: NAME, max_bytes: 2 << 20, refuses: |_| None };
+const KIND: BackendKind =
+    BackendKind { codec: Codec::plain(NAME), max_bytes: 2 << 20, refuses: |_| None };
 
-pub(crate) async fn connect(url: &str) -> Result<Backend, OpenError> {
+pub(crate) async fn connect(
+    url: &str,
+    keys: Option<&'static Keyring>,
+) -> Result<Backend, OpenError> {
     let (connection, names, findings) = examine_server(url).await?;
     SERVER.refuse_unsafe(&findings)?;
     let address = connection.address.clone();
@@ -63,9 +68,11 @@ pub(crate) async fn connect(url: &str) -> Result<Backend, OpenError> {
     let publisher = ReconnectingConnection::new(address.clone(), None);
     let notifier = notify::start(address, publisher, &names);
     let server = Arc::new(RedisServer::new(connection, names, scripts, writer, meta));
-    let committer = RedisCommitter::new(Arc::clone(&server), Replicas::new(replication));
-    let driver = RemoteBackend::start(KIND, server, committer, RowCache::default());
-    Ok(SERVER.opened(driver, Arc::new(notifier), findings))
+    let kind = KIND.sealing_with(keys);
+    let replicas = Replicas::new(replication);
+    let committer = RedisCommitter::new(Arc::clone(&server), kind.codec, replicas);
+    let driver = RemoteBackend::start(kind, server, committer, RowCache::default());
+    SERVER.opened(driver, Arc::new(notifier), findings, keys).await
 }
 
 /// Examines the server at the URL and the format of its data, without changing anything.

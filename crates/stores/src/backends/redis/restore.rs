@@ -13,7 +13,6 @@ use crate::{
 };
 
 use super::{
-    NAME,
     commit::RedisCommitter,
     meta::{OpenedMeta, StoreMeta},
     server::{CallError, unavailable},
@@ -182,7 +181,7 @@ impl RedisCommitter {
             "Redis lost writes it had acknowledged, restoring this gateway's records"
         );
         meta.is_restoring = true;
-        let known = self.recovery.records(NAME).into_iter();
+        let known = self.recovery.records().into_iter();
         let mut records: Vec<_> = known.map(|record| (record.order(), record)).collect();
         self.recovery.drop_pages();
         // Pages that an earlier restore has not written yet exist nowhere else.

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use crate::{
     Backend, Finding, OpenError, Weight,
     adapter::{StoreAdapter, TransactionRunner},
+    schema::seal::Keyring,
 };
 
 /// A backend by its names: one for metrics, one for people.
@@ -25,14 +26,16 @@ const START_TIMEOUT: Duration = Duration::from_secs(5);
 const START_RETRY: Duration = Duration::from_millis(200);
 
 impl ServerKind {
-    pub(crate) fn opened(
+    pub(crate) async fn opened(
         &self,
         driver: impl TransactionRunner,
         notifier: Arc<dyn Notifier>,
-        findings: Vec<Finding>,
-    ) -> Backend {
+        mut findings: Vec<Finding>,
+        keys: Option<&'static Keyring>,
+    ) -> Result<Backend, OpenError> {
         let store = StoreAdapter::new(Arc::new(driver));
-        Backend { notifier, findings, ..crate::backend(store, self.name) }
+        findings.extend(store.check_keys(keys).await?);
+        Ok(Backend { notifier, findings, ..crate::backend(store, self.name) })
     }
 
     pub(crate) fn bad_address(&self, why: String) -> OpenError {

@@ -34,7 +34,7 @@ struct Versions {
 
 impl Store {
     fn new() -> Self {
-        let memory = Arc::new(Memory::default());
+        let memory = Arc::new(Memory::new(None));
         let store = Arc::new(StoreAdapter::new(memory.clone()));
         Self { memory, world: World::on(store.clone(), store.clone(), store) }
     }

@@ -76,7 +76,7 @@ fn open_damaged(dir: &Path, bytes: &[u8], expected: &RowBytes) -> Outcome {
     let copy = tempfile::tempdir().unwrap();
     fs::copy(dir.join("FORMAT"), copy.path().join("FORMAT")).unwrap();
     fs::write(copy.path().join("store.redb"), bytes).unwrap();
-    let Ok(store) = Embedded::open(copy.path()) else { return Outcome::Refused };
+    let Ok(store) = Embedded::open(copy.path(), None) else { return Outcome::Refused };
     let Ok(seen) = snapshot(&store) else { return Outcome::Corrupt };
     let holders =
         crate::schema::tables::NAMES.iter().find(|(_, name)| *name == "holders").unwrap().0;
