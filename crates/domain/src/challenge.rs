@@ -101,9 +101,9 @@ impl Challenge {
 
     fn check_sizes(&self) -> Result<(), BadChallenge> {
         let params: usize = self.params.iter().map(|(k, v)| k.len() + v.len()).sum();
-        let files: usize = self.files.values().map(Vec::len).sum();
-        let fits =
-            self.params.len() <= PARAMS_MAX && params <= PARAM_BYTES_MAX && files <= FILE_BYTES_MAX;
+        let fits = self.params.len() <= PARAMS_MAX
+            && params <= PARAM_BYTES_MAX
+            && self.file_bytes() <= FILE_BYTES_MAX;
         if fits { Ok(()) } else { Err(BadChallenge::TooLarge) }
     }
 
@@ -140,6 +140,23 @@ impl Challenge {
     /// anything.
     pub fn holds_secret(&self) -> bool {
         !self.params.is_empty() || !self.files.is_empty()
+    }
+
+    /// The size of all pictures together.
+    pub fn file_bytes(&self) -> usize {
+        self.files.values().map(Vec::len).sum()
+    }
+
+    /// The same challenge without its pictures, for a process that only queues it. It cannot be submitted.
+    #[must_use]
+    pub fn without_files(&self) -> Self {
+        Self {
+            kind: self.kind.clone(),
+            sitekey: self.sitekey.clone(),
+            pageurl: self.pageurl.clone(),
+            params: self.params.clone(),
+            files: BTreeMap::new(),
+        }
     }
 
     /// Decoded pictures, in order of their names.

@@ -204,6 +204,15 @@ pub enum Admission {
     NameTaken,
 }
 
+/// How often a claim was answered again. These answers change nothing, so they are counted and not entered one by one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Repeats {
+    /// Fetches of its token after the first.
+    pub fetched: u64,
+    /// Requests with its key after the first.
+    pub replayed: u64,
+}
+
 /// The result of a fetch.
 #[derive(Clone, Debug)]
 pub enum Delivery {

@@ -22,8 +22,11 @@ pub struct Lease {
     pub fence: Fence,
     /// The solve as the store had it.
     pub solve: Solve,
-    /// The challenge of the solve.
+    /// The challenge of the solve, without its pictures: a queue of thousands must not hold them in memory. The process
+    /// reads them with `Store::find_challenge` when it submits.
     pub challenge: Arc<Challenge>,
+    /// The size of the challenge's pictures.
+    pub file_bytes: usize,
 }
 
 /// A process and the end of its lease. One lease covers all its solves, so that renewing it is one write.

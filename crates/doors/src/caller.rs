@@ -24,10 +24,11 @@ use crate::{
     admin::Admin,
     error::Refusal,
     peer::Peer,
-    worker::{KeyOwner, KnownWorker},
+    worker::{KeyOwner, KnownWorker, RateLimiter},
 };
 
-/// A caller with a valid key.
+/// A caller with a valid key. As an extractor it counts as a read of a worker's; requests with a rate of their own use
+/// [`WorkerCaller`] and [`PollCaller`].
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
     pub(crate) role: Role,
@@ -49,6 +50,10 @@ pub(crate) struct WorkerCaller {
     pub(crate) known: Arc<KnownWorker>,
     pub(crate) peer: Option<Peer>,
 }
+
+/// A caller that fetches one claim, perhaps again and again.
+#[derive(Clone, Debug)]
+pub(crate) struct PollCaller(pub(crate) Caller);
 
 /// An admin of any role: it may read.
 #[derive(Clone, Debug)]
@@ -107,11 +112,37 @@ impl Doors {
         }
         self.config().admins.find(key).map(Role::Admin)
     }
+
+    /// Takes a permit of this gateway's share of a worker's rate, or returns how long to wait.
+    pub(crate) fn take(&self, limiter: Option<&Arc<RateLimiter>>) -> Result<(), Duration> {
+        limiter.map_or(Ok(()), |limiter| limiter.take(self.now(), self.engine().gateways()))
+    }
 }
 
 // === impl Caller ===
 
 impl Caller {
+    fn authenticate(parts: &Parts, doors: &Doors) -> Result<Self, Refusal> {
+        let query = parts.uri.query().unwrap_or_default();
+        if form_urlencoded::parse(query.as_bytes()).any(|(name, _)| name == "key") {
+            return Err(Refusal::KeyInUrl);
+        }
+        let peer = parts.extensions.get::<Peer>().cloned();
+        let role = doors.identify(bearer(&parts.headers), peer.as_ref())?;
+        if let Some(caller_name) = parts.extensions.get::<CallerName>() {
+            caller_name.fill(&role);
+        }
+        Ok(Self { role, peer })
+    }
+
+    /// The worker, if it is one.
+    fn worker(&self) -> Option<&KnownWorker> {
+        match &self.role {
+            Role::Worker(known) => Some(known),
+            Role::Admin(_) => None,
+        }
+    }
+
     /// The records this caller may see.
     pub(crate) fn scope(&self) -> Scope {
         match &self.role {
@@ -164,16 +195,21 @@ impl FromRequestParts<Doors> for Caller {
     type Rejection = Refusal;
 
     async fn from_request_parts(parts: &mut Parts, doors: &Doors) -> Result<Self, Refusal> {
-        let query = parts.uri.query().unwrap_or_default();
-        if form_urlencoded::parse(query.as_bytes()).any(|(name, _)| name == "key") {
-            return Err(Refusal::KeyInUrl);
-        }
-        let peer = parts.extensions.get::<Peer>().cloned();
-        let role = doors.identify(bearer(&parts.headers), peer.as_ref())?;
-        if let Some(caller_name) = parts.extensions.get::<CallerName>() {
-            caller_name.fill(&role);
-        }
-        Ok(Self { role, peer })
+        let caller = Self::authenticate(parts, doors)?;
+        let limiter = caller.worker().and_then(|known| known.reads.as_ref());
+        doors.take(limiter).map_err(Refusal::Rate)?;
+        Ok(caller)
+    }
+}
+
+impl FromRequestParts<Doors> for PollCaller {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, doors: &Doors) -> Result<Self, Refusal> {
+        let caller = Caller::authenticate(parts, doors)?;
+        let limiter = caller.worker().and_then(|known| known.polls.as_ref());
+        doors.take(limiter).map_err(Refusal::Rate)?;
+        Ok(Self(caller))
     }
 }
 
@@ -181,7 +217,7 @@ impl FromRequestParts<Doors> for WorkerCaller {
     type Rejection = Refusal;
 
     async fn from_request_parts(parts: &mut Parts, doors: &Doors) -> Result<Self, Refusal> {
-        let Caller { role, peer } = Caller::from_request_parts(parts, doors).await?;
+        let Caller { role, peer } = Caller::authenticate(parts, doors)?;
         match role {
             Role::Worker(known) => Ok(Self { known, peer }),
             Role::Admin(_) => Err(Refusal::WorkersOnly),
@@ -193,7 +229,7 @@ impl FromRequestParts<Doors> for ReaderCaller {
     type Rejection = Refusal;
 
     async fn from_request_parts(parts: &mut Parts, doors: &Doors) -> Result<Self, Refusal> {
-        let caller = Caller::from_request_parts(parts, doors).await?;
+        let caller = Caller::authenticate(parts, doors)?;
         caller.admin(AdminRole::Reader).map(|_| Self)
     }
 }
@@ -202,7 +238,7 @@ impl FromRequestParts<Doors> for OperatorCaller {
     type Rejection = Refusal;
 
     async fn from_request_parts(parts: &mut Parts, doors: &Doors) -> Result<Self, Refusal> {
-        let caller = Caller::from_request_parts(parts, doors).await?;
+        let caller = Caller::authenticate(parts, doors)?;
         caller.admin(AdminRole::Operator).map(Self)
     }
 }

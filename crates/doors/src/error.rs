@@ -10,6 +10,7 @@ use axum::{
 use domain::{
     actor::AdminRole,
     claim::Claim,
+    id::Project,
     ports::{Fault, StoreError},
     retry::{Class, Code, RetryTable},
     time::Timestamp,
@@ -82,6 +83,11 @@ pub(crate) enum Refusal {
     DeclaredInConfiguration,
     #[error("not found; check the path and the id")]
     NotFound,
+    #[error(
+        "this worker may not charge the project {project}; it may charge: {allowed}. Leave `project` out, or add it to \
+         `projects` of the worker in the configuration"
+    )]
+    Project { project: Project, allowed: String },
     #[error("this worker's rate limit is exceeded; retry after the time in Retry-After")]
     Rate(Duration),
     #[error("too many pingbacks from this address; retry later")]
@@ -155,6 +161,7 @@ impl Refusal {
             Self::AdminOnly | Self::OthersRecords => (StatusCode::FORBIDDEN, "admin_only"),
             Self::RoleTooLow { .. } => (StatusCode::FORBIDDEN, "role_too_low"),
             Self::WorkersOnly => (StatusCode::FORBIDDEN, "workers_only"),
+            Self::Project { .. } => (StatusCode::FORBIDDEN, "project_not_allowed"),
             Self::DeclaredInConfiguration => (StatusCode::BAD_REQUEST, "declared_in_configuration"),
             Self::NotFound
             | Self::Fetch(FetchRefusal::NotFound(_))
@@ -202,6 +209,9 @@ impl Refusal {
         }
         if let Self::Claim(ClaimRefusal::TooLate { deadline, eta }) = self {
             return Some(eta.saturating_sub(*deadline));
+        }
+        if let Self::Claim(ClaimRefusal::Busy { retry_after, .. }) = self {
+            return Some(*retry_after);
         }
         if let Self::Provider(fault) = self {
             return Some(fault.retry_after.unwrap_or(UNAVAILABLE_WAIT));
@@ -276,7 +286,7 @@ fn status_of_claim(refusal: &ClaimRefusal) -> (StatusCode, &'static str) {
         }
         ClaimRefusal::Key(_) => (StatusCode::BAD_REQUEST, "bad_idempotency_key"),
         ClaimRefusal::OverBudget { .. } => (StatusCode::TOO_MANY_REQUESTS, "budget_exceeded"),
-        ClaimRefusal::Busy(_) => (StatusCode::TOO_MANY_REQUESTS, "busy"),
+        ClaimRefusal::Busy { .. } => (StatusCode::TOO_MANY_REQUESTS, "busy"),
         ClaimRefusal::TooLate { .. } => (StatusCode::TOO_MANY_REQUESTS, "cannot_meet_deadline"),
         ClaimRefusal::Callback(_) => (StatusCode::BAD_REQUEST, "callback_refused"),
         ClaimRefusal::Draining => (StatusCode::SERVICE_UNAVAILABLE, "draining"),
@@ -327,7 +337,7 @@ pub(crate) fn code_of_claim(refused: &ClaimRefusal) -> Code {
         ClaimRefusal::KeyMismatch(_) => code::ERROR_IDEMPOTENCY_MISMATCH.into(),
         ClaimRefusal::Key(_) | ClaimRefusal::Callback(_) => code::ERROR_BAD_PARAMETERS.into(),
         ClaimRefusal::OverBudget { .. } => code::ERROR_BUDGET_EXCEEDED.into(),
-        ClaimRefusal::Busy(_) | ClaimRefusal::TooLate { .. } => {
+        ClaimRefusal::Busy { .. } | ClaimRefusal::TooLate { .. } => {
             code::ERROR_NO_SLOT_AVAILABLE.into()
         }
         ClaimRefusal::Draining | ClaimRefusal::Store(_) => code::ERROR_SERVER_ERROR.into(),

@@ -16,7 +16,9 @@ use domain::{
 };
 use parking_lot::RwLock;
 
-pub(crate) use rate::ClaimRateLimiter;
+use crate::error::Refusal;
+
+pub(crate) use rate::RateLimiter;
 
 /// A program that may call the gateway.
 #[derive(Clone, Debug)]
@@ -24,25 +26,33 @@ pub struct Worker {
     pub name: WorkerName,
     /// Each of them gives access; there are several while a key is being replaced.
     pub keys: Vec<AccessKey>,
-    /// The project its cost is charged to.
+    /// The project its cost is charged to, unless a claim names another.
     pub project: Project,
+    /// The other projects that its claims may name.
+    pub projects: Vec<Project>,
     /// Its share of the slots, relative to other workers; the default is 1.
     pub priority: u32,
     /// Its daily budget.
     pub allowance: Allowance,
-    /// Its limit on claims per second, minute or hour.
+    /// Its limit on claims, for all gateways together.
     pub rate: Option<Rate>,
+    /// Its limit on fetches of single claims, for all gateways together.
+    pub poll_rate: Option<Rate>,
+    /// Its limit on other requests, for all gateways together.
+    pub read_rate: Option<Rate>,
 }
 
 /// All workers. Clones share them, and a reload replaces them.
 #[derive(Clone, Debug, Default)]
 pub struct Workers(Arc<RwLock<Arc<WorkerIndex>>>);
 
-/// A worker and the state of its rate limit.
+/// A worker and the state of its rate limits.
 #[derive(Debug)]
 pub(crate) struct KnownWorker {
     pub(crate) worker: Worker,
-    pub(crate) rate_limiter: Option<ClaimRateLimiter>,
+    pub(crate) claims: Option<Arc<RateLimiter>>,
+    pub(crate) polls: Option<Arc<RateLimiter>>,
+    pub(crate) reads: Option<Arc<RateLimiter>>,
 }
 
 /// The owner of a key.
@@ -67,6 +77,20 @@ pub enum BadWorkers {
     SameName(WorkerName),
     #[error("the workers {0} and {1} have the same key; every worker needs its own key")]
     SameKey(WorkerName, WorkerName),
+}
+
+// === impl Worker ===
+
+impl Worker {
+    /// The project, if the worker may charge it.
+    pub(crate) fn check_project(&self, project: Project) -> Result<Project, Refusal> {
+        if project == self.project || self.projects.contains(&project) {
+            return Ok(project);
+        }
+        let allowed = std::iter::once(&self.project).chain(&self.projects);
+        let allowed: Vec<_> = allowed.map(Project::as_str).collect();
+        Err(Refusal::Project { project, allowed: allowed.join(", ") })
+    }
 }
 
 // === impl Workers ===
@@ -136,14 +160,19 @@ impl WorkerIndex {
         Ok(index)
     }
 
-    /// Keeps the state of an unchanged rate limit.
+    /// Keeps the state of unchanged rate limits.
     fn carry_over(&self, worker: Worker) -> KnownWorker {
-        let kept = self.by_name.get(&worker.name).filter(|known| known.worker.rate == worker.rate);
-        let rate_limiter = match kept {
-            Some(known) => known.rate_limiter.clone(),
-            None => worker.rate.map(ClaimRateLimiter::new),
+        let before = self.by_name.get(&worker.name);
+        let limiter = |rate: Option<Rate>, kept: Option<&Option<Arc<RateLimiter>>>| {
+            let kept = kept.and_then(Clone::clone).filter(|kept| Some(kept.rate()) == rate);
+            kept.or_else(|| rate.map(|rate| Arc::new(RateLimiter::new(rate))))
         };
-        KnownWorker { worker, rate_limiter }
+        KnownWorker {
+            claims: limiter(worker.rate, before.map(|known| &known.claims)),
+            polls: limiter(worker.poll_rate, before.map(|known| &known.polls)),
+            reads: limiter(worker.read_rate, before.map(|known| &known.reads)),
+            worker,
+        }
     }
 }
 
@@ -156,9 +185,12 @@ mod tests {
             name: WorkerName::new(name).unwrap(),
             keys: vec![KeyDigest::of(key).unwrap().into()],
             project: Project::new("tests").unwrap(),
+            projects: Vec::new(),
             priority: 1,
             allowance: Allowance::default(),
             rate: rate.map(|rate| rate.parse().unwrap()),
+            poll_rate: None,
+            read_rate: None,
         }
     }
 
@@ -211,7 +243,7 @@ mod tests {
     fn neither_a_reload_nor_a_new_key_refills_a_rate() {
         let workers = Workers::new(vec![worker("a", ONE, Some("1/h"))]).unwrap();
         let take = |key| match workers.find(digest(key), NOW) {
-            KeyOwner::Worker(known) => known.rate_limiter.clone().unwrap().take().is_ok(),
+            KeyOwner::Worker(known) => known.claims.clone().unwrap().take(NOW, 1).is_ok(),
             KeyOwner::Formerly(_) | KeyOwner::Nobody => panic!("the worker is not found"),
         };
         assert!(take(ONE));

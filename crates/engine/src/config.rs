@@ -44,6 +44,10 @@ pub struct EngineConfig {
     pub drain_grace: Duration,
     /// When this many solves wait for a slot, new claims are refused.
     pub most_queued: usize,
+    /// The same for the bytes of their pictures.
+    pub most_queued_bytes: usize,
+    /// The most solves of a worker that wait for a slot, on all gateways together.
+    pub queue_limits: BTreeMap<WorkerName, usize>,
     /// Whether this process keeps pools filled; one that runs for a single claim does not.
     pub keeps_pools: bool,
     pub pools: Vec<PoolWish>,
@@ -75,6 +79,8 @@ impl Default for EngineConfig {
             probe_every: Duration::from_secs(60),
             drain_grace: Duration::from_secs(20),
             most_queued: 10_000,
+            most_queued_bytes: 256 << 20,
+            queue_limits: BTreeMap::new(),
             keeps_pools: true,
             pools: Vec::new(),
             batches: true,

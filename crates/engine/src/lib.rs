@@ -48,7 +48,7 @@ pub use pipeline::{
 pub use polling::{
     Family, FixedPolling, LearnedConfig, Observation, PollQuery, Polling, SolveTimeMemory, Timing,
 };
-pub use scheduler::slots::Slots;
+pub use scheduler::{queue_room::QueueFull, slots::Slots};
 pub use serverless::{RoundReport, ServerlessDriver};
 pub use tasks::Tasks;
 
@@ -212,6 +212,17 @@ impl Engine {
     /// Replaces the declarations, all at once.
     pub fn set_declarations(&self, declarations: Arc<Declarations>) {
         *self.0.declarations.write() = declarations;
+    }
+
+    /// Replaces the limits on the workers' waiting solves. Solves that already wait stay.
+    pub fn set_queue_limits(&self, limits: BTreeMap<WorkerName, usize>) {
+        *self.0.scheduler.queue_limits.write() = limits;
+    }
+
+    /// How many gateways share the store, as of the last renewal of this one's lease. Limits of all gateways together are
+    /// divided by it.
+    pub fn gateways(&self) -> usize {
+        self.0.scheduler.lease.gateways()
     }
 
     /// Replaces the workers' shares of the slots. Solves that already wait keep their place.

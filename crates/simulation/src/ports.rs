@@ -15,7 +15,7 @@ use async_trait::async_trait;
 use domain::{
     callback::{Callback, Notice},
     challenge::Challenge,
-    claim::{Admission, Claim, Delivery, KeyRule, NewClaim},
+    claim::{Admission, Claim, Delivery, KeyRule, NewClaim, Repeats},
     fingerprint::Fingerprint,
     id::{ClaimId, HolderId, SolveId, TaskId, WorkerName},
     lease::{Holder, Lease},
@@ -226,7 +226,15 @@ impl Store for RemoteStore {
         self.call(self.store.withdraw(id, now)).await
     }
 
-    async fn hold(&self, holder: Holder) -> Result<(), StoreError> {
+    async fn count_fetches(&self, fetches: Vec<(ClaimId, u64)>) -> Result<(), StoreError> {
+        self.call(self.store.count_fetches(fetches)).await
+    }
+
+    async fn repeats(&self, id: ClaimId) -> Result<Repeats, StoreError> {
+        self.call(self.store.repeats(id)).await
+    }
+
+    async fn hold(&self, holder: Holder) -> Result<usize, StoreError> {
         self.call(self.store.hold(holder)).await
     }
 

@@ -197,6 +197,8 @@ pub fn engine_config(config: &Config) -> EngineConfig {
         pingback: config.upstream.pingback.is_some(),
         slots: config.upstream.slots,
         priorities: priorities(&config.workers),
+        most_queued: config.claims.max_queued,
+        queue_limits: queue_limits(&config.workers),
         alerts: config.alerts.clone(),
         submits_per_second: config.upstream.submits_per_second,
         prices,
@@ -236,8 +238,11 @@ pub fn door_worker(worker: &Worker) -> doors::Worker {
         name: worker.name.clone(),
         keys: worker.keys.clone(),
         project: worker.project.clone(),
+        projects: worker.projects.clone(),
         allowance: worker.budget,
         rate: worker.rate,
+        poll_rate: Some(worker.poll_rate),
+        read_rate: Some(worker.read_rate),
         priority: worker.priority,
     }
 }
@@ -249,6 +254,11 @@ pub fn door_admin(admin: &Admin) -> Result<doors::Admin, Failure> {
 
 fn key_digest(key: &Secret) -> Result<KeyDigest, Failure> {
     KeyDigest::of(key.expose()).map_err(Failure::of(Exit::Usage))
+}
+
+/// The most waiting solves of each worker.
+pub fn queue_limits(workers: &[Worker]) -> BTreeMap<WorkerName, usize> {
+    workers.iter().map(|worker| (worker.name.clone(), worker.queue)).collect()
 }
 
 /// The workers' shares of the slots.

@@ -78,7 +78,8 @@ pub async fn check(records: &dyn Records) {
         entries.iter().filter(|entry| entry.kind.is_some() && is(&entry.event)).count() as u64
     };
     assert_eq!(sum.opened, count(|event| matches!(event, Event::Opened { .. })));
-    assert_eq!(sum.replayed, count(|event| matches!(event, Event::Replayed)));
+    // The first replay of a claim is an entry, and later ones are only counted.
+    assert!(sum.replayed >= count(|event| matches!(event, Event::Replayed)));
     assert_eq!(sum.joined, count(|event| matches!(event, Event::Joined)));
     assert_eq!(sum.solved, count(|event| matches!(event, Event::Ready { .. })));
     assert_eq!(sum.wasted, count(|event| matches!(event, Event::Wasted { .. })));

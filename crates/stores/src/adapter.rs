@@ -14,7 +14,7 @@ use async_trait::async_trait;
 use domain::{
     callback::Callback,
     challenge::Challenge,
-    claim::{Admission, Claim, Delivery, NewClaim},
+    claim::{Admission, Claim, Delivery, NewClaim, Repeats},
     dead_letter::DeadLetter,
     fingerprint::Fingerprint,
     id::{ClaimId, HolderId, SolveId, WorkerName},
@@ -39,14 +39,14 @@ use crate::{
         self,
         support::{
             context::DecisionCtx,
-            ledger,
+            ledger, repeats,
             retention::{self, Archival},
         },
     },
     queries,
     schema::{
         keys::Text,
-        tables::{Archived, Challenges, Claims, DeadLetters, Holders, Memos, Solves, Table},
+        tables::{Archived, Challenges, Claims, DeadLetters, Memos, Solves, Table},
     },
     tx::{ReadTx, TypedRead, TypedWrite, WriteTx},
 };
@@ -146,8 +146,16 @@ impl Store for StoreAdapter {
         self.decide_at(now, move |ctx| decisions::withdraw(ctx, id)).await
     }
 
-    async fn hold(&self, holder: Holder) -> Result<()> {
-        self.decide(move |tx| tx.put::<Holders>(holder.id, holder.until)).await
+    async fn count_fetches(&self, fetches: Vec<(ClaimId, u64)>) -> Result<()> {
+        self.decide(move |tx| repeats::add_fetches(tx, &fetches)).await
+    }
+
+    async fn repeats(&self, id: ClaimId) -> Result<Repeats> {
+        self.read(Extent::OneRow, move |tx| repeats::repeats(tx, id)).await
+    }
+
+    async fn hold(&self, holder: Holder) -> Result<usize> {
+        self.decide(move |tx| decisions::hold(tx, holder)).await
     }
 
     async fn release(&self, holder: HolderId) -> Result<()> {

@@ -140,8 +140,11 @@ fn worker(key: &str) -> Result<Worker, Failure> {
         name: worker_name()?,
         keys: vec![KeyDigest::of(key).map_err(Failure::of(Exit::Failed))?.into()],
         project: project()?,
+        projects: Vec::new(),
         allowance: Allowance::default(),
         rate: None,
+        poll_rate: None,
+        read_rate: None,
         priority: 1,
     })
 }

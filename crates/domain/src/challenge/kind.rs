@@ -94,6 +94,29 @@ impl Kind {
         KINDS.iter().map(|(_, kind)| kind.clone())
     }
 
+    /// The kind under which daily totals count it. All unknown kinds are one, because their names are the callers' choice
+    /// and every name would make a row of its own for 400 days.
+    #[must_use]
+    pub fn in_totals(&self) -> Self {
+        match self {
+            Self::Other(_) => Self::Other("other".into()),
+            Self::RecaptchaV2
+            | Self::RecaptchaV3
+            | Self::Hcaptcha
+            | Self::Turnstile
+            | Self::CloudflareChallenge
+            | Self::Geetest
+            | Self::GeetestV4
+            | Self::Funcaptcha
+            | Self::Image
+            | Self::TextQuestion
+            | Self::Grid
+            | Self::Coordinates
+            | Self::Bls
+            | Self::Rotate => self.clone(),
+        }
+    }
+
     /// Whether a token of this kind may serve several claims. Unknown kinds are exclusive: a token handed out twice fails
     /// at the site, while a second solve only costs money.
     pub fn sharing(&self) -> Sharing {

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use crate::{
     callback::Callback,
     challenge::Challenge,
-    claim::{Admission, Claim, Delivery, NewClaim},
+    claim::{Admission, Claim, Delivery, NewClaim, Repeats},
     dead_letter::Closed,
     fingerprint::Fingerprint,
     id::{ClaimId, HolderId, SolveId, WorkerName},
@@ -97,17 +97,25 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Reads a solve, without a change.
     async fn find_solve(&self, id: SolveId) -> StoreResult<Option<Solve>>;
 
-    /// Reads the challenge of a solve, without a change; `None` at the end of its retention.
+    /// Reads the challenge of a solve with its pictures; `None` once it is deleted, an hour after the end of the solve.
     async fn find_challenge(&self, id: SolveId) -> StoreResult<Option<Arc<Challenge>>>;
 
-    /// Hands out a served claim's token if it has not expired, and records that it was handed out.
+    /// Hands out a served claim's token if it has not expired, and records the first time it was handed out. Later calls
+    /// write nothing.
     async fn deliver(&self, id: ClaimId, now: Timestamp) -> StoreResult<Option<Delivery>>;
 
     /// Withdraws a claim. Work that was not submitted ends; paid work goes on, and its token goes to stock.
     async fn withdraw(&self, id: ClaimId, now: Timestamp) -> StoreResult<Option<Withdrawal>>;
 
-    /// Takes or renews the one lease of a process.
-    async fn hold(&self, holder: Holder) -> StoreResult<()>;
+    /// Adds to the counts of how often the tokens of claims were fetched again. Claims that do not exist are left out.
+    async fn count_fetches(&self, fetches: Vec<(ClaimId, u64)>) -> StoreResult<()>;
+
+    /// Reads how often a claim was answered again.
+    async fn repeats(&self, id: ClaimId) -> StoreResult<Repeats>;
+
+    /// Takes or renews the one lease of a process. Returns how many processes hold a lease at the beginning of this one,
+    /// itself included, so that limits of all processes together can be divided among them.
+    async fn hold(&self, holder: Holder) -> StoreResult<usize>;
 
     /// Gives up the process's lease and all its solves, so that other processes (or the same one, after a lost reply)
     /// go on at once. A solve with an open intent keeps its holder: if that process does not come back, the attempt
@@ -135,8 +143,9 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         now: Timestamp,
     ) -> StoreResult<Settled>;
 
-    /// Writes an entry about a refusal or a report. A report counts once: `false` when the claim has one already. A bad
-    /// report also takes a shared answer out of stock, and adjusts the site's margin.
+    /// Writes an entry about a refusal or a report. A claim's first report counts; a later one changes nothing. A bad
+    /// report also takes a shared answer out of stock, and adjusts the site's margin. Returns whether a report is to be
+    /// passed on to the provider: `false` when this claim, or another one with the token of the same task, has reported.
     async fn note(&self, note: Note, now: Timestamp) -> StoreResult<bool>;
 
     /// Revives a dead letter: its claims are admitted again, as their next generation, under the same uniqueness rules

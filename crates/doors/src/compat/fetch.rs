@@ -1,7 +1,8 @@
 //! `res.php`: answers, prices, balance, threads and reports. A failure of the gateway is answered with `CAPCHA_NOT_READY`,
-//! because real clients give up and forget the id at the first reply they do not know.
+//! because real clients give up and forget the id at the first reply they do not know. So is a poll beyond the worker's rate,
+//! which costs no read of the store.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use axum::{
     extract::{Request, State},
@@ -20,7 +21,7 @@ use wire::{
 };
 
 use super::{CompatCall, reply};
-use crate::{Doors, error};
+use crate::{Doors, error, worker::KnownWorker};
 
 /// `GET|POST /res.php`.
 pub(crate) async fn fetch(State(doors): State<Doors>, request: Request) -> Response {
@@ -35,21 +36,33 @@ pub(crate) async fn fetch(State(doors): State<Doors>, request: Request) -> Respo
 }
 
 async fn answer(doors: &Doors, call: &CompatCall) -> Result<String, Code> {
-    let scope = Scope::Worker(call.worker(doors)?.worker.name.clone());
+    let known = call.worker(doors)?;
+    let scope = Scope::Worker(known.worker.name.clone());
     let Fetch { action, hold, .. } = wire::fetch::read(&call.form)?;
     let json = call.style.json;
     let max = doors.config().hold;
     let hold = hold.map_or(max, |hold| hold.min(max));
+    let read = || {
+        let taken = doors.take(known.reads.as_ref());
+        taken.map_err(|_| Code::from(code::ERROR_TOO_MUCH_REQUESTS))
+    };
     match action {
         Action::Get(ref id) | Action::GetPriced(ref id) => {
             let is_priced = matches!(action, Action::GetPriced(_));
-            let reply = poll(doors, call, &scope, id, hold).await;
+            let reply = match doors.take(known.polls.as_ref()) {
+                Ok(()) => poll(doors, call, &scope, id, hold).await,
+                Err(_) => FetchReply::NotReady,
+            };
             Ok(wire::fetch::write_reply(&reply, json, is_priced))
         }
-        Action::GetMany(ids) => Ok(many(doors, call, &scope, &ids).await),
-        Action::Balance => balance(doors, json).await,
+        Action::GetMany(ids) => Ok(many(doors, call, &known, &ids).await),
+        Action::Balance => {
+            read()?;
+            balance(doors, json).await
+        }
         Action::Threads => Ok(wire::fetch::write_threads(doors.engine().threads())),
         Action::Report { id, good } => {
+            read()?;
             report(doors, &scope, &id, good).await.map(|()| wire::fetch::write_report(json))
         }
         Action::Other(_) => Err(code::ERROR_BAD_PARAMETERS.into()),
@@ -106,12 +119,22 @@ fn price(doors: &Doors, claim: &Claim) -> Option<Money> {
     claim.cost.or_else(|| doors.engine().config().prices.get(&claim.kind).copied())
 }
 
-/// Several claims at once, without waiting: a client that polls many polls again anyway.
-async fn many(doors: &Doors, call: &CompatCall, scope: &Scope, ids: &[String]) -> String {
-    let mut replies = Vec::with_capacity(ids.len());
+/// Several claims at once, without waiting: a client that polls many polls again anyway. An id that is named several times is
+/// read once, and each id counts as a poll.
+async fn many(doors: &Doors, call: &CompatCall, known: &KnownWorker, ids: &[String]) -> String {
+    let scope = Scope::Worker(known.worker.name.clone());
+    let mut found: BTreeMap<&str, FetchReply> = BTreeMap::new();
     for id in ids {
-        replies.push(poll(doors, call, scope, id, Duration::ZERO).await);
+        if found.contains_key(id.as_str()) {
+            continue;
+        }
+        let reply = match doors.take(known.polls.as_ref()) {
+            Ok(()) => poll(doors, call, &scope, id, Duration::ZERO).await,
+            Err(_) => FetchReply::NotReady,
+        };
+        found.insert(id, reply);
     }
+    let replies: Vec<_> = ids.iter().map(|id| found[id.as_str()].clone()).collect();
     wire::fetch::write_many(&replies, call.style.json)
 }
 

@@ -29,9 +29,7 @@ pub(crate) async fn submit(State(doors): State<Doors>, request: Request) -> Resp
 
 async fn claim(doors: &Doors, call: &CompatCall) -> Result<TaskId, Code> {
     let known = call.worker(doors)?;
-    if let Some(rate_limiter) = &known.rate_limiter {
-        rate_limiter.take().map_err(|_| Code::from(code::ERROR_TOO_MUCH_REQUESTS))?;
-    }
+    doors.take(known.claims.as_ref()).map_err(|_| Code::from(code::ERROR_TOO_MUCH_REQUESTS))?;
     let submit = wire::submit::read(&call.form)?;
     let admitted = doors.engine().claim(claim_request(&known, submit)).await;
     let admitted = admitted.map_err(|refused| error::code_of_claim(&refused))?;

@@ -4,7 +4,7 @@ use axum::{
     Json,
     extract::{RawQuery, State},
 };
-use domain::{declarations::KnownWorkers, money::Money};
+use domain::{declarations::KnownWorkers, id::Project, money::Money};
 use serde_json::{Value, json};
 
 use super::{query::Query, shape};
@@ -63,10 +63,13 @@ fn worker(worker: &Worker, known: &KnownWorkers) -> Value {
     json!({
         "name": worker.name.as_str(),
         "project": worker.project.as_str(),
+        "projects": worker.projects.iter().map(Project::as_str).collect::<Vec<_>>(),
         "priority": worker.priority,
         "solves_per_day": worker.allowance.solves_per_day,
         "cost_per_day": shape::money(worker.allowance.cost_per_day),
         "rate": worker.rate.map(|rate| rate.to_string()),
+        "poll_rate": worker.poll_rate.map(|rate| rate.to_string()),
+        "read_rate": worker.read_rate.map(|rate| rate.to_string()),
         "sites": sites,
         "images": scope.is_some_and(|scope| scope.images),
     })

@@ -72,7 +72,7 @@ impl SolveBody {
         let deadline = self.deadline()?;
         let callback_url = self.callback_url()?;
         let project = match &self.project {
-            Some(name) => project(name)?,
+            Some(name) => worker.check_project(project(name)?)?,
             None => worker.project.clone(),
         };
         let fresh = self.fresh;

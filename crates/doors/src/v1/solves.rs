@@ -7,7 +7,10 @@ use axum::{
     extract::{Path, RawQuery, Request, State},
     response::{IntoResponse, Response},
 };
-use domain::ports::{Feedback, Scope};
+use domain::{
+    claim::Repeats,
+    ports::{Feedback, Scope},
+};
 use engine::{Admitted, ClaimRequest, Outcome};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -20,7 +23,7 @@ use super::{
 };
 use crate::{
     Doors, body,
-    caller::{Caller, Role, WorkerCaller},
+    caller::{Caller, PollCaller, Role, WorkerCaller},
     error::Refusal,
 };
 
@@ -39,9 +42,7 @@ pub(super) async fn claim(
 ) -> Result<Response, Response> {
     let now = doors.now();
     let refused = |refusal: Refusal| refusal.respond(Some(now));
-    if let Some(rate_limiter) = &caller.known.rate_limiter {
-        rate_limiter.take().map_err(|wait| refused(Refusal::Rate(wait)))?;
-    }
+    doors.take(caller.known.claims.as_ref()).map_err(|wait| refused(Refusal::Rate(wait)))?;
     let (ask, wait) = read(&doors, &caller, request).await.map_err(refused)?;
     let (outcome, replayed) = admit(&doors, &caller, ask, wait).await.map_err(refused)?;
     Ok(outcome::respond(&doors, outcome, replayed))
@@ -84,7 +85,7 @@ async fn admit(
 /// `GET /v1/solves/{id}?wait=N`.
 pub(super) async fn fetch(
     State(doors): State<Doors>,
-    caller: Caller,
+    PollCaller(caller): PollCaller,
     Path(id): Path<String>,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Refusal> {
@@ -137,5 +138,7 @@ pub(super) async fn explain(
     Query::read(query.as_deref(), &[])?;
     let story = doors.engine().explain(&caller.scope(), request::id(&id)?).await?;
     let entries: Vec<_> = story.entries.iter().map(shape::entry).collect();
-    Ok(Json(json!({ "claim": shape::claim(&story.claim), "entries": entries })))
+    let Repeats { fetched, replayed } = story.repeats;
+    let repeats = json!({ "fetched": fetched, "replayed": replayed });
+    Ok(Json(json!({ "claim": shape::claim(&story.claim), "entries": entries, "repeats": repeats })))
 }

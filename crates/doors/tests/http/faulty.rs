@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use domain::{
     callback::Callback,
     challenge::Challenge,
-    claim::{Admission, Claim, Delivery, NewClaim},
+    claim::{Admission, Claim, Delivery, NewClaim, Repeats},
     fingerprint::Fingerprint,
     id::{ClaimId, HolderId, SolveId, WorkerName},
     lease::{Holder, Lease},
@@ -91,7 +91,17 @@ impl Store for FaultyStore {
         self.inner.withdraw(id, now).await
     }
 
-    async fn hold(&self, holder: Holder) -> Result<(), StoreError> {
+    async fn count_fetches(&self, fetches: Vec<(ClaimId, u64)>) -> Result<(), StoreError> {
+        self.check()?;
+        self.inner.count_fetches(fetches).await
+    }
+
+    async fn repeats(&self, id: ClaimId) -> Result<Repeats, StoreError> {
+        self.check()?;
+        self.inner.repeats(id).await
+    }
+
+    async fn hold(&self, holder: Holder) -> Result<usize, StoreError> {
         self.check()?;
         self.inner.hold(holder).await
     }

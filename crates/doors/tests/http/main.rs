@@ -14,6 +14,7 @@ mod drain;
 mod faulty;
 mod golden;
 mod http2;
+mod neighbours;
 mod pages;
 mod pingback;
 mod pools;

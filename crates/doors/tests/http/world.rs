@@ -56,6 +56,10 @@ pub(crate) struct Setting {
     pub(crate) limits: Limits,
     pub(crate) allowance: Allowance,
     pub(crate) rate: Option<&'static str>,
+    pub(crate) poll_rate: Option<&'static str>,
+    pub(crate) read_rate: Option<&'static str>,
+    /// The most waiting solves of the first worker.
+    pub(crate) queue: Option<usize>,
     pub(crate) tls: Option<TlsMaterial>,
     pub(crate) priced: bool,
     /// How long a Turnstile token lives.
@@ -99,6 +103,9 @@ impl Default for Setting {
             limits: Limits::default(),
             allowance: Allowance::default(),
             rate: None,
+            poll_rate: None,
+            read_rate: None,
+            queue: None,
             tls: None,
             priced: true,
             lifetime: None,
@@ -284,6 +291,11 @@ fn engine_config(setting: &Setting) -> EngineConfig {
         declarations: Arc::new(declarations),
         polling: polling.into(),
         slots: Slots::Fixed(setting.slots),
+        queue_limits: setting
+            .queue
+            .map(|queue| (WorkerName::new("one").unwrap(), queue))
+            .into_iter()
+            .collect(),
         deadline: setting.deadline,
         token_lifetimes: setting
             .lifetime
@@ -315,9 +327,12 @@ fn workers(setting: &Setting) -> Vec<Worker> {
         name: WorkerName::new(name).unwrap(),
         keys: vec![KeyDigest::of(key).unwrap().into()],
         project: Project::new("tests").unwrap(),
+        projects: ["checkout", "other"].map(|name| Project::new(name).unwrap()).into(),
         priority: 1,
         allowance: setting.allowance,
         rate: setting.rate.map(|rate| rate.parse().unwrap()),
+        poll_rate: setting.poll_rate.map(|rate| rate.parse().unwrap()),
+        read_rate: setting.read_rate.map(|rate| rate.parse().unwrap()),
     };
     vec![worker("one", WORKER), worker("two", OTHER), worker("narrow", NARROW)]
 }

@@ -2,7 +2,7 @@
 
 use std::sync::{
     Arc,
-    atomic::{AtomicU64, Ordering},
+    atomic::{AtomicU64, AtomicUsize, Ordering},
 };
 
 use domain::{
@@ -20,6 +20,8 @@ pub(crate) struct GatewayLease {
     holder: AtomicU64,
     /// In milliseconds. Checked again just before a submission leaves.
     until: AtomicU64,
+    /// How many gateways held a lease at the last renewal, this one included.
+    gateways: AtomicUsize,
 }
 
 pub(crate) async fn run(shared: Arc<Shared>) {
@@ -36,7 +38,8 @@ pub(crate) async fn renew(shared: &Shared) -> Result<(), StoreError> {
     let now = shared.now();
     let until = now.plus(LeaseRequest::TERM);
     let held = shared.ports.store.hold(Holder { id: lease.holder(), until }).await;
-    shared.record_store_health(held)?;
+    let gateways = shared.record_store_health(held)?;
+    lease.gateways.store(gateways.max(1), Ordering::Relaxed);
     lease.until.store(until.millis(), Ordering::SeqCst);
     Ok(())
 }
@@ -44,7 +47,11 @@ pub(crate) async fn renew(shared: &Shared) -> Result<(), StoreError> {
 impl GatewayLease {
     pub(crate) fn new(chance: &dyn Chance) -> Self {
         let holder = HolderId::draw(chance).number();
-        Self { holder: AtomicU64::new(holder), until: AtomicU64::new(0) }
+        Self {
+            holder: AtomicU64::new(holder),
+            until: AtomicU64::new(0),
+            gateways: AtomicUsize::new(1),
+        }
     }
 
     /// Begins a new life under a new name: an earlier life that left something behind counts as dead.
@@ -54,6 +61,11 @@ impl GatewayLease {
 
     pub(crate) fn holder(&self) -> HolderId {
         HolderId::from_number(self.holder.load(Ordering::SeqCst))
+    }
+
+    /// How many gateways share the store. While the store is unavailable this is the last known number.
+    pub(crate) fn gateways(&self) -> usize {
+        self.gateways.load(Ordering::Relaxed)
     }
 
     pub(crate) fn is_valid(&self, now: Timestamp) -> bool {

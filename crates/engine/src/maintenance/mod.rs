@@ -1,8 +1,9 @@
-//! The services that run beside the driver, one per file: lease renewal, sweeping, slot discovery, the memory of solve
-//! times, pools, callbacks, alerts and the archive. Each ends once the driver has stopped.
+//! The services that run beside the driver, one per file: lease renewal, sweeping, counting of fetches, slot
+//! discovery, the memory of solve times, pools, callbacks, alerts and the archive. Each ends once the driver has stopped.
 
 pub(crate) mod alerts;
 pub(crate) mod archive;
+pub(crate) mod fetch_counter;
 pub(crate) mod lease_renewal;
 pub(crate) mod outbox;
 pub(crate) mod polling_memory;
@@ -19,7 +20,7 @@ use tokio::sync::Notify;
 
 use crate::{EngineConfig, Shared, Slots, health::HealthMonitor};
 
-use self::{outbox::OutboxHints, pools::PoolHints};
+use self::{fetch_counter::FetchCounter, outbox::OutboxHints, pools::PoolHints};
 
 /// The services' shared half: what other parts read or signal while they run.
 #[derive(Debug, Default)]
@@ -27,6 +28,7 @@ pub(crate) struct Maintenance {
     pub(crate) health: HealthMonitor,
     pub(crate) pools: PoolHints,
     pub(crate) outbox: OutboxHints,
+    pub(crate) fetches: FetchCounter,
     /// Requests to read the provider's threads soon.
     pub(crate) slot_discovery: Notify,
     /// The last ledger entry that is in the archive, as far as this process knows.
@@ -48,6 +50,7 @@ pub(crate) fn start(shared: &Arc<Shared>, source: Arc<dyn Records>) {
     let config = &shared.config;
     spawn(shared, "lease renewal", lease_renewal::run(Arc::clone(shared)));
     spawn(shared, "sweeper", sweeper::run(Arc::clone(shared)));
+    spawn(shared, "fetch counter", fetch_counter::run(Arc::clone(shared)));
     spawn(shared, "polling memory", polling_memory::run(Arc::clone(shared)));
     spawn(shared, "outbox", outbox::run(Arc::clone(shared)));
     if config.keeps_pools && config.slots != Slots::Fixed(0) {

@@ -18,7 +18,13 @@ use domain::{
     time::Timestamp,
 };
 
-use crate::{Engine, Shared, scheduler::estimate};
+use crate::{
+    Engine, Shared,
+    scheduler::{
+        estimate,
+        queue_room::{QueueFull, Reservation},
+    },
+};
 
 use super::fetch::{Outcome, outcome_of};
 
@@ -63,8 +69,12 @@ pub enum ClaimRefusal {
     Key(#[from] BadKey),
     #[error("the budget `{limit}` of this worker is used up until {until}")]
     OverBudget { limit: &'static str, until: Timestamp },
-    #[error("{0} solves are already waiting for a slot; retry later")]
-    Busy(usize),
+    #[error("{full}; retry later")]
+    Busy {
+        full: QueueFull,
+        /// When a place may be free.
+        retry_after: Duration,
+    },
     /// No solve opened now can be answered in time.
     #[error(
         "no answer is possible within the deadline of {deadline:?}: with the current queue it takes {eta:?} or more; retry \
@@ -90,10 +100,7 @@ impl Engine {
         if shared.scheduler.is_draining() {
             return Err(ClaimRefusal::Draining);
         }
-        let queued = shared.scheduler.queued();
-        if queued >= shared.config.most_queued {
-            return Err(ClaimRefusal::Busy(queued));
-        }
+        let place = reserve(shared, &request)?;
         let declared = shared.declarations();
         let terms = match declared.check(&request.challenge, &request.worker, shared.now()) {
             Ok(terms) => terms,
@@ -104,7 +111,7 @@ impl Engine {
         if let Some(url) = &request.callback_url {
             shared.ports.webhooks.check(url.expose()).await?;
         }
-        let (claim, replayed) = admit(shared, request, &terms).await?;
+        let (claim, replayed) = admit(shared, request, &terms, place).await?;
         if !replayed {
             shared.maintenance.pools.record_arrival(&claim.fingerprint);
         }
@@ -114,6 +121,20 @@ impl Engine {
         let outcome = outcome_of(shared, claim, replayed.then_some(Source::Replay));
         Ok(Admitted { outcome, replayed })
     }
+}
+
+/// Reserves a place in the queue, in case that the claim opens a solve.
+fn reserve<'a>(
+    shared: &'a Shared,
+    request: &ClaimRequest,
+) -> Result<Reservation<'a>, ClaimRefusal> {
+    let (scheduler, challenge) = (&shared.scheduler, &request.challenge);
+    let most = (shared.config.most_queued, shared.config.most_queued_bytes);
+    let reserved = scheduler.reserve(most, &request.worker, challenge.file_bytes(), shared.now());
+    reserved.map_err(|full| {
+        let retry_after = scheduler.solve_times.usual(challenge.kind());
+        ClaimRefusal::Busy { full, retry_after }
+    })
 }
 
 /// Writes a refused challenge to the ledger, so that an operator sees it.
@@ -141,6 +162,7 @@ async fn admit(
     shared: &Shared,
     request: ClaimRequest,
     terms: &Terms,
+    place: Reservation<'_>,
 ) -> Result<(Claim, bool), ClaimRefusal> {
     let mut new = new_claim(shared, request, terms)?;
     loop {
@@ -154,7 +176,12 @@ async fn admit(
                 return Ok((claim, true));
             }
             Admission::Stocked(claim) => return Ok((claim, false)),
-            Admission::Opened(claim) | Admission::Joined(claim) => {
+            Admission::Opened(claim) => {
+                place.opened(new.solve);
+                shared.scheduler.wake();
+                return Ok((claim, false));
+            }
+            Admission::Joined(claim) => {
                 shared.scheduler.wake();
                 return Ok((claim, false));
             }

@@ -1,11 +1,11 @@
 //! Delivery: the worker fetches the answer. Subscribe, read, wait, and read again after a second at the latest, so
 //! that a lost notification only costs latency. Before: settle.rs.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use domain::{
-    claim::{Claim, ClaimState, Delivery, Source},
-    id::ClaimId,
+    claim::{Claim, ClaimState, Delivery, Repeats, Source},
+    id::{ClaimId, TaskId},
     ledger::{Entry, Event},
     ports::{Feedback, Note, Scope, StoreError},
 };
@@ -48,10 +48,14 @@ pub struct Explained {
     pub claim: Claim,
     /// Its ledger entries, in order.
     pub entries: Vec<Entry>,
+    /// How often it was answered again, which the ledger does not have.
+    pub repeats: Repeats,
 }
 
 /// Waiting callers read again after this at the latest.
 const REREAD: Duration = Duration::from_secs(1);
+/// How long a report waits for the poll quota.
+const REPORT_PATIENCE: Duration = Duration::from_secs(60);
 
 impl Engine {
     /// Reads a claim, waiting up to `wait` for its end. A token in the result counts as handed out.
@@ -99,7 +103,7 @@ impl Engine {
         withdrawal.map(|found| found.claim).ok_or(FetchRefusal::NotFound(id))
     }
 
-    /// Records whether the site accepted a token, and reports it to the provider once.
+    /// Records whether the site accepted a token. The first report about a task is passed on to the provider.
     pub async fn report(
         &self,
         scope: &Scope,
@@ -116,14 +120,8 @@ impl Engine {
             kind: Some(claim.kind),
             event: Event::Reported { good: feedback == Feedback::Good },
         };
-        let is_first = shared.ports.store.note(note, shared.now()).await?;
-        if is_first {
-            let provider = shared.ports.provider.clone();
-            shared.tasks.spawn(async move {
-                if let Err(fault) = provider.report(&token.task, feedback).await {
-                    tracing::warn!(claim = %id, %fault, "failed to send the report to the provider");
-                }
-            });
+        if shared.ports.store.note(note, shared.now()).await? {
+            shared.tasks.spawn(pass_on(Arc::clone(&self.0), id, token.task, feedback));
         }
         Ok(())
     }
@@ -132,7 +130,22 @@ impl Engine {
     pub async fn explain(&self, scope: &Scope, id: ClaimId) -> Result<Explained, FetchRefusal> {
         let claim = self.find_claim(scope, id).await?;
         let entries = self.0.ports.records.explain(id).await?;
-        Ok(Explained { claim, entries })
+        let repeats = self.0.ports.store.repeats(id).await?;
+        Ok(Explained { claim, entries, repeats })
+    }
+}
+
+/// Passes a report on to the provider, which counts it like a poll and bans accounts that make too many.
+async fn pass_on(shared: Arc<Shared>, claim: ClaimId, task: TaskId, feedback: Feedback) {
+    let until = shared.now().plus(REPORT_PATIENCE);
+    while let Err(at) = shared.poller.quota.take(shared.now()) {
+        if at > until || !shared.pause(at.since(shared.now())).await {
+            tracing::warn!(%claim, "poll quota is used up, report not sent to the provider");
+            return;
+        }
+    }
+    if let Err(fault) = shared.ports.provider.report(&task, feedback).await {
+        tracing::warn!(%claim, %fault, "failed to send the report to the provider");
     }
 }
 
@@ -144,12 +157,14 @@ async fn deliver(shared: &Shared, claim: Claim) -> Result<Outcome, FetchRefusal>
     if claim.state != ClaimState::Served {
         return Ok(outcome_of(shared, claim, None));
     }
-    let is_replay = claim.delivered_at.is_some();
     let id = claim.id;
+    if claim.delivered_at.is_some() {
+        // A delivered claim cannot change, so a worker that polls it without end costs no write.
+        shared.maintenance.fetches.count(id);
+        return Ok(outcome_of(shared, claim, Some(Source::Replay)));
+    }
     match shared.ports.store.deliver(id, shared.now()).await? {
-        Some(Delivery::Token(claim)) => {
-            Ok(outcome_of(shared, claim, is_replay.then_some(Source::Replay)))
-        }
+        Some(Delivery::Token(claim)) => Ok(outcome_of(shared, claim, None)),
         Some(Delivery::Expired(claim)) => Ok(Outcome::Expired(claim)),
         Some(Delivery::Nothing(claim)) => Ok(outcome_of(shared, claim, None)),
         None => Err(FetchRefusal::NotFound(id)),

@@ -4,6 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use domain::{
+    challenge::Challenge,
     id::{AttemptName, Nonce},
     ports::{Advanced, Submission},
     retry::{Class, Code, Effect, RetryMoment, Verdict, own},
@@ -45,10 +46,14 @@ pub(crate) async fn submit(shared: Arc<Shared>, mut active: Box<ActiveSolve>) ->
         breakers.hand_back(shared.now());
         return lapse(shared, active).await;
     }
+    let Some(challenge) = full_challenge(&shared, &active).await else {
+        breakers.hand_back(shared.now());
+        return NextStep::Resync;
+    };
     let nonce = Nonce::draw(&*shared.ports.chance);
     let next = match advance(&shared, &mut active, Decision::Intend { nonce }).await {
         Advance::Done => {
-            let fact = send(&shared, &active, nonce).await;
+            let fact = send(&shared, &active, &challenge, nonce).await;
             return settle_submission(&shared, active, fact).await;
         }
         // If nobody else has it, because our own lease ran out, the resync takes it up again.
@@ -66,6 +71,29 @@ pub(crate) async fn submit(shared: Arc<Shared>, mut active: Box<ActiveSolve>) ->
     next
 }
 
+/// The challenge with its pictures, which are read from the store when their turn comes. `None`: nothing was sent, and the
+/// solve has to be leased again.
+async fn full_challenge(shared: &Shared, active: &ActiveSolve) -> Option<Arc<Challenge>> {
+    let lease = &active.lease;
+    if lease.file_bytes == 0 {
+        return Some(Arc::clone(&lease.challenge));
+    }
+    let solve = lease.solve.id;
+    match shared.record_store_health(shared.ports.store.find_challenge(solve).await) {
+        Ok(found) => {
+            if found.is_none() {
+                // It is deleted an hour after the end of its solve, so another gateway has ended it.
+                tracing::warn!(%solve, "challenge is gone, leasing again");
+            }
+            found
+        }
+        Err(error) => {
+            tracing::error!(%solve, %error, "failed to read the pictures of a challenge");
+            None
+        }
+    }
+}
+
 /// Writes the fact; an accepted task is polled from then on.
 async fn settle_submission(shared: &Shared, active: Box<ActiveSolve>, fact: Fact) -> NextStep {
     let is_accepted = matches!(fact, Fact::Accepted { .. });
@@ -76,7 +104,7 @@ async fn settle_submission(shared: &Shared, active: Box<ActiveSolve>, fact: Fact
 }
 
 /// Sends the submission and returns what is now known about the attempt.
-async fn send(shared: &Shared, active: &ActiveSolve, nonce: Nonce) -> Fact {
+async fn send(shared: &Shared, active: &ActiveSolve, challenge: &Challenge, nonce: Nonce) -> Fact {
     let solve = &active.lease.solve;
     let scheduler = &shared.scheduler;
     if !scheduler.lease.is_valid(shared.now()) {
@@ -88,7 +116,7 @@ async fn send(shared: &Shared, active: &ActiveSolve, nonce: Nonce) -> Fact {
     }
     let sent_at = shared.now();
     let attempt = AttemptName { solve: solve.id, attempt: solve.attempt, nonce };
-    match shared.ports.provider.submit(&active.lease.challenge, attempt).await {
+    match shared.ports.provider.submit(challenge, attempt).await {
         Submission::Accepted(task) => {
             let now = shared.now();
             scheduler.breakers.reached(sent_at, now);

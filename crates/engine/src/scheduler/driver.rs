@@ -30,6 +30,8 @@ struct Driver {
     agenda: Agenda,
     steps: JoinSet<StepResult>,
     leases: LeaseCycle,
+    /// The last arrival before the lease call that runs.
+    arrivals_mark: u64,
     submissions: Submissions,
     submits_running: usize,
     /// When the queue is next searched for solves that cannot be answered in time.
@@ -99,6 +101,7 @@ impl Driver {
             agenda: Agenda::default(),
             steps: JoinSet::new(),
             leases: LeaseCycle::new(only, now),
+            arrivals_mark: 0,
             submissions: Submissions::new(shared.config.submits_per_second, now),
             submits_running: 0,
             unanswerable_check_at: now,
@@ -186,6 +189,7 @@ impl Driver {
             }
             self.unanswerable_check_at = now.plus(LEASE_EVERY);
         }
+        self.arrivals_mark = self.scheduler().arrivals.mark();
         let resync = self.leases.start(now);
         self.steps.spawn(steps::lease(Arc::clone(&self.shared), self.leases.only, resync));
     }
@@ -291,7 +295,11 @@ impl Driver {
             self.scheduler().in_flight.retain(&submitted);
         }
         self.report.leased += leases.len();
+        if leases.len() < LEASE_LIMIT {
+            self.scheduler().arrivals.forget_up_to(self.arrivals_mark);
+        }
         for lease in leases {
+            self.scheduler().arrivals.leased(lease.solve.id);
             let (at, polls) = self.first_step(&lease);
             self.schedule(at, Box::new(ActiveSolve::new(lease, polls)));
         }

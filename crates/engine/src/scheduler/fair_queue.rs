@@ -11,6 +11,8 @@ use domain::{
     time::Timestamp,
 };
 
+use super::queue_room::Load;
+
 #[derive(Debug)]
 pub(crate) struct FairQueue<T> {
     lanes: BTreeMap<LaneName, Lane<T>>,
@@ -33,6 +35,8 @@ pub(crate) struct QueuedSolve<T> {
     pub(crate) kind: WorkKind,
     /// The charge for its turn, in milliseconds of a slot.
     pub(crate) charge: u64,
+    /// The size of its pictures.
+    pub(crate) bytes: usize,
     pub(crate) item: T,
 }
 
@@ -48,6 +52,8 @@ pub(crate) enum WorkKind {
 #[derive(Debug)]
 struct Lane<T> {
     waiting: BTreeMap<WorkKind, BTreeMap<(Timestamp, SolveId), QueuedSolve<T>>>,
+    /// The size of the pictures of all its solves.
+    bytes: usize,
     /// Milliseconds it may still use in this round; negative when it has overdrawn.
     deficit: i64,
     priority: u32,
@@ -87,6 +93,7 @@ impl<T> FairQueue<T> {
         if lane.is_empty() {
             self.round.push_back(name);
         }
+        lane.bytes += waiting.bytes;
         let key = (waiting.opened_at, waiting.solve);
         lane.waiting.entry(waiting.kind).or_default().insert(key, waiting);
     }
@@ -150,7 +157,10 @@ impl<T> FairQueue<T> {
                     .filter(|(_, one)| matches(&one.item))
                     .map(|(key, _)| *key)
                     .collect();
-                removed.extend(keys.iter().filter_map(|key| line.remove(key)).map(|one| one.item));
+                for one in keys.iter().filter_map(|key| line.remove(key)) {
+                    lane.bytes -= one.bytes;
+                    removed.push(one.item);
+                }
             }
         }
         self.lanes.retain(|_, lane| !lane.is_empty() || lane.out > 0);
@@ -170,6 +180,14 @@ impl<T> FairQueue<T> {
 
     pub(crate) fn len(&self) -> usize {
         self.lanes.values().map(Lane::len).sum()
+    }
+
+    pub(crate) fn load(&self, name: &LaneName) -> Load {
+        self.lanes.get(name).map(Lane::load).unwrap_or_default()
+    }
+
+    pub(crate) fn total_load(&self) -> Load {
+        self.lanes.values().map(Lane::load).fold(Load::default(), Load::plus)
     }
 
     /// Whether only retries wait, so that time alone helps.
@@ -197,7 +215,11 @@ impl<T> FairQueue<T> {
 
 impl<T> Lane<T> {
     fn new() -> Self {
-        Self { waiting: BTreeMap::new(), deficit: 0, priority: 1, out: 0 }
+        Self { waiting: BTreeMap::new(), bytes: 0, deficit: 0, priority: 1, out: 0 }
+    }
+
+    fn load(&self) -> Load {
+        Load { solves: self.len(), bytes: self.bytes }
     }
 
     fn len(&self) -> usize {
@@ -233,7 +255,9 @@ impl<T> Lane<T> {
     }
 
     fn take(&mut self, kind: WorkKind) -> Option<QueuedSolve<T>> {
-        self.waiting.get_mut(&kind)?.pop_first().map(|(_, one)| one)
+        let (_, one) = self.waiting.get_mut(&kind)?.pop_first()?;
+        self.bytes -= one.bytes;
+        Some(one)
     }
 }
 
@@ -264,6 +288,7 @@ mod tests {
             solve: SolveId::from_number(n),
             kind,
             charge,
+            bytes: 1,
             item: n,
         }
     }
@@ -399,8 +424,10 @@ mod tests {
         let mut removed = queue.remove_where(|n| n % 2 == 0);
         removed.sort_unstable();
         assert_eq!((removed, queue.len()), (vec![0, 2, 4, 6, 8], 5));
+        assert_eq!(queue.load(&name("b")), Load { solves: 5, bytes: 5 });
+        assert_eq!(queue.total_load(), Load { solves: 5, bytes: 5 });
         assert_eq!(queue.ahead(&name("b"), Timestamp::from_millis(6)), (3, 1000));
         while queue.pop(true).is_some() {}
-        assert_eq!(queue.len(), 0);
+        assert_eq!(queue.total_load(), Load::default());
     }
 }

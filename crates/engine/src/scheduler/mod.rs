@@ -2,6 +2,7 @@
 //!
 //! # Layout
 //! - `driver`: the loop that owns all active solves; `steps`: runs its steps
+//! - `queue_room`: whether a worker may queue one more solve
 //! - `leases`: taking solves from the store and giving them back
 //! - `fair_queue`: solves that wait for a slot; `submissions`: when the next of them is submitted
 //! - `slots`, `submit_rate`, `retry_budget`, `circuit_breaker`: the limits on submissions
@@ -15,6 +16,7 @@ pub(crate) mod estimate;
 pub(crate) mod fair_queue;
 mod in_flight;
 mod leases;
+pub(crate) mod queue_room;
 mod retry_budget;
 pub(crate) mod slots;
 mod steps;
@@ -33,8 +35,13 @@ use tokio::sync::{Notify, watch};
 use crate::{EngineConfig, Ports, maintenance::lease_renewal::GatewayLease};
 
 use self::{
-    active::ActiveSolve, circuit_breaker::Breakers, estimate::SolveTimes, fair_queue::FairQueue,
-    in_flight::InFlightTasks, slots::SlotCounter,
+    active::ActiveSolve,
+    circuit_breaker::Breakers,
+    estimate::SolveTimes,
+    fair_queue::FairQueue,
+    in_flight::InFlightTasks,
+    queue_room::{Arrivals, QueueLimits},
+    slots::SlotCounter,
 };
 
 /// The driver's shared half: what other parts read or signal while the driver runs.
@@ -48,6 +55,8 @@ pub(crate) struct Scheduler {
     queue: Mutex<FairQueue<Box<ActiveSolve>>>,
     /// Shares of the slots; a reload replaces them.
     pub(crate) priorities: RwLock<BTreeMap<WorkerName, u32>>,
+    pub(crate) queue_limits: QueueLimits,
+    pub(crate) arrivals: Arrivals,
     wake: Notify,
     /// Set once: nothing new is admitted or submitted.
     draining: AtomicBool,
@@ -67,6 +76,8 @@ impl Scheduler {
             solve_times: SolveTimes::default(),
             queue: Mutex::new(FairQueue::new()),
             priorities: RwLock::new(config.priorities.clone()),
+            queue_limits: RwLock::new(config.queue_limits.clone()),
+            arrivals: Arrivals::default(),
             wake: Notify::new(),
             draining: AtomicBool::new(false),
             stopped: watch::Sender::new(false),

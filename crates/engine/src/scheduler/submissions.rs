@@ -73,6 +73,7 @@ pub(super) fn enqueue(scheduler: &Scheduler, active: Box<ActiveSolve>) {
         solve: solve.id,
         kind: work_kind(solve),
         charge: u64::try_from(usual.as_millis()).unwrap_or(u64::MAX),
+        bytes: active.lease.file_bytes,
         item: active,
     };
     let priority = match &queued.lane {

@@ -78,6 +78,25 @@ async fn a_claim_of_another_worker_is_not_found() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn polls_of_a_served_claim_write_nothing_but_a_count() {
+    let world = World::new();
+    let engine = world.gateway(1).await;
+    let id = open(&engine, "a").await;
+    token(&engine, id).await;
+    let before = world.events(id).await;
+    for _ in 0..1000 {
+        token(&engine, id).await;
+    }
+    world.pass(seconds(2)).await;
+    assert_eq!(world.events(id).await, before);
+    let repeats = engine.explain(&Scope::All, id).await.unwrap().repeats;
+    assert_eq!((repeats.fetched, repeats.replayed), (1000, 0));
+    token(&engine, id).await;
+    engine.drain().await;
+    assert_eq!(world.backend.store.repeats(id).await.unwrap().fetched, 1001, "a drain loses none");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_report_reaches_the_provider_once() {
     let world = World::new();
     let engine = world.gateway(1).await;

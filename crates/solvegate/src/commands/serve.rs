@@ -14,7 +14,7 @@ use tokio::{net::TcpListener, sync::oneshot};
 
 use super::{Context, banner};
 use crate::{
-    assemble::{Assembled, Purpose, door_admin, door_worker, priorities},
+    assemble::{Assembled, Purpose, door_admin, door_worker, priorities, queue_limits},
     config::{Admin, Config, LOCAL, Sources, Tls, Worker},
     exit::{Exit, Failure},
     keys::{self, GeneratedKeys},
@@ -125,6 +125,7 @@ impl RunningGateway<'_> {
         let replaced = self.doors.workers().replace(list, || {
             engine.set_declarations(new.declarations.clone().into());
             engine.set_priorities(priorities(&new.workers));
+            engine.set_queue_limits(queue_limits(&new.workers));
             engine.set_allowances(Worker::allowances(&new.workers));
         });
         replaced.map_err(Failure::of(Exit::Usage))
@@ -172,8 +173,11 @@ pub(super) fn local_worker(key: KeyDigest) -> Result<doors::Worker, Failure> {
         name: WorkerName::new(LOCAL).map_err(Failure::of(Exit::Failed))?,
         keys: vec![key.into()],
         project: Project::new(LOCAL).map_err(Failure::of(Exit::Failed))?,
+        projects: Vec::new(),
         allowance: Allowance::default(),
         rate: None,
+        poll_rate: None,
+        read_rate: None,
         priority: 1,
     })
 }

@@ -13,6 +13,7 @@ use super::*;
 
 mod access_keys;
 mod admins;
+mod limits;
 mod reference;
 mod standing;
 mod store;
@@ -68,6 +69,7 @@ const EVERYTHING: &str = r#"
         deadline = "2m"
         reuse_window = "30s"
         ambiguity_budget = 7
+        max_queued = 5000
         [upstream]
         url = "http://127.0.0.1:1"
         key = "env:PROVIDER_KEY"
@@ -85,8 +87,12 @@ const EVERYTHING: &str = r#"
         name = "checkout-tests"
         key = "env:WORKER"
         project = "checkout"
+        projects = ["returns"]
         budget = { solves_per_day = 2000, cost_per_day = 5.0 }
         rate = "20/s"
+        poll_rate = "100/s"
+        read_rate = "5/s"
+        queue = 200
         sites = ["shop.example.com"]
         priority = 3
         [[site]]

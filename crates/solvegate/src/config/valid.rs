@@ -89,6 +89,8 @@ pub struct ClaimRules {
     pub deadline: Duration,
     pub reuse_window: Duration,
     pub ambiguity_budget: u32,
+    /// The most solves that wait for a slot.
+    pub max_queued: usize,
 }
 
 // === impl Config ===
@@ -158,6 +160,7 @@ pub(super) fn check(
             deadline: keys.deadline.value.0,
             reuse_window: keys.reuse_window.value,
             ambiguity_budget: keys.ambiguity_budget.value,
+            max_queued: keys.max_queued.check(workers::check_queue)?,
         },
         polling: polling::check(keys.polling, upstream.polls_per_task, simulated)?,
         retry: retry::check(keys.retry)?,

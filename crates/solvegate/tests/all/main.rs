@@ -15,6 +15,7 @@ mod end_to_end;
 mod faults;
 mod keys;
 mod ledger;
+mod neighbours;
 mod pools;
 mod postgres;
 mod readme;

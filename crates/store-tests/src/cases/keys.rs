@@ -34,7 +34,7 @@ pub(super) async fn the_same_key_is_the_same_claim(world: World) {
     world.settle(first.solve.unwrap_or_else(|| panic!()), 1, world.solved("t1")).await;
     let again = replayed(&world, with_key(&world, "a", "k")).await;
     assert_eq!((again.id, token_of(&again)), (first.id, Some("token-t1")));
-    assert_eq!(world.count(|event| matches!(event, Event::Replayed)).await, 2);
+    assert_eq!(world.count(|event| matches!(event, Event::Replayed)).await, 1);
     assert_eq!(world.count(|event| matches!(event, Event::Opened { .. })).await, 1);
 }
 
@@ -125,7 +125,7 @@ pub(super) async fn a_replay_that_collects_counts_as_delivered(world: World) {
     world.pass(5);
     (again.id, again.solve) = (world.turnstile("x").id, world.turnstile("x").solve);
     assert_eq!(replayed(&world, again).await.delivered_at, Some(first));
-    assert_eq!(world.count(|event| matches!(event, Event::Delivered { .. })).await, 2);
+    assert_eq!(world.count(|event| matches!(event, Event::Delivered { .. })).await, 1);
 }
 
 pub(super) async fn an_own_claim_is_never_replayed(world: World) {

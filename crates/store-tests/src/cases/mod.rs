@@ -11,6 +11,7 @@ mod outbox;
 mod pools;
 mod promote;
 mod records;
+mod repeats;
 mod settle;
 mod share;
 mod stock;
@@ -242,6 +243,15 @@ pub const CASES: &[Case] = cases! {
         the_ledger_is_read_in_pieces,
         spending_is_by_day_and_worker,
         notes_are_entries,
+    ],
+    repeats: [
+        a_token_fetched_again_and_again_is_one_entry,
+        a_key_repeated_again_and_again_is_one_entry_and_counted_right,
+        the_counts_of_a_claim_go_with_the_claim,
+        five_claims_of_one_task_make_one_report_to_the_provider,
+        unknown_kinds_share_one_row_of_the_totals,
+        a_lease_leaves_the_pictures_in_the_store,
+        a_renewal_counts_the_living_holders,
     ],
     concurrency: [
         fifty_callers_with_one_key_open_one_solve,

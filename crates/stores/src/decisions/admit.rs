@@ -2,7 +2,7 @@
 
 use domain::{
     challenge::Sharing,
-    claim::{Admission, Claim, ClaimState, KeyRule, NewClaim, Source},
+    claim::{Admission, Claim, ClaimState, KeyRule, NewClaim, Repeats, Source},
     ledger::{Counts, Event},
     money::Money,
     ports::Spent,
@@ -22,9 +22,9 @@ use super::support::{
     allocate::allotted,
     context::DecisionCtx,
     delivery::{deliver_token, record_delivered},
-    indexes,
+    indexes, ledger,
     new_claim::{self, saving},
-    pools, promote,
+    pools, promote, repeats,
     retention::KEY_KEPT,
 };
 
@@ -87,8 +87,17 @@ fn is_replayed(rule: &KeyRule, claim: &Claim, now: Timestamp) -> bool {
     }
 }
 
+/// Answers with the claim as it stands. The first replay is an entry; later ones are counted, because a worker may repeat a
+/// key without end.
 fn replay(ctx: &mut DecisionCtx<'_>, new: &NewClaim, claim: Claim) -> Result<Claim> {
-    ctx.record_with(&claim, Event::Replayed, saving(new));
+    let before = repeats::add(ctx.tx, claim.id, Repeats { replayed: 1, ..Repeats::default() })?;
+    if before.replayed == 0 {
+        ctx.record_with(&claim, Event::Replayed, saving(new));
+    } else {
+        let mut counts = ledger::counts_of(&Event::Replayed);
+        counts.add(&saving(new));
+        ctx.count(&(&claim).into(), counts);
+    }
     match claim.token.clone() {
         Some(token)
             if new.collect && claim.state == ClaimState::Served && token.is_usable(ctx.now) =>

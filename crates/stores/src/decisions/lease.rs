@@ -1,9 +1,11 @@
 //! Leases solves to holders, and takes solves over from holders whose lease expired. An expired lease spends nothing: the
 //! next holder finds an intent and makes it ambiguous.
 
+use std::sync::Arc;
+
 use domain::{
     id::{HolderId, SolveId},
-    lease::Lease,
+    lease::{Holder, Lease},
     ledger::{Counts, Event},
     ports::LeaseRequest,
     retry::{Code, own},
@@ -13,7 +15,7 @@ use domain::{
 
 use crate::{
     Result,
-    schema::keys::{CompoundKey, Key, starting_with, up_to},
+    schema::keys::{CompoundKey, Key, all, starting_with, up_to},
     schema::tables::{Free, Held, Holders, Solves},
     tx::{Order, TypedRead, TypedWrite, WriteTx},
 };
@@ -22,6 +24,14 @@ use super::support::{context::DecisionCtx, effort::Effort, fail::fail_solve, ind
 
 /// When a solve is due, and its id.
 type Due = (Timestamp, SolveId);
+
+/// Takes or renews a lease. Returns how many holders have a lease at its beginning.
+pub(crate) fn hold(tx: &mut dyn WriteTx, holder: Holder) -> Result<usize> {
+    tx.put::<Holders>(holder.id, holder.until)?;
+    let began_at = holder.until.minus(LeaseRequest::TERM);
+    let rows = tx.scan::<Holders>(all(), Order::Rising, usize::MAX)?;
+    Ok(rows.iter().filter(|(_, until)| *until > began_at).count())
+}
 
 /// Gives up a holder's lease. Its solves are free at once, except intents. Whether the bytes of an intent left is not known
 /// here, so it keeps its holder, and the next holder takes it over as from a dead one.
@@ -97,7 +107,9 @@ fn take(ctx: &mut DecisionCtx<'_>, holder: HolderId, id: SolveId) -> Result<Opti
     solve.due = solve.due.min(ctx.now);
     indexes::update_solve(ctx.tx, &before, &solve)?;
     let challenge = indexes::existing_challenge(ctx.tx, id)?;
-    Ok(Some(Lease { holder, fence: solve.fence, solve, challenge }))
+    let file_bytes = challenge.file_bytes();
+    let challenge = if file_bytes == 0 { challenge } else { Arc::new(challenge.without_files()) };
+    Ok(Some(Lease { holder, fence: solve.fence, solve, challenge, file_bytes }))
 }
 
 /// The holders that have solves and whose lease expired.

@@ -30,7 +30,7 @@ pub(crate) use admit::admit;
 pub(crate) use advance::advance;
 pub(crate) use archive::{ARCHIVE_PROGRESS, archive};
 pub(crate) use deliver::deliver;
-pub(crate) use lease::{lease, release};
+pub(crate) use lease::{hold, lease, release};
 pub(crate) use note::note;
 pub(crate) use outbox::{callbacks, called_back};
 pub(crate) use refill::{expect, refill, set_pool};

@@ -16,16 +16,21 @@ use crate::{
 
 use super::support::{
     context::{Attribution, DecisionCtx},
-    indexes, margin, pools,
+    indexes, margin, pools, repeats,
 };
 
-/// Records the note; `false` when it repeats a report.
+/// Records the note, unless it repeats a report; `false` when the provider has a report about the task.
 pub(crate) fn note(ctx: &mut DecisionCtx<'_>, note: &Note) -> Result<bool> {
     let known = note.claim.map(|id| ctx.tx.get::<Claims>(&id)).transpose()?.flatten();
-    if let (Some(claim), Event::Reported { good }) = (&known, &note.event)
-        && !report(ctx.tx, claim, *good)?
-    {
-        return Ok(false);
+    let mut is_news = true;
+    if let (Some(claim), Event::Reported { good }) = (&known, &note.event) {
+        if !report(ctx.tx, claim, *good)? {
+            return Ok(false);
+        }
+        // Several claims may share one task. The provider counts reports per task, and bans accounts that send too many.
+        if let Some(token) = &claim.token {
+            is_news = repeats::mark_reported(ctx.tx, &token.task)?;
+        }
     }
     let about = Attribution {
         claim: note.claim,
@@ -35,7 +40,7 @@ pub(crate) fn note(ctx: &mut DecisionCtx<'_>, note: &Note) -> Result<bool> {
         kind: note.kind.clone(),
     };
     ctx.record(about, note.event.clone());
-    Ok(true)
+    Ok(is_news)
 }
 
 /// Takes a claim's first report; `false` for any later one.

@@ -26,9 +26,15 @@ pub struct Worker {
     /// Each of them gives access.
     pub keys: Vec<AccessKey>,
     pub project: Project,
+    /// The other projects it may charge.
+    pub projects: Vec<Project>,
     /// Daily limits, as the store counts them.
     pub budget: Allowance,
     pub rate: Option<Rate>,
+    pub poll_rate: Rate,
+    pub read_rate: Rate,
+    /// The most of its solves that wait for a slot.
+    pub queue: usize,
     /// The declarations it may use.
     pub scope: WorkerScope,
     pub priority: u32,
@@ -55,6 +61,7 @@ pub const LOCAL: &str = "local";
 
 /// Names under which the gateway itself writes into the ledger.
 const RESERVED_NAMES: [&str; 3] = ["pool", "admin", "sighup"];
+const MAX_PROJECTS: usize = 100;
 
 pub(super) fn check(
     keys: Vec<WorkerKeys>,
@@ -100,15 +107,35 @@ fn check_worker(at: usize, keys: WorkerKeys) -> Result<Worker, ConfigError> {
     Ok(Worker {
         keys: access,
         project,
+        projects: keys.projects.check(check_projects)?,
         budget: Allowance {
             solves_per_day: budget.solves_per_day.map(|number| number.value),
             cost_per_day: budget.cost_per_day.map(|amount| amount.value),
         },
         rate: keys.rate.map(|rate| rate.value),
+        poll_rate: keys.poll_rate.value,
+        read_rate: keys.read_rate.value,
+        queue: keys.queue.check(check_queue)?,
         scope,
         priority: keys.priority.check(check_priority)?,
         name,
     })
+}
+
+/// Every project makes rows of daily totals that are kept for 400 days.
+fn check_projects(projects: Vec<Project>) -> Result<Vec<Project>, String> {
+    if projects.len() <= MAX_PROJECTS {
+        return Ok(projects);
+    }
+    Err(format!("names {} projects; a worker may have {MAX_PROJECTS} at most", projects.len()))
+}
+
+/// Checks a number of waiting solves.
+pub(super) fn check_queue(solves: u32) -> Result<usize, &'static str> {
+    match usize::try_from(solves) {
+        Ok(solves @ 1..=100_000) => Ok(solves),
+        Ok(_) | Err(_) => Err("is not from 1 to 100000; it is the number of solves that may wait"),
+    }
 }
 
 fn check_priority(priority: u32) -> Result<u32, &'static str> {

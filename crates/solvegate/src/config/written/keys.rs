@@ -45,6 +45,9 @@ section! {
         reuse_window: Given<Duration> = "60s", example "30s";
         /// How many attempts with an unknown outcome may be paid for a second time per day.
         ambiguity_budget: Given<u32> = "50", example "10";
+        /// The most solves that wait for a slot on one gateway, from 1 to 100,000. A worker may have as many of them as are
+        /// left for all, and its own `queue`.
+        max_queued: Given<u32> = "10000", example "2000";
         upstream: UpstreamKeys;
         store: StoreKeys;
         admin: OneOrMany<AdminKeys>;
@@ -138,11 +141,19 @@ section! {
         /// 64 hexadecimal digits, and may have `until`, the last day (UTC) or the moment at which it ends. For example
         /// `[{ key = "env:NEW_KEY" }, { sha256 = "…", until = "2027-01-31" }]`.
         keys: Option<Given<KeyList>>, unset "`key` is required";
-        /// The project its costs are charged to.
+        /// The project its costs are charged to when a claim names none.
         project: Option<Given<Project>>, unset "the name of the worker", example "checkout";
+        /// The other projects that its claims may name, 100 at most.
+        projects: Given<Vec<Project>> = "[]", example r#"["returns"]"#;
         budget: BudgetKeys;
-        /// The most claims in a period.
+        /// The most claims in a period, on all gateways together.
         rate: Option<Given<Rate>>, unset "unlimited", example "20/s";
+        /// The most fetches of claims in a period (`res.php`, `GET /v1/solves/ID`), on all gateways together.
+        poll_rate: Given<Rate> = "500/s", example "100/s";
+        /// The most other requests in a period (lists, sums, reports, withdrawals), on all gateways together.
+        read_rate: Given<Rate> = "20/s", example "5/s";
+        /// The most of its solves that wait for a slot, on all gateways together, from 1 to 100,000.
+        queue: Given<u32> = "1000", example "200";
         /// The declared sites it may use.
         sites: Option<Given<Vec<HostRule>>>, unset "all of them", example r#"["shop.example.com"]"#;
         /// Whether it may have challenges without a page solved, as far as `[images]` allows them.

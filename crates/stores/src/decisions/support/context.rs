@@ -75,16 +75,23 @@ impl<'a> DecisionCtx<'a> {
         event: Event,
         more: Counts,
     ) {
+        let about = about.into();
         let mut counts = ledger::counts_of(&event);
         counts.add(&more);
-        let Attribution { claim, solve, worker, project, kind } = about.into();
-        // Totals are kept by kind. An entry that is about no challenge has none.
-        if let Some(kind) = kind.clone().filter(|_| counts != Counts::default()) {
-            let (day, worker, project) = (self.now.day(), worker.clone(), project.clone());
-            self.totals.push(Total { day, worker, project, kind, counts });
-        }
+        self.count(&about, counts);
+        let Attribution { claim, solve, worker, project, kind } = about;
         let entry = Entry { seq: 0, at: self.now, claim, solve, worker, project, kind, event };
         self.entries.push(entry);
+    }
+
+    /// Adds to the totals without an entry. Totals are kept by kind, and something that is about no challenge has none.
+    pub(crate) fn count(&mut self, about: &Attribution, counts: Counts) {
+        let Some(kind) = about.kind.as_ref().filter(|_| counts != Counts::default()) else {
+            return;
+        };
+        let (worker, project) = (about.worker.clone(), about.project.clone());
+        let (day, kind) = (self.now.day(), kind.in_totals());
+        self.totals.push(Total { day, worker, project, kind, counts });
     }
 
     pub(crate) fn record_all(&mut self, about: &Solve, events: Vec<Event>) {

@@ -13,16 +13,16 @@ use super::{
     indexes,
 };
 
-/// Records that the worker got the claim's usable token.
+/// Records that the worker got the claim's usable token for the first time. Later times change nothing.
 pub(crate) fn deliver_token(
     ctx: &mut DecisionCtx<'_>,
     before: Claim,
     token: &Token,
 ) -> Result<Claim> {
-    record_delivered(ctx, &before, token);
     if before.delivered_at.is_some() {
         return Ok(before);
     }
+    record_delivered(ctx, &before, token);
     let mut claim = before.clone();
     claim.delivered_at = Some(ctx.now);
     indexes::update_claim(ctx.tx, &before, &claim)?;

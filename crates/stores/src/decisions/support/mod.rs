@@ -3,7 +3,8 @@
 //! A support module imports only modules with a lower number in this list:
 //!
 //! 1. `ledger`: pages of entries, their index, the daily totals; `callbacks`: the rows of the callback outbox; `effort`: the
-//!    cost of a solve; `margin`: how early a site needs its tokens; `merge`: which version of a record is newer
+//!    cost of a solve; `margin`: how early a site needs its tokens; `merge`: which version of a record is newer;
+//!    `repeats`: answers and reports that callers repeat
 //! 2. `context`: the decision in progress and the entries it records; `indexes`: records together with their indexes
 //! 3. `pools`: a pool's stock and counters; `delivery`: fetched and unfetched tokens; `new_claim`: writes an admitted claim;
 //!    `dead_letters`
@@ -24,4 +25,5 @@ pub(crate) mod merge;
 pub(crate) mod new_claim;
 pub(crate) mod pools;
 pub(crate) mod promote;
+pub(crate) mod repeats;
 pub(crate) mod retention;

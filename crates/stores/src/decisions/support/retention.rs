@@ -21,7 +21,7 @@ use crate::{
     tx::{Order, ReadTx, TypedRead, TypedWrite, WriteTx},
 };
 
-use super::{context::DecisionCtx, indexes, ledger};
+use super::{context::DecisionCtx, indexes, ledger, repeats};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -177,6 +177,7 @@ fn delete_claims(ctx: &mut DecisionCtx<'_>, archival: Archival, limit: usize) ->
         let Some(claim) = ctx.tx.get::<Claims>(&id)? else {
             // The row of the claim has expired. Its index row would take a place in every later scan.
             ctx.tx.take::<ByTime>(&(at, id))?;
+            repeats::forget(ctx.tx, id)?;
             continue;
         };
         let is_due = claim.state.is_final() && is_past(at, age, ctx.now);
@@ -207,7 +208,7 @@ fn delete_claim(tx: &mut dyn WriteTx, claim: &Claim) -> Result<()> {
         tx.take::<Keys>(hash)?;
     }
     tx.take::<Claims>(&claim.id)?;
-    Ok(())
+    repeats::forget(tx, claim.id)
 }
 
 /// Deletes old pages of the ledger. The newest page stays, because the next one is numbered after it; so does the last
@@ -241,6 +242,7 @@ fn delete_page(tx: &mut dyn WriteTx, seq: u64, page: &[Entry]) -> Result<()> {
         tx.take::<LedgerIndex>(&(ledger::archive_subject(entry), seq))?;
         if let Event::Accepted { task, .. } | Event::Orphaned { task, .. } = &entry.event {
             tx.take::<Tasks>(&Text::new(task.as_str()))?;
+            repeats::forget_report(tx, task)?;
         }
     }
     tx.take::<Pages>(&seq)?;
