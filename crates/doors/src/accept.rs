@@ -7,7 +7,6 @@ use std::{
     convert::Infallible,
     future::Future,
     io,
-    net::SocketAddr,
     pin::{Pin, pin},
     sync::Arc,
     time::Duration,
@@ -91,12 +90,15 @@ async fn serve_until(
             () = &mut shutdown => break,
             Some(_) = connections.join_next() => {}
             accepted = listener.accept() => match accepted {
-                Ok((stream, from)) => match limiter.admit(from.ip()) {
-                    Some(permit) => {
-                        connections.spawn(handle_connection(stream, from, Arc::clone(&state), permit));
+                Ok((stream, from)) => {
+                    let peer = Peer::new(from.ip(), state.closing.clone());
+                    match limiter.admit(&peer) {
+                        Some(permit) => {
+                            connections.spawn(handle_connection(stream, peer, Arc::clone(&state), permit));
+                        }
+                        None => refuse_connection(&stream, &state),
                     }
-                    None => refuse_connection(&stream, &state),
-                },
+                }
                 Err(error) => back_off(&error).await,
             },
         }
@@ -137,19 +139,25 @@ async fn back_off(error: &io::Error) {
 
 async fn handle_connection(
     stream: TcpStream,
-    from: SocketAddr,
+    peer: Peer,
     state: Arc<ServerState>,
     _permit: ConnectionPermit,
 ) {
-    let peer = Peer::new(from.ip(), state.closing.clone());
     if let Err(error) = stream.set_nodelay(true) {
         debug!(%error, "connection closed before it was handled");
         return;
     }
-    match &state.tls {
-        None => serve_http1(stream, peer, &state).await,
-        // Boxed, so that a connection without TLS does not reserve memory for a TLS session.
-        Some(tls) => Box::pin(handle_tls(tls, stream, peer, &state)).await,
+    let handle = async {
+        match &state.tls {
+            None => serve_http1(stream, peer.clone(), &state).await,
+            // Boxed, so that a connection without TLS does not reserve memory for a TLS session.
+            Some(tls) => Box::pin(handle_tls(tls, stream, peer.clone(), &state)).await,
+        }
+    };
+    tokio::select! {
+        biased;
+        () = peer.displaced() => debug!("connection closed, another one got its place"),
+        () = handle => {}
     }
 }
 
@@ -193,7 +201,9 @@ where
     builder.timer(TokioTimer::new());
     builder.max_concurrent_streams(state.limits.streams);
     builder.max_header_list_size(u32::try_from(state.limits.head_bytes).unwrap_or(u32::MAX));
-    builder.initial_stream_window_size(64 * 1024).initial_connection_window_size(1024 * 1024);
+    // What a peer can send before anybody reads it. The limit on streams cannot change while a connection lasts, so this
+    // window and `stranger_forms` bound what one without a key can take.
+    builder.initial_stream_window_size(64 * 1024).initial_connection_window_size(256 * 1024);
     builder.max_send_buf_size(64 * 1024);
     run(builder.serve_connection(io, service), state, http2::Connection::graceful_shutdown).await;
 }

@@ -1,8 +1,12 @@
 //! Wraps the socket below hyper: scans request heads for smuggling, closes connections of slow clients, and closes without
 //! cutting off the response. Used by accept.rs.
 //!
+//! The timeouts: a head has to be complete 5 s after its first byte, over HTTP/1 and HTTP/2; a connection needs its first
+//! request within 10 s; between requests it may be idle for 75 s. body.rs has the timeout for bodies.
+//!
 //! Socket timeouts use the machine's clock and not the engine's, because no claim depends on them.
 
+mod frames;
 pub(crate) mod scan;
 
 use std::{
@@ -18,21 +22,29 @@ use tokio::{
 };
 
 use crate::{limits::Limits, peer::Peer};
+use frames::Frames;
 use scan::{Position, Scan};
 
 /// A stream with timeouts and a scan for request smuggling.
 pub(crate) struct GuardedStream<S> {
     stream: S,
     peer: Peer,
-    /// `None` for HTTP/2, whose frames have unambiguous lengths.
-    scan: Option<Scan>,
+    follow: Follow,
     limits: Limits,
     reading: Deadline,
     writing: Deadline,
+    opened_at: Instant,
     /// The number of finished requests when the idle timeout started.
     finished: u64,
     /// How many more bytes to discard while closing.
     lingering: Option<usize>,
+}
+
+/// What is followed on the stream.
+enum Follow {
+    Requests(Scan),
+    /// Of HTTP/2. They have unambiguous lengths, so there is no smuggling to look for.
+    Frames(Frames),
 }
 
 /// A timer that can be off.
@@ -50,24 +62,54 @@ const LINGER: Duration = Duration::from_secs(2);
 
 impl<S> GuardedStream<S> {
     pub(crate) fn new(stream: S, peer: Peer, limits: Limits, is_http1: bool) -> Self {
-        let scan = is_http1.then(|| Scan::new(limits.head_bytes));
-        let mut reading = Deadline::new();
+        let follow = if is_http1 {
+            Follow::Requests(Scan::new(limits.head_bytes))
+        } else {
+            Follow::Frames(Frames::new())
+        };
+        let (mut reading, writing) = (Deadline::new(), Deadline::new());
         reading.set(limits.head_timeout);
-        let writing = Deadline::new();
-        Self { stream, peer, scan, limits, reading, writing, finished: 0, lingering: None }
+        let opened_at = Instant::now();
+        Self {
+            stream,
+            peer,
+            follow,
+            limits,
+            reading,
+            writing,
+            opened_at,
+            finished: 0,
+            lingering: None,
+        }
     }
 
     /// Scans the bytes that arrived and sets the timeout for the next ones.
     fn on_read(&mut self, bytes: &[u8]) {
-        let Some(scan) = &mut self.scan else {
-            return self.reading.set(self.limits.idle_timeout);
-        };
-        let before = scan.at();
-        if let Some(fault) = scan.feed(bytes) {
-            self.peer.set_fault(fault);
+        match &mut self.follow {
+            Follow::Requests(scan) => {
+                let before = scan.at();
+                if let Some(fault) = scan.feed(bytes) {
+                    self.peer.set_fault(fault);
+                }
+                let after = scan.at();
+                self.on_request_bytes(before, after);
+            }
+            Follow::Frames(frames) => {
+                let was_incomplete = frames.is_incomplete();
+                let completed = frames.feed(bytes);
+                match (was_incomplete && !completed, frames.is_incomplete()) {
+                    (_, false) => self.wait_for_request(),
+                    // Not reset by each byte: the timeout is for the whole head.
+                    (true, true) => {}
+                    (false, true) => self.reading.set(self.limits.head_timeout),
+                }
+            }
         }
-        match (before, scan.at()) {
-            (_, Position::Start) => self.reading.set(self.limits.idle_timeout),
+    }
+
+    fn on_request_bytes(&mut self, before: Position, after: Position) {
+        match (before, after) {
+            (_, Position::Start) => self.wait_for_request(),
             // Not reset by each byte: the timeout is for the whole head.
             (Position::Head, Position::Head) => {}
             (Position::Start | Position::Body(_) | Position::Opaque, Position::Head) => {
@@ -76,6 +118,14 @@ impl<S> GuardedStream<S> {
             // body.rs has the timeout for bodies.
             (_, Position::Body(_) | Position::Opaque) => self.reading.clear(),
         }
+    }
+
+    /// A connection that has finished no request has until a fixed time for its first one, whatever else it sends.
+    fn wait_for_request(&mut self) {
+        let (_, finished) = self.peer.load();
+        let idle = Instant::now() + self.limits.idle_timeout;
+        let first = self.opened_at + self.limits.first_request_timeout;
+        self.reading.set_at(if finished == 0 { idle.min(first) } else { idle });
     }
 
     /// Ready when the client has sent nothing for too long.
@@ -93,7 +143,10 @@ impl<S> GuardedStream<S> {
     }
 
     fn between_requests(&self) -> bool {
-        self.scan.as_ref().is_none_or(|scan| scan.at() == Position::Start)
+        match &self.follow {
+            Follow::Requests(scan) => scan.at() == Position::Start,
+            Follow::Frames(frames) => !frames.is_incomplete(),
+        }
     }
 }
 
@@ -151,7 +204,7 @@ impl<S: AsyncWrite + AsyncRead + Unpin> AsyncWrite for GuardedStream<S> {
         if guard.lingering.is_none() {
             let done = Pin::new(&mut guard.stream).poll_shutdown(cx);
             ready!(guard.writing.bound(done, guard.limits.write_timeout, cx))?;
-            if guard.between_requests() {
+            if guard.between_requests() || matches!(guard.follow, Follow::Frames(_)) {
                 return Poll::Ready(Ok(()));
             }
             guard.lingering = Some(LINGER_BYTES);
@@ -189,7 +242,11 @@ impl Deadline {
     }
 
     fn set(&mut self, length: Duration) {
-        self.timer.as_mut().reset(Instant::now() + length);
+        self.set_at(Instant::now() + length);
+    }
+
+    fn set_at(&mut self, at: Instant) {
+        self.timer.as_mut().reset(at);
         self.set = true;
     }
 

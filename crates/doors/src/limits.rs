@@ -6,7 +6,7 @@ use std::time::Duration;
 pub struct Limits {
     /// Open connections in total.
     pub connections: usize,
-    /// Open connections from one address.
+    /// Open connections from one network.
     pub connections_per_address: usize,
     /// From accepting a connection, or the first byte of a request, to the end of its head.
     pub head_timeout: Duration,
@@ -16,6 +16,10 @@ pub struct Limits {
     pub write_timeout: Duration,
     /// How long a connection may be without a request.
     pub idle_timeout: Duration,
+    /// From accepting a connection to its first request.
+    pub first_request_timeout: Duration,
+    /// How long a connection without a key keeps its place when all places are taken.
+    pub stranger_grace: Duration,
     pub handshake_timeout: Duration,
     /// How long requests under way may take to finish when the process stops.
     pub drain: Duration,
@@ -63,6 +67,8 @@ impl Default for Limits {
             body_timeout: seconds(10),
             write_timeout: seconds(30),
             idle_timeout: seconds(75),
+            first_request_timeout: seconds(10),
+            stranger_grace: seconds(1),
             handshake_timeout: seconds(5),
             drain: seconds(25),
             head_bytes: 16 * 1024,

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 /// The connection of a request. Clones share it.
 #[derive(Clone, Debug)]
@@ -36,6 +36,8 @@ struct Inner {
     finished: AtomicU64,
     has_shown_key: AtomicBool,
     stranger_forms: AtomicUsize,
+    displaced: AtomicBool,
+    displacing: Notify,
     closing: watch::Receiver<bool>,
 }
 
@@ -50,6 +52,8 @@ impl Peer {
             finished: AtomicU64::new(0),
             has_shown_key: AtomicBool::new(false),
             stranger_forms: AtomicUsize::new(0),
+            displaced: AtomicBool::new(false),
+            displacing: Notify::new(),
             closing,
         }))
     }
@@ -90,6 +94,21 @@ impl Peer {
     /// Notes a valid key; `true` for the first one.
     pub(crate) fn show_key(&self) -> bool {
         !self.has_shown_key() && !self.0.has_shown_key.swap(true, Ordering::Relaxed)
+    }
+
+    /// Closes this connection, because another one got its place.
+    pub(crate) fn displace(&self) {
+        self.0.displaced.store(true, Ordering::Release);
+        self.0.displacing.notify_one();
+    }
+
+    pub(crate) fn is_displaced(&self) -> bool {
+        self.0.displaced.load(Ordering::Acquire)
+    }
+
+    /// Returns when another connection got the place of this one.
+    pub(crate) async fn displaced(&self) {
+        self.0.displacing.notified().await;
     }
 
     /// Counts a form whose key has not come yet; `false` when this connection is sending `max` of them already.

@@ -22,6 +22,8 @@ const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
 const SETTINGS: u8 = 4;
 const GOAWAY: u8 = 7;
+const CONTINUATION: u8 = 9;
+const PING: u8 = 6;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 
@@ -108,4 +110,58 @@ async fn a_window_that_never_opens_is_not_waited_for() {
     stream.write_all(&open).await.unwrap();
     assert!(is_ended(&mut stream).await);
     others_are_served(&world, &made).await;
+}
+
+/// Sends the pieces one by one, over and over, until the server ends the connection.
+async fn is_cut_off(limits: Limits, start: &[u8], pieces: &[u8]) -> bool {
+    let (world, made) = secure_world(limits).await;
+    let mut stream = connect(&world, &made, b"h2").await;
+    stream.write_all(&[PREFACE, &frame(SETTINGS, 0, 0, &[]), start].concat()).await.unwrap();
+    let mut pieces = pieces.iter().cycle();
+    let drip = async {
+        let mut scrap = [0; 1024];
+        loop {
+            let wait = timeout(SHORT / 10, stream.read(&mut scrap)).await;
+            if matches!(wait, Ok(Ok(0) | Err(_))) {
+                return;
+            }
+            if wait.is_err() && stream.write_all(&[*pieces.next().unwrap()]).await.is_err() {
+                return;
+            }
+        }
+    };
+    let cut_off = timeout(PATIENCE, drip).await.is_ok();
+    others_are_served(&world, &made).await;
+    cut_off
+}
+
+const SHORT: Duration = Duration::from_millis(300);
+
+#[tokio::test]
+async fn a_head_that_comes_byte_by_byte_is_cut_off() {
+    let limits = Limits { head_timeout: SHORT, ..patient() };
+    let headers = &frame(HEADERS, END_HEADERS, 1, &[0; 200])[..HEADER + 5];
+    assert!(is_cut_off(limits, headers, &[0]).await);
+    let continuations = frame(CONTINUATION, 0, 1, &[]);
+    assert!(is_cut_off(limits, &frame(HEADERS, 0, 1, &[]), &continuations).await);
+}
+
+#[tokio::test]
+async fn a_connection_without_a_request_is_closed_whatever_it_sends() {
+    let limits = Limits { first_request_timeout: SHORT, ..patient() };
+    assert!(is_cut_off(limits, &[], &frame(PING, 0, 0, &[0; 8])).await);
+}
+
+const HEADER: usize = 9;
+
+/// Every other timeout is longer than the test.
+fn patient() -> Limits {
+    let long = Duration::from_secs(600);
+    Limits {
+        head_timeout: long,
+        idle_timeout: long,
+        first_request_timeout: long,
+        body_timeout: long,
+        ..Limits::default()
+    }
 }

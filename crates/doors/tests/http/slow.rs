@@ -92,7 +92,9 @@ async fn a_client_that_does_not_read_is_disconnected() {
 
 #[tokio::test]
 async fn connections_beyond_the_limit_per_address_get_503() {
-    let world = world(Limits { connections_per_address: 3, ..Limits::default() }).await;
+    let hour = Duration::from_secs(60 * 60);
+    let limits = Limits { connections_per_address: 3, stranger_grace: hour, ..Limits::default() };
+    let world = world(limits).await;
     let mut kept = Vec::new();
     for _ in 0..3 {
         let mut stream = TcpStream::connect(world.address).await.unwrap();
@@ -107,6 +109,27 @@ async fn connections_beyond_the_limit_per_address_get_503() {
         (world.get("/healthz", "").await.status == 200).then_some(())
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_worker_gets_the_place_of_a_connection_without_a_key_but_not_of_one_with_a_key() {
+    let limits =
+        Limits { connections_per_address: 2, stranger_grace: Duration::ZERO, ..Limits::default() };
+    let world = world(limits).await;
+    let active = request("GET", "/v1/active", WORKER, &[], "");
+    let mut kept = TcpStream::connect(world.address).await.unwrap();
+    kept.write_all(active.as_bytes()).await.unwrap();
+    assert_eq!(read_answer(&mut kept).await.unwrap().status, 200);
+    let mut strangers = Vec::new();
+    for _ in 0..20 {
+        strangers.push(TcpStream::connect(world.address).await.unwrap());
+    }
+    assert_eq!(world.get("/v1/active", WORKER).await.status, 200);
+    for stranger in &mut strangers {
+        assert!(is_closed(stranger).await);
+    }
+    kept.write_all(active.as_bytes()).await.unwrap();
+    assert_eq!(read_answer(&mut kept).await.unwrap().status, 200, "it kept its place");
 }
 
 #[tokio::test]
