@@ -57,6 +57,8 @@ struct Deadline {
 /// loses the error response we just sent.
 const LINGER_BYTES: usize = 2 * 1024 * 1024;
 const LINGER: Duration = Duration::from_secs(2);
+/// Less than the smallest buffer of hyper, 8 KiB.
+const STRANGER_READ: usize = 4 * 1024;
 
 // === impl GuardedStream ===
 
@@ -158,7 +160,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for GuardedStream<S> {
     ) -> Poll<io::Result<()>> {
         let guard = self.get_mut();
         let before = buf.filled().len();
-        match Pin::new(&mut guard.stream).poll_read(cx, buf) {
+        match guard.read_piece(cx, buf) {
             Poll::Ready(done) => {
                 guard.on_read(&buf.filled()[before..]);
                 Poll::Ready(done)
@@ -215,6 +217,19 @@ impl<S: AsyncWrite + AsyncRead + Unpin> AsyncWrite for GuardedStream<S> {
 }
 
 impl<S: AsyncRead + Unpin> GuardedStream<S> {
+    /// Reads; from a peer without a key in small pieces, because hyper doubles its buffer whenever a read fills it.
+    fn read_piece(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if self.peer.has_shown_key() {
+            return Pin::new(&mut self.stream).poll_read(cx, buf);
+        }
+        let mut piece =
+            ReadBuf::new(buf.initialize_unfilled_to(buf.remaining().min(STRANGER_READ)));
+        let done = Pin::new(&mut self.stream).poll_read(cx, &mut piece);
+        let count = piece.filled().len();
+        buf.advance(count);
+        done
+    }
+
     /// Discards incoming bytes until the timeout or the limit.
     fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let mut scrap = [0; 8 * 1024];

@@ -78,7 +78,7 @@ impl Default for Limits {
             form_bytes: 2 * 1024 * 1024,
             poll_bytes: 64 * 1024,
             key_bytes: 64 * 1024,
-            stranger_bytes: 16 * 1024 * 1024,
+            stranger_bytes: 8 * 1024 * 1024,
             stranger_bytes_per_address: 4 * 1024 * 1024,
             stranger_forms: 8,
             streams: 100,

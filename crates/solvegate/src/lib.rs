@@ -3,6 +3,7 @@
 //! # Layout
 //! - [`cli`]: the command line; [`commands`]: its implementation; [`output`], [`exit`], [`logging`]: results, exit codes, logs
 //! - [`config`]: the configuration; [`keys`]: generated keys; [`assemble`]: an engine with its ports; [`signals`]
+//! - [`open_files`]: the limit of open files
 //! - [`client`], [`endpoint`]: the HTTP client for a running gateway
 //! - [`clock`], [`chance`]: the ports for time and randomness
 
@@ -17,5 +18,6 @@ pub mod endpoint;
 pub mod exit;
 pub mod keys;
 pub mod logging;
+pub mod open_files;
 pub mod output;
 pub mod signals;

@@ -18,6 +18,7 @@ use crate::{
     config::{Admin, Config, LOCAL, Sources, Tls, Worker},
     exit::{Exit, Failure},
     keys::{self, GeneratedKeys},
+    open_files,
     signals::{SignalAction, Signals},
 };
 
@@ -40,7 +41,7 @@ pub(super) async fn run(context: &Context) -> Result<(), Failure> {
         TcpListener::bind(config.listen).await.map_err(|e| cannot_listen(config.listen, e))?;
     let assembled = Assembled::start(&config, Purpose::Serving).await?;
     let keys = GeneratedKeys::for_config(&config, &assembled.chance)?;
-    let limits = Limits { drain: DOORS_DRAIN, ..Limits::default() };
+    let limits = limits();
     let tls = tls(&config)?;
     let doors = Doors::new(
         assembled.engine.clone(),
@@ -58,6 +59,12 @@ pub(super) async fn run(context: &Context) -> Result<(), Failure> {
     let gateway = RunningGateway { sources: &context.sources, config, keys, assembled, doors };
     gateway.serve(listener, ServeConfig { tls, limits }, signals).await;
     Ok(())
+}
+
+fn limits() -> Limits {
+    let default = Limits::default();
+    let connections = open_files::connections(default.connections);
+    Limits { drain: DOORS_DRAIN, connections, ..default }
 }
 
 pub(super) fn cannot_listen(address: SocketAddr, error: impl fmt::Display) -> Failure {

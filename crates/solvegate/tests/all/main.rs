@@ -25,3 +25,4 @@ mod retry_table;
 mod secrets;
 mod slots;
 mod slow;
+mod strangers;

@@ -17,6 +17,8 @@ pub(crate) const WORKER: &str = "canary-worker-one-78901234567890";
 pub(crate) const WORKER_TWO: &str = "canary-worker-two-78901234567890";
 /// The admin's key.
 pub(crate) const ADMIN: &str = "canary-admin-key-678901234567890";
+/// The certificate of a gateway with TLS, in its directory.
+pub(crate) const CERTIFICATE: &str = "data/tls-cert.pem";
 /// The account's key at the provider.
 const PROVIDER: &str = "canary-provider-8901234567890123";
 
@@ -38,6 +40,8 @@ pub(crate) struct Settings {
     pub(crate) poll_ms: u32,
     /// `--log`.
     pub(crate) log: &'static str,
+    /// `--tls-self-signed`.
+    pub(crate) tls: bool,
 }
 
 pub(crate) struct Gateway {
@@ -65,6 +69,7 @@ impl Default for Settings {
             slots: "1000",
             poll_ms: 200,
             log: "info",
+            tls: false,
         }
     }
 }
@@ -142,9 +147,13 @@ impl Gateway {
         let file = dir.join("solvegate.toml");
         fs::write(&file, settings.file(sim)).unwrap();
         fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
-        let process = Process::start(command(dir, &["serve", "--log", settings.log]));
+        let mut args = vec!["serve", "--log", settings.log];
+        args.extend(settings.tls.then_some("--tls-self-signed"));
+        let process = Process::start(command(dir, &args));
         let base = process.line_after("is listening on ");
-        let remote = |key: &str| Remote::new(&base, Secret::new(key), None).unwrap();
+        let certificate = settings.tls.then(|| dir.join(CERTIFICATE));
+        let remote =
+            |key: &str| Remote::new(&base, Secret::new(key), certificate.as_deref()).unwrap();
         let (worker, worker_two) = (remote(WORKER), remote(WORKER_TWO));
         Self { worker, worker_two, admin: remote(ADMIN), process, base }
     }

@@ -6,7 +6,7 @@ mod ports;
 mod process;
 mod sim;
 
-pub(crate) use gateway::{ADMIN, Gateway, Settings, WORKER, WORKER_TWO};
+pub(crate) use gateway::{ADMIN, CERTIFICATE, Gateway, Settings, WORKER, WORKER_TWO};
 pub(crate) use ledgers::{all_claims, all_entries, allotments};
 pub(crate) use ports::{ClosedPort, Forward};
 pub(crate) use process::{Process, command, program, run};

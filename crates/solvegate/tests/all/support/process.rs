@@ -97,6 +97,15 @@ impl Process {
         self.stderr.text.lock().unwrap().0.clone()
     }
 
+    /// A size in `/proc/PID/status`, in bytes: `VmRSS` is the memory in use, `VmHWM` its peak.
+    pub(crate) fn memory(&self, field: &str) -> u64 {
+        let path = format!("/proc/{}/status", self.child.lock().unwrap().id());
+        let status = std::fs::read_to_string(path).unwrap();
+        let value = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+        let kib: u64 = value.unwrap().split_whitespace().next().unwrap().parse().unwrap();
+        kib * 1024
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child.lock().unwrap()), signal).unwrap();
     }
