@@ -162,6 +162,7 @@ async fn handle_connection(
 }
 
 async fn handle_tls(tls: &TlsAcceptor, stream: TcpStream, peer: Peer, state: &Arc<ServerState>) {
+    peer.set_secure();
     match timeout(state.limits.handshake_timeout, tls.accept(stream)).await {
         Ok(Ok(stream)) if stream.get_ref().1.alpn_protocol() == Some(b"h2") => {
             serve_http2(stream, peer, state).await;

@@ -260,6 +260,7 @@ pub(crate) async fn unknown_path(_caller: Caller) -> Refusal {
     Refusal::NotFound
 }
 
-pub(crate) async fn wrong_method() -> Refusal {
+/// The same for a path that has other methods: without a key it cannot be told from an unknown one.
+pub(crate) async fn wrong_method(_caller: Caller) -> Refusal {
     Refusal::Method
 }

@@ -6,7 +6,9 @@ use std::{net::IpAddr, panic::AssertUnwindSafe, sync::atomic::Ordering};
 
 use axum::{
     extract::{MatchedPath, Request, State},
-    http::{HeaderMap, HeaderName, HeaderValue, Method, Version, header, uri::Authority},
+    http::{
+        HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, header, uri::Authority,
+    },
     middleware::Next,
     response::{IntoResponse as _, Response},
 };
@@ -32,11 +34,17 @@ struct AccessLog {
 const HEADERS: [(HeaderName, HeaderValue); 3] = [
     (
         header::CONTENT_SECURITY_POLICY,
-        HeaderValue::from_static("default-src 'self'; frame-ancestors 'none'; base-uri 'none'"),
+        HeaderValue::from_static(
+            "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; \
+             frame-ancestors 'none'",
+        ),
     ),
     (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
     (header::REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
 ];
+
+/// Under TLS, so that a browser does not fall back to plain HTTP.
+const A_YEAR: HeaderValue = HeaderValue::from_static("max-age=31536000");
 
 pub(crate) async fn handle_request(
     State(doors): State<Doors>,
@@ -45,6 +53,7 @@ pub(crate) async fn handle_request(
 ) -> Response {
     let log = AccessLog::start(&doors, &mut request);
     let closes = closes_connection(&request);
+    let is_secure = request.extensions().get::<Peer>().is_some_and(Peer::is_secure);
     let mut response = match check(&doors, &request) {
         Ok(()) => AssertUnwindSafe(next.run(request)).catch_unwind().await.unwrap_or_else(|_| {
             doors.0.panics.fetch_add(1, Ordering::Relaxed);
@@ -53,6 +62,13 @@ pub(crate) async fn handle_request(
         Err(refusal) => refusal.into_response(),
     };
     add_headers(response.headers_mut(), closes);
+    if is_secure {
+        response.headers_mut().insert(header::STRICT_TRANSPORT_SECURITY, A_YEAR);
+    }
+    // The router adds it to every answer for a wrong method, also to a caller without a key.
+    if response.status() != StatusCode::METHOD_NOT_ALLOWED {
+        response.headers_mut().remove(header::ALLOW);
+    }
     log.finish(&doors, &response);
     response
 }

@@ -37,6 +37,7 @@ struct Inner {
     has_shown_key: AtomicBool,
     stranger_forms: AtomicUsize,
     displaced: AtomicBool,
+    is_secure: AtomicBool,
     displacing: Notify,
     closing: watch::Receiver<bool>,
 }
@@ -53,6 +54,7 @@ impl Peer {
             has_shown_key: AtomicBool::new(false),
             stranger_forms: AtomicUsize::new(0),
             displaced: AtomicBool::new(false),
+            is_secure: AtomicBool::new(false),
             displacing: Notify::new(),
             closing,
         }))
@@ -94,6 +96,15 @@ impl Peer {
     /// Notes a valid key; `true` for the first one.
     pub(crate) fn show_key(&self) -> bool {
         !self.has_shown_key() && !self.0.has_shown_key.swap(true, Ordering::Relaxed)
+    }
+
+    /// Whether the connection is encrypted.
+    pub(crate) fn is_secure(&self) -> bool {
+        self.0.is_secure.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_secure(&self) {
+        self.0.is_secure.store(true, Ordering::Relaxed);
     }
 
     /// Closes this connection, because another one got its place.

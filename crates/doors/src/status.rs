@@ -1,7 +1,6 @@
 //! The status page: rendered on the server, escaped, without scripts and secrets.
 
 use axum::{
-    Extension,
     extract::State,
     http::{HeaderValue, header},
     response::{IntoResponse, Response},
@@ -13,18 +12,27 @@ use domain::{
 use engine::Health;
 use maud::{DOCTYPE, Markup, html};
 
-use crate::{Doors, peer::Peer};
+use crate::{
+    Doors,
+    caller::{Caller, Role},
+    error::Refusal,
+};
 
 const STYLE: &str = include_str!("status/style.css");
 
-/// `GET /`.
-pub(crate) async fn page(State(doors): State<Doors>, peer: Option<Extension<Peer>>) -> Response {
+/// `GET /`. The page needs no key, so without one it shows only whether claims are accepted, and how to see more.
+pub(crate) async fn page(State(doors): State<Doors>, caller: Result<Caller, Refusal>) -> Response {
     let health = doors.engine().health();
-    // The page needs no key, so it shows spending to this machine only.
-    let is_local = peer.is_some_and(|Extension(peer)| peer.address().is_loopback());
-    let sums = if is_local { today(&doors).await } else { Sums::Hidden };
+    let page = match caller {
+        Ok(caller) => {
+            let is_admin = matches!(caller.role, Role::Admin(_));
+            let sums = today(&doors, caller.scope()).await;
+            render(details(&health, &sums, is_admin))
+        }
+        Err(_) => render(hint(&health)),
+    };
     let html = [(header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"))];
-    (html, render(&health, &sums).into_string()).into_response()
+    (html, page.into_string()).into_response()
 }
 
 /// `GET /style.css`.
@@ -40,12 +48,11 @@ pub(crate) async fn style() -> Response {
 enum Sums {
     Known(Box<Counts>),
     StoreUnavailable,
-    Hidden,
 }
 
-async fn today(doors: &Doors) -> Sums {
+async fn today(doors: &Doors, scope: Scope) -> Sums {
     let day = doors.now().day();
-    let ask = TotalsFilter { scope: Scope::All, from: day, to: day };
+    let ask = TotalsFilter { scope, from: day, to: day };
     let Ok(totals) = doors.engine().records().totals(ask).await else {
         return Sums::StoreUnavailable;
     };
@@ -56,7 +63,7 @@ async fn today(doors: &Doors) -> Sums {
     Sums::Known(Box::new(counts))
 }
 
-fn render(health: &Health, today: &Sums) -> Markup {
+fn render(content: Markup) -> Markup {
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -66,23 +73,40 @@ fn render(health: &Health, today: &Sums) -> Markup {
                 title { "solvegate" }
                 link rel="stylesheet" href="/style.css";
             }
-            body {
-                main {
-                    h1 { "solvegate " small { (env!("CARGO_PKG_VERSION")) } }
-                    (condition(health))
-                    h2 { "Now" }
-                    dl {
-                        dt { "In flight" } dd { (health.in_flight) }
-                        dt { "Queued" } dd { (health.queued) }
-                    }
-                    h2 { "Today (UTC)" }
-                    @match today {
-                        Sums::Known(counts) => (sums(counts)),
-                        Sums::StoreUnavailable => p { "The store is unavailable, so there are no sums right now." },
-                        Sums::Hidden => p { "Shown on the gateway's own machine only; elsewhere use /v1/stats with a key." },
-                    }
-                }
+            body { main { (content) } }
+        }
+    }
+}
+
+/// For callers without a key.
+fn hint(health: &Health) -> Markup {
+    html! {
+        h1 { "solvegate" }
+        (condition(health))
+        p {
+            "Today's sums need a key: "
+            code { "curl -H \"Authorization: Bearer $KEY\" …/v1/stats" }
+        }
+    }
+}
+
+/// For callers with a key. Details of what is wrong may name servers, so they are for admins.
+fn details(health: &Health, today: &Sums, is_admin: bool) -> Markup {
+    html! {
+        h1 { "solvegate " small { (env!("CARGO_PKG_VERSION")) } }
+        (condition(health))
+        @if is_admin {
+            ul { @for trouble in &health.troubles { li { (trouble) } } }
+            h2 { "Now" }
+            dl {
+                dt { "In flight" } dd { (health.in_flight) }
+                dt { "Queued" } dd { (health.queued) }
             }
+        }
+        h2 { "Today (UTC)" }
+        @match today {
+            Sums::Known(counts) => (sums(counts)),
+            Sums::StoreUnavailable => p { "The store is unavailable, so there are no sums right now." },
         }
     }
 }
@@ -93,9 +117,9 @@ fn condition(health: &Health) -> Markup {
             p.well role="status" { "Healthy." }
         } @else {
             p.trouble role="status" {
-                @if health.ready { "Degraded, but accepting claims:" } @else { "Not accepting claims:" }
+                @if health.ready { "Degraded, but accepting claims: " } @else { "Not accepting claims: " }
+                (health.failing.join(", "))
             }
-            ul { @for trouble in &health.troubles { li { (trouble) } } }
         }
     }
 }
@@ -120,20 +144,24 @@ fn sums(counts: &Counts) -> Markup {
 mod tests {
     use super::*;
 
+    fn health(troubles: Vec<String>) -> Health {
+        Health { ready: true, troubles, failing: vec!["store"], in_flight: 0, queued: 0 }
+    }
+
     #[test]
     fn text_from_outside_is_escaped() {
         let troubles = vec!["<svg onload=alert(1)>".to_owned()];
-        let health = Health { ready: true, troubles, in_flight: 0, queued: 0 };
-        let page = render(&health, &Sums::Hidden).into_string();
+        let health = health(troubles);
+        let page = details(&health, &Sums::StoreUnavailable, true).into_string();
         assert!(page.contains("&lt;svg onload") && !page.contains("<svg"), "{page}");
     }
 
     #[test]
     fn unknown_cost_differs_from_none() {
-        let health = Health { ready: true, troubles: vec![], in_flight: 0, queued: 0 };
+        let health = health(vec![]);
         let counts = Counts { cost_unknown: 2, ..Counts::default() };
         assert!(
-            render(&health, &Sums::Known(Box::new(counts)))
+            details(&health, &Sums::Known(Box::new(counts)), false)
                 .into_string()
                 .contains("2 of unknown cost")
         );

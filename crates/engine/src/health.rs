@@ -10,6 +10,8 @@ pub struct Health {
     pub ready: bool,
     /// What is wrong, one line each.
     pub troubles: Vec<String>,
+    /// The parts that are in trouble, one word each, for callers who may not see the details.
+    pub failing: Vec<&'static str>,
     /// Tasks at the provider.
     pub in_flight: usize,
     /// Solves waiting for a slot or their time.
@@ -33,9 +35,14 @@ impl Engine {
         troubles.extend(panicked.map(|part| format!("the {part} panicked: restart the gateway")));
         troubles.extend(draining.then(|| "draining".to_owned()));
         troubles.extend(scheduler.breakers.troubles());
+        let mut failing: Vec<_> = store_error.iter().map(|_| "store").collect();
+        failing.extend(panicked.map(|_| "engine"));
+        failing.extend(draining.then_some("draining"));
+        failing.extend(scheduler.breakers.failing());
         Health {
             ready: store_error.is_none() && !draining,
             troubles,
+            failing,
             in_flight: scheduler.slots.used(),
             queued: scheduler.queued(),
         }

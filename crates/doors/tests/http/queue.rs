@@ -8,7 +8,7 @@ use tokio::time::sleep;
 
 use crate::{
     client::Answer,
-    world::{Setting, WORKER, World, turnstile, until},
+    world::{ADMIN, Setting, WORKER, World, turnstile, until},
 };
 
 const PAGE: &str = "https%3A%2F%2Fshop.example.com%2F";
@@ -117,14 +117,14 @@ async fn readyz_reports_both_circuit_breakers_and_claims_are_still_accepted() {
     let ready = until_readyz_reports(&world, "account trouble ERROR_KEY_DOES_NOT_EXIST").await;
     assert_eq!((ready.status, ready.text("state").as_str()), (200, "degraded"));
     assert_eq!(ready.json()["troubles"].as_array().unwrap().len(), 2, "{ready:?}");
-    let page = world.get("/", "").await.body;
+    let page = world.get("/", ADMIN).await.body;
     assert!(page.contains("account trouble") && page.contains("provider trouble"), "{page}");
     assert_eq!(world.claim("0x4A", &[]).await.status, 202);
 }
 
 async fn until_readyz_reports(world: &World, trouble: &str) -> Answer {
     until(trouble, async || {
-        let ready = world.get("/readyz", "").await;
+        let ready = world.get("/readyz", ADMIN).await;
         ready.body.contains(trouble).then_some(ready)
     })
     .await

@@ -37,7 +37,7 @@ const MATRIX: [(&str, &str, [u16; 5]); 34] = [
     ("POST", "/v1/admin/keys", [401, 403, 400, 400, 400]),
     ("GET", "/admin/anything", [401, 403, 400, 400, 400]),
     ("GET", "/metrics", [401, 404, 404, 404, 404]),
-    ("PUT", "/v1/solves", [405, 405, 405, 405, 405]),
+    ("PUT", "/v1/solves", [401, 405, 405, 405, 405]),
 ];
 
 #[tokio::test]
@@ -58,6 +58,22 @@ async fn a_wrong_method_is_answered_with_the_allowed_ones() {
     let world = World::open().await;
     let answer = world.send(&request("PUT", "/v1/solves/1", WORKER, &[], "")).await;
     assert_eq!(answer.header("allow"), Some("GET,HEAD,DELETE"));
+}
+
+#[tokio::test]
+async fn without_a_key_a_known_path_cannot_be_told_from_an_unknown_one() {
+    let world = World::open().await;
+    let unknown = world.send(&request("PUT", "/v1/nothing", "", &[], "")).await;
+    for path in ["/v1/pools/1", "/v1/workers", "/v1/dead-letters/revive", "/readyz", "/in.php"] {
+        let known = world.send(&request("PUT", path, "", &[], "")).await;
+        assert_eq!((known.status, &known.body), (401, &unknown.body), "{path}");
+        let names = |head: &str| {
+            head.lines()
+                .filter_map(|line| Some(line.split_once(':')?.0.to_owned()))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(names(&known.head), names(&unknown.head), "{path}");
+    }
 }
 
 #[tokio::test]

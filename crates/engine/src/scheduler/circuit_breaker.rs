@@ -131,6 +131,12 @@ impl Breakers {
         self.account.state.lock().closed_at.max(self.provider.state.lock().closed_at)
     }
 
+    /// One word for each open breaker.
+    pub(crate) fn failing(&self) -> impl Iterator<Item = &'static str> {
+        let account = self.account.trouble().map(|_| "account");
+        account.into_iter().chain(self.provider.trouble().map(|_| "provider"))
+    }
+
     /// One line for each open breaker.
     pub(crate) fn troubles(&self) -> impl Iterator<Item = String> {
         self.account.trouble().into_iter().chain(self.provider.trouble())
