@@ -12,7 +12,12 @@ use std::{
     time::Duration,
 };
 
-use axum::{Router, body::Body, response::Response};
+use axum::{
+    Router,
+    body::Body,
+    http::{StatusCode, header},
+    response::Response,
+};
 use futures_util::future::BoxFuture;
 use hyper::{
     Request,
@@ -240,9 +245,13 @@ fn respond(
     request.extensions_mut().insert(peer.clone());
     let response = state.router.clone().oneshot(request);
     Box::pin(async move {
-        let response = response.await;
+        let mut response = response.await?;
+        // The router adds it to every answer for a wrong method, also to a caller without a key.
+        if response.status() != StatusCode::METHOD_NOT_ALLOWED {
+            response.headers_mut().remove(header::ALLOW);
+        }
         drop(in_flight);
-        response
+        Ok(response)
     })
 }
 

@@ -6,9 +6,7 @@ use std::{net::IpAddr, panic::AssertUnwindSafe, sync::atomic::Ordering};
 
 use axum::{
     extract::{MatchedPath, Request, State},
-    http::{
-        HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, header, uri::Authority,
-    },
+    http::{HeaderMap, HeaderName, HeaderValue, Method, Version, header, uri::Authority},
     middleware::Next,
     response::{IntoResponse as _, Response},
 };
@@ -64,10 +62,6 @@ pub(crate) async fn handle_request(
     add_headers(response.headers_mut(), closes);
     if is_secure {
         response.headers_mut().insert(header::STRICT_TRANSPORT_SECURITY, A_YEAR);
-    }
-    // The router adds it to every answer for a wrong method, also to a caller without a key.
-    if response.status() != StatusCode::METHOD_NOT_ALLOWED {
-        response.headers_mut().remove(header::ALLOW);
     }
     log.finish(&doors, &response);
     response

@@ -44,6 +44,7 @@ struct FormBody<'a> {
 
 /// Bounds the work for a body that comes in small pieces.
 const LOOK_EVERY: usize = 4 * 1024;
+const GROWTH: usize = 16 * 1024;
 
 /// Reads a body of at most `max` bytes.
 pub(super) async fn read(
@@ -100,6 +101,10 @@ impl FormBody<'_> {
     fn add(&mut self, data: &Bytes) -> Result<(), Unread> {
         if self.bytes.len() + data.len() > self.max {
             return Err(Refusal::TooLarge(self.max).into());
+        }
+        if self.bytes.capacity() - self.bytes.len() < data.len() {
+            // Not doubled, so that what is held is what is counted.
+            self.bytes.reserve_exact(data.len().max(GROWTH));
         }
         self.bytes.extend_from_slice(data);
         if self.stranger.is_some() && self.has_key()? {

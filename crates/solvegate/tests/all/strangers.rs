@@ -16,7 +16,6 @@ use rustls::{
     pki_types::{CertificateDer, ServerName, pem::PemObject as _},
 };
 use serde_json::json;
-use solvegate::client::Call;
 use tokio::{io::AsyncWriteExt as _, net::TcpStream, task::JoinSet};
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
