@@ -53,7 +53,11 @@ async fn live(world: &World) -> [Claim; 3] {
 
 pub(super) async fn an_archive_has_the_same_history_as_its_store(world: World) {
     let (source, archive) = (other(), world.archive.as_ref());
-    let claims = live(&source).await;
+    live(&source).await;
+    // An archive gets no token's text, so the store drops it first.
+    source.pass(1000);
+    source.sweep().await;
+    let claims = history(source.records.as_ref()).await;
     // Batches of any size work, also one that splits the entries of a decision.
     source.copy_to_archive(archive, 3).await;
     assert_eq!(archive.entries(0, usize::MAX).await.unwrap(), source.entries().await);

@@ -216,6 +216,9 @@ pub const CASES: &[Case] = cases! {
         a_later_end_replaces_one_not_yet_announced,
         a_stocked_claim_is_announced_too,
         the_outbox_is_limited_and_in_order,
+        the_text_of_a_token_is_dropped_when_it_expires,
+        a_callback_address_is_dropped_once_nobody_needs_it,
+        an_archive_gets_no_secrets,
     ],
     archive: [
         an_archive_has_the_same_history_as_its_store,

@@ -1,13 +1,15 @@
 //! Callbacks: the end of a claim is announced to its worker's URL.
 
+use std::time::Duration;
+
 use domain::{
     callback::Callback,
-    claim::{Claim, ClaimState, NewClaim},
+    claim::{Claim, ClaimState, Delivery, NewClaim},
     ledger::Event,
     secret::Secret,
 };
 
-use crate::World;
+use crate::{World, token_of};
 
 fn with_callback(mut new: NewClaim) -> NewClaim {
     new.callback_url = Some(Secret::new("https://hooks.example.com/solved"));
@@ -103,4 +105,61 @@ pub(super) async fn the_outbox_is_limited_and_in_order(world: World) {
         seen.extend(lot.into_iter().map(|callback| callback.claim));
     }
     assert_eq!(seen, claims);
+}
+
+// === secrets are dropped when they are useless ===
+
+pub(super) async fn the_text_of_a_token_is_dropped_when_it_expires(world: World) {
+    let fetched = world.serve(world.turnstile("fetched"), "t1").await;
+    assert!(matches!(world.fetch(&fetched).await, Delivery::Token(_)));
+    let image = world.serve(world.image(b"shared"), "t2").await;
+    let mut patient = world.turnstile("unfetched");
+    patient.deadline = world.now().plus(Duration::from_secs(1000));
+    let unfetched = world.serve(patient, "t3").await;
+    world.pass(240);
+    world.sweep().await;
+    for claim in [&fetched, &image, &unfetched] {
+        assert_ne!(token_of(&world.find(claim).await), Some(""), "it is usable");
+    }
+    world.pass(1);
+    assert_eq!(world.sweep().await.wasted, 1, "only what nobody fetched");
+    for claim in [&fetched, &image, &unfetched] {
+        let claim = world.find(claim).await;
+        assert_eq!((token_of(&claim), claim.holds_secret()), (Some(""), false));
+        assert!(matches!(world.fetch(&claim).await, Delivery::Expired(_)), "as before");
+    }
+    assert_eq!(world.sweep().await.wasted, 0);
+}
+
+pub(super) async fn a_callback_address_is_dropped_once_nobody_needs_it(world: World) {
+    let served = world.serve(with_callback(world.turnstile("a")), "t1").await;
+    let failed = world.fail(with_callback(world.turnstile("b")), "ERROR_PAGEURL").await;
+    let withdrawn = world.open(with_callback(world.turnstile("c"))).await;
+    world.withdraw(&withdrawn).await;
+    let has_url = async |claim: &Claim| world.find(claim).await.callback_url.is_some();
+    for callback in due(&world).await {
+        mark_delivered(&world, &callback).await;
+    }
+    assert!(!has_url(&withdrawn).await, "it was announced");
+    assert!(has_url(&served).await, "its token may go to another claim, which is announced too");
+    assert!(has_url(&failed).await, "its dead letter can be revived");
+    world.pass(1000);
+    world.sweep().await;
+    world.sweep().await;
+    for callback in due(&world).await {
+        mark_delivered(&world, &callback).await;
+    }
+    assert!(!has_url(&served).await, "nothing can happen to it any longer");
+    let by = failed.worker.clone();
+    assert!(world.store.purge(failed.solve.unwrap(), by, world.now()).await.unwrap());
+    assert!(!has_url(&failed).await, "nobody can revive it");
+}
+
+pub(super) async fn an_archive_gets_no_secrets(world: World) {
+    let archive = World::new(&stores::open("memory:").unwrap());
+    let claim = world.serve(with_callback(world.turnstile("a")), "t1").await;
+    assert!(claim.holds_secret());
+    world.copy_to_archive(archive.archive.as_ref(), 100).await;
+    let archived = archive.archive.archived_claim(claim.id).await.unwrap().unwrap();
+    assert!(!archived.holds_secret() && archived.token.is_some(), "{archived:?}");
 }

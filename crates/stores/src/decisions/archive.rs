@@ -19,6 +19,7 @@ use super::support::{
     dead_letters, indexes,
     ledger::{archive_subject, has_entry, raise_total, subject, write_page},
     merge::claim_progress,
+    secrets::without_secrets,
 };
 
 /// The key of the only row of its table.
@@ -107,5 +108,5 @@ fn put_claim(tx: &mut dyn WriteTx, claim: &Claim) -> Result<()> {
         Some(_) => {}
         None => indexes::list_claim(tx, claim, true)?,
     }
-    tx.put::<Claims>(claim.id, claim.clone())
+    tx.put::<Claims>(claim.id, without_secrets(claim))
 }

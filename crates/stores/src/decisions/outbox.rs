@@ -10,7 +10,7 @@ use crate::{
     tx::{Order, TypedRead},
 };
 
-use super::support::{callbacks as rows, context::DecisionCtx};
+use super::support::{callbacks as rows, context::DecisionCtx, secrets};
 
 /// Takes the callbacks that are due. Each counts as tried, and is scheduled for its next try.
 pub(crate) fn callbacks(ctx: &mut DecisionCtx<'_>, limit: usize) -> Result<Vec<Callback>> {
@@ -41,8 +41,7 @@ pub(crate) fn called_back(ctx: &mut DecisionCtx<'_>, sent: &Callback) -> Result<
 }
 
 fn record(ctx: &mut DecisionCtx<'_>, id: ClaimId, event: Event) -> Result<()> {
-    if let Some(claim) = ctx.tx.get::<Claims>(&id)? {
-        ctx.record(&claim, event);
-    }
-    Ok(())
+    let Some(claim) = ctx.tx.get::<Claims>(&id)? else { return Ok(()) };
+    ctx.record(&claim, event);
+    secrets::drop_useless(ctx, &claim)
 }

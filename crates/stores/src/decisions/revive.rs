@@ -25,7 +25,7 @@ use crate::{
 
 use super::{
     admit::admit_new,
-    support::{context::DecisionCtx, dead_letters, indexes, new_claim, pools},
+    support::{context::DecisionCtx, dead_letters, indexes, new_claim, pools, secrets},
 };
 
 /// A dead letter with the records that its revival needs.
@@ -60,6 +60,10 @@ pub(crate) fn revive(ctx: &mut DecisionCtx<'_>, request: &ReviveRequest) -> Resu
 pub(crate) fn purge(ctx: &mut DecisionCtx<'_>, id: SolveId, by: WorkerName) -> Result<bool> {
     let Some(letter) = dead_letters::delete(ctx.tx, id)? else { return Ok(false) };
     ctx.record(&letter, Event::Purged { by });
+    secrets::drop_useless_of(ctx, &letter)?;
+    if ctx.tx.get::<Solves>(&id)?.is_none_or(|solve| solve.stage.is_final()) {
+        ctx.tx.take::<Challenges>(&id)?;
+    }
     Ok(true)
 }
 

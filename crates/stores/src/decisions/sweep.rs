@@ -1,5 +1,5 @@
-//! The sweep: claims past their deadline lapse, tokens that nobody fetched serve other claims, expired tokens leave the stock,
-//! and old records are deleted.
+//! The sweep: claims past their deadline lapse, tokens that nobody fetched serve other claims, expired tokens leave the stock
+//! and lose their text, and old records are deleted.
 
 use std::time::Duration;
 
@@ -90,7 +90,7 @@ fn lapse_unfetched(ctx: &mut DecisionCtx<'_>, claim: &Claim, swept: &mut Swept) 
         swept.lapsed.push(claim.id);
         swept.banked += 1;
     } else if let Some(token) = &claim.token
-        && delivery::expire_unfetched(ctx, claim, token)?
+        && delivery::expire_token(ctx, claim, token)?
     {
         swept.wasted += 1;
     }

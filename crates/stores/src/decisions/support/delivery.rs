@@ -1,16 +1,12 @@
-//! Tokens that workers fetched, and tokens that expired before anybody fetched them.
+//! Tokens that workers fetched, and tokens that expired.
 
 use domain::{claim::Claim, ledger::Event, token::Token};
 
-use crate::{
-    Result,
-    schema::tables::Watched,
-    tx::{TypedRead, TypedWrite},
-};
+use crate::{Result, schema::tables::Watched, tx::TypedRead};
 
 use super::{
     context::{Attribution, DecisionCtx},
-    indexes,
+    indexes, secrets,
 };
 
 /// Records that the worker got the claim's usable token for the first time. Later times change nothing.
@@ -34,21 +30,23 @@ pub(crate) fn record_delivered(ctx: &mut DecisionCtx<'_>, claim: &Claim, token: 
     ctx.record(claim, event);
 }
 
-/// Records that the claim's token expired before anybody fetched it. The claim's row in `Watched` makes sure that this
-/// happens once; `false` when it was recorded before.
-pub(crate) fn expire_unfetched(
+/// Drops the text of a token that expired. Records it as wasted, and returns `true`, if nobody fetched it. The claim's row in
+/// `Watched` makes sure that this happens once.
+pub(crate) fn expire_token(
     ctx: &mut DecisionCtx<'_>,
     claim: &Claim,
     token: &Token,
 ) -> Result<bool> {
     let Some(at) = indexes::watch_at(claim) else { return Ok(false) };
-    let key = (at, claim.id);
-    let watched = ctx.tx.has::<Watched>(&key)?;
-    if watched {
-        ctx.tx.take::<Watched>(&key)?;
+    let watched = ctx.tx.has::<Watched>(&(at, claim.id))?;
+    let is_wasted = watched && indexes::is_unfetched(claim);
+    if is_wasted {
         record_wasted(ctx, claim, token);
     }
-    Ok(watched)
+    if watched {
+        secrets::drop_useless(ctx, claim)?;
+    }
+    Ok(is_wasted)
 }
 
 /// Records that a paid token expired unused.

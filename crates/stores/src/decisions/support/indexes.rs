@@ -69,6 +69,14 @@ fn index_claim(tx: &mut dyn WriteTx, claim: &Claim, is_indexed: bool) -> Result<
     }
 }
 
+/// Removes a claim that is deleted from the list of the sweep.
+pub(crate) fn unwatch(tx: &mut dyn WriteTx, claim: &Claim) -> Result<()> {
+    match watch_at(claim) {
+        Some(at) => tx.set::<Watched>((at, claim.id), false),
+        None => Ok(()),
+    }
+}
+
 /// Whether the claim takes a token that another claim returned.
 fn wants_token(claim: &Claim) -> bool {
     claim.state == ClaimState::Waiting && !is_unattended(claim)
@@ -82,14 +90,20 @@ pub(crate) fn is_unattended(claim: &Claim) -> bool {
         && claim.key == Some(KeyHash::revived(&claim.worker, &claim.fingerprint))
 }
 
-/// When the sweep has to check the claim: at its deadline, or when an exclusive token that nobody fetched expires.
+/// Whether the claim has an exclusive token that nobody fetched.
+pub(crate) fn is_unfetched(claim: &Claim) -> bool {
+    claim.delivered_at.is_none() && claim.kind.sharing() == Sharing::Exclusive
+}
+
+/// When the sweep has to check the claim: at its deadline, and when its token expires, whose text is dropped then.
 pub(crate) fn watch_at(claim: &Claim) -> Option<Timestamp> {
-    let unfetched = claim.delivered_at.is_none() && claim.kind.sharing() == Sharing::Exclusive;
     match (claim.state, &claim.token) {
         (ClaimState::Waiting, _) => Some(claim.deadline),
-        (ClaimState::Served, Some(token)) if unfetched => {
+        (ClaimState::Served, Some(token)) if token.answer.is_dropped() => None,
+        (ClaimState::Served, Some(token)) if is_unfetched(claim) => {
             Some(claim.deadline.min(unusable_from(token)))
         }
+        (ClaimState::Served, Some(token)) => Some(unusable_from(token)),
         (
             ClaimState::Served | ClaimState::Failed | ClaimState::Withdrawn | ClaimState::Lapsed,
             _,

@@ -27,3 +27,4 @@ pub(crate) mod pools;
 pub(crate) mod promote;
 pub(crate) mod repeats;
 pub(crate) mod retention;
+pub(crate) mod secrets;

@@ -21,7 +21,7 @@ use crate::{
     tx::{Order, ReadTx, TypedRead, TypedWrite, WriteTx},
 };
 
-use super::{context::DecisionCtx, indexes, ledger, repeats};
+use super::{context::DecisionCtx, indexes, ledger, repeats, secrets};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -103,7 +103,9 @@ fn delete_dead_letters(ctx: &mut DecisionCtx<'_>, limit: usize) -> Result<usize>
         let over = ctx.tx.get::<Solves>(&key.1)?.is_none_or(|solve| solve.stage.is_final());
         if over && is_past(key.0, DEAD_LETTERS_KEPT, ctx.now) {
             ctx.tx.take::<Died>(&key)?;
-            ctx.tx.take::<DeadLetters>(&key.1)?;
+            if let Some(letter) = ctx.tx.take::<DeadLetters>(&key.1)? {
+                secrets::drop_useless_of(ctx, &letter)?;
+            }
             deleted += 1;
         }
     }
@@ -202,6 +204,7 @@ fn delete_claims(ctx: &mut DecisionCtx<'_>, archival: Archival, limit: usize) ->
 
 fn delete_claim(tx: &mut dyn WriteTx, claim: &Claim) -> Result<()> {
     indexes::list_claim(tx, claim, false)?;
+    indexes::unwatch(tx, claim)?;
     if let Some(hash) = &claim.key
         && tx.get::<Keys>(hash)?.is_some_and(|row| row.claim == claim.id)
     {
