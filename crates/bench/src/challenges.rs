@@ -6,7 +6,6 @@ use domain::{
     challenge::{Challenge, ChallengeParts, Kind},
     declarations::{Declarations, Images},
     site::{PageUrl, Site},
-    solve::AmbiguousPolicy,
 };
 use solvegate::exit::{Exit, Failure};
 
@@ -48,12 +47,5 @@ pub(crate) fn picture(bytes: Vec<u8>) -> Result<Challenge, Failure> {
 }
 
 fn site(host: &str) -> Result<Site, Failure> {
-    Ok(Site {
-        rule: host.parse().map_err(Failure::of(Exit::Failed))?,
-        basis: BASIS.into(),
-        expires: None,
-        reuse: None,
-        ambiguous: AmbiguousPolicy::default(),
-        key_ignores_proxy: false,
-    })
+    Ok(Site::new(host.parse().map_err(Failure::of(Exit::Failed))?, BASIS))
 }

@@ -1,6 +1,7 @@
 //! Challenges: what has to be solved. A challenge is checked once, when it is built, and never changes.
 
 mod kind;
+mod params;
 
 use std::{collections::BTreeMap, fmt};
 
@@ -8,7 +9,9 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use crate::{secret::REDACTED, site::PageUrl};
 
-pub use kind::{Kind, Sharing};
+pub use kind::{Kind, PAGELESS_METHODS, Sharing};
+pub(crate) use params::{OTHER_KEYS, cookie_hosts, reading};
+pub use params::{READINGS, RESERVED, Reading, fold, nearest};
 
 /// A checked challenge. Parameters keep the provider's names; reserved names are refused.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,8 +46,18 @@ pub enum BadChallenge {
     Kind(String),
     #[error("{kind} needs `{part}`")]
     Missing { kind: Kind, part: &'static str },
-    #[error("`{0}` is set by the gateway and cannot be given")]
+    /// No kind has this name, and without a page no site can have opened it.
+    #[error(
+        "unknown kind or method {name:?}{}; a method that a [[site]] opens with `methods` needs `pageurl`",
+        meant(.nearest.as_deref())
+    )]
+    UnknownKind { name: String, nearest: Option<String> },
+    #[error(
+        "`{0}` would stand in for a field that the gateway sets or checks (page, site key, account); leave it out"
+    )]
     Reserved(String),
+    #[error("`sitekey` is not 1-512 visible ASCII characters without & = ? #")]
+    SiteKey,
     /// A parameter name that could change the meaning of the request we send.
     #[error("the parameter name {0:?} is not 1-64 letters, digits and _ - [ ]")]
     Name(String),
@@ -55,22 +68,6 @@ pub enum BadChallenge {
     )]
     TooLarge,
 }
-
-/// Fields of the protocol that a caller cannot set, because the gateway sets or refuses them.
-pub const RESERVED: [&str; 12] = [
-    "key",
-    "json",
-    "soft_id",
-    "header_acao",
-    "pingback",
-    "method",
-    "action_type",
-    "idempotency_key",
-    "hold",
-    "debug_dump",
-    "server",
-    "api_base",
-];
 
 const SITEKEY_MAX: usize = 512;
 const PARAMS_MAX: usize = 64;
@@ -87,11 +84,15 @@ impl Challenge {
         let challenge = Self { kind, sitekey, pageurl, params, files };
         challenge.check_sizes()?;
         if let Some(sitekey) = &challenge.sitekey {
-            check_value("sitekey", sitekey, SITEKEY_MAX)?;
+            check_sitekey(sitekey)?;
         }
         for (name, value) in &challenge.params {
-            check_name(name)?;
+            check_name(&challenge.kind, name)?;
             check_value(name, value, PARAM_BYTES_MAX)?;
+        }
+        if let (Kind::Other(name), None) = (&challenge.kind, &challenge.pageurl) {
+            let nearest = challenge.kind.nearest().map(str::to_owned);
+            return Err(BadChallenge::UnknownKind { name: name.clone(), nearest });
         }
         match challenge.kind.needs().iter().find(|part| !challenge.has(part)) {
             Some(part) => Err(BadChallenge::Missing { kind: challenge.kind.clone(), part }),
@@ -188,13 +189,28 @@ fn hide_values<V: Serialize, S: Serializer>(
     values.serialize(serializer)
 }
 
-fn check_name(name: &str) -> Result<(), BadChallenge> {
-    if RESERVED.contains(&name) {
-        return Err(BadChallenge::Reserved(name.to_owned()));
+/// Continues a message about an unknown name.
+pub(crate) fn meant(nearest: Option<&str>) -> String {
+    nearest.map_or_else(String::new, |nearest| format!(", did you mean {nearest:?}?"))
+}
+
+/// Checks a site key. An empty one counts as missing where the kind needs one.
+pub fn check_sitekey(sitekey: &str) -> Result<(), BadChallenge> {
+    let plain = |b: u8| b.is_ascii_graphic() && !b"&=?#".contains(&b);
+    if sitekey.len() > SITEKEY_MAX || !sitekey.bytes().all(plain) {
+        return Err(BadChallenge::SiteKey);
     }
+    Ok(())
+}
+
+/// Checks that a name cannot change the meaning of the request we send.
+pub fn check_name(kind: &Kind, name: &str) -> Result<(), BadChallenge> {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"_-[].".contains(&b);
     if name.is_empty() || name.len() > 64 || !name.bytes().all(plain) {
         return Err(BadChallenge::Name(name.chars().take(80).collect()));
+    }
+    if params::is_checked_field(kind, name) {
+        return Err(BadChallenge::Reserved(name.to_owned()));
     }
     Ok(())
 }
@@ -257,7 +273,11 @@ mod tests {
         assert!(with("a\0b").is_err());
         assert!(with(&"k".repeat(3000)).is_err());
         assert!(with("").is_err());
-        assert!(with("'; DROP TABLE solves; --").is_ok());
+        for refused in ["a b", "a&b", "a=b", "a?b", "a#b", "ключ"] {
+            assert_eq!(with(refused), Err(BadChallenge::SiteKey), "{refused}");
+        }
+        assert!(with("';DROP-TABLE/solves;--").is_ok());
+        assert!(with(&"k".repeat(512)).is_ok() && with(&"k".repeat(513)).is_err());
     }
 
     #[test]

@@ -10,7 +10,8 @@ use crate::{
     challenge::{Challenge, Kind},
     fingerprint::Identity,
     id::WorkerName,
-    site::{HostRule, PageUrl, Reuse, Site},
+    retry::{Code, own},
+    site::{ContentRefusal, HostRule, PageUrl, Reuse, Site, check_pageless_contents},
     solve::AmbiguousPolicy,
     time::{Day, Timestamp},
 };
@@ -95,6 +96,8 @@ pub enum SiteRefusal {
     ImagesNotAllowed(WorkerName),
     #[error("the worker {0} is not configured; add a [[worker]] with that name")]
     UnknownWorker(WorkerName),
+    #[error(transparent)]
+    Content(#[from] ContentRefusal),
 }
 
 /// The worker in whose name the gateway buys tokens for its pools. It is always known, with the full scope.
@@ -120,6 +123,10 @@ impl Declarations {
             Some(site) => Arc::clone(&site.basis),
             None => return Err(SiteRefusal::NoPage(kind.clone())),
         };
+        match site {
+            Some(site) => site.check_contents(challenge)?,
+            None => check_pageless_contents(challenge)?,
+        }
         Ok(Terms {
             basis,
             reuse: site.and_then(|site| site.reuse),
@@ -178,6 +185,21 @@ impl Declarations {
             return Err(SiteRefusal::ImagesNotAllowed(worker.clone()));
         }
         Ok(Arc::clone(&images.basis))
+    }
+}
+
+// === impl SiteRefusal ===
+
+impl SiteRefusal {
+    /// The code for callers and the ledger.
+    pub fn code(&self) -> Code {
+        let code = if self.is_bad_form() { "ERROR_BAD_PARAMETERS" } else { own::SITE_NOT_DECLARED };
+        code.into()
+    }
+
+    /// Whether the form of the claim is at fault, not a missing declaration.
+    pub fn is_bad_form(&self) -> bool {
+        matches!(self, Self::Content(refusal) if !refusal.is_undeclared())
     }
 }
 

@@ -4,12 +4,17 @@
 //! known to disagree is therefore refused before the URL library sees it, and only the canonical form is compared and
 //! forwarded.
 
+mod contents;
+mod targets;
+
 use std::{fmt, str::FromStr, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 use url::{Host, Url};
 
-use crate::{solve::AmbiguousPolicy, time::Day};
+use crate::{challenge::Challenge, solve::AmbiguousPolicy, time::Day};
+
+pub use contents::{ContentRefusal, Opened, targets_of};
 
 /// A page URL in its canonical form.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -44,7 +49,8 @@ pub enum BadPageUrl {
     Unreadable,
 }
 
-/// A rule for hosts: one host, or all hosts below one (`*.example.com`). It covers ports 80 and 443, unless it names one.
+/// A rule for hosts: one host, or all hosts below one (`*.example.com`). It covers the default port of the page's scheme, unless
+/// it names one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostRule {
     below: bool,
@@ -79,6 +85,8 @@ pub struct Site {
     pub rule: HostRule,
     /// Why the operator may automate the site. Kept with every claim.
     pub basis: Arc<str>,
+    /// The person or team that answers for it.
+    pub owner: Option<Arc<str>>,
     /// The last day of the declaration.
     pub expires: Option<Day>,
     /// Overrides the API's default for claims without a key.
@@ -87,6 +95,8 @@ pub struct Site {
     pub ambiguous: AmbiguousPolicy,
     /// Whether challenges that differ only in their proxy are the same.
     pub key_ignores_proxy: bool,
+    /// Methods, parameters and site keys.
+    pub opened: Opened,
 }
 
 // === impl PageUrl ===
@@ -113,6 +123,11 @@ impl PageUrl {
     /// The canonical form, as it is stored and forwarded.
     pub fn as_str(&self) -> &str {
         &self.canonical
+    }
+
+    /// Whether the port is the one of its scheme.
+    fn has_default_port(&self) -> bool {
+        self.port == if self.canonical.starts_with("https:") { 443 } else { 80 }
     }
 
     /// The host, lower case, without a final dot.
@@ -198,7 +213,7 @@ impl HostRule {
     pub fn covers(&self, page: &PageUrl) -> bool {
         let port_fits = match self.port {
             Some(port) => page.port == port,
-            None => matches!(page.port, 80 | 443),
+            None => page.has_default_port(),
         };
         let host_fits = if self.below {
             page.host
@@ -247,6 +262,34 @@ impl fmt::Display for HostRule {
         write!(f, "{below}{}", self.host)?;
         self.port.map_or(Ok(()), |port| write!(f, ":{port}"))
     }
+}
+
+// === impl Site ===
+
+impl Site {
+    /// A declaration with nothing but a rule and its basis.
+    pub fn new(rule: HostRule, basis: impl Into<Arc<str>>) -> Self {
+        Self {
+            rule,
+            basis: basis.into(),
+            owner: None,
+            expires: None,
+            reuse: None,
+            ambiguous: AmbiguousPolicy::default(),
+            key_ignores_proxy: false,
+            opened: Opened::default(),
+        }
+    }
+
+    /// Whether the claim for a page of this site carries only what is declared.
+    pub fn check_contents(&self, challenge: &Challenge) -> Result<(), ContentRefusal> {
+        contents::check(Some(self), challenge)
+    }
+}
+
+/// Whether a claim without a page carries only what its kind has.
+pub fn check_pageless_contents(challenge: &Challenge) -> Result<(), ContentRefusal> {
+    contents::check(None, challenge)
 }
 
 #[cfg(test)]

@@ -9,10 +9,13 @@ use axum::{
 };
 use domain::{
     actor::AdminRole,
+    challenge::BadChallenge,
     claim::Claim,
+    declarations::SiteRefusal,
     id::Project,
     ports::{Fault, StoreError},
     retry::{Class, Code, RetryTable},
+    site::ContentRefusal,
     time::Timestamp,
 };
 use engine::{ClaimRefusal, FetchRefusal, PoolRefusal};
@@ -152,6 +155,7 @@ impl Refusal {
             Self::BadQuery(_) => (StatusCode::BAD_REQUEST, "bad_query"),
             Self::BadIdempotencyKey => (StatusCode::BAD_REQUEST, "bad_idempotency_key"),
             Self::BadPart(BadPart::PageUrl(_)) => (StatusCode::BAD_REQUEST, "invalid_pageurl"),
+            Self::BadPart(BadPart::Challenge(BadChallenge::UnknownKind { .. })) => UNKNOWN_KIND,
             Self::BadPart(_) => (StatusCode::BAD_REQUEST, "invalid_challenge"),
             Self::BadField { .. } => (StatusCode::BAD_REQUEST, "bad_field"),
             Self::TooManyIds { .. } => (StatusCode::BAD_REQUEST, "too_many_ids"),
@@ -166,7 +170,7 @@ impl Refusal {
             Self::NotFound
             | Self::Fetch(FetchRefusal::NotFound(_))
             | Self::Pool(PoolRefusal::Unknown(_)) => (StatusCode::NOT_FOUND, "not_found"),
-            Self::Pool(PoolRefusal::Site(_)) => (StatusCode::FORBIDDEN, "site_not_declared"),
+            Self::Pool(PoolRefusal::Site(refusal)) => status_of_site(refusal),
             Self::Pool(PoolRefusal::Kind(_)) => (StatusCode::BAD_REQUEST, "not_pooled"),
             Self::TooManyPingbacks(_) | Self::Rate(_) => {
                 (StatusCode::TOO_MANY_REQUESTS, "rate_exceeded")
@@ -278,9 +282,21 @@ const STORE_UNAVAILABLE: (StatusCode, &str) =
     (StatusCode::SERVICE_UNAVAILABLE, "store_unavailable");
 const STORE_DETAIL: &str = "the store is unavailable; retry in a moment with the same idempotency key: nothing is paid twice";
 
+const UNKNOWN_KIND: (StatusCode, &str) = (StatusCode::BAD_REQUEST, "unknown_kind");
+
+fn status_of_site(refusal: &SiteRefusal) -> (StatusCode, &'static str) {
+    if matches!(refusal, SiteRefusal::Content(ContentRefusal::Method { .. })) {
+        UNKNOWN_KIND
+    } else if refusal.is_bad_form() {
+        (StatusCode::BAD_REQUEST, "unknown_parameter")
+    } else {
+        (StatusCode::FORBIDDEN, "site_not_declared")
+    }
+}
+
 fn status_of_claim(refusal: &ClaimRefusal) -> (StatusCode, &'static str) {
     match refusal {
-        ClaimRefusal::Site(_) => (StatusCode::FORBIDDEN, "site_not_declared"),
+        ClaimRefusal::Site(refusal) => status_of_site(refusal),
         ClaimRefusal::KeyMismatch(_) => {
             (StatusCode::UNPROCESSABLE_ENTITY, "idempotency_key_reused")
         }
@@ -333,7 +349,7 @@ pub(crate) fn code_of_body(refused: &Refusal) -> Code {
 
 pub(crate) fn code_of_claim(refused: &ClaimRefusal) -> Code {
     match refused {
-        ClaimRefusal::Site(_) => code::ERROR_SITE_NOT_DECLARED.into(),
+        ClaimRefusal::Site(refusal) => refusal.code(),
         ClaimRefusal::KeyMismatch(_) => code::ERROR_IDEMPOTENCY_MISMATCH.into(),
         ClaimRefusal::Key(_) | ClaimRefusal::Callback(_) => code::ERROR_BAD_PARAMETERS.into(),
         ClaimRefusal::OverBudget { .. } => code::ERROR_BUDGET_EXCEEDED.into(),

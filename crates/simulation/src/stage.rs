@@ -18,7 +18,6 @@ use domain::{
         Scope, Submission, Subscription, Threads, WebhookSender,
     },
     site::{PageUrl, Site},
-    solve::AmbiguousPolicy,
     time::Timestamp,
 };
 use engine::{ClaimRequest, Engine, EngineConfig, FixedPolling, Outcome, Ports, ServerlessDriver};
@@ -121,14 +120,7 @@ impl Stage {
             Arc::new(VirtualClock::new(tokio::time::Instant::now(), Duration::ZERO));
         let account = Account::new(behaviour);
         let provider = SimProvider::new(account.clone(), Arc::clone(&clock), Latency::default());
-        let site = Site {
-            rule: "shop.example.com".parse().unwrap(),
-            basis: "simulated shop".into(),
-            expires: None,
-            reuse: None,
-            ambiguous: AmbiguousPolicy::default(),
-            key_ignores_proxy: false,
-        };
+        let site = Site::new("shop.example.com".parse().unwrap(), "simulated shop");
         let second = seconds(1);
         let config = EngineConfig {
             declarations: Declarations { sites: vec![site], ..Declarations::default() }.into(),

@@ -418,12 +418,8 @@ impl World {
 
     fn declarations(&self) -> Arc<Declarations> {
         let site = Site {
-            rule: "shop.example.com".parse().unwrap(),
-            basis: "simulated shop".into(),
-            expires: None,
-            reuse: None,
             ambiguous: self.plan.policy,
-            key_ignores_proxy: false,
+            ..Site::new("shop.example.com".parse().unwrap(), "simulated shop")
         };
         let images = Some(Images::new("simulated pictures"));
         Declarations { sites: vec![site], images, ..Declarations::default() }.into()

@@ -29,7 +29,7 @@ pub(crate) fn submit(
     let style = form.as_ref().map(ReplyStyle::of).unwrap_or_default();
     let form = checked(front, form, now);
     let pingback = form.as_ref().ok().and_then(|form| form.get("pingback").map(str::to_owned));
-    let text = match form.and_then(|form| submit::read(&form)) {
+    let text = match form.and_then(|form| submit::read(&form).map_err(|refused| refused.code)) {
         Ok(read) => {
             let effect = front.account.submit(&read.challenge, None, struck, now);
             if let (Some(address), Some(SubmitEffect::Accepted(accepted))) = (pingback, &effect) {

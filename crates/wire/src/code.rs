@@ -157,6 +157,15 @@ pub fn write(code: &Code, json: bool) -> String {
     if json { format!(r#"{{"status":0,"request":{}}}"#, json::quote(code)) } else { code.into() }
 }
 
+/// Writes a code with the reason in words, which only JSON has room for.
+pub fn write_explained(code: &Code, why: &str, json: bool) -> String {
+    if !json {
+        return write(code, false);
+    }
+    let (code, why) = (json::quote(code.as_str()), json::quote(why));
+    format!(r#"{{"status":0,"request":{code},"error_text":{why}}}"#)
+}
+
 pub(crate) fn is_not_ready(text: &str) -> bool {
     matches!(text, CAPCHA_NOT_READY | CAPTCHA_NOT_READY)
 }

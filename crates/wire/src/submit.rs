@@ -58,8 +58,6 @@ pub enum BadPart {
     OtherKind { given: Kind, means: Kind },
     #[error("`{0}` is given twice; leave one out")]
     Twice(String),
-    #[error("the provider would read `{0}` as a field that is set already; leave it out")]
-    Shadow(String),
     #[error("a file cannot be sent as `{0}`; use `file` or `file_1`, `file_2` …")]
     FileName(String),
     #[error("`{0}` is not a picture in base64")]
@@ -90,8 +88,15 @@ pub enum SubmitReply {
 type Fields = BTreeMap<String, String>;
 type Files = BTreeMap<String, Vec<u8>>;
 
-/// Parses a worker's form. The error is the code the worker gets; it costs nothing.
-pub fn read(form: &Form) -> Result<Submit, Code> {
+/// Why a form is refused: the code for the worker's program, and the reason in words. It costs nothing.
+#[derive(Debug, PartialEq, Eq)]
+pub struct RefusedForm {
+    pub code: Code,
+    pub why: BadPart,
+}
+
+/// Parses a worker's form.
+pub fn read(form: &Form) -> Result<Submit, RefusedForm> {
     let is_part = |name: &str| name == "method" || !RESERVED.contains(&name);
     let parts = form.fields().iter().filter(|(name, _)| is_part(name));
     let mut fields: Fields = parts.map(|(n, v)| (n.clone(), v.clone())).collect();
@@ -99,7 +104,8 @@ pub fn read(form: &Form) -> Result<Submit, Code> {
         // A space was a plus sign that the client did not encode. In a host it is still refused, as a percent sign.
         *pageurl = pageurl.replace(' ', "%20");
     }
-    let challenge = assemble(fields, form.files().clone()).map_err(|bad| code_of(&bad, form))?;
+    let challenge = assemble(fields, form.files().clone())
+        .map_err(|why| RefusedForm { code: code_of(&why, form), why })?;
     Ok(Submit {
         challenge,
         idempotency_key: form.get("idempotency_key").map(str::to_owned),
@@ -124,11 +130,12 @@ pub fn challenge(kind: Kind, parts: V1Parts) -> Result<Challenge, BadPart> {
         }
     }
     let files = image.map(|bytes| (picture::MAIN.to_owned(), bytes)).into_iter().collect();
-    let challenge = assemble(fields, files)?;
-    if *challenge.kind() == kind {
-        Ok(challenge)
+    let method = fields.get("method").map(String::as_str);
+    let means = kind::from_fields(method, &fields, &files)?;
+    if means == kind {
+        assemble(fields, files)
     } else {
-        Err(BadPart::OtherKind { given: kind, means: challenge.kind().clone() })
+        Err(BadPart::OtherKind { given: kind, means })
     }
 }
 
@@ -168,7 +175,6 @@ fn assemble(mut fields: Fields, files: Files) -> Result<Challenge, BadPart> {
     let method = fields.remove("method");
     let kind = kind::from_fields(method.as_deref(), &fields, &files)?;
     let sitekey_name = kind::sitekey_name(&kind);
-    check_shadows(&fields, sitekey_name)?;
     let sitekey = fields.remove(sitekey_name);
     let pageurl = fields.remove("pageurl").map(|page| PageUrl::parse(&page)).transpose()?;
     kind::unmark(&kind, &mut fields);
@@ -176,32 +182,17 @@ fn assemble(mut fields: Fields, files: Files) -> Result<Challenge, BadPart> {
     Ok(Challenge::new(kind, ChallengeParts { sitekey, pageurl, params: fields, files })?)
 }
 
-/// PHP parses `pageurl[]` and `pageurl[x` as `pageurl`, and a dot as `_`, so such a name could replace a field we validated.
-fn check_shadows(fields: &Fields, sitekey_name: &str) -> Result<(), BadPart> {
-    let is_ours =
-        |name: &str| name == "pageurl" || name == sitekey_name || RESERVED.contains(&name);
-    let is_shadow = |name: &&String| {
-        let read_as = name.split('[').next().unwrap_or_default().replace('.', "_");
-        read_as != **name && is_ours(&read_as)
-    };
-    match fields.keys().find(is_shadow) {
-        Some(name) => Err(BadPart::Shadow(name.chars().take(64).collect())),
-        None => Ok(()),
-    }
-}
-
 /// The code for the worker, the same as the provider's.
 fn code_of(bad: &BadPart, form: &Form) -> Code {
     let code = match bad {
         BadPart::Challenge(BadChallenge::Missing { kind, part }) => missing(kind, part, form),
-        BadPart::Challenge(BadChallenge::Value { name, .. }) if name == "sitekey" => {
-            code::ERROR_GOOGLEKEY
-        }
+        BadPart::Challenge(BadChallenge::SiteKey) => code::ERROR_GOOGLEKEY,
         BadPart::PageUrl(_) => code::ERROR_PAGEURL,
         BadPart::Picture(_) | BadPart::FileName(_) => code::ERROR_UPLOAD,
         BadPart::PictureSize => code::ERROR_TOO_BIG_CAPTCHA_FILESIZE,
         BadPart::Challenge(
             BadChallenge::Kind(_)
+            | BadChallenge::UnknownKind { .. }
             | BadChallenge::Reserved(_)
             | BadChallenge::Name(_)
             | BadChallenge::Value { .. }
@@ -210,8 +201,7 @@ fn code_of(bad: &BadPart, form: &Form) -> Code {
         | BadPart::Nothing
         | BadPart::Method(_)
         | BadPart::OtherKind { .. }
-        | BadPart::Twice(_)
-        | BadPart::Shadow(_) => code::ERROR_BAD_PARAMETERS,
+        | BadPart::Twice(_) => code::ERROR_BAD_PARAMETERS,
     };
     code.into()
 }

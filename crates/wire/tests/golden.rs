@@ -174,7 +174,7 @@ impl Exchange {
                     text.push_str(&show_submit(&submit));
                     return ParsedRequest::Submit;
                 }
-                Err(refusal) => refusal,
+                Err(refusal) => refusal.code,
             }
         } else {
             match fetch::read(&form) {

@@ -58,7 +58,7 @@ fn challenges() -> impl Strategy<Value = Challenge> {
         "http://SHOP.example.com:8443/a/../b?q=1&r=%20#top",
         "https://xn--bcher-kva.example/ü?ä=|",
     ]);
-    let parts = ("[!-~]{1,60}", pages, params(), pictures());
+    let parts = ("[!-\"$-%'-<>@-~]{1,60}", pages, params(), pictures());
     let made = (kinds(), parts).prop_map(|(kind, (sitekey, page, mut params, image))| {
         for needed in ["challenge", "proxy", "proxytype", "textcaptcha", "instructions"] {
             params.entry(needed.to_owned()).or_insert_with(|| "needed".to_owned());

@@ -17,7 +17,7 @@ const PAGE: &str = "https://shop.example.com/login";
 
 fn submitted(query: &str) -> Result<Challenge, Code> {
     let form = Form::read(Some(query), None, b"")?;
-    submit::read(&form).map(|submit| submit.challenge)
+    submit::read(&form).map(|submit| submit.challenge).map_err(|refused| refused.code)
 }
 
 fn params(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
@@ -115,9 +115,27 @@ fn a_challenge_is_what_its_parts_say_not_what_it_is_called() {
 #[test]
 fn no_name_can_stand_in_for_a_checked_field() {
     let query = format!("method=turnstile&sitekey=k&pageurl={PAGE}");
-    for shadow in
-        ["pageurl[]", "pageurl[0]", "pageurl[x", "sitekey[]", "key[]", "method[a]", "soft.id"]
-    {
+    for shadow in [
+        "pageurl[]",
+        "pageurl[0]",
+        "pageurl[x",
+        "sitekey[]",
+        "key[]",
+        "method[a]",
+        "soft.id",
+        "PageUrl",
+        "PAGEURL",
+        "page_url",
+        "url",
+        "websiteURL",
+        "websiteKey",
+        "googlekey",
+        "Pingback",
+        "callback",
+        "callbackUrl",
+        "softId",
+        "Key",
+    ] {
         let given = submitted(&format!("{query}&{shadow}=x"));
         assert_eq!(given, Err(code::ERROR_BAD_PARAMETERS.into()), "{shadow}");
     }
@@ -185,7 +203,7 @@ fn a_file_is_taken_only_where_a_picture_belongs() {
             Some("multipart/form-data; boundary=b"),
             body.as_bytes(),
         );
-        submit::read(&form.unwrap()).map(|submit| submit.challenge)
+        submit::read(&form.unwrap()).map(|submit| submit.challenge).map_err(|refused| refused.code)
     };
     assert!(upload("file").is_ok());
     for name in ["key", "pageurl", "other", "file_x"] {

@@ -71,6 +71,12 @@ macro_rules! name_kinds {
     };
 }
 
+/// Methods of in.php that are not the name of a kind.
+const METHODS: [&str; 4] = ["userrecaptcha", "rotatecaptcha", "base64", "post"];
+
+/// Methods without a kind of their own that have no page at the provider.
+pub const PAGELESS_METHODS: [&str; 4] = ["audio", "vkimage", "temuimage", "bounding_box"];
+
 name_kinds! {
     RecaptchaV2 => "recaptcha_v2",
     RecaptchaV3 => "recaptcha_v3",
@@ -139,9 +145,42 @@ impl Kind {
         }
     }
 
-    /// Whether challenges of this kind have no page, so that `[images]` declares them instead of a site.
+    /// Whether the provider solves this kind without opening a page, so that `[images]` has to declare it. A page that is sent
+    /// along proves nothing.
     pub fn is_pageless(&self) -> bool {
-        self.sharing() == Sharing::Shared
+        match self {
+            Self::Other(method) => PAGELESS_METHODS.contains(&method.as_str()),
+            Self::RecaptchaV2
+            | Self::RecaptchaV3
+            | Self::Hcaptcha
+            | Self::Turnstile
+            | Self::CloudflareChallenge
+            | Self::Geetest
+            | Self::GeetestV4
+            | Self::Funcaptcha
+            | Self::Image
+            | Self::TextQuestion
+            | Self::Grid
+            | Self::Coordinates
+            | Self::Bls
+            | Self::Rotate => self.sharing() == Sharing::Shared,
+        }
+    }
+
+    /// Whether challenges of this kind have a site key. An opened method may.
+    pub(crate) fn has_sitekey(&self) -> bool {
+        (matches!(self, Self::Other(_)) && !self.is_pageless()) || self.needs().contains(&"sitekey")
+    }
+
+    /// Whether this is a method of in.php under which a known kind is sent.
+    pub fn is_method_of_known_kind(&self) -> bool {
+        matches!(self, Self::Other(name) if METHODS.contains(&name.as_str()))
+    }
+
+    /// The known kind or method with the most similar name, for messages about an unknown one.
+    pub fn nearest(&self) -> Option<&'static str> {
+        let names = KINDS.iter().map(|(name, _)| *name).chain(METHODS);
+        super::nearest(names, self.name())
     }
 
     /// How long a token lives from the moment it was solved, and the margin that is held back at the end.

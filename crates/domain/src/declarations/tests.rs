@@ -5,12 +5,10 @@ const NOW: Timestamp = Timestamp::from_millis(1_767_225_600_000);
 
 fn site(rule: &str, expires: Option<&str>) -> Site {
     Site {
-        rule: rule.parse().unwrap(),
-        basis: "own shop".into(),
         expires: expires.map(|day| day.parse().unwrap()),
-        reuse: None,
         ambiguous: AmbiguousPolicy::Never,
         key_ignores_proxy: true,
+        ..Site::new(rule.parse().unwrap(), "own shop")
     }
 }
 
@@ -22,15 +20,16 @@ fn name(name: &str) -> WorkerName {
     WorkerName::new(name).unwrap()
 }
 
-/// A challenge with every part that any kind needs.
+/// A challenge with every part that any kind needs, as far as this one may have it.
 fn challenge(kind: &Kind, pageurl: Option<&str>) -> Challenge {
-    let params = ["challenge", "textcaptcha", "instructions", "proxy", "proxytype"];
-    let files = ["body", "image_base64_1"].map(|name| (name.to_owned(), vec![1, 2, 3]));
+    let may_have = |name: &&str| kind.has_param(name);
+    let params = ["challenge", "textcaptcha", "instructions", "proxy", "proxytype"].into_iter();
+    let files = ["body", "image_base64_1"].into_iter().filter(may_have);
     let parts = ChallengeParts {
         sitekey: Some("key".into()),
         pageurl: pageurl.map(page),
-        params: params.map(|name| (name.to_owned(), "x".to_owned())).into(),
-        files: files.into(),
+        params: params.filter(may_have).map(|name| (name.to_owned(), "x".to_owned())).collect(),
+        files: files.map(|name| (name.to_owned(), vec![1, 2, 3])).collect(),
     };
     Challenge::new(kind.clone(), parts).unwrap()
 }

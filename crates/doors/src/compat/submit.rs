@@ -5,10 +5,10 @@ use axum::{
     response::Response,
 };
 use domain::{claim::Door, id::TaskId, retry::Code};
-use engine::ClaimRequest;
+use engine::{ClaimRefusal, ClaimRequest};
 use wire::{
     code,
-    submit::{Submit, SubmitReply},
+    submit::{RefusedForm, Submit, SubmitReply},
 };
 
 use super::{CompatCall, reply};
@@ -20,19 +20,45 @@ pub(crate) async fn submit(State(doors): State<Doors>, request: Request) -> Resp
         Ok(call) => call,
         Err((code, style)) => return reply::refuse(style, &code),
     };
-    let outcome = match claim(&doors, &call).await {
-        Ok(id) => SubmitReply::Accepted(id),
-        Err(code) => SubmitReply::Refused(code),
+    let json = call.style.json;
+    let body = match claim(&doors, &call).await {
+        Ok(id) => wire::submit::write_reply(&SubmitReply::Accepted(id), json),
+        Err(Refused { code, why: None }) => code::write(&code, json),
+        Err(Refused { code, why: Some(why) }) => code::write_explained(&code, &why, json),
     };
-    reply::respond(call.style, wire::submit::write_reply(&outcome, call.style.json))
+    reply::respond(call.style, body)
 }
 
-async fn claim(doors: &Doors, call: &CompatCall) -> Result<TaskId, Code> {
+/// The code for the worker's program, and the reason in words where the operator or the caller can do something about it.
+struct Refused {
+    code: Code,
+    why: Option<String>,
+}
+
+impl From<Code> for Refused {
+    fn from(code: Code) -> Self {
+        Self { code, why: None }
+    }
+}
+
+impl From<RefusedForm> for Refused {
+    fn from(form: RefusedForm) -> Self {
+        Self { code: form.code, why: Some(form.why.to_string()) }
+    }
+}
+
+impl From<ClaimRefusal> for Refused {
+    fn from(refusal: ClaimRefusal) -> Self {
+        let why = matches!(refusal, ClaimRefusal::Site(_)).then(|| refusal.to_string());
+        Self { code: error::code_of_claim(&refusal), why }
+    }
+}
+
+async fn claim(doors: &Doors, call: &CompatCall) -> Result<TaskId, Refused> {
     let known = call.worker(doors)?;
     doors.take(known.claims.as_ref()).map_err(|_| Code::from(code::ERROR_TOO_MUCH_REQUESTS))?;
     let submit = wire::submit::read(&call.form)?;
-    let admitted = doors.engine().claim(claim_request(&known, submit)).await;
-    let admitted = admitted.map_err(|refused| error::code_of_claim(&refused))?;
+    let admitted = doors.engine().claim(claim_request(&known, submit)).await?;
     // In the provider's protocol, our claim is the worker's task.
     Ok(TaskId::new(admitted.outcome.claim().id.to_string())
         .expect("a claim's id is fifteen digits"))

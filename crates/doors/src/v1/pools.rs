@@ -34,6 +34,7 @@ use crate::{
 #[serde(deny_unknown_fields)]
 struct PoolBody {
     kind: Kind,
+    method: Option<String>,
     sitekey: Option<String>,
     pageurl: Option<String>,
     #[serde(default)]
@@ -128,8 +129,9 @@ async fn pool_response(doors: &Doors, pool: &Pool) -> Result<Json<Value>, Refusa
 
 impl PoolBody {
     fn wish(self) -> Result<PoolWish, Refusal> {
-        if self.kind.sharing() != Sharing::Exclusive {
-            return Err(PoolRefusal::Kind(self.kind.name().to_owned()).into());
+        let kind = request::kind_or_method(self.kind, self.method.as_deref())?;
+        if kind.sharing() != Sharing::Exclusive {
+            return Err(PoolRefusal::Kind(kind.name().to_owned()).into());
         }
         let size =
             PoolSize::new(self.level.0, self.max, self.waste).or_else(
@@ -145,7 +147,7 @@ impl PoolBody {
         let Params(params) = self.params;
         let parts = V1Parts { sitekey: self.sitekey, pageurl: self.pageurl, params, image: None };
         Ok(PoolWish {
-            challenge: wire::submit::challenge(self.kind, parts)?,
+            challenge: wire::submit::challenge(kind, parts)?,
             project,
             level: size.level,
             most: size.most,

@@ -14,7 +14,7 @@ use serde::{
     de::{DeserializeOwned, Error as _, MapAccess, Visitor},
 };
 use serde_json::value::RawValue;
-use wire::submit::V1Parts;
+use wire::submit::{BadPart, V1Parts};
 
 use super::{object::Object, query::Query};
 use crate::{
@@ -29,6 +29,7 @@ use crate::{
 #[serde(deny_unknown_fields)]
 pub(super) struct SolveBody {
     kind: Kind,
+    method: Option<String>,
     sitekey: Option<String>,
     pageurl: Option<String>,
     #[serde(default)]
@@ -111,8 +112,29 @@ impl SolveBody {
 
     fn challenge(self) -> Result<domain::challenge::Challenge, Refusal> {
         let image = self.image.as_deref().map(decoded).transpose()?;
-        let Self { kind, sitekey, pageurl, params: Params(params), .. } = self;
+        let Self { kind, method, sitekey, pageurl, params: Params(params), .. } = self;
+        let kind = kind_or_method(kind, method.as_deref())?;
         Ok(wire::submit::challenge(kind, V1Parts { sitekey, pageurl, params, image })?)
+    }
+}
+
+/// The kind that `kind` and `method` name: `{"kind":"other","method":"yandex"}` is the provider's method `yandex`.
+pub(super) fn kind_or_method(kind: Kind, method: Option<&str>) -> Result<Kind, Refusal> {
+    match (kind.name() == "other", method) {
+        (false, None) => Ok(kind),
+        (false, Some(_)) => bad_field("method", "is only for the kind \"other\""),
+        (true, None) => {
+            bad_field("method", "is missing: the kind \"other\" needs the provider's method")
+        }
+        (true, Some(method)) => {
+            let named: Kind = method.parse().map_err(BadPart::from)?;
+            let is_method = matches!(named, Kind::Other(_));
+            if is_method {
+                Ok(named)
+            } else {
+                bad_field("method", "is the name of a kind; write it as `kind`")
+            }
+        }
     }
 }
 

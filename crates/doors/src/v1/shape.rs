@@ -61,10 +61,14 @@ pub fn site(site: &Site) -> Value {
     json!({
         "host": site.rule.to_string(),
         "basis": site.basis,
+        "owner": site.owner,
         "expires": site.expires,
         "reuse": site.reuse,
         "ambiguous": site.ambiguous,
         "key_ignores_proxy": site.key_ignores_proxy,
+        "methods": site.opened.methods,
+        "params": site.opened.params,
+        "sitekeys": site.opened.sitekeys,
     })
 }
 

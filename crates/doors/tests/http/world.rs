@@ -15,7 +15,6 @@ use domain::{
     ports::{Chance, Clock, NoWebhooks, Store, WebhookSender},
     secret::Secret,
     site::{HostRule, Site},
-    solve::AmbiguousPolicy,
     token::TokenLifetime,
 };
 use doors::{
@@ -264,14 +263,7 @@ fn webhooks(setting: &Setting, clock: &Arc<dyn Clock>) -> Arc<dyn WebhookSender>
 fn engine_config(setting: &Setting) -> EngineConfig {
     let rules =
         ["shop.example.com", "*.corp.example.org", "xn--bcher-kva.example", "api.example.net:8443"];
-    let sites = rules.map(|rule| Site {
-        rule: rule.parse().unwrap(),
-        basis: "tests of the doors".into(),
-        expires: None,
-        reuse: None,
-        ambiguous: AmbiguousPolicy::default(),
-        key_ignores_proxy: false,
-    });
+    let sites = rules.map(|rule| Site::new(rule.parse().unwrap(), "tests of the doors"));
     let rule: HostRule = "*.corp.example.org".parse().unwrap();
     let narrow = WorkerScope { sites: Some(Arc::new([rule])), images: false };
     let scopes = [("one", WorkerScope::FULL), ("two", WorkerScope::FULL), ("narrow", narrow)];

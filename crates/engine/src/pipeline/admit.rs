@@ -11,7 +11,6 @@ use domain::{
     id::{ClaimId, Project, SolveId, WorkerName},
     ledger::Event,
     ports::{AddressRefused, Note, StoreError},
-    retry::own,
     secret::Secret,
     site::Reuse,
     solve::Policy,
@@ -149,7 +148,7 @@ async fn record_refusal(
         worker: request.worker.clone(),
         project: request.project.clone(),
         kind: Some(request.challenge.kind().clone()),
-        event: Event::Refused { code: own::SITE_NOT_DECLARED.into(), pageurl },
+        event: Event::Refused { code: refusal.code(), pageurl },
     };
     match shared.ports.store.note(note, shared.now()).await {
         Ok(_) => ClaimRefusal::Site(refusal),

@@ -94,14 +94,7 @@ impl World {
 
 /// One declared site.
 pub(crate) fn declared(ambiguous: AmbiguousPolicy) -> Arc<Declarations> {
-    let site = Site {
-        rule: "shop.example.com".parse().unwrap(),
-        basis: "our own shop".into(),
-        expires: None,
-        reuse: None,
-        ambiguous,
-        key_ignores_proxy: false,
-    };
+    let site = Site { ambiguous, ..Site::new("shop.example.com".parse().unwrap(), "our own shop") };
     Declarations { sites: vec![site], ..Declarations::default() }.into()
 }
 

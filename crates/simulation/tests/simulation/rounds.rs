@@ -85,12 +85,8 @@ fn killed(policy: AmbiguousPolicy) -> (usize, ClaimState, usize) {
     let mut seen = None;
     story(async |mut stage| {
         let site = Site {
-            rule: "shop.example.com".parse().unwrap(),
-            basis: "simulated shop".into(),
-            expires: None,
-            reuse: None,
             ambiguous: policy,
-            key_ignores_proxy: false,
+            ..Site::new("shop.example.com".parse().unwrap(), "simulated shop")
         };
         stage.config.declarations =
             Declarations { sites: vec![site], ..Declarations::default() }.into();

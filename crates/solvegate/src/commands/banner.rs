@@ -2,8 +2,11 @@
 
 use std::net::SocketAddr;
 
-use super::serve::CERTIFICATE;
+use domain::{ports::Clock as _, site::Site};
+
+use super::{declarations, serve::CERTIFICATE};
 use crate::{
+    clock::SystemClock,
     config::{Config, Service, Tls},
     exit::Failure,
     keys::{self, GeneratedKeys},
@@ -43,6 +46,7 @@ pub(super) fn print(
          -d '{{\"kind\":\"turnstile\",\"sitekey\":\"0x4AAA\",\"pageurl\":\"https://{page}/login\"}}'"
     ))?;
     output::line(format_args!("status page: {base}/"))?;
+    print_ends(&config.declarations.sites)?;
     match &config.upstream.service {
         Service::Simulator => output::line(format_args!(
             "real key:    declare your sites in solvegate.toml, then CAPTCHAAI_API_KEY=… solvegate serve"
@@ -53,6 +57,21 @@ pub(super) fn print(
             ))
         }
         Service::Elsewhere { .. } => Ok(()),
+    }
+}
+
+/// Names the declarations that should be reviewed.
+fn print_ends(sites: &[Site]) -> Result<(), Failure> {
+    let now = SystemClock::start().now();
+    for site in sites.iter().filter(|site| declarations::ends_soon(site, now)) {
+        let last = site.expires.map_or_else(String::new, |day| day.to_string());
+        output::line(format_args!("ends soon:   {} is declared until {last}", site.rule))?;
+    }
+    match declarations::endless(sites).as_str() {
+        "" => Ok(()),
+        hosts => {
+            output::line(format_args!("no end:      {hosts}; write `expires` in each [[site]]"))
+        }
     }
 }
 

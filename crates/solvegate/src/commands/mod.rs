@@ -2,6 +2,7 @@
 
 mod banner;
 mod dead_letters;
+mod declarations;
 mod doctor;
 mod gateway_client;
 mod pools;

@@ -4,7 +4,7 @@ use domain::{
     challenge::Kind,
     declarations::Images,
     ports::Clock as _,
-    site::{PageUrl, Site},
+    site::{Opened, PageUrl, Site},
     time::Day,
 };
 use doors::site_json;
@@ -41,9 +41,37 @@ pub(super) fn run(context: &Context, action: &SitesAction) -> Result<(), Failure
             if *json {
                 return output::json(&json!({ "canonical": page, "site": site_json(site) }));
             }
-            output::line(format_args!("{page} is covered by {}: {}", site.rule, site.basis))
+            output::line(format_args!("{page} is covered by {}: {}", site.rule, site.basis))?;
+            details(site)
         }
     }
+}
+
+/// Owner, end, and what the declaration opens or pins; only what is set.
+fn details(site: &Site) -> Result<(), Failure> {
+    let Opened { methods, params, sitekeys } = &site.opened;
+    let lines = [
+        ("owner", site.owner.as_deref().unwrap_or_default().to_owned()),
+        ("expires", site.expires.map_or_else(String::new, |day| day.to_string())),
+        ("methods", methods.join(", ")),
+        ("params", params.join(", ")),
+        ("sitekeys", sitekeys.join(", ")),
+    ];
+    for (name, value) in lines.iter().filter(|(_, value)| !value.is_empty()) {
+        output::line(format_args!("  {name}: {value}"))?;
+    }
+    Ok(())
+}
+
+/// Methods, parameters and site keys of a declaration in one cell.
+fn opened(site: &Site) -> String {
+    let Opened { methods, params, sitekeys } = &site.opened;
+    let part = |name: &str, list: &[String]| match list {
+        [] => None,
+        list => Some(format!("{name}: {}", list.join(", "))),
+    };
+    let parts = [part("methods", methods), part("params", params), part("sitekeys", sitekeys)];
+    parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
 }
 
 fn list(sites: &[Site], images: Option<&Images>) -> Result<(), Failure> {
@@ -53,10 +81,16 @@ fn list(sites: &[Site], images: Option<&Images>) -> Result<(), Failure> {
         ));
     }
     let until = |day: Option<Day>| day.map_or(String::new(), |day| day.to_string());
-    let row = |site: &Site| [site.rule.to_string(), site.basis.to_string(), until(site.expires)];
+    let owner = |site: &Site| site.owner.as_deref().unwrap_or_default().to_owned();
+    let row = |site: &Site| {
+        let (rule, basis) = (site.rule.to_string(), site.basis.to_string());
+        [rule, basis, owner(site), until(site.expires), opened(site)]
+    };
     let images = images.map(|images| {
         let kinds: Vec<_> = images.kinds.iter().map(Kind::name).collect();
-        [format!("({})", kinds.join(", ")), images.basis.to_string(), until(images.expires)]
+        let (kinds, basis) = (format!("({})", kinds.join(", ")), images.basis.to_string());
+        [kinds, basis, String::new(), until(images.expires), String::new()]
     });
-    output::rows(["site", "basis", "expires"], sites.iter().map(row).chain(images))
+    let columns = ["site", "basis", "owner", "expires", "opens"];
+    output::rows(columns, sites.iter().map(row).chain(images))
 }

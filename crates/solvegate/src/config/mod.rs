@@ -15,7 +15,7 @@ pub use error::ConfigError;
 pub use schema::schema;
 pub use valid::{
     Admin, Callbacks, ClaimRules, Config, LOCAL, Pingback, Polling, Schedule, Service, StoreUrl,
-    Tls, Upstream, Worker,
+    Tls, Upstream, Worker, is_example,
 };
 pub use written::{Environment, Flags, read_duration};
 

@@ -13,6 +13,7 @@ use super::*;
 
 mod access_keys;
 mod admins;
+mod guard;
 mod limits;
 mod reference;
 mod standing;
@@ -98,7 +99,11 @@ const EVERYTHING: &str = r#"
         [[site]]
         host = "shop.example.com"
         basis = "own shop, QA contract 2026-14"
+        owner = "qa@example.com"
         expires = "2027-06-30"
+        methods = ["yandex"]
+        params = ["div_id"]
+        sitekeys = ["0x4AAA"]
         reuse = "never"
         ambiguous = "never"
         key_ignores_proxy = true

@@ -4,6 +4,7 @@
 mod access_keys;
 mod admins;
 mod notifications;
+mod opened;
 mod polling;
 mod pools;
 mod retry;
@@ -37,6 +38,7 @@ use access_keys::TakenKeys;
 pub use admins::Admin;
 pub use notifications::Callbacks;
 pub use polling::{Polling, Schedule};
+pub use sites::is_example;
 pub use store::StoreUrl;
 pub use upstream::{Pingback, Service, Upstream};
 pub use workers::{LOCAL, Worker};
@@ -143,6 +145,9 @@ pub(super) fn check(
     }
     let scopes = Worker::scopes(&workers);
     let declarations = sites::check(keys.site, keys.images, scopes, simulated)?;
+    let priced = upstream.prices.keys();
+    opened::check_kinds("[upstream] price_per_1000", priced, &declarations.sites)?;
+    opened::check_kinds("[tokens]", keys.tokens.keys(), &declarations.sites)?;
     Ok(Config {
         listen: check_listen(&keys.listen, tls.is_some())?,
         hosts: keys.hosts.check(check_hosts)?,

@@ -13,6 +13,7 @@ mod drain;
 mod dynamodb;
 mod end_to_end;
 mod faults;
+mod guard;
 mod keys;
 mod ledger;
 mod neighbours;

@@ -1,21 +1,17 @@
 //! Checks that sites are declared and not about to expire.
 
-use std::time::Duration;
-
 use domain::{ports::Clock as _, site::Site, time::Timestamp};
 use stores::Finding;
 
 use super::Check;
-use crate::{clock::SystemClock, config::Config, exit::Exit};
-
-/// Renewing a basis in writing takes some days.
-const NOTICE: Duration = Duration::from_secs(14 * 86_400);
+use crate::{clock::SystemClock, commands::declarations, config::Config, exit::Exit};
 
 pub(super) fn examine(config: &Config) -> Vec<Check> {
     let now = SystemClock::start().now();
     let sites = &config.declarations.sites;
     let mut findings = vec![declared(sites, config.declarations.images.is_some(), now)];
     findings.extend(sites.iter().filter_map(|site| expiry(site, now)));
+    findings.extend(endless(sites));
     let check = |finding| Check { exit: Exit::Usage, ..Check::new("sites", finding) };
     findings.into_iter().map(check).collect()
 }
@@ -33,6 +29,13 @@ fn declared(sites: &[Site], has_images: bool, now: Timestamp) -> Finding {
     Finding::good(format!("{in_force} {sites}{images} declared"))
 }
 
+/// A declaration without an end is never reviewed.
+fn endless(sites: &[Site]) -> Option<Finding> {
+    let hosts = declarations::endless(sites);
+    let remedy = "write `expires`, so that their basis is reviewed";
+    (!hosts.is_empty()).then(|| Finding::risky(format!("declared without an end: {hosts}"), remedy))
+}
+
 fn has_expired(site: &Site, now: Timestamp) -> bool {
     site.expires.is_some_and(|last| last < now.day())
 }
@@ -46,7 +49,7 @@ fn expiry(site: &Site, now: Timestamp) -> Option<Finding> {
             remedy,
         ));
     }
-    (last.end() < now.plus(NOTICE)).then(|| {
+    declarations::ends_soon(site, now).then(|| {
         Finding::risky(format!("{rule} expires on {last}"), "renew its basis and `expires` in time")
     })
 }

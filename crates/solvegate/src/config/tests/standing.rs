@@ -24,7 +24,7 @@ fn a_pool_is_automatic_and_modest_unless_it_says_more() {
     assert_eq!((usual.level, usual.most, usual.waste), (Level::Auto, 20, 100));
     assert_eq!(usual.project.as_str(), "pool");
     let own = one_pool(
-        "level = 3\nmax = 3\nwaste = 0\nproject = \"qa\"\nparams = { action = \"x\", n = 1, f = true }",
+        "level = 3\nmax = 3\nwaste = 0\nproject = \"qa\"\nparams = { action = \"x\", data = 1, lang = true }",
     );
     assert_eq!((own.level, own.most, own.waste), (Level::Fixed(3), 3, 0));
     let params: Vec<_> = own.challenge.params().values().map(String::as_str).collect();

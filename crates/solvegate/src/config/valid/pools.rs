@@ -77,5 +77,7 @@ fn check_page(
     let site = declared
         .site(page, Timestamp::default())
         .map_err(|refusal| ConfigError::at(place, refusal.to_string()))?;
+    let contents = site.check_contents(challenge);
+    contents.map_err(|refusal| ConfigError::at(place, refusal.to_string()))?;
     Ok(Identity { ignores_proxy: site.key_ignores_proxy })
 }

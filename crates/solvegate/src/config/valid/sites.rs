@@ -6,9 +6,9 @@ use domain::{
     challenge::Kind,
     declarations::{Declarations, Images, KnownWorkers},
     site::Site,
-    solve::AmbiguousPolicy,
 };
 
+use super::opened;
 use crate::config::{
     ConfigError,
     written::{Given, ImagesKeys, SiteKeys},
@@ -57,7 +57,7 @@ fn check_images(keys: ImagesKeys, simulated: bool) -> Result<Option<Images>, Con
         }
         return Ok(None);
     };
-    let basis = check_basis(basis)?;
+    let basis = check_text(basis, "is empty; write down the ground in words")?;
     let default =
         if simulated { Images::all_kinds(SIMULATED).kinds } else { Images::default_kinds() };
     let expires = keys.expires.map(|day| day.value);
@@ -82,15 +82,13 @@ fn check_image_kinds(kinds: Vec<Kind>) -> Result<BTreeSet<Kind>, String> {
     }
 }
 
+/// Whether the simulator declared the site by itself.
+pub fn is_example(site: &Site) -> bool {
+    &*site.basis == SIMULATED
+}
+
 fn example(host: &str) -> Site {
-    Site {
-        rule: host.parse().expect("the reserved names are host rules, see the test"),
-        basis: SIMULATED.into(),
-        expires: None,
-        reuse: None,
-        ambiguous: AmbiguousPolicy::default(),
-        key_ignores_proxy: false,
-    }
+    Site::new(host.parse().expect("the reserved names are host rules, see the test"), SIMULATED)
 }
 
 fn check_site(at: usize, keys: SiteKeys) -> Result<Site, ConfigError> {
@@ -104,17 +102,22 @@ fn check_site(at: usize, keys: SiteKeys) -> Result<Site, ConfigError> {
     };
     Ok(Site {
         rule: host.value,
-        basis: check_basis(basis)?,
+        basis: check_text(basis, "is empty; write down the ground in words")?,
+        owner: keys
+            .owner
+            .map(|owner| check_text(owner, "is empty; name a person or team, or leave it out"))
+            .transpose()?,
         expires: keys.expires.map(|day| day.value),
         reuse: keys.reuse.map(|reuse| reuse.value),
         ambiguous: keys.ambiguous.value,
         key_ignores_proxy: keys.key_ignores_proxy.value,
+        opened: opened::check(keys.methods, keys.params, keys.sitekeys)?,
     })
 }
 
-fn check_basis(basis: Given<String>) -> Result<Arc<str>, ConfigError> {
-    basis.check(|basis| match basis.trim() {
-        "" => Err("is empty; write down the ground in words"),
-        basis => Ok(basis.into()),
+fn check_text(text: Given<String>, empty: &'static str) -> Result<Arc<str>, ConfigError> {
+    text.check(|text| match text.trim() {
+        "" => Err(empty),
+        text => Ok(text.into()),
     })
 }

@@ -181,8 +181,16 @@ section! {
         host: Option<Given<HostRule>>, unset "required", example "shop.example.com";
         /// The ground on which you automate it. Every solve records it.
         basis: Option<Given<String>>, unset "required", example "own shop, QA contract 2026-14";
+        /// The person or team that answers for the declaration.
+        owner: Option<Given<String>>, unset "nobody", example "qa@example.com";
         /// The last day of the declaration (UTC).
         expires: Option<Given<Day>>, unset "never", example "2027-06-30";
+        /// Methods of the provider that have no kind here and may be used for this site. Unknown methods are refused.
+        methods: Given<Vec<String>> = "[]", example r#"["yandex"]"#;
+        /// Parameters that may be sent beyond those of the kind. URLs and hosts in their values must be covered by `host`.
+        params: Given<Vec<String>> = "[]", example r#"["div_id"]"#;
+        /// The only site keys that claims may use. Empty allows all.
+        sitekeys: Given<Vec<String>> = "[]", example r#"["0x4AAAAAAA"]"#;
         /// When claims without an idempotency key share an answer: within `reuse_window`, only while the solve is in
         /// flight, or never.
         reuse: Option<Given<Reuse>>,

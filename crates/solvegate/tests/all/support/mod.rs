@@ -4,12 +4,14 @@ mod gateway;
 mod ledgers;
 mod ports;
 mod process;
+mod provider;
 mod sim;
 
 pub(crate) use gateway::{ADMIN, CERTIFICATE, Gateway, Settings, WORKER, WORKER_TWO};
 pub(crate) use ledgers::{all_claims, all_entries, allotments};
 pub(crate) use ports::{ClosedPort, Forward};
 pub(crate) use process::{Process, command, program, run};
+pub(crate) use provider::{LoggingProvider, Sent};
 pub(crate) use sim::Sim;
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
