@@ -33,7 +33,6 @@ use tokio::{
     task::JoinSet,
     time::timeout,
 };
-use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt as _;
 use tracing::{debug, info, warn};
 
@@ -55,7 +54,7 @@ pub struct ServeConfig {
 /// The state that all connections share.
 struct ServerState {
     router: Router,
-    tls: Option<TlsAcceptor>,
+    tls: Option<TlsMaterial>,
     limits: Limits,
     closing: watch::Receiver<bool>,
 }
@@ -86,8 +85,7 @@ async fn serve_until(
     let limits = config.limits;
     let limiter = Arc::new(ConnectionLimiter::new(limits));
     let (close, closing) = watch::channel(false);
-    let tls = config.tls.as_ref().map(TlsMaterial::acceptor);
-    let state = Arc::new(ServerState { router, tls, limits, closing });
+    let state = Arc::new(ServerState { router, tls: config.tls, limits, closing });
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
@@ -166,9 +164,9 @@ async fn handle_connection(
     }
 }
 
-async fn handle_tls(tls: &TlsAcceptor, stream: TcpStream, peer: Peer, state: &Arc<ServerState>) {
+async fn handle_tls(tls: &TlsMaterial, stream: TcpStream, peer: Peer, state: &Arc<ServerState>) {
     peer.set_secure();
-    match timeout(state.limits.handshake_timeout, tls.accept(stream)).await {
+    match timeout(state.limits.handshake_timeout, tls.acceptor().accept(stream)).await {
         Ok(Ok(stream)) if stream.get_ref().1.alpn_protocol() == Some(b"h2") => {
             serve_http2(stream, peer, state).await;
         }
