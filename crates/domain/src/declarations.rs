@@ -3,6 +3,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fmt,
     sync::Arc,
 };
 
@@ -68,6 +69,11 @@ pub struct Terms {
     /// What the fingerprint leaves out.
     pub identity: Identity,
 }
+
+/// The declarations in force where a decision is made. A decision that leads to a spend carries them into the store, which
+/// checks the claims that then wait.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Guard(Option<Arc<Declarations>>);
 
 /// Why a challenge is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -178,6 +184,32 @@ impl Declarations {
             return Err(SiteRefusal::ImagesNotAllowed(worker.clone()));
         }
         Ok(Arc::clone(&images.basis))
+    }
+}
+
+// === impl Guard ===
+
+impl Guard {
+    /// Allows what the declarations allow.
+    pub fn new(declarations: Arc<Declarations>) -> Self {
+        Self(Some(declarations))
+    }
+
+    /// Allows everything: for tests and benchmarks of stores, which have no declarations.
+    pub fn open() -> Self {
+        Self(None)
+    }
+
+    /// Whether the challenge may be solved for the worker now.
+    pub fn allows(&self, challenge: &Challenge, worker: &WorkerName, now: Timestamp) -> bool {
+        self.0.as_ref().is_none_or(|declared| declared.check(challenge, worker, now).is_ok())
+    }
+}
+
+/// Names no site, because decisions are logged.
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() { "Guard(…)" } else { "Guard(open)" })
     }
 }
 
