@@ -3,6 +3,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fmt,
     sync::Arc,
 };
 
@@ -69,6 +70,11 @@ pub struct Terms {
     /// What the fingerprint leaves out.
     pub identity: Identity,
 }
+
+/// The declarations in force where a decision is made. A decision that leads to a spend carries them into the store, which
+/// checks the claims that then wait.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Guard(Option<Arc<Declarations>>);
 
 /// Why a challenge is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -200,6 +206,32 @@ impl SiteRefusal {
     /// Whether the form of the claim is at fault, not a missing declaration.
     pub fn is_bad_form(&self) -> bool {
         matches!(self, Self::Content(refusal) if !refusal.is_undeclared())
+    }
+}
+
+// === impl Guard ===
+
+impl Guard {
+    /// Allows what the declarations allow.
+    pub fn new(declarations: Arc<Declarations>) -> Self {
+        Self(Some(declarations))
+    }
+
+    /// Allows everything: for tests and benchmarks of stores, which have no declarations.
+    pub fn open() -> Self {
+        Self(None)
+    }
+
+    /// Whether the challenge may be solved for the worker now.
+    pub fn allows(&self, challenge: &Challenge, worker: &WorkerName, now: Timestamp) -> bool {
+        self.0.as_ref().is_none_or(|declared| declared.check(challenge, worker, now).is_ok())
+    }
+}
+
+/// Names no site, because decisions are logged.
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() { "Guard(…)" } else { "Guard(open)" })
     }
 }
 

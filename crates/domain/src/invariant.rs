@@ -11,6 +11,7 @@ use crate::{
     id::{ClaimId, SolveId, TaskId},
     lease::Fence,
     ledger::{Entry, Event},
+    retry::own,
     time::Timestamp,
     token::MIN_LEFT,
 };
@@ -18,7 +19,7 @@ use crate::{
 /// The invariants, by number. [`Checker`] checks what the ledger alone can show: of 1, 3, 4, 5, 7, 8, 12, 13 and
 /// 19 with every entry, of 6, 14 and 19 at the end of a run. docs/invariants.md names the tests of each, and what no test
 /// guards yet.
-pub const INVARIANTS: [(u8, &str); 28] = [
+pub const INVARIANTS: [(u8, &str); 29] = [
     (1, "for each solve and attempt at most one intent; attempts strictly increase"),
     (2, "every submission the provider sees has an earlier durable intent with the same nonce"),
     (3, "accepted tasks of a solve are at most 1 + tasks that ended + authorised resubmissions"),
@@ -46,7 +47,10 @@ pub const INVARIANTS: [(u8, &str); 28] = [
     (16, "a dead holder's solve is taken over within lease + sweep"),
     (17, "polls of a task stay within their number and gap, and none follows the end"),
     (18, "a retry waits within its backoff, and Retry-After is a floor"),
-    (19, "every failed claim has exactly one dead letter with code, attempts and cost"),
+    (
+        19,
+        "every failed claim has exactly one dead letter with code, attempts and cost, unless the guard stopped it",
+    ),
     (20, "a solve recovered more than three times is failed, not claimed again"),
     (21, "wasted speculative tokens stay within the waste budget"),
     (22, "known tasks in flight stay within the slots"),
@@ -56,6 +60,7 @@ pub const INVARIANTS: [(u8, &str); 28] = [
     (26, "a write that meets its own retried copy is recognised and counted once"),
     (27, "the same schedule gives the same history on every store"),
     (28, "account errors make no dead letter and at most one probe per step"),
+    (29, "no intent is written for a claim that the declarations in force do not allow"),
 ];
 
 /// An entry that breaks an invariant.
@@ -106,6 +111,8 @@ struct ClaimSeen {
     ended: Option<ClaimState>,
     solve: Option<SolveId>,
     task: Option<TaskId>,
+    /// It ended because it is not declared, so it has no dead letter.
+    was_forbidden: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -167,7 +174,7 @@ impl Checker {
             }
             let letters =
                 seen.solve.and_then(|solve| self.solves.get(&solve)).map_or(0, |s| s.dead_letters);
-            if seen.ended == Some(ClaimState::Failed) && letters != 1 {
+            if seen.ended == Some(ClaimState::Failed) && !seen.was_forbidden && letters != 1 {
                 note(19, format!("failed claim {id} has {letters} dead letters"));
             }
         }
@@ -247,7 +254,9 @@ impl Checker {
                 seen.ended = Some(ClaimState::Served);
                 seen.task = Some(task.clone());
             }
-            Event::Ended { state, .. } => {
+            Event::Ended { state, code } => {
+                seen.was_forbidden =
+                    code.as_ref().is_some_and(|code| code.as_str() == own::SITE_NOT_DECLARED);
                 if seen.ended.is_some() && !self.gives_back(&seen, *state) {
                     what = Some(format!("claim {id} ended twice"));
                 }

@@ -43,10 +43,12 @@ const DECISIONS: &[Move] = &[
     ("write off", |s| decide(s, &Decision::WriteOff)),
     ("lapse", |s| decide(s, &lapse(s, 1))),
     ("lapse, a claim with a later deadline is waiting for this solve", |s| decide(s, &lapse(s, 0))),
+    ("forbid", |s| decide(s, &forbid())),
     ("intend, old fence", |s| decide_late(s, &intend())),
     ("authorise, old fence", |s| decide_late(waited_for(s), &authorise())),
     ("write off, old fence", |s| decide_late(s, &Decision::WriteOff)),
     ("lapse, old fence", |s| decide_late(s, &lapse(s, 1))),
+    ("forbid, old fence", |s| decide_late(s, &forbid())),
 ];
 
 const FACTS: &[Move] = &[
@@ -86,6 +88,7 @@ fn home_of_decision(decision: &Decision) -> &'static str {
         Decision::Authorise { .. } => "authorise",
         Decision::WriteOff => "write off",
         Decision::Lapse { .. } => "lapse",
+        Decision::Forbid { .. } => "forbid",
     }
 }
 
@@ -119,7 +122,7 @@ fn every_move_does_in_every_stage_what_the_matrix_says() {
 
 #[test]
 fn every_decision_and_every_fact_has_its_row() {
-    let decisions = [intend(), authorise(), Decision::WriteOff];
+    let decisions = [intend(), authorise(), Decision::WriteOff, forbid()];
     let [taken, refused, kept] = [accepted("T2"), not_accepted(again()), withheld(9)];
     let facts = [taken, refused, kept, reply_lost(), task_over(again()), solved("T1")];
     let homes = decisions.iter().map(home_of_decision).chain(facts.iter().map(home_of_fact));
@@ -380,11 +383,15 @@ fn moved(before: &Solve, after: &Solve) -> String {
 }
 
 fn intend() -> Decision {
-    Decision::Intend { nonce: Nonce::from_number(9) }
+    Decision::Intend { guard: domain::declarations::Guard::open(), nonce: Nonce::from_number(9) }
+}
+
+fn forbid() -> Decision {
+    Decision::Forbid { guard: domain::declarations::Guard::open() }
 }
 
 fn authorise() -> Decision {
-    Decision::Authorise { due: NOW }
+    Decision::Authorise { guard: domain::declarations::Guard::open(), due: NOW }
 }
 
 fn lapse(solve: &Solve, later: u64) -> Decision {

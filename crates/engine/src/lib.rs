@@ -209,9 +209,10 @@ impl Engine {
         self.0.declarations()
     }
 
-    /// Replaces the declarations, all at once.
+    /// Replaces the declarations, all at once. Queued claims that they no longer allow fail.
     pub fn set_declarations(&self, declarations: Arc<Declarations>) {
         *self.0.declarations.write() = declarations;
+        self.0.scheduler.wake();
     }
 
     /// Replaces the limits on the workers' waiting solves. Solves that already wait stay.

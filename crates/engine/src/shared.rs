@@ -3,7 +3,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use domain::{declarations::Declarations, ports::StoreError, time::Timestamp};
+use domain::{
+    declarations::{Declarations, Guard},
+    ports::StoreError,
+    time::Timestamp,
+};
 use parking_lot::RwLock;
 
 use crate::{
@@ -42,6 +46,11 @@ impl Shared {
 
     pub(crate) fn declarations(&self) -> Arc<Declarations> {
         Arc::clone(&self.declarations.read())
+    }
+
+    /// The declarations in force, as a decision carries them.
+    pub(crate) fn guard(&self) -> Guard {
+        Guard::new(self.declarations())
     }
 
     /// Sleeps; `false` once the driver has stopped and background services may end.

@@ -221,11 +221,16 @@ impl World {
 
     pub async fn intend(&self, lease: &Lease) -> Result<Solve, Refused> {
         let nonce = Nonce::from_number(self.draw());
-        self.decide(lease, Decision::Intend { nonce }).await
+        self.decide(lease, Decision::Intend { guard: domain::declarations::Guard::open(), nonce })
+            .await
     }
 
     pub async fn authorise(&self, lease: &Lease) -> Result<Solve, Refused> {
-        self.decide(lease, Decision::Authorise { due: self.now() }).await
+        self.decide(
+            lease,
+            Decision::Authorise { guard: domain::declarations::Guard::open(), due: self.now() },
+        )
+        .await
     }
 
     pub async fn settle(&self, solve: SolveId, attempt: u32, fact: Fact) -> Settled {

@@ -78,7 +78,7 @@ pub type BoxError = Box<dyn Error + Send + Sync>;
 /// assert_eq!(leases.len(), 1);
 ///
 /// // The intent is durable before a submission may cost money. A decision needs the current fence.
-/// let intend = Decision::Intend { nonce: Nonce::from_number(1) };
+/// let intend = Decision::Intend { guard: domain::declarations::Guard::open(), nonce: Nonce::from_number(1) };
 /// match store.advance(&leases[0], intend, now).await? {
 ///     Advanced::Done(solve) => assert_eq!(solve.stage, Stage::Intent),
 ///     Advanced::Refused(why) => panic!("nobody else leased it, but: {why}"),

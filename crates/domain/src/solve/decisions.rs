@@ -1,6 +1,7 @@
 //! Decisions: moves that spend money or give it up. They need the fence of a living holder's lease.
 
 use crate::{
+    declarations::Guard,
     id::Nonce,
     lease::Fence,
     ledger::Event,
@@ -15,15 +16,19 @@ use super::{Solve, Stage};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the fields are explained with their decisions")]
 pub enum Decision {
-    /// `Queued → Intent`. Durable before the first byte is sent.
-    Intend { nonce: Nonce },
-    /// `Ambiguous → Queued`. One more attempt at `due` or later, although the last one may have been paid.
-    Authorise { due: Timestamp },
+    /// `Queued → Intent`. Durable before the first byte is sent. The `guard` must allow every claim that waits.
+    Intend { nonce: Nonce, guard: Guard },
+    /// `Ambiguous → Queued`. One more attempt at `due` or later, although the last one may have been paid. The
+    /// `guard` must allow every claim that waits.
+    Authorise { due: Timestamp, guard: Guard },
     /// `Ambiguous → Failed`. The money may be lost.
     WriteOff,
     /// `Queued → Failed`. The `soonest` answer would come too late, so we do not pay for one. `trouble` is the code of the
     /// account's trouble, if that is why the solve was not submitted in time.
     Lapse { soonest: Timestamp, trouble: Option<Code> },
+    /// `Queued → Failed`, `Ambiguous → Failed`. The `guard` allows no claim that waits, so nothing more is paid. The store
+    /// ends single claims that it does not allow, and the solve goes on for the others.
+    Forbid { guard: Guard },
 }
 
 /// Why a decision was refused. Nothing changed.
@@ -41,6 +46,9 @@ pub enum Refused {
     /// All resubmissions of the day are used.
     #[error("the day's ambiguity budget is used up")]
     Budget,
+    /// A declaration that the work needs was withdrawn or has ended.
+    #[error("it is not declared")]
+    Undeclared,
 }
 
 impl Solve {
@@ -55,8 +63,8 @@ impl Solve {
             return Err(Refused::LeaseLost);
         }
         match (decision, self.stage) {
-            (Decision::Intend { nonce }, Stage::Queued) => Ok(vec![self.intend(*nonce)]),
-            (Decision::Authorise { due }, Stage::Ambiguous)
+            (Decision::Intend { nonce, .. }, Stage::Queued) => Ok(vec![self.intend(*nonce)]),
+            (Decision::Authorise { due, .. }, Stage::Ambiguous)
                 if !self.claims.is_empty() && self.authorised == 0 =>
             {
                 Ok(vec![self.authorise(*due, now)])
@@ -74,11 +82,20 @@ impl Solve {
                 let code = trouble.clone().unwrap_or_else(|| own::DEADLINE.into());
                 Ok(self.fail(code, Some(Money::ZERO), now))
             }
+            (Decision::Forbid { .. }, Stage::Queued) => {
+                Ok(self.fail(own::SITE_NOT_DECLARED.into(), Some(Money::ZERO), now))
+            }
+            (Decision::Forbid { .. }, Stage::Ambiguous) => {
+                let mut events = vec![Event::WrittenOff { attempt: self.attempt }];
+                events.extend(self.fail(own::SITE_NOT_DECLARED.into(), None, now));
+                Ok(events)
+            }
             (
                 Decision::Intend { .. }
                 | Decision::Authorise { .. }
                 | Decision::WriteOff
-                | Decision::Lapse { .. },
+                | Decision::Lapse { .. }
+                | Decision::Forbid { .. },
                 _,
             ) => Err(Refused::Moved),
         }

@@ -51,13 +51,23 @@ pub(crate) async fn submit(shared: Arc<Shared>, mut active: Box<ActiveSolve>) ->
         return NextStep::Resync;
     };
     let nonce = Nonce::draw(&*shared.ports.chance);
-    let next = match advance(&shared, &mut active, Decision::Intend { nonce }).await {
+    let next = match advance(
+        &shared,
+        &mut active,
+        Decision::Intend { nonce, guard: shared.guard() },
+    )
+    .await
+    {
         Advance::Done => {
             let fact = send(&shared, &active, &challenge, nonce).await;
             return settle_submission(&shared, active, fact).await;
         }
         // If nobody else has it, because our own lease ran out, the resync takes it up again.
         Advance::Refused(Refused::LeaseLost) => NextStep::Resync,
+        Advance::Refused(Refused::Undeclared) => {
+            breakers.hand_back(shared.now());
+            return forbid(shared, active).await;
+        }
         Advance::Refused(Refused::Moved | Refused::Wanted | Refused::Budget) => NextStep::Released,
         Advance::StoreFailed => {
             // The store's reply to the intent was lost, and nothing has left: say so under the intent's nonce.
@@ -204,8 +214,11 @@ pub(crate) async fn decide_ambiguous(
 ) -> NextStep {
     if active.lease.solve.policy.ambiguous == AmbiguousPolicy::ResubmitOnce {
         let due = shared.now();
-        match advance(&shared, &mut active, Decision::Authorise { due }).await {
+        match advance(&shared, &mut active, Decision::Authorise { due, guard: shared.guard() })
+            .await
+        {
             Advance::Done => return NextStep::At(due, active),
+            Advance::Refused(Refused::Undeclared) => return forbid(shared, active).await,
             Advance::Refused(Refused::Budget | Refused::Moved | Refused::Wanted) => {}
             Advance::Refused(Refused::LeaseLost) | Advance::StoreFailed => return NextStep::Resync,
         }
@@ -234,7 +247,33 @@ pub(crate) async fn lapse(shared: Arc<Shared>, mut active: Box<ActiveSolve>) -> 
             NextStep::Released
         }
         Advance::Refused(Refused::Moved) => NextStep::Released,
-        Advance::Refused(Refused::Wanted | Refused::LeaseLost | Refused::Budget)
+        Advance::Refused(
+            Refused::Wanted | Refused::LeaseLost | Refused::Budget | Refused::Undeclared,
+        )
+        | Advance::StoreFailed => NextStep::Resync,
+    }
+}
+
+/// Ends the claims that the declarations in force no longer allow, and the solve with the last of them. Nothing that is
+/// already paid is touched.
+pub(crate) async fn forbid(shared: Arc<Shared>, mut active: Box<ActiveSolve>) -> NextStep {
+    let waiting = active.lease.solve.claims.clone();
+    match advance(&shared, &mut active, Decision::Forbid { guard: shared.guard() }).await {
+        Advance::Done => {
+            let solve = &active.lease.solve;
+            tracing::warn!(solve = %solve.id, "stopped work whose declaration was withdrawn");
+            let left = &solve.claims;
+            let lost = waiting.into_iter().filter(|id| !left.contains(id));
+            settle::notify_ended(&shared, lost);
+            if solve.stage.is_final() {
+                return NextStep::Released;
+            }
+            NextStep::At(solve.due.max(shared.now()), active)
+        }
+        Advance::Refused(Refused::Moved) => NextStep::Released,
+        Advance::Refused(
+            Refused::LeaseLost | Refused::Wanted | Refused::Budget | Refused::Undeclared,
+        )
         | Advance::StoreFailed => NextStep::Resync,
     }
 }

@@ -4,7 +4,14 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use domain::{id::SolveId, lease::Lease, ports::StoreError, solve::Stage, time::Timestamp};
+use domain::{
+    declarations::Declarations,
+    id::SolveId,
+    lease::Lease,
+    ports::StoreError,
+    solve::Stage,
+    time::{Day, Timestamp},
+};
 use futures_util::FutureExt;
 use tokio::task::{JoinError, JoinSet};
 
@@ -44,6 +51,8 @@ struct Driver {
     /// When queued solves are next considered; `None` while only a freed slot helps.
     submit_at: Option<Timestamp>,
     drain_until: Option<Timestamp>,
+    /// The declarations that the queue was last checked against, and the day.
+    guarded: (Arc<Declarations>, Day),
     report: RoundReport,
 }
 
@@ -109,6 +118,7 @@ impl Driver {
             kept: BTreeSet::new(),
             submit_at: None,
             drain_until: None,
+            guarded: (shared.declarations(), now.day()),
             report: RoundReport::default(),
             shared: Arc::clone(shared),
         }
@@ -170,6 +180,7 @@ impl Driver {
     fn start_steps(&mut self) {
         let now = self.shared.now();
         self.start_lease(now);
+        self.stop_undeclared(now);
         self.reschedule_after_pingbacks(now);
         self.start_due(now);
         for batch in self.agenda.batch.take_due(&self.shared, now) {
@@ -194,6 +205,27 @@ impl Driver {
         self.steps.spawn(steps::lease(Arc::clone(&self.shared), self.leases.only, resync));
     }
 
+    /// Takes queued solves out when new declarations, or a new day, forbid them. The store decides again about each.
+    fn stop_undeclared(&mut self, now: Timestamp) {
+        let in_force = (self.shared.declarations(), now.day());
+        if Arc::ptr_eq(&in_force.0, &self.guarded.0) && in_force.1 == self.guarded.1 {
+            return;
+        }
+        self.guarded = in_force;
+        let forbidden =
+            self.scheduler().queue.lock().remove_where(|active| self.is_forbidden(active, now));
+        for active in forbidden {
+            self.run_step(active, submit::forbid);
+        }
+    }
+
+    /// Whether nobody may have it solved. The intent checks those with several claims, because each may have its worker.
+    fn is_forbidden(&self, active: &ActiveSolve, now: Timestamp) -> bool {
+        let (solve, challenge) = (&active.lease.solve, &active.lease.challenge);
+        let declared = &self.guarded.0;
+        solve.claims.len() <= 1 && declared.check(challenge, &solve.worker, now).is_err()
+    }
+
     /// Brings forward the next poll of tasks with a pingback. A task that has used half of its polls keeps its schedule, so
     /// that repeated pingbacks cannot use up the rest.
     fn reschedule_after_pingbacks(&mut self, now: Timestamp) {
@@ -215,6 +247,9 @@ impl Driver {
         while self.steps.len() < MAX_STEPS {
             let Some(active) = self.agenda.take_due(now) else { return };
             match active.lease.solve.stage {
+                Stage::Queued if self.is_forbidden(&active, now) => {
+                    self.run_step(active, submit::forbid)
+                }
                 Stage::Queued => enqueue(self.scheduler(), active),
                 Stage::Submitted | Stage::Overdue => self.run_step(active, poll::poll),
                 Stage::Ambiguous => self.run_step(active, submit::decide_ambiguous),

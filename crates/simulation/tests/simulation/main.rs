@@ -6,6 +6,7 @@
 mod archive;
 mod callbacks;
 mod dead_letters;
+mod guard;
 mod model;
 mod outages;
 mod polling;

@@ -166,7 +166,7 @@ impl Protocol {
         world.replicas[i] = match decision {
             Decision::Intend { .. } => Replica::Intended(fence, world.solve.attempt),
             Decision::Authorise { .. } => Replica::Leased(fence),
-            Decision::WriteOff | Decision::Lapse { .. } => Replica::Idle,
+            Decision::WriteOff | Decision::Lapse { .. } | Decision::Forbid { .. } => Replica::Idle,
         };
         Some(())
     }
@@ -260,8 +260,16 @@ impl Model for Protocol {
         let nonce = Nonce::from_number(1);
         match step {
             Step::Lease(i) => self.lease(&mut next, i)?,
-            Step::Intend(i) => Self::decide(&mut next, i, &Decision::Intend { nonce })?,
-            Step::Authorise(i) => Self::decide(&mut next, i, &Decision::Authorise { due: NOW })?,
+            Step::Intend(i) => Self::decide(
+                &mut next,
+                i,
+                &Decision::Intend { guard: domain::declarations::Guard::open(), nonce },
+            )?,
+            Step::Authorise(i) => Self::decide(
+                &mut next,
+                i,
+                &Decision::Authorise { guard: domain::declarations::Guard::open(), due: NOW },
+            )?,
             Step::WriteOff(i) => Self::decide(&mut next, i, &Decision::WriteOff)?,
             Step::Send(i) => Self::send(&mut next, i, false)?,
             Step::SendRefused(i) => Self::send(&mut next, i, true)?,

@@ -5,6 +5,7 @@ mod advance;
 mod archive;
 mod concurrency;
 mod dead_letters;
+mod guard;
 mod keys;
 mod lease;
 mod outbox;
@@ -58,6 +59,14 @@ macro_rules! cases {
 
 /// Every case. One that is missing here is dead code, which the compiler reports.
 pub const CASES: &[Case] = cases! {
+    guard: [
+        work_that_is_no_longer_declared_is_not_paid_for,
+        an_ambiguous_attempt_that_is_no_longer_declared_is_written_off,
+        only_the_claims_that_lost_their_permission_fail,
+        a_paid_task_goes_on_without_its_declaration,
+        a_refill_that_is_no_longer_declared_ends,
+        nothing_ends_while_the_guard_allows_it,
+    ],
     admit: [
         a_new_claim_opens_one_solve,
         a_name_that_is_taken_is_drawn_again,

@@ -58,6 +58,13 @@ async fn refill_as(
     world.store.refill(ask, world.now()).await.unwrap()
 }
 
+/// Opens a pool of one token, and orders that token.
+pub(super) async fn order_one(world: &World) {
+    let fingerprint = pool(world, Level::Fixed(1)).await;
+    let holder = world.holder(1).await;
+    refill_as(world, holder, fingerprint, 1, vec![world.fresh_solve()]).await;
+}
+
 /// Submits an order and settles it as solved.
 async fn bring(world: &World, id: SolveId, name: &str) {
     let lease = world.lease_of_solve(id).await;

@@ -3,6 +3,7 @@
 
 use domain::{
     claim::ClaimState,
+    declarations::Guard,
     id::ClaimId,
     lease::Lease,
     ports::{Advanced, StoreError},
@@ -41,6 +42,14 @@ pub(crate) fn advance(
     if let Some(refused) = refusal(ctx, lease, &before, &decision)? {
         return Ok(Advanced::Refused(refused));
     }
+    if let Decision::Forbid { guard } = &decision {
+        let lost = forbidden_claims(ctx, lease, &before, guard)?;
+        if lost.len() < before.claims.len()
+            || (lost.is_empty() && allows_itself(ctx, lease, &before, guard))
+        {
+            return drop_claims(ctx, &before, &lost).map(Advanced::Done);
+        }
+    }
     let mut solve = before.clone();
     let events = match solve.decide(lease.fence, &decision, ctx.now) {
         Ok(events) => events,
@@ -49,6 +58,46 @@ pub(crate) fn advance(
     ctx.record_all(&solve, events);
     apply(ctx, &before, &mut solve, &decision)?;
     Ok(Advanced::Done(solve))
+}
+
+/// The waiting claims that the guard does not allow.
+fn forbidden_claims(
+    ctx: &DecisionCtx<'_>,
+    lease: &Lease,
+    solve: &Solve,
+    guard: &Guard,
+) -> Result<Vec<ClaimId>> {
+    let mut forbidden = Vec::new();
+    for id in &solve.claims {
+        let claim = indexes::existing_claim(ctx.tx, *id)?;
+        if !guard.allows(&lease.challenge, &claim.worker, ctx.now) {
+            forbidden.push(*id);
+        }
+    }
+    Ok(forbidden)
+}
+
+/// Whether the guard allows a solve that no claim waits for: a refill.
+fn allows_itself(ctx: &DecisionCtx<'_>, lease: &Lease, solve: &Solve, guard: &Guard) -> bool {
+    solve.claims.is_empty() && guard.allows(&lease.challenge, &solve.worker, ctx.now)
+}
+
+/// Whether the guard allows all that the solve would be paid for.
+fn is_allowed(ctx: &DecisionCtx<'_>, lease: &Lease, solve: &Solve, guard: &Guard) -> Result<bool> {
+    if solve.claims.is_empty() {
+        return Ok(allows_itself(ctx, lease, solve, guard));
+    }
+    Ok(forbidden_claims(ctx, lease, solve, guard)?.is_empty())
+}
+
+/// Fails some of the claims for good, without a dead letter. The solve goes on for the others.
+fn drop_claims(ctx: &mut DecisionCtx<'_>, before: &Solve, lost: &[ClaimId]) -> Result<Solve> {
+    let mut solve = before.clone();
+    solve.claims.retain(|id| !lost.contains(id));
+    let code = Code::from(own::SITE_NOT_DECLARED);
+    end_claims(ctx, lost, ClaimState::Failed, &code, &Effort::without_answer(before))?;
+    indexes::update_solve(ctx.tx, before, &solve)?;
+    Ok(solve)
 }
 
 /// Writes the solve as the decision left it, and ends its claims if it failed.
@@ -104,6 +153,11 @@ fn end_claims_of(
                 None => Ok(()),
             }
         }
+        // Nobody may revive it, so there is no dead letter.
+        Decision::Forbid { .. } => {
+            let code = Code::from(own::SITE_NOT_DECLARED);
+            end_claims(ctx, claims, ClaimState::Failed, &code, &effort)
+        }
         Decision::Intend { .. } | Decision::Authorise { .. } | Decision::WriteOff => {
             fail_solve(ctx, solve, claims, &Code::from(own::AMBIGUOUS), &effort)
         }
@@ -117,7 +171,8 @@ fn without_waste(solve: &Solve, decision: &Decision) -> Decision {
         Decision::Authorise { .. }
         | Decision::Intend { .. }
         | Decision::WriteOff
-        | Decision::Lapse { .. } => decision.clone(),
+        | Decision::Lapse { .. }
+        | Decision::Forbid { .. } => decision.clone(),
     }
 }
 
@@ -134,6 +189,21 @@ fn refusal(
     let held = lease.fence == solve.fence && solve.holder == Some(lease.holder);
     if !held || !ctx.is_alive(lease.holder)? {
         return Ok(Some(Refused::LeaseLost));
+    }
+    let (must_be, guard) = match decision {
+        Decision::Intend { guard, .. } => (Some(Stage::Queued), Some(guard)),
+        Decision::Authorise { guard, .. } => (Some(Stage::Ambiguous), Some(guard)),
+        Decision::WriteOff | Decision::Lapse { .. } => (None, None),
+        Decision::Forbid { .. } => {
+            let has_open_end = matches!(solve.stage, Stage::Queued | Stage::Ambiguous);
+            return Ok((!has_open_end).then_some(Refused::Moved));
+        }
+    };
+    if must_be == Some(solve.stage)
+        && let Some(guard) = guard
+        && !is_allowed(ctx, lease, solve, guard)?
+    {
+        return Ok(Some(Refused::Undeclared));
     }
     if !is_authorise(decision) {
         return Ok(None);

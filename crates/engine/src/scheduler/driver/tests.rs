@@ -85,7 +85,11 @@ async fn start_submission(driver: &mut Driver, active: &mut ActiveSolve) -> Step
     driver.submits_running += 1;
     let store = &driver.shared.ports.store;
     let nonce = Nonce::draw(&Fixed);
-    let intend = store.advance(&active.lease, Decision::Intend { nonce }, driver.shared.now());
+    let intend = store.advance(
+        &active.lease,
+        Decision::Intend { guard: domain::declarations::Guard::open(), nonce },
+        driver.shared.now(),
+    );
     let Advanced::Done(solve) = intend.await.unwrap() else { panic!("the solve is leased") };
     active.lease.solve = solve;
     step

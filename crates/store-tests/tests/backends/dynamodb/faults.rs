@@ -120,7 +120,14 @@ async fn an_intent_whose_answer_was_lost_is_withheld_for_good() {
     let lease = world.lease_of(&claim).await;
     let nonce = Nonce::from_number(77);
     proxy.set(UNHEARD);
-    let lost = backend.store.advance(&lease, Decision::Intend { nonce }, world.now()).await;
+    let lost = backend
+        .store
+        .advance(
+            &lease,
+            Decision::Intend { guard: domain::declarations::Guard::open(), nonce },
+            world.now(),
+        )
+        .await;
     assert!(lost.is_err(), "{lost:?}");
     proxy.set(Faults::default());
     let solve = lease.solve.id;

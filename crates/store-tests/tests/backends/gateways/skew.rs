@@ -106,7 +106,10 @@ pub(crate) async fn sixteen_seconds_ahead(url: &str) {
         assert_eq!(world.authorise(lease).await, Err(Refused::LeaseLost));
         assert_eq!(world.decide(lease, Decision::WriteOff).await, Err(Refused::LeaseLost));
     }
-    let intent = Decision::Intend { nonce: Nonce::from_number(77) };
+    let intent = Decision::Intend {
+        guard: domain::declarations::Guard::open(),
+        nonce: Nonce::from_number(77),
+    };
     let goes_on = ahead.backend.store.advance(&of(&taken, &queued), intent, theirs).await;
     assert!(matches!(goes_on, Ok(Advanced::Done(_))), "{goes_on:?}");
 

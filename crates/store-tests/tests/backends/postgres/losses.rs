@@ -289,7 +289,14 @@ async fn an_intent_carried_out_after_it_was_given_up_is_withheld_then() {
          CREATE CONSTRAINT TRIGGER slow AFTER INSERT OR UPDATE ON {schema}.solves \
          DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION {schema}.slow()"
     ));
-    let intended = backend.store.advance(&lease, Decision::Intend { nonce }, world.now()).await;
+    let intended = backend
+        .store
+        .advance(
+            &lease,
+            Decision::Intend { guard: domain::declarations::Guard::open(), nonce },
+            world.now(),
+        )
+        .await;
     assert!(matches!(intended, Err(StoreError::Unavailable { .. })), "{intended:?}");
     let start = Instant::now();
     let withheld = Fact::Withheld { nonce };
@@ -300,7 +307,15 @@ async fn an_intent_carried_out_after_it_was_given_up_is_withheld_then() {
     println!("withheld {:?} after it was given up", start.elapsed());
     server.psql(&format!("DROP TRIGGER slow ON {schema}.solves"));
 
-    let again = world.decide(&lease, Decision::Intend { nonce: Nonce::from_number(8) }).await;
+    let again = world
+        .decide(
+            &lease,
+            Decision::Intend {
+                guard: domain::declarations::Guard::open(),
+                nonce: Nonce::from_number(8),
+            },
+        )
+        .await;
     assert_eq!(again.unwrap().attempt, 2, "the first attempt was written, and withheld");
     check(&*backend.records).await;
 }

@@ -187,11 +187,25 @@ async fn nothing_is_sent_again_while_the_rows_are_in_doubt() {
 
     until_back(&backend, &world).await;
     let due = world.now();
-    let authorised = backend.store.advance(&lease, Decision::Authorise { due }, due).await;
+    let authorised = backend
+        .store
+        .advance(
+            &lease,
+            Decision::Authorise { guard: domain::declarations::Guard::open(), due },
+            due,
+        )
+        .await;
     assert!(matches!(authorised, Err(StoreError::Unavailable { .. })), "{authorised:?}");
     // A gateway that starts now has not seen the loss, and is as careful.
     let late = crate::connect(&server.url(), "losses").await;
-    let authorised = late.store.advance(&lease, Decision::Authorise { due }, due).await;
+    let authorised = late
+        .store
+        .advance(
+            &lease,
+            Decision::Authorise { guard: domain::declarations::Guard::open(), due },
+            due,
+        )
+        .await;
     assert!(matches!(authorised, Err(StoreError::Unavailable { .. })), "{authorised:?}");
 }
 
@@ -279,7 +293,14 @@ async fn a_lagging_replica_that_is_promoted_is_noticed() {
     let lost = world.open(world.turnstile("b")).await;
     let lease = world.lease_of(&lost).await;
     let nonce = Nonce::from_number(5);
-    let intent = backend.store.advance(&lease, Decision::Intend { nonce }, world.now()).await;
+    let intent = backend
+        .store
+        .advance(
+            &lease,
+            Decision::Intend { guard: domain::declarations::Guard::open(), nonce },
+            world.now(),
+        )
+        .await;
     assert!(matches!(intent, Err(StoreError::Unavailable { .. })), "no replica has it: {intent:?}");
 
     master.kill();
@@ -305,7 +326,14 @@ async fn an_intent_that_arrives_after_it_was_withheld_is_not_written() {
 
     // The request takes longer than the timeout, and later requests overtake it.
     proxy.delay(Duration::from_millis(3_500));
-    let intended = backend.store.advance(&lease, Decision::Intend { nonce }, world.now()).await;
+    let intended = backend
+        .store
+        .advance(
+            &lease,
+            Decision::Intend { guard: domain::declarations::Guard::open(), nonce },
+            world.now(),
+        )
+        .await;
     assert!(matches!(intended, Err(StoreError::Unavailable { .. })), "{intended:?}");
     proxy.delay(Duration::ZERO);
     let start = Instant::now();
@@ -316,7 +344,15 @@ async fn an_intent_that_arrives_after_it_was_withheld_is_not_written() {
     }
     tokio::time::sleep(Duration::from_secs(4)).await;
 
-    let again = world.decide(&lease, Decision::Intend { nonce: Nonce::from_number(8) }).await;
+    let again = world
+        .decide(
+            &lease,
+            Decision::Intend {
+                guard: domain::declarations::Guard::open(),
+                nonce: Nonce::from_number(8),
+            },
+        )
+        .await;
     assert_eq!(again.unwrap().stage, Stage::Intent, "no other gateway has begun it");
     check(&*backend.records).await;
 }

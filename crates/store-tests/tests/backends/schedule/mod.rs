@@ -256,10 +256,13 @@ impl Plan {
         let Some(lease) = self.lease() else { return Act::Hold(self.holder()) };
         let ambiguous = lease.solve.stage == Stage::Ambiguous;
         let decision = match (self.chance.u8(0..10), ambiguous) {
-            (0..3, _) | (3..9, false) => {
-                Decision::Intend { nonce: Nonce::from_number(self.chance.u64(1..)) }
+            (0..3, _) | (3..9, false) => Decision::Intend {
+                guard: domain::declarations::Guard::open(),
+                nonce: Nonce::from_number(self.chance.u64(1..)),
+            },
+            (3..8, true) => {
+                Decision::Authorise { guard: domain::declarations::Guard::open(), due: world.now() }
             }
-            (3..8, true) => Decision::Authorise { due: world.now() },
             (9, false) => {
                 let soonest = lease.solve.wanted_until.plus(Duration::from_millis(1));
                 let trouble = self.chance.bool().then(|| "ERROR_ZERO_BALANCE".into());

@@ -1,0 +1,123 @@
+//! The guard at spend time: a site or a worker is withdrawn at every step of a solve's life.
+
+use std::{sync::Arc, time::Duration};
+
+use domain::{
+    claim::ClaimState,
+    declarations::{Declarations, KnownWorkers, WorkerScope},
+    id::WorkerName,
+    ledger::{Entry, Event},
+    retry::own,
+};
+use engine::Slots;
+use simulation::stage::{Stage, claim_request_as, open_with, seconds, story};
+use simulator::{Call, Fault};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Withdrawn {
+    /// The site, for everybody.
+    Site,
+    /// The worker `gone`; `stays` goes on.
+    Worker,
+}
+
+/// The declarations of the stage, for two workers.
+fn declared(stage: &Stage, workers: &[&str]) -> Arc<Declarations> {
+    let scope = |name: &&str| (WorkerName::new(*name).unwrap(), WorkerScope::FULL);
+    let workers = KnownWorkers::Listed(workers.iter().map(scope).collect());
+    Declarations { workers, ..(*stage.config.declarations).clone() }.into()
+}
+
+fn without(stage: &Stage, withdrawn: Withdrawn) -> Arc<Declarations> {
+    match withdrawn {
+        Withdrawn::Site => {
+            let all = declared(stage, &["gone", "stays"]);
+            Declarations { sites: Vec::new(), ..(*all).clone() }.into()
+        }
+        Withdrawn::Worker => declared(stage, &["stays"]),
+    }
+}
+
+/// Six claims and one slot, with a refusal, a lost reply and a task without an answer on the way. Returns the number of
+/// entries at the withdrawal, and all entries at the end.
+async fn run(
+    mut stage: Stage,
+    withdrawn: Withdrawn,
+    after: Duration,
+    restarts: bool,
+) -> (usize, Vec<Entry>) {
+    stage.config.slots = Slots::Fixed(1);
+    stage.config.declarations = declared(&stage, &["gone", "stays"]);
+    stage.fault(Call::Submit, Fault::Drop, 1);
+    let mut engine = stage.gateway(1).await;
+    for n in 0..3 {
+        for worker in ["gone", "stays"] {
+            open_with(&engine, claim_request_as(worker, &format!("k{n}"))).await;
+        }
+    }
+    stage.pass(after).await;
+    let left = without(&stage, withdrawn);
+    let before = stage.entries().await.len();
+    if restarts {
+        engine.crash();
+        stage.config.declarations = left;
+        engine = stage.gateway(2).await;
+    } else {
+        engine.set_declarations(left);
+    }
+    stage.pass(seconds(300)).await;
+    drop(engine);
+    (before, stage.entries().await)
+}
+
+fn check(withdrawn: Withdrawn, after: Duration, restarts: bool) {
+    story(async |stage| {
+        let (before, entries) = run(stage, withdrawn, after, restarts).await;
+        let is_stopped =
+            |entry: &&Entry| withdrawn == Withdrawn::Site || entry.worker.as_str() == "gone";
+        let intents = entries[before..].iter().filter(is_stopped);
+        let intents = intents.filter(|entry| matches!(entry.event, Event::Intent { .. })).count();
+        assert_eq!(intents, 0, "{withdrawn:?} after {after:?}, restart: {restarts}");
+        let letters = entries[before..].iter().filter(is_stopped);
+        let letters = letters.filter(|entry| matches!(entry.event, Event::DeadLettered { .. }));
+        assert_eq!(letters.count(), 0, "{withdrawn:?} after {after:?}, restart: {restarts}");
+        let served = |name: &str| {
+            let mine = entries.iter().filter(|entry| entry.worker.as_str() == name);
+            mine.filter(|entry| matches!(entry.event, Event::Allotted { .. })).count()
+        };
+        if withdrawn == Withdrawn::Worker {
+            assert_eq!(served("stays"), 3, "{after:?}, restart: {restarts}");
+        }
+        let forbidden = entries.iter().filter(|entry| {
+            matches!(&entry.event, Event::Ended { state: ClaimState::Failed, code: Some(code) }
+                if code.as_str() == own::SITE_NOT_DECLARED)
+        });
+        let claims = if withdrawn == Withdrawn::Site { 6 } else { 3 };
+        let ended = forbidden.count() + served("gone");
+        let others = if withdrawn == Withdrawn::Site { served("stays") } else { 0 };
+        assert_eq!(ended + others, claims, "{withdrawn:?} after {after:?}, restart: {restarts}");
+    });
+}
+
+/// I29. Half a second apart, from the first submission to the last answer.
+#[test]
+fn a_withdrawn_site_is_not_paid_for_at_any_step() {
+    for half_seconds in 0..120 {
+        check(Withdrawn::Site, Duration::from_millis(500 * half_seconds + 1), false);
+    }
+}
+
+#[test]
+fn a_withdrawn_worker_is_not_paid_for_at_any_step() {
+    for half_seconds in 0..120 {
+        check(Withdrawn::Worker, Duration::from_millis(500 * half_seconds + 1), false);
+    }
+}
+
+#[test]
+fn a_gateway_that_starts_without_the_declaration_pays_for_nothing_that_waits() {
+    for seconds in 0..30 {
+        check(Withdrawn::Site, Duration::from_millis(2000 * seconds + 1), true);
+        check(Withdrawn::Worker, Duration::from_millis(2000 * seconds + 1), true);
+    }
+}
