@@ -29,7 +29,6 @@ use tokio::{
     task::JoinSet,
     time::timeout,
 };
-use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt as _;
 use tracing::{debug, info, warn};
 
@@ -51,7 +50,7 @@ pub struct ServeConfig {
 /// The state that all connections share.
 struct ServerState {
     router: Router,
-    tls: Option<TlsAcceptor>,
+    tls: Option<TlsMaterial>,
     limits: Limits,
     closing: watch::Receiver<bool>,
 }
@@ -82,8 +81,7 @@ async fn serve_until(
     let limits = config.limits;
     let limiter = Arc::new(ConnectionLimiter::new(limits));
     let (close, closing) = watch::channel(false);
-    let tls = config.tls.as_ref().map(TlsMaterial::acceptor);
-    let state = Arc::new(ServerState { router, tls, limits, closing });
+    let state = Arc::new(ServerState { router, tls: config.tls, limits, closing });
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
@@ -153,8 +151,8 @@ async fn handle_connection(
     }
 }
 
-async fn handle_tls(tls: &TlsAcceptor, stream: TcpStream, peer: Peer, state: &Arc<ServerState>) {
-    match timeout(state.limits.handshake_timeout, tls.accept(stream)).await {
+async fn handle_tls(tls: &TlsMaterial, stream: TcpStream, peer: Peer, state: &Arc<ServerState>) {
+    match timeout(state.limits.handshake_timeout, tls.acceptor().accept(stream)).await {
         Ok(Ok(stream)) if stream.get_ref().1.alpn_protocol() == Some(b"h2") => {
             serve_http2(stream, peer, state).await;
         }

@@ -2,7 +2,11 @@
 
 use std::sync::Arc;
 
-use domain::{actor::AdminRole, id::WorkerName, key::KeyDigest};
+use domain::{
+    actor::AdminRole,
+    id::WorkerName,
+    key::{AccessKey, KeyDigest},
+};
 use parking_lot::RwLock;
 
 /// A person or program that administers the gateway.
@@ -11,7 +15,8 @@ pub struct Admin {
     /// Its name in the audit trail; different from those of workers.
     pub name: WorkerName,
     pub role: AdminRole,
-    pub key: KeyDigest,
+    /// Each of them gives access; there are several while a key is being replaced.
+    pub keys: Vec<AccessKey>,
 }
 
 /// All admins. Clones share them, and a reload replaces them.
@@ -40,7 +45,8 @@ impl Admins {
                 if other.name == admin.name {
                     return Err(BadAdmins::SameName(admin.name.clone()));
                 }
-                if other.key.is(admin.key) {
+                let is_same = |key: &AccessKey| admin.find_key(key.digest).is_some();
+                if other.keys.iter().any(is_same) {
                     return Err(BadAdmins::SameKey(other.name.clone(), admin.name.clone()));
                 }
             }
@@ -49,13 +55,24 @@ impl Admins {
         Ok(())
     }
 
-    /// Compares with every admin, so that the time does not say which one it was.
-    pub(crate) fn find(&self, key: KeyDigest) -> Option<Arc<Admin>> {
+    /// The owner of a key, and the key with its end. Compares with every admin, so that the time does not say which one it
+    /// was.
+    pub(crate) fn find(&self, key: KeyDigest) -> Option<(Arc<Admin>, AccessKey)> {
         let admins = self.0.read();
-        admins.iter().fold(None, |found, admin| match admin.key.is(key) {
-            true => Some(Arc::clone(admin)),
-            false => found,
+        admins.iter().fold(None, |found, admin| match admin.find_key(key) {
+            Some(key) => Some((Arc::clone(admin), key)),
+            None => found,
         })
+    }
+}
+
+// === impl Admin ===
+
+impl Admin {
+    fn find_key(&self, key: KeyDigest) -> Option<AccessKey> {
+        self.keys
+            .iter()
+            .fold(None, |found, own| if own.digest.is(key) { Some(*own) } else { found })
     }
 }
 
@@ -65,15 +82,19 @@ mod tests {
 
     fn admin(name: &str, key: &str) -> Admin {
         let name = WorkerName::new(name).unwrap();
-        Admin { name, role: AdminRole::Reader, key: KeyDigest::of(&key.repeat(32)).unwrap() }
+        Admin {
+            name,
+            role: AdminRole::Reader,
+            keys: vec![KeyDigest::of(&key.repeat(32)).unwrap().into()],
+        }
     }
 
     #[test]
     fn an_admin_is_found_by_its_key_until_it_is_replaced() {
         let admins = Admins::new(vec![admin("a", "1"), admin("b", "2")]).unwrap();
         let find = |key: &str| admins.find(KeyDigest::of(&key.repeat(32)).unwrap());
-        assert_eq!(find("1").unwrap().name.as_str(), "a");
-        assert_eq!(find("2").unwrap().name.as_str(), "b");
+        assert_eq!(find("1").unwrap().0.name.as_str(), "a");
+        assert_eq!(find("2").unwrap().0.name.as_str(), "b");
         admins.replace(vec![admin("c", "3")]).unwrap();
         assert!(find("1").is_none() && find("3").is_some());
     }

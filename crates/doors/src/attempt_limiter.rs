@@ -8,10 +8,6 @@ use parking_lot::Mutex;
 use crate::peer::network_of;
 
 /// Attempts by address, in windows of a minute.
-///
-/// A valid key is always accepted, even from an address that is over the limit: behind a proxy, one misconfigured worker must
-/// not lock out all others, and 32 random characters cannot be guessed anyway. The limit only bounds the work and the log
-/// noise that wrong keys cause.
 #[derive(Debug)]
 pub(crate) struct AttemptLimiter {
     max: u32,
@@ -30,6 +26,14 @@ const MAX_ADDRESSES: usize = 10_000;
 impl AttemptLimiter {
     pub(crate) fn new(max: u32) -> Self {
         Self { max, windows: Mutex::default() }
+    }
+
+    /// Whether the address has used up its attempts: `Err` with the rest of the window. Counts nothing.
+    pub(crate) fn check(&self, address: IpAddr, now: Timestamp) -> Result<(), Duration> {
+        let windows = self.windows.lock();
+        let Some(window) = windows.get(&network_of(address)) else { return Ok(()) };
+        let rest = WINDOW.saturating_sub(now.since(window.start));
+        if window.count >= self.max && !rest.is_zero() { Err(rest) } else { Ok(()) }
     }
 
     /// Counts an attempt; `Err` with the rest of the window when there were too many.
@@ -67,6 +71,17 @@ mod tests {
         assert!(limiter.count(here, start).is_err());
         assert!(limiter.count("192.0.2.2".parse().unwrap(), start).is_ok());
         assert!(limiter.count(here, start.plus(WINDOW)).is_ok());
+    }
+
+    #[test]
+    fn an_address_is_free_until_it_has_used_up_its_attempts() {
+        let limiter = AttemptLimiter::new(2);
+        let (start, here) = (Timestamp::from_millis(1_000_000), "192.0.2.1".parse().unwrap());
+        assert!(limiter.check(here, start).is_ok() && limiter.count(here, start).is_ok());
+        assert!(limiter.check(here, start).is_ok() && limiter.count(here, start).is_ok());
+        assert_eq!(limiter.check(here, start), Err(WINDOW));
+        assert!(limiter.check("192.0.2.2".parse().unwrap(), start).is_ok(), "others are free");
+        assert!(limiter.check(here, start.plus(WINDOW)).is_ok());
     }
 
     #[test]

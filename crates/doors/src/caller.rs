@@ -2,7 +2,7 @@
 //! of its caller.
 
 use std::{
-    net::IpAddr,
+    net::{IpAddr, Ipv4Addr},
     sync::{Arc, OnceLock},
     time::Duration,
 };
@@ -13,8 +13,10 @@ use axum::{
 };
 use domain::{
     actor::{Actor, ActorRole, AdminRole},
+    id::WorkerName,
     key::KeyDigest,
     ports::Scope,
+    time::Timestamp,
 };
 use tracing::warn;
 use url::form_urlencoded;
@@ -69,13 +71,16 @@ pub(crate) enum AuthError {
     /// Missing, or not in the form of a key.
     Malformed,
     Unknown,
-    /// Unknown, and too many unknown keys came from this address.
+    /// Too many unknown keys came from this address: this one is unknown too, or was not checked.
     TooMany(Duration),
 }
 
 /// The caller's name for the access log: middleware.rs puts an empty one into the request, authentication fills it in.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CallerName(pub(crate) Arc<OnceLock<String>>);
+
+/// The log lines about wrong keys are counted under one address.
+const EVERYBODY: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
 // === impl Doors ===
 
@@ -88,29 +93,48 @@ impl Doors {
     ) -> Result<Role, AuthError> {
         // A malformed key is not a guess, so it does not count towards the limit.
         let key = key.and_then(|key| KeyDigest::of(key).ok()).ok_or(AuthError::Malformed)?;
-        if let Some(role) = self.role_of(key, peer) {
-            // Once per connection: this is on the path of every request.
-            if peer.is_none_or(Peer::show_key) {
-                self.strangers().note_known(Peer::address_of(peer), self.now());
-            }
-            return Ok(role);
+        let (address, now) = (Peer::address_of(peer), self.now());
+        // Behind a proxy one misconfigured worker must not lock out the others. From an address that has shown no valid
+        // key, further keys are not even checked, so that nobody can guess on and on.
+        let is_known =
+            peer.is_none_or(Peer::has_shown_key) || self.strangers().is_known(address, now);
+        if !is_known {
+            self.0.wrong_keys.check(address, now).map_err(AuthError::TooMany)?;
         }
-        match self.0.wrong_keys.count(Peer::address_of(peer), self.now()) {
-            Ok(()) => Err(AuthError::Unknown),
-            Err(wait) => Err(AuthError::TooMany(wait)),
+        let role = self.role_of(key, now).map_err(|was| self.refuse_key(was, address, now))?;
+        // Once per connection: this is on the path of every request.
+        if peer.is_none_or(Peer::show_key) {
+            self.strangers().note_known(address, now);
         }
+        Ok(role)
     }
 
-    fn role_of(&self, key: KeyDigest, peer: Option<&Peer>) -> Option<Role> {
-        match self.workers().find(key, self.now()) {
-            KeyOwner::Worker(known) => return Some(Role::Worker(known)),
-            KeyOwner::Formerly(known) => {
-                let address = Peer::address_of(peer);
-                warn!(worker = %known.worker.name, %address, "expired key refused");
-            }
+    /// `Err` with the name of the owner until the key expired, if there was one.
+    fn role_of(&self, key: KeyDigest, now: Timestamp) -> Result<Role, Option<WorkerName>> {
+        match self.workers().find(key, now) {
+            KeyOwner::Worker(known) => return Ok(Role::Worker(known)),
+            KeyOwner::Formerly(known) => return Err(Some(known.worker.name.clone())),
             KeyOwner::Nobody => {}
         }
-        self.config().admins.find(key).map(Role::Admin)
+        let (admin, used) = self.admins().find(key).ok_or(None)?;
+        if used.is_valid(now) { Ok(Role::Admin(admin)) } else { Err(Some(admin.name.clone())) }
+    }
+
+    /// Counts and logs a failed login.
+    fn refuse_key(&self, was: Option<WorkerName>, address: IpAddr, now: Timestamp) -> AuthError {
+        if let Err(wait) = self.0.wrong_keys.count(address, now) {
+            return AuthError::TooMany(wait);
+        }
+        if self.0.login_lines.count(EVERYBODY, now).is_ok() {
+            match was {
+                Some(owner) => warn!(%address, %owner, "login failed, key has expired"),
+                None => warn!(%address, "login failed, unknown key"),
+            }
+            if self.0.wrong_keys.check(address, now).is_err() {
+                warn!(%address, "too many failed logins, logging no more of this address for a minute");
+            }
+        }
+        AuthError::Unknown
     }
 
     /// Takes a permit of this gateway's share of a worker's rate, or returns how long to wait.

@@ -84,6 +84,8 @@ struct Inner {
     engine: Engine,
     config: DoorsConfig,
     wrong_keys: AttemptLimiter,
+    /// Bounds the log lines about wrong keys, from all addresses together.
+    login_lines: AttemptLimiter,
     pingbacks: AttemptLimiter,
     strangers: Strangers,
     panics: AtomicU64,
@@ -109,15 +111,29 @@ impl Default for DoorsConfig {
 impl Doors {
     pub fn new(engine: Engine, config: DoorsConfig) -> Self {
         let wrong_keys = AttemptLimiter::new(config.limits.wrong_keys);
+        let login_lines = AttemptLimiter::new(config.limits.login_lines);
         let pingbacks = AttemptLimiter::new(config.limits.pingbacks);
         let panics = AtomicU64::new(0);
         let strangers = Strangers::new(config.limits);
-        Self(Arc::new(Inner { engine, config, wrong_keys, pingbacks, strangers, panics }))
+        Self(Arc::new(Inner {
+            engine,
+            config,
+            wrong_keys,
+            login_lines,
+            pingbacks,
+            strangers,
+            panics,
+        }))
     }
 
     /// The workers; a reload replaces them while the gateway runs.
     pub fn workers(&self) -> &Workers {
         &self.0.config.workers
+    }
+
+    /// The admins; a reload replaces them while the gateway runs.
+    pub fn admins(&self) -> &Admins {
+        &self.0.config.admins
     }
 
     /// How many handlers have panicked: 0 in a correct build.

@@ -44,8 +44,10 @@ pub struct Limits {
     pub streams: u32,
     /// The longest wait for `Prefer: wait` and `?wait`.
     pub wait: Duration,
-    /// Wrong keys per minute from one address.
+    /// Wrong keys per minute from one address. Beyond it, keys are not checked unless a valid one came from there lately.
     pub wrong_keys: u32,
+    /// Log lines per minute about wrong keys.
+    pub login_lines: u32,
     /// Pingbacks per minute from one address, genuine or not.
     pub pingbacks: u32,
 }
@@ -78,6 +80,7 @@ impl Default for Limits {
             streams: 100,
             wait: seconds(120),
             wrong_keys: 10,
+            login_lines: 100,
             pingbacks: 3000,
         }
     }

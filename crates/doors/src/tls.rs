@@ -3,14 +3,15 @@
 use std::{fmt, path::Path, sync::Arc};
 
 use domain::secret::Secret;
+use parking_lot::RwLock;
 use rustls::{
     ServerConfig,
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
 };
 
-/// A validated certificate with its key.
+/// A validated certificate with its key. Clones share it, and a reload replaces it.
 #[derive(Clone)]
-pub struct TlsMaterial(Arc<ServerConfig>);
+pub struct TlsMaterial(Arc<RwLock<Arc<ServerConfig>>>);
 
 /// A self-signed certificate and its key, in PEM.
 #[derive(Clone, Debug)]
@@ -57,11 +58,17 @@ impl TlsMaterial {
             .with_no_client_auth()
             .with_single_cert(chain, key)?;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Ok(Self(Arc::new(config)))
+        Ok(Self(Arc::new(RwLock::new(Arc::new(config)))))
+    }
+
+    /// Shows the other certificate on new connections; open ones go on with theirs.
+    pub fn replace(&self, other: &Self) {
+        let new = Arc::clone(&other.0.read());
+        *self.0.write() = new;
     }
 
     pub(crate) fn acceptor(&self) -> tokio_rustls::TlsAcceptor {
-        Arc::clone(&self.0).into()
+        Arc::clone(&self.0.read()).into()
     }
 }
 

@@ -5,7 +5,6 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use domain::{
     challenge::Kind,
     id::WorkerName,
-    key::KeyDigest,
     ports::{Chance, ClaimFilter, Clock, NoWebhooks, Provider, Scope, WebhookSender},
     secret::Secret,
     time::Timestamp,
@@ -13,7 +12,7 @@ use domain::{
 use engine::{Engine, EngineConfig, Family, Observation, Polling, Ports, Slots};
 use simulator::{BehaviourConfig, Sim, SimConfig, SimHandle, pace::SolveTime};
 use stores::{Backend, Finding, Keyring, Weight};
-use upstream::{Pingback, Upstream, UpstreamConfig, WebhookClient, WebhookConfig};
+use upstream::{Pingback, UnlistedHosts, Upstream, UpstreamConfig, WebhookClient, WebhookConfig};
 
 use crate::{
     chance::SystemChance,
@@ -27,6 +26,8 @@ use crate::{
 #[derive(Debug)]
 pub struct Assembled {
     pub engine: Engine,
+    /// The client of the service; a reload gives it another key.
+    pub upstream: Arc<Upstream>,
     /// Also generates keys.
     pub chance: Arc<SystemChance>,
     /// Signs the addresses of pingbacks, if they are configured.
@@ -58,6 +59,7 @@ impl Assembled {
         // A store on a server needs no directory; it is created with the first file in it.
         if let Some(data) = config.secrets_dir() {
             keys::create_private_dir(data)?;
+            keys::warn_of_open_dir(data);
         }
         let chance = Arc::new(SystemChance::start().map_err(Failure::of(Exit::Failed))?);
         let keys = keyring(config, &chance);
@@ -72,9 +74,9 @@ impl Assembled {
         if let (Some(ours), Some(secret)) = (&config.upstream.pingback, pingback.clone()) {
             wanted.pingback = Some(Pingback { base: ours.base(), secret });
         }
-        let provider =
+        let upstream =
             Upstream::new(wanted, Arc::clone(&clock)).map_err(Failure::of(Exit::Usage))?;
-        let provider: Arc<dyn Provider> = Arc::new(provider);
+        let upstream = Arc::new(upstream);
         let webhooks = open_webhooks(config, &clock, &chance)?;
         // Reports a bad alert address at start instead of at the first alert. It may be temporary, so only a warning.
         if let Some(alerts) = config.alerts.as_ref().filter(|_| purpose != Purpose::Reading)
@@ -93,14 +95,14 @@ impl Assembled {
             store: backend.store,
             records: backend.records,
             notifier: backend.notifier,
-            provider,
+            provider: Arc::clone(&upstream) as Arc<dyn Provider>,
             webhooks,
             clock,
             chance: Arc::clone(&chance) as Arc<dyn Chance>,
         };
         let engine =
             Engine::start(ports, settings).await.map_err(Failure::of(Exit::Unreachable))?;
-        Ok(Self { engine, chance, pingback, sim })
+        Ok(Self { engine, upstream, chance, pingback, sim })
     }
 
     /// Drains the engine and then stops the simulator, whose tasks the engine may be waiting for.
@@ -119,6 +121,9 @@ pub fn keyring(config: &Config, chance: &Arc<SystemChance>) -> Option<&'static K
 }
 
 async fn connect(url: &StoreUrl, keys: Option<&'static Keyring>) -> Result<Backend, Failure> {
+    if url.is_exposed() {
+        tracing::warn!(store = %url, "connection to the store can be read on the network (insecure_store)");
+    }
     let backend = stores::connect_sealed(url.expose(), keys).await.map_err(|error| {
         let is_in_use = matches!(error, stores::OpenError::InUse { .. });
         let hint = if is_in_use { USE_THE_RUNNING_ONE } else { "" };
@@ -174,8 +179,12 @@ fn open_webhooks(
     let Some(secret) = keys::callback_secret(config, chance)? else {
         return Ok(Arc::new(NoWebhooks));
     };
-    let settings =
-        WebhookConfig { trusted: config.callbacks.hosts.clone(), ..WebhookConfig::new(secret) };
+    let settings = WebhookConfig {
+        previous: config.callbacks.previous.clone(),
+        trusted: config.callbacks.hosts.clone(),
+        unlisted: UnlistedHosts::Only(config.alerts.as_ref().map(|alerts| alerts.url.clone())),
+        ..WebhookConfig::new(secret)
+    };
     let client = WebhookClient::new(settings, Arc::clone(clock));
     Ok(Arc::new(client.map_err(Failure::of(Exit::Usage))?))
 }
@@ -247,13 +256,9 @@ pub fn door_worker(worker: &Worker) -> doors::Worker {
     }
 }
 
-pub fn door_admin(admin: &Admin) -> Result<doors::Admin, Failure> {
-    let (name, role) = (admin.name.clone(), admin.role);
-    Ok(doors::Admin { name, role, key: key_digest(&admin.key)? })
-}
-
-fn key_digest(key: &Secret) -> Result<KeyDigest, Failure> {
-    KeyDigest::of(key.expose()).map_err(Failure::of(Exit::Usage))
+pub fn door_admin(admin: &Admin) -> doors::Admin {
+    let (name, role, keys) = (admin.name.clone(), admin.role, admin.keys.clone());
+    doors::Admin { name, role, keys }
 }
 
 /// The most waiting solves of each worker.

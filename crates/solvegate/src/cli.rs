@@ -106,7 +106,7 @@ Examples:
   REDIS_URL=redis://… solvegate serve              one of several gateways on one Redis
   DATABASE_URL=postgres://… solvegate serve        one of several gateways on one PostgreSQL
   solvegate serve --listen 0.0.0.0:8402 --tls-self-signed
-Signals: SIGTERM and SIGINT drain and exit 0, SIGHUP reloads sites and workers.";
+Signals: SIGTERM and SIGINT drain and exit 0, SIGHUP reloads sites, workers, keys and the certificate.";
 
 const SOLVE_EXAMPLES: &str = "\
 Examples:
@@ -171,7 +171,7 @@ pub struct EngineArgs {
     /// The service's address, or `sim` [default: sim unless CAPTCHAAI_API_KEY is set]
     #[arg(long, value_name = "URL")]
     pub upstream: Option<String>,
-    /// The store: `memory:`, `embedded:DIR`, `redis://HOST:PORT`, `rediss://…`, `redis+cluster://H1:P,H2:P`, `postgres://HOST:PORT/DB`, `dynamodb:TABLE`; or env:NAME, file:PATH
+    /// The store: `memory:`, `embedded:DIR`, `redis://HOST:PORT`, `rediss://…`, `redis+cluster://H1:P,H2:P`, `postgres://HOST:PORT/DB`, `dynamodb:TABLE`; a URL with a password as env:NAME or file:PATH
     #[arg(long, value_name = "URL")]
     pub store: Option<String>,
 }
@@ -182,8 +182,8 @@ pub struct ClientArgs {
     /// A running gateway; without it the command works on the store in this process
     #[arg(long, value_name = "URL", env = "SOLVEGATE_SERVER", value_hint = ValueHint::Url)]
     pub server: Option<String>,
-    /// Worker or admin key for the gateway: env:NAME, file:PATH or the key itself
-    #[arg(long, value_name = "KEY", env = "SOLVEGATE_KEY", hide_env_values = true)]
+    /// Worker or admin key for the gateway: env:NAME or file:PATH [default: the variable SOLVEGATE_KEY]
+    #[arg(long, value_name = "KEY")]
     pub key: Option<String>,
     /// Certificate to trust for the gateway, PEM
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
@@ -258,7 +258,7 @@ pub struct SimArgs {
     /// Ban callers that poll too often, as the service does
     #[arg(long)]
     pub bans: bool,
-    /// The account's key: env:NAME, file:PATH or the key itself [default: any of 32 characters]
+    /// The account's key: env:NAME or file:PATH [default: any of 32 characters]
     #[arg(long, value_name = "KEY")]
     pub key: Option<String>,
 }

@@ -5,7 +5,7 @@
 use std::{
     fs::{self, DirBuilder, File, OpenOptions},
     io::Write as _,
-    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
+    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _},
     path::Path,
 };
 
@@ -127,6 +127,21 @@ impl GeneratedKey {
     }
 }
 
+/// Warns of a data directory that others can read. It is not changed, because it may be the operator's for other purposes
+/// too; the files in it are private.
+pub fn warn_of_open_dir(dir: &Path) {
+    if let Some(mode) = open_to_others(dir) {
+        let dir = dir.display();
+        tracing::warn!(%dir, mode = %format_args!("{mode:04o}"), "data directory can be read by others, run chmod 700");
+    }
+}
+
+/// The mode of a directory that others than its owner may use.
+pub fn open_to_others(dir: &Path) -> Option<u32> {
+    let mode = fs::metadata(dir).ok()?.permissions().mode() & 0o777;
+    (mode & 0o077 != 0).then_some(mode)
+}
+
 /// Creates a directory that only its owner can read, because it holds tokens and keys.
 pub fn create_private_dir(dir: &Path) -> Result<(), Failure> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(|error| {
@@ -160,8 +175,6 @@ pub fn write_private(path: &Path, text: &str) -> Result<(), Failure> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt as _;
-
     use super::*;
     use crate::config::Callbacks;
 

@@ -168,6 +168,19 @@ pub fn examine(url: &str) -> BoxFuture<'_, Result<Vec<Finding>, OpenError>> {
     })
 }
 
+/// Whether others on the network could read the connection to a store or pretend to be its server: it leaves this machine
+/// without TLS, or with a certificate that is not verified. A malformed URL is not exposed; [`connect`] refuses it.
+pub fn is_exposed(url: &str) -> bool {
+    match scheme_of(url).as_str() {
+        // `rediss://` always verifies the certificate.
+        "redis" | "redis+cluster" => backends::redis::is_exposed(url),
+        "postgres" | "postgresql" => backends::postgres::is_exposed(url),
+        #[cfg(feature = "dynamodb")]
+        "dynamodb" => backends::dynamodb::is_exposed(url),
+        _ => false,
+    }
+}
+
 /// Brings the tables of the store up to date. [`connect`] does so, too.
 pub fn migrate(url: &str) -> BoxFuture<'_, Result<Migrated, OpenError>> {
     Box::pin(async move {

@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 use domain::{
     money::Money,
     ports::{Clock, Fault},
+    secret::Secret,
     time::Timestamp,
 };
 use tokio::sync::Mutex;
@@ -13,8 +14,15 @@ use tokio::sync::Mutex;
 const FRESH: Duration = Duration::from_secs(30);
 
 pub(crate) struct BalanceCache {
-    last: Mutex<Option<(Timestamp, Result<Money, Fault>)>>,
+    last: Mutex<Option<CachedBalance>>,
     clock: Arc<dyn Clock>,
+}
+
+struct CachedBalance {
+    at: Timestamp,
+    /// What is known by one key says nothing about another.
+    key: Secret,
+    answer: Result<Money, Fault>,
 }
 
 // === impl BalanceCache ===
@@ -24,17 +32,20 @@ impl BalanceCache {
         Self { last: Mutex::default(), clock }
     }
 
-    /// The cached result while it is fresh, otherwise that of `fetch`. Concurrent callers share one request.
+    /// The cached result for this key while it is fresh, otherwise that of `fetch`. Concurrent callers share one request.
     pub(crate) async fn get(
         &self,
+        key: Secret,
         fetch: impl Future<Output = Result<Money, Fault>>,
     ) -> Result<Money, Fault> {
         let mut last = self.last.lock().await;
         match &*last {
-            Some((at, answer)) if self.clock.now().since(*at) < FRESH => answer.clone(),
+            Some(cached) if cached.key == key && self.clock.now().since(cached.at) < FRESH => {
+                cached.answer.clone()
+            }
             Some(_) | None => {
                 let answer = fetch.await;
-                *last = Some((self.clock.now(), answer.clone()));
+                *last = Some(CachedBalance { at: self.clock.now(), key, answer: answer.clone() });
                 answer
             }
         }

@@ -82,7 +82,7 @@ impl Provider for Upstream {
             let body = self.call(&Action::Balance).await?;
             self.account_value(wire::fetch::read_balance(&body))
         };
-        self.balance.get(fetch).await
+        self.balance.get(self.key.current(), fetch).await
     }
 
     async fn threads(&self) -> Result<Threads, Fault> {

@@ -3,11 +3,12 @@
 //! Deliberately absent: retries, throttling, redirects, proxies from the environment, a way around certificate checks.
 //!
 //! # Layout
-//! - [`UpstreamConfig`] (config.rs), address.rs: the provider's address and account
+//! - [`UpstreamConfig`] (config.rs), address.rs, `account_key.rs`: the provider's address and account
 //! - [`TlsClient`] (tls.rs), connect.rs, counted.rs, connection.rs, `idle_connections.rs`: connections
 //! - submit.rs: in.php, one new connection per submission; fetch.rs: res.php; balance.rs: the cached balance
 //! - [`WebhookClient`] (webhook.rs), [`WebhookConfig`]: callbacks and alerts
 
+mod account_key;
 mod address;
 mod balance;
 mod config;
@@ -26,21 +27,23 @@ use std::{
 };
 
 use bytes::Bytes;
-use domain::{ports::Clock, retry::Code};
+use domain::{ports::Clock, retry::Code, secret::Secret};
 use http::{HeaderValue, Request, header};
 use http_body_util::Full;
 
 pub use config::{BadUpstream, Pingback, UpstreamConfig};
 pub use tls::{BadRoots, Stream, TlsClient};
-pub use webhook::{BadWebhookConfig, WebhookClient, WebhookConfig};
+pub use webhook::{BadWebhookConfig, UnlistedHosts, WebhookClient, WebhookConfig};
 
 use crate::{
-    address::Address, balance::BalanceCache, connect::Connector, idle_connections::IdleConnections,
+    account_key::AccountKey, address::Address, balance::BalanceCache, connect::Connector,
+    idle_connections::IdleConnections,
 };
 
 /// The client for one account at one provider.
 pub struct Upstream {
     config: UpstreamConfig,
+    key: AccountKey,
     user_agent: HeaderValue,
     host: HeaderValue,
     connector: Connector,
@@ -55,9 +58,7 @@ pub struct Upstream {
 impl Upstream {
     /// Validates the configuration; does not connect yet.
     pub fn new(config: UpstreamConfig, clock: Arc<dyn Clock>) -> Result<Self, BadUpstream> {
-        if config.key.expose().trim().is_empty() {
-            return Err(BadUpstream::NoKey);
-        }
+        let key = AccountKey::new(config.key.clone())?;
         config.pingback.as_ref().map_or(Ok(()), Pingback::check)?;
         let address = Address::parse(&config.url)?;
         let value = |text: &str, name| text.parse().map_err(|_| BadUpstream::Header(name));
@@ -68,13 +69,19 @@ impl Upstream {
         let idle = IdleConnections::new(Arc::clone(&clock));
         let balance = BalanceCache::new(clock);
         let supports_batches = AtomicBool::new(false);
-        Ok(Self { config, user_agent, host, connector, idle, balance, supports_batches })
+        Ok(Self { config, key, user_agent, host, connector, idle, balance, supports_batches })
+    }
+
+    /// Replaces the key of the account for all later calls. Tasks in flight are polled with it, so it must be a key of the
+    /// same account.
+    pub fn set_key(&self, key: Secret) -> Result<(), BadUpstream> {
+        self.key.replace(key)
     }
 
     /// A POST to one of the two scripts. The key is sent in the body only: URLs end up in logs.
     fn request(&self, script: &str, fields: Vec<(String, String)>) -> Request<Full<Bytes>> {
         let mut form = form_urlencoded::Serializer::new(String::new());
-        form.append_pair("key", self.config.key.expose()).append_pair("json", "1");
+        form.append_pair("key", self.key.current().expose()).append_pair("json", "1");
         let body = Bytes::from(form.extend_pairs(fields).finish());
         Request::post(self.connector.address.path(script))
             .header(header::HOST, &self.host)
@@ -87,7 +94,7 @@ impl Upstream {
 
     /// A provider may quote the request in its code; our key must not reach the ledger that way.
     fn redact(&self, code: &Code) -> Code {
-        Code::new(code.as_str().replace(self.config.key.expose(), "…"))
+        Code::new(self.key.redact(code.as_str()))
     }
 }
 

@@ -27,7 +27,7 @@ use crate::{
     tls::TlsClient,
 };
 
-pub use config::{BadWebhookConfig, WebhookConfig};
+pub use config::{BadWebhookConfig, UnlistedHosts, WebhookConfig};
 
 use self::{
     receiver::{Receiver, TrustedHost},
@@ -37,6 +37,9 @@ use self::{
 
 /// How many of a name's addresses we try to connect to. All of them are checked.
 const MAX_TRIED: usize = 4;
+
+/// It says nothing about the host, so that nobody can find out about the network by asking.
+const NOT_LISTED: &str = "its host is not listed; ask the operator to add it to [callbacks] hosts";
 
 /// A claim waits at most this long for the check of its callback URL.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(1);
@@ -48,6 +51,7 @@ const MAX_REASON: usize = 200;
 pub struct WebhookClient {
     signer: Signer,
     trusted: Vec<TrustedHost>,
+    unlisted: UnlistedHosts,
     user_agent: HeaderValue,
     tls: TlsClient,
     resolver: Arc<dyn Resolver>,
@@ -68,9 +72,18 @@ impl WebhookClient {
         clock: Arc<dyn Clock>,
         resolver: Arc<dyn Resolver>,
     ) -> Result<Self, BadWebhookConfig> {
-        let WebhookConfig { secret, trusted, user_agent, extra_root_pem, timeout } = config;
+        let WebhookConfig {
+            secret,
+            previous,
+            trusted,
+            unlisted,
+            user_agent,
+            extra_root_pem,
+            timeout,
+        } = config;
         Ok(Self {
-            signer: Signer::new(&secret)?,
+            signer: Signer::new(std::iter::once(&secret).chain(&previous))?,
+            unlisted,
             trusted: trusted
                 .iter()
                 .map(|host| TrustedHost::parse(host))
@@ -84,7 +97,13 @@ impl WebhookClient {
     }
 
     fn receiver(&self, url: &str) -> Result<Receiver, AddressRefused> {
-        Receiver::parse(url, &self.trusted)
+        let receiver = Receiver::parse(url, &self.trusted)?;
+        let is_allowed = receiver.trusted
+            || match &self.unlisted {
+                UnlistedHosts::Any => true,
+                UnlistedHosts::Only(own) => own.as_ref().is_some_and(|own| own.expose() == url),
+            };
+        if is_allowed { Ok(receiver) } else { Err(receiver::refused(NOT_LISTED)) }
     }
 
     /// Resolves a receiver; empty when its name does not resolve now. One address that is not public refuses them all, because

@@ -272,5 +272,20 @@ async fn too_many_wrong_keys_ban_an_address() {
     let v1 = world.get("/v1/active", wrong).await;
     assert_eq!((v1.status, v1.text("code").as_str()), (429, "too_many_wrong_keys"));
     assert!(v1.header("retry-after").is_some());
-    assert_eq!(world.get("/v1/active", WORKER).await.status, 200, "a right key is let in");
+    let right = world.get("/v1/active", WORKER).await;
+    assert_eq!(right.status, 429, "a right key is not checked either: somebody may be guessing");
+}
+
+#[tokio::test]
+async fn an_address_with_a_valid_key_is_not_slowed_by_the_wrong_keys_of_others() {
+    let world = World::open().await;
+    assert_eq!(world.get("/v1/active", WORKER).await.status, 200);
+    let wrong = "00000000000000000000000000000000";
+    for _ in 0..10 {
+        assert_eq!(world.get("/v1/active", wrong).await.status, 401);
+    }
+    assert_eq!(world.get("/v1/active", wrong).await.status, 429);
+    assert_eq!(world.get("/v1/active", WORKER).await.status, 200);
+    let php = world.php(&format!("/res.php?key={OTHER}&action=getbalance")).await;
+    assert_ne!(php.body, "ERROR_IP_BANNED", "nor is another worker behind the same address");
 }

@@ -313,7 +313,7 @@ fn admins() -> Vec<Admin> {
     let admin = |name: &str, role, key: &str| Admin {
         name: WorkerName::new(name).unwrap(),
         role,
-        key: KeyDigest::of(key).unwrap(),
+        keys: vec![KeyDigest::of(key).unwrap().into()],
     };
     vec![
         admin("admin", AdminRole::Admin, ADMIN),

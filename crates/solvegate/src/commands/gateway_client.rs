@@ -38,6 +38,9 @@ pub(super) enum Role {
     Admin,
 }
 
+/// The key for `--server`, if there is no `--key`.
+const KEY_VARIABLE: &str = "SOLVEGATE_KEY";
+
 // === impl GatewayClient ===
 
 impl GatewayClient {
@@ -50,11 +53,16 @@ impl GatewayClient {
             let local = LocalGateway::start(context, purpose).await?;
             return Ok(Self::Local(Box::new(local)));
         };
-        let key = client.key.as_deref().ok_or_else(|| {
-            let what = "--server needs --key (or SOLVEGATE_KEY) with a worker key or the admin key";
-            Failure::new(Exit::Usage, what)
-        })?;
-        let key = context.sources.secret("--key", key)?;
+        let sources = &context.sources;
+        let key = match (&client.key, sources.environment.get(KEY_VARIABLE)) {
+            (Some(key), _) => sources.secret("--key", key)?,
+            (None, Some(key)) => sources.secret(KEY_VARIABLE, key)?,
+            (None, None) => {
+                let what = "--server needs a worker key or the admin key: set SOLVEGATE_KEY, or write --key env:NAME or \
+                            --key file:PATH";
+                return Err(Failure::new(Exit::Usage, what));
+            }
+        };
         Remote::new(server, key, client.cacert.as_deref()).map(Self::Remote)
     }
 

@@ -6,6 +6,7 @@ use domain::{
     actor::AdminRole,
     claim::Allowance,
     id::{Project, WorkerName},
+    secret::Secret,
 };
 use doors::{
     Admins, Doors, DoorsConfig, KeyDigest, Limits, SelfSigned, ServeConfig, TlsMaterial, Workers,
@@ -27,6 +28,7 @@ struct RunningGateway<'c> {
     keys: GeneratedKeys,
     assembled: Assembled,
     doors: Doors,
+    tls: Option<TlsMaterial>,
 }
 
 /// With the engine's 20 s for paid tasks this adds up to the documented 25 s.
@@ -46,7 +48,7 @@ pub(super) async fn run(context: &Context) -> Result<(), Failure> {
         assembled.engine.clone(),
         DoorsConfig {
             workers: Workers::new(workers(&config, &keys)?).map_err(Failure::of(Exit::Usage))?,
-            admins: Admins::new(admins(&config, &keys)?).map_err(Failure::of(Exit::Usage))?,
+            admins: Admins::new(admins(&config, &keys)).map_err(Failure::of(Exit::Usage))?,
             hold: config.claims.hold,
             limits,
             allowed_hosts: allowed_hosts(&config),
@@ -55,8 +57,10 @@ pub(super) async fn run(context: &Context) -> Result<(), Failure> {
     );
     let local = listener.local_addr()?;
     banner::print(&config, &keys, local)?;
-    let gateway = RunningGateway { sources: &context.sources, config, keys, assembled, doors };
-    gateway.serve(listener, ServeConfig { tls, limits }, signals).await;
+    let sources = &context.sources;
+    let serving = ServeConfig { tls: tls.clone(), limits };
+    let gateway = RunningGateway { sources, config, keys, assembled, doors, tls };
+    gateway.serve(listener, serving, signals).await;
     Ok(())
 }
 
@@ -92,18 +96,30 @@ impl RunningGateway<'_> {
         tracing::info!("stopped");
     }
 
-    /// Validates first; on any error the old configuration stays in force.
     fn reload(&mut self) {
-        let new = match self.sources.load() {
-            Ok(new) => new,
-            Err(error) => {
-                tracing::error!(%error, "reload failed, keeping the old configuration");
-                return;
-            }
-        };
-        if let Err(error) = self.put_into_force(&new) {
+        if let Err(error) = self.try_reload() {
             tracing::error!(%error, "reload failed, keeping the old configuration");
-            return;
+        }
+    }
+
+    /// Everything that can fail comes first, so that an error leaves the old configuration in force as a whole.
+    fn try_reload(&mut self) -> Result<(), Failure> {
+        let new = self.sources.load()?;
+        let admins = admins(&new, &self.keys);
+        if admins.is_empty() {
+            let what =
+                "[admin] key: is missing, and a reload makes none; restart the gateway to get one";
+            return Err(Failure::new(Exit::Usage, what));
+        }
+        let certificate = self.read_certificate(&new)?;
+        let provider_key = self.new_provider_key(&new);
+        if let Some(key) = &provider_key {
+            self.assembled.upstream.set_key(key.clone()).map_err(Failure::of(Exit::Usage))?;
+        }
+        self.put_into_force(&new)?;
+        self.doors.admins().replace(admins).map_err(Failure::of(Exit::Usage))?;
+        if let (Some(current), Some(certificate)) = (&self.tls, &certificate) {
+            current.replace(certificate);
         }
         let restart = self.config.needs_restart(&new).join(", ");
         tracing::info!(
@@ -111,11 +127,33 @@ impl RunningGateway<'_> {
             sites = new.declarations.sites.len(),
             workers_changed = self.config.workers != new.workers,
             workers = new.workers.len(),
+            admins_changed = self.config.admins != new.admins,
+            provider_key_changed = provider_key.is_some(),
+            certificate_read = certificate.is_some(),
             needs_restart = %restart,
             "configuration reloaded"
         );
         self.config.declarations = new.declarations;
         self.config.workers = new.workers;
+        self.config.admins = new.admins;
+        if provider_key.is_some() {
+            self.config.upstream.service = new.upstream.service;
+        }
+        Ok(())
+    }
+
+    /// Another key of the account. The key of another service is not sent to the one in use.
+    fn new_provider_key(&self, new: &Config) -> Option<Secret> {
+        let (old, new) = (&self.config.upstream.service, &new.upstream.service);
+        new.key().filter(|key| old.is_same_place(new) && old.key() != Some(key)).cloned()
+    }
+
+    /// The certificate as the files have it now; beginning or ending TLS needs a restart.
+    fn read_certificate(&self, new: &Config) -> Result<Option<TlsMaterial>, Failure> {
+        match (&self.config.tls, &new.tls) {
+            (Some(Tls::Files { .. }), Some(Tls::Files { .. })) => tls(new),
+            (None | Some(Tls::Files { .. } | Tls::SelfSigned), _) => Ok(None),
+        }
     }
 
     /// Keys, declarations, budgets and priorities come into force together.
@@ -147,15 +185,17 @@ fn allowed_hosts(config: &Config) -> Vec<String> {
 }
 
 /// The configured admins, or else the one with the generated key.
-fn admins(config: &Config, keys: &GeneratedKeys) -> Result<Vec<doors::Admin>, Failure> {
-    let configured = config.admins.iter().map(door_admin);
-    let made = keys.admin.iter().map(|made| Ok(only_admin(made.digest)));
-    configured.chain(made).collect()
+fn admins(config: &Config, keys: &GeneratedKeys) -> Vec<doors::Admin> {
+    // Admins added by a reload replace the generated one.
+    if config.admins.is_empty() {
+        return keys.admin.iter().map(|made| only_admin(made.digest)).collect();
+    }
+    config.admins.iter().map(door_admin).collect()
 }
 
 /// The admin of a gateway without configured admins, and of commands that run the engine in this process.
 pub(super) fn only_admin(key: KeyDigest) -> doors::Admin {
-    doors::Admin { name: Admin::default_name(), role: AdminRole::Admin, key }
+    doors::Admin { name: Admin::default_name(), role: AdminRole::Admin, keys: vec![key.into()] }
 }
 
 /// The configured workers, or else the one with the generated key.

@@ -41,7 +41,8 @@ impl Sources {
         valid::check(keys, &self.environment, self.flags.data.as_deref())
     }
 
-    /// Reads a secret given on the command line: `env:NAME`, `file:PATH` or itself.
+    /// Reads a secret that is not part of the configuration: `env:NAME`, `file:PATH` or, unless `option` is one of the
+    /// command line, itself.
     pub fn secret(&self, option: &str, written: &str) -> Result<Secret, ConfigError> {
         let origin = Origin::Named(option.into());
         Reader::new(&self.environment, None)

@@ -8,15 +8,15 @@ pub fn schema() -> Value {
     let mut root = Map::new();
     root.insert("$schema".into(), json!("https://json-schema.org/draft/2020-12/schema"));
     root.insert("title".into(), json!("solvegate.toml"));
-    root.extend(table(Keys::SECTION, &[], None).as_object().cloned().unwrap_or_default());
+    root.extend(table(Keys::SECTION, &[], false).as_object().cloned().unwrap_or_default());
     root.into()
 }
 
-/// `reloads` is the answer of the root's key; below the root it holds for every key.
-fn table(section: &Section, path: &[&str], reloads: Option<bool>) -> Value {
+/// `reloads`: whether a reload applies changes of the table as a whole.
+fn table(section: &Section, path: &[&str], reloads: bool) -> Value {
     let describe = |key: &Key| {
         let path = [path, &[key.name]].concat();
-        (key.name.to_owned(), property(key, &path, reloads.unwrap_or(key.reloads)))
+        (key.name.to_owned(), property(key, &path, reloads || key.reloads))
     };
     let required = section.keys.iter().filter(|key| key.unset == Some("required"));
     json!({
@@ -53,14 +53,14 @@ fn property(key: &Key, path: &[&str], reloads: bool) -> Value {
 fn below(form: KeyForm, path: &[&str], reloads: bool) -> Value {
     match form {
         KeyForm::Value(of) => (of.schema)(),
-        KeyForm::Table(section) => table(section, path, Some(reloads)),
+        KeyForm::Table(section) => table(section, path, reloads),
         KeyForm::List(section) => {
             let path = [path, &["0"]].concat();
-            json!({ "type": "array", "items": table(section, &path, Some(reloads)) })
+            json!({ "type": "array", "items": table(section, &path, reloads) })
         }
         KeyForm::OneOrMany(section) => {
             let list = below(KeyForm::List(section), path, reloads);
-            json!({ "anyOf": [table(section, path, Some(reloads)), list] })
+            json!({ "anyOf": [table(section, path, reloads), list] })
         }
         KeyForm::Map(names, each) => {
             let path = [path, &[names.placeholder]].concat();

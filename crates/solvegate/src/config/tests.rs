@@ -377,7 +377,10 @@ fn a_secret_file_that_others_can_read_is_refused_with_the_command_that_mends_it(
     let says = sources.load().unwrap_err().to_string();
     assert!(says.contains("0644") && says.contains("chmod 600"), "{says}");
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
-    assert_eq!(sources.load().unwrap().admins[0].key.expose(), ADMIN);
+    assert_eq!(
+        sources.load().unwrap().admins[0].keys,
+        [domain::key::KeyDigest::of(ADMIN).unwrap().into()]
+    );
 }
 
 #[test]

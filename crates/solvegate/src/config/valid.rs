@@ -29,7 +29,7 @@ use stores::EncryptionKey;
 
 use super::{
     ConfigError, Environment,
-    written::{Given, Key, Keys, SectionKeys as _, TlsKeys, TokenKeys},
+    written::{Given, Key, Keys, SectionKeys as _, TlsKeys, TokenKeys, check_mode},
 };
 
 use access_keys::TakenKeys;
@@ -104,8 +104,18 @@ impl Config {
 
     /// The keys and tables in which `new` differs and that a reload cannot change.
     pub fn needs_restart(&self, new: &Self) -> Vec<String> {
-        let changed = self.written.0.changed(&new.written.0);
-        changed.into_iter().filter(|key| !key.reloads).map(Key::title).collect()
+        let keys = self.written.0.keys_that_need_restart(&new.written.0);
+        let mut titles: Vec<_> = keys.into_iter().map(Key::title).collect();
+        // A reload replaces a key or a certificate by another one. It does not go to another service, nor begin or end TLS.
+        let moved = !self.upstream.service.is_same_place(&new.upstream.service);
+        let kind = |tls: &Option<Tls>| tls.as_ref().map(std::mem::discriminant);
+        let also = [("[upstream]", moved), ("[tls]", kind(&self.tls) != kind(&new.tls))];
+        for (title, _) in also.iter().filter(|(_, differs)| *differs) {
+            if !titles.iter().any(|named| named == title) {
+                titles.push((*title).to_owned());
+            }
+        }
+        titles
     }
 }
 
@@ -123,17 +133,19 @@ pub(super) fn check(
 ) -> Result<Config, ConfigError> {
     let written = Written(Arc::new(keys.clone()));
     let upstream = upstream::check(keys.upstream, environment)?;
-    let store_url = keys.store.url.map(|url| url.value);
-    let (store, data) = store::check(store_url, environment, data)?;
-    let ledger = store::check_ledger(keys.store.ledger, &store)?;
+    let links = store::Links { environment, may_be_insecure: keys.insecure_store.value };
+    let (store, data) = store::check(keys.store.url, links, data)?;
+    let ledger = store::check_ledger(keys.store.ledger, &store, links)?;
     let encryption = keys.store.encryption_key.map(|keys| (keys.value.current, keys.value.old));
     let tls = check_tls(keys.tls)?;
     let simulated = upstream.service == Service::Simulator;
     let mut taken = TakenKeys::new(upstream.service.key());
     let admins = admins::check(keys.admin, &mut taken)?;
     let workers = workers::check(keys.worker, &admins, &mut taken)?;
+    let secrets = keys.callbacks.secret.map(|secrets| secrets.value);
     let callbacks = Callbacks {
-        secret: keys.callbacks.secret.map(|secret| secret.value),
+        previous: secrets.as_ref().and_then(|secrets| secrets.previous.clone()),
+        secret: secrets.map(|secrets| secrets.current),
         hosts: keys.callbacks.hosts.value,
     };
     let can_make = data.is_some() && !store.is_shared();
@@ -198,7 +210,13 @@ fn check_tls(keys: TlsKeys) -> Result<Option<Tls>, ConfigError> {
     match (keys.cert, keys.key, keys.self_signed.value) {
         (None, None, false) => Ok(None),
         (None, None, true) => Ok(Some(Tls::SelfSigned)),
-        (Some(cert), Some(key), false) => Ok(Some(Tls::Files { cert: cert.value, key: key.value })),
+        (Some(cert), Some(key), false) => {
+            // A missing file is reported when it is read.
+            let check =
+                |key: PathBuf| if key.exists() { check_mode(&key).map(|()| key) } else { Ok(key) };
+            let key = key.check(check)?;
+            Ok(Some(Tls::Files { cert: cert.value, key }))
+        }
         (Some(_), None, _) => refused("key is missing: cert and key are given together"),
         (None, Some(_), _) => refused("cert is missing: cert and key are given together"),
         (Some(_), Some(_), true) => refused("give either cert and key or self_signed, not both"),

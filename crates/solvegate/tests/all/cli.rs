@@ -155,12 +155,21 @@ fn errors_name_the_remedy_and_have_stable_exit_codes() {
         "store migrate --print terraform --provisioned 5 --store dynamodb:shop",
         "serve --store postgres://somewhere?schema=Shop",
         "serve --listen 127.0.0.1:0 --store postgres://nobody:geheim@127.0.0.1:1/shop",
+        "serve --listen 127.0.0.1:0 --store env:DATABASE",
         "store migrate --store memory:",
         "solve --kind turnstile --store memory: --sitekey a --pageurl https://not-declared.test/",
         "solve --kind turnstile --store memory: --sitekey a --pageurl ftp://shop.example.com/",
         "solve --kind turnstile --store memory: --pageurl https://shop.example.com/",
         "solve --kind turnstile --store memory: --sitekey slow-a --pageurl https://shop.example.com/ --deadline 1s",
         "history --server http://127.0.0.1:1 --key abc",
+        "history --server http://127.0.0.1:1 --key env:K",
+        "history --server http://127.0.0.1:1 --key env:NOT_SET",
+        "serve --upstream https://user:geheim@ocr.example.com",
+        "serve --upstream https://ocr.example.com/?key=geheim",
+        "sim --key geheim",
+        "serve --store redis://cache:6379",
+        "serve --store memory: --ledger postgres://db/history?sslmode=require",
+        "serve --store dynamodb:shop?endpoint=http://10.0.0.1:8000",
         "history --server http://127.0.0.1:1",
         "explain 123456789012345 --store memory:",
         "explain ../../x --store memory:",
@@ -176,7 +185,8 @@ fn errors_name_the_remedy_and_have_stable_exit_codes() {
         "dead-letters revive --all --store memory:",
         "frobnicate",
     ];
-    let environment = [("K", WORKER)];
+    let database = "postgres://nobody:geheim@127.0.0.1:1/shop";
+    let environment = [("K", WORKER), ("DATABASE", database)];
     matches_golden("trouble.txt", &transcript(dir.path(), &commands, &environment));
 }
 
@@ -229,16 +239,17 @@ fn a_self_signed_gateway_is_trusted_by_its_certificate_and_by_nothing_else() {
     assert!(base.starts_with("https://"), "{base}");
     let shown = gateway.line_after("admin key:");
     let key = shown.split_whitespace().next().unwrap();
-    let ask = ["balance", "--server", &base, "--key", key];
-    let refused = run(dir.path(), &ask, &[]);
+    let ask = ["balance", "--server", &base];
+    let environment = [("SOLVEGATE_KEY", key)];
+    let refused = run(dir.path(), &ask, &environment);
     assert_eq!(refused.code, Some(3), "{}{}", refused.stdout, refused.stderr);
     assert!(refused.stderr.contains("pass --cacert"), "{}", refused.stderr);
     let plain = base.replace("https://", "http://");
-    let refused = run(dir.path(), &["balance", "--server", &plain, "--key", key], &[]);
+    let refused = run(dir.path(), &["balance", "--server", &plain], &environment);
     assert_eq!(refused.code, Some(3), "{}{}", refused.stdout, refused.stderr);
     assert!(refused.stderr.contains("speaks TLS: use https://"), "{}", refused.stderr);
     let trusting = [&ask[..], &["--cacert", "solvegate-data/tls-cert.pem"]].concat();
-    let balance = run(dir.path(), &trusting, &[]);
+    let balance = run(dir.path(), &trusting, &environment);
     assert_eq!((balance.code, balance.stdout.trim()), (Some(0), "1000"), "{}", balance.stderr);
 }
 
@@ -248,7 +259,8 @@ async fn a_gateway_without_tls_says_so() {
     let sim = Sim::start(dir.path(), &[]);
     let gateway = Gateway::start(dir.path(), &sim);
     let secure = gateway.base.replace("http://", "https://");
-    let refused = run(dir.path(), &["balance", "--server", &secure, "--key", WORKER], &[]);
+    let environment = [("SOLVEGATE_KEY", WORKER)];
+    let refused = run(dir.path(), &["balance", "--server", &secure], &environment);
     assert_eq!(refused.code, Some(3), "{}{}", refused.stdout, refused.stderr);
     assert!(refused.stderr.contains("does not speak TLS: use http://"), "{}", refused.stderr);
 }

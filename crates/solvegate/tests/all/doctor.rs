@@ -1,6 +1,6 @@
 //! `solvegate doctor`: good, risky and wrong findings, each with its mark, its remedy and its exit code.
 
-use std::{fs, net::TcpListener, path::Path};
+use std::{fs, net::TcpListener, os::unix::fs::PermissionsExt as _, path::Path};
 
 use serde_json::Value;
 use store_tests::servers::{Persistence, RedisOptions, RedisServer};
@@ -11,8 +11,17 @@ const KEY: &str = "canary-provider-8901234567890123";
 
 /// Runs it on a free port and returns its findings with their weights.
 fn doctor(dir: &Path, args: &[&str]) -> (Option<i32>, Vec<(String, String, String)>) {
+    doctor_on(dir, args, "memory:")
+}
+
+/// The same with a store's URL for `--store env:STORE`.
+fn doctor_on(
+    dir: &Path,
+    args: &[&str],
+    store: &str,
+) -> (Option<i32>, Vec<(String, String, String)>) {
     let all = [&["doctor", "--json", "--listen", "127.0.0.1:0"], args].concat();
-    let output = run(dir, &all, &[("PROVIDER_KEY", KEY)]);
+    let output = run(dir, &all, &[("PROVIDER_KEY", KEY), ("STORE", store)]);
     assert!(!format!("{}{}", output.stdout, output.stderr).contains("canary"), "{}", output.stdout);
     let said: Value = serde_json::from_str(&output.stdout).unwrap();
     assert_eq!(said["well"], output.code == Some(0), "{said}");
@@ -77,7 +86,10 @@ fn an_unreachable_service_and_a_refused_key_are_distinguished() {
         "there is no service to check it with"
     );
 
-    let sim = Sim::start(dir.path(), &["--key", "another-key-67890123456789012345"]);
+    let key = dir.path().join("sim.key");
+    fs::write(&key, "another-key-67890123456789012345").unwrap();
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
+    let sim = Sim::start(dir.path(), &["--key", "file:sim.key"]);
     write(dir.path(), &elsewhere(&sim.url, ""));
     let (code, checks) = doctor(dir.path(), &[]);
     assert_eq!(code, Some(4));
@@ -138,7 +150,7 @@ fn a_redis_is_examined_before_it_is_trusted() {
         password: Some("canary-redis".into()),
         ..RedisOptions::default()
     });
-    let (code, checks) = doctor(dir.path(), &["--store", &kept.url()]);
+    let (code, checks) = doctor_on(dir.path(), &["--store", "env:STORE"], &kept.url());
     assert_eq!(code, Some(0), "{checks:#?}");
     says(&checks, "store", "good", "writes are persisted");
     says(&checks, "keys", "risky", "[admin] key");
@@ -146,18 +158,18 @@ fn a_redis_is_examined_before_it_is_trusted() {
     assert_eq!(kept.cli(&["DBSIZE"]).trim(), "0", "doctor makes nothing");
     kept.cli(&["CONFIG", "SET", "appendonly", "no"]);
     kept.cli(&["CONFIG", "SET", "save", ""]);
-    let (code, checks) = doctor(dir.path(), &["--store", &kept.url()]);
+    let (code, checks) = doctor_on(dir.path(), &["--store", "env:STORE"], &kept.url());
     assert_eq!(code, Some(0), "{checks:#?}");
     says(&checks, "store", "risky", "appendonly yes");
     kept.cli(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
-    let (code, checks) = doctor(dir.path(), &["--store", &kept.url()]);
+    let (code, checks) = doctor_on(dir.path(), &["--store", "env:STORE"], &kept.url());
     assert_eq!(code, Some(3));
     says(&checks, "store", "bad", "noeviction");
     let wrong = format!("redis://:canary-wrong@127.0.0.1:{}", kept.port());
     let closed = ClosedPort::hold();
     let away = format!("redis://127.0.0.1:{}", closed.port());
     for (url, remedy) in [(wrong, "password"), (away, "started")] {
-        let (code, checks) = doctor(dir.path(), &["--store", &url]);
+        let (code, checks) = doctor_on(dir.path(), &["--store", "env:STORE"], &url);
         assert_eq!(code, Some(3));
         says(&checks, "store", "bad", remedy);
     }

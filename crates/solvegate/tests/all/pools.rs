@@ -119,10 +119,10 @@ async fn pools_are_opened_shown_announced_to_and_closed_from_the_command_line() 
     let sim = Sim::start(dir.path(), &["--solve-time", "200ms"]);
     let gateway = Gateway::start(dir.path(), &sim);
     let pools = |args: &str| {
-        let whom = format!("--server {} --key {ADMIN}", gateway.base);
+        let whom = format!("--server {} --key env:ADMIN", gateway.base);
         let all = format!("pools {args} {whom}");
         let args: Vec<_> = all.split_whitespace().collect();
-        let output = run(dir.path(), &args, &[]);
+        let output = run(dir.path(), &args, &[("ADMIN", ADMIN)]);
         (output.code, output.stdout + &output.stderr)
     };
     assert_eq!(pools(""), (Some(0), "none\n".into()));
@@ -144,8 +144,8 @@ async fn pools_are_opened_shown_announced_to_and_closed_from_the_command_line() 
         pools("set --kind turnstile --sitekey x --pageurl https://evil.example/").0,
         Some(4)
     );
-    let args = ["pools", "--server", &gateway.base, "--key", WORKER];
-    let worker = run(dir.path(), &args, &[]);
+    let args = ["pools", "--server", &gateway.base];
+    let worker = run(dir.path(), &args, &[("SOLVEGATE_KEY", WORKER)]);
     assert_eq!(worker.code, Some(4), "{}", worker.stderr);
     let stocked = gateway.solve(body(), None).await;
     assert_eq!(stocked.body["source"], "stock", "the tokens of a closed pool serve any claim");

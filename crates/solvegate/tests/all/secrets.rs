@@ -39,9 +39,12 @@ async fn no_key_token_proxy_or_cookie_is_in_any_log_error_page_or_record() {
     writeln!(sinks, "{failed}").unwrap();
     refusals(&gateway, &mut sinks).await;
     records(&gateway, failed["id"].as_str().unwrap(), &mut sinks).await;
-    let wrong =
-        run(dir.path(), &["history", "--server", &gateway.base, "--key", "canary-cli-key"], &[]);
+    let history = ["history", "--server", &gateway.base];
+    let wrong = run(dir.path(), &history, &[("SOLVEGATE_KEY", "canary-cli-key")]);
     assert_eq!(wrong.code, Some(4), "{}", wrong.stderr);
+    writeln!(sinks, "{}{}", wrong.stdout, wrong.stderr).unwrap();
+    let wrong = run(dir.path(), &[&history[..], &["--key", "canary-cli-key"]].concat(), &[]);
+    assert_eq!(wrong.code, Some(2), "{}", wrong.stderr);
     writeln!(sinks, "{}{}", wrong.stdout, wrong.stderr).unwrap();
     gateway.process.signal(Signal::TERM);
     gateway.process.wait();

@@ -9,13 +9,20 @@ use ring::hmac;
 
 use super::BadWebhookConfig;
 
-pub(super) struct Signer(hmac::Key);
+/// Signs with one secret, or with two while one replaces the other.
+pub(super) struct Signer(Vec<hmac::Key>);
 
 // === impl Signer ===
 
 impl Signer {
     /// Parses `whsec_…`.
-    pub(super) fn new(secret: &Secret) -> Result<Self, BadWebhookConfig> {
+    pub(super) fn new<'s>(
+        secrets: impl IntoIterator<Item = &'s Secret>,
+    ) -> Result<Self, BadWebhookConfig> {
+        secrets.into_iter().map(Self::key).collect::<Result<_, _>>().map(Self)
+    }
+
+    fn key(secret: &Secret) -> Result<hmac::Key, BadWebhookConfig> {
         let text = secret.expose().trim();
         let encoded = text.strip_prefix("whsec_");
         let encoded = encoded.ok_or(BadWebhookConfig::Secret("it does not start with whsec_"))?;
@@ -24,15 +31,18 @@ impl Signer {
         if !(24..=64).contains(&key.len()) {
             return Err(BadWebhookConfig::Secret("it does not have 24 to 64 bytes"));
         }
-        Ok(Self(hmac::Key::new(hmac::HMAC_SHA256, &key)))
+        Ok(hmac::Key::new(hmac::HMAC_SHA256, &key))
     }
 
-    /// The value of `webhook-signature`.
+    /// The value of `webhook-signature`: one signature per secret, separated by spaces.
     pub(super) fn sign(&self, id: &str, seconds: u64, body: &[u8]) -> String {
-        let mut signing = hmac::Context::with_key(&self.0);
-        signing.update(format!("{id}.{seconds}.").as_bytes());
-        signing.update(body);
-        format!("v1,{}", STANDARD.encode(signing.sign()))
+        let sign = |key: &hmac::Key| {
+            let mut signing = hmac::Context::with_key(key);
+            signing.update(format!("{id}.{seconds}.").as_bytes());
+            signing.update(body);
+            format!("v1,{}", STANDARD.encode(signing.sign()))
+        };
+        self.0.iter().map(sign).collect::<Vec<_>>().join(" ")
     }
 }
 
@@ -44,7 +54,7 @@ mod tests {
     #[test]
     fn the_signature_is_the_published_one() {
         let secret = Secret::new("whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD");
-        let signed = Signer::new(&secret).unwrap().sign(
+        let signed = Signer::new([&secret]).unwrap().sign(
             "msg_27UH4WbU6Z5A5EzD8u03UvzRbpk",
             1_649_367_553,
             br#"{"email":"test@example.com","username":"test_user"}"#,
@@ -53,16 +63,26 @@ mod tests {
     }
 
     #[test]
+    fn with_two_secrets_there_are_two_signatures() {
+        let [new, old] =
+            [7u8, 8].map(|byte| Secret::new(format!("whsec_{}", STANDARD.encode([byte; 24]))));
+        let sign = |signer: Signer| signer.sign("msg_1", 5, b"{}");
+        let both = sign(Signer::new([&new, &old]).unwrap());
+        let each = [&new, &old].map(|secret| sign(Signer::new([secret]).unwrap()));
+        assert_eq!(both, each.join(" "));
+    }
+
+    #[test]
     fn a_secret_of_another_form_is_refused_without_showing_it() {
         let of = |bytes: usize| format!("whsec_{}", STANDARD.encode(vec![7; bytes]));
         for good in [of(24), of(32), of(64), format!("{}\n", of(24))] {
-            assert!(Signer::new(&Secret::new(good.as_str())).is_ok(), "{good}");
+            assert!(Signer::new([&Secret::new(good.as_str())]).is_ok(), "{good}");
         }
         let canary = "canarycanarycanarycanarycanary!!";
         for bad in
             ["", "whsec_", canary, &format!("whsec_{canary}"), &of(23), &of(65), &of(24)[6..]]
         {
-            let refused = Signer::new(&Secret::new(bad)).err().unwrap();
+            let refused = Signer::new([&Secret::new(bad)]).err().unwrap();
             assert!(matches!(refused, BadWebhookConfig::Secret(_)), "{bad}");
             assert!(!format!("{refused} {refused:?}").contains("canary"), "{bad}");
         }

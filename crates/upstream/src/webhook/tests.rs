@@ -16,7 +16,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::{WebhookClient, WebhookConfig, resolver::Resolver};
+use super::{UnlistedHosts, WebhookClient, WebhookConfig, resolver::Resolver};
 
 const PUBLIC: &str = "93.184.215.14:443";
 
@@ -158,4 +158,29 @@ async fn a_literal_is_judged_without_a_resolver() {
     assert!(sender.check("https://10.0.0.1/").await.is_err());
     assert!(sender.check("https://93.184.215.14/").await.is_ok());
     assert_eq!(resolver.left(), 1);
+}
+
+#[tokio::test]
+async fn with_named_hosts_only_nothing_else_is_resolved_and_one_text_refuses_it() {
+    let resolver = Scripted::new([vec![public()]]);
+    let own = "https://alerts.example.com/";
+    let config = WebhookConfig {
+        trusted: vec!["hooks.internal:8080".into()],
+        unlisted: UnlistedHosts::Only(Some(Secret::new(own))),
+        ..WebhookConfig::new(Secret::new("whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD"))
+    };
+    let sender = WebhookClient::with_resolver(config, Arc::new(Epoch), resolver.clone()).unwrap();
+    sender.check("http://hooks.internal:8080/a").await.unwrap();
+    for url in [
+        "https://hooks.example.com/",
+        "https://10.0.0.1/",
+        "https://localhost/",
+        "https://alerts.example.com/x",
+    ] {
+        let refused = sender.check(url).await.unwrap_err().0;
+        assert!(refused.contains("its host is not listed"), "{url}: {refused}");
+        assert_eq!(sender.send(&webhook(url)).await.unwrap_err().0, refused, "{url}");
+    }
+    assert_eq!(resolver.left(), 1, "nothing was resolved");
+    sender.check(own).await.unwrap();
 }

@@ -5,7 +5,10 @@ use std::path::Path;
 use stores::{Finding, OpenError};
 
 use super::Check;
-use crate::config::{Config, StoreUrl};
+use crate::{
+    config::{Config, StoreUrl},
+    keys,
+};
 
 pub(super) async fn examine(config: &Config) -> Vec<Check> {
     let mut checks = Vec::new();
@@ -22,7 +25,8 @@ async fn examine_store(store: &StoreUrl) -> Vec<Finding> {
     }
     match stores::examine(store.expose()).await {
         Ok(seen) => {
-            [vec![durability(store)], seen, unencrypted(store).into_iter().collect()].concat()
+            let more = unencrypted(store).into_iter().chain(open_directory(store));
+            [vec![durability(store)], seen, more.collect()].concat()
         }
         Err(error) => vec![refused(&error)],
     }
@@ -68,15 +72,21 @@ fn refused(error: &OpenError) -> Finding {
     Finding::bad(what, remedy)
 }
 
+fn open_directory(store: &StoreUrl) -> Option<Finding> {
+    let dir = store.directory()?;
+    let mode = keys::open_to_others(dir)?;
+    let dir = dir.display();
+    let what = format!("others can look into {dir} (mode {mode:04o}); the files in it are private");
+    Some(Finding::risky(what, format!("run: chmod 700 {dir}")))
+}
+
+/// PostgreSQL and DynamoDB have a finding of their own.
 fn unencrypted(store: &StoreUrl) -> Option<Finding> {
-    let is_here = |host: &str| {
-        host.starts_with("127.") || host.starts_with("localhost") || host.starts_with("[::1]")
-    };
-    if !store.is_in_the_clear() || store.hosts().all(is_here) {
-        return None;
-    }
-    Some(Finding::risky(
-        "the connection to another machine is not encrypted: others on the network can read tokens and the password",
-        "use rediss://, or a private network",
-    ))
+    let is_redis = store.expose().starts_with("redis");
+    (is_redis && store.is_exposed()).then(|| {
+        Finding::risky(
+            "the connection to another machine is not encrypted: others on the network can read tokens and the password",
+            "use rediss://",
+        )
+    })
 }

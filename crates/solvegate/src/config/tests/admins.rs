@@ -4,8 +4,8 @@ use domain::actor::AdminRole;
 
 use super::*;
 
-const ONE: &str = "b2345678901234567890123456789012";
-const TWO: &str = "c2345678901234567890123456789012";
+const ONE: &str = "4c0f9a7e13b8d265e7a1904fc3d86b52";
+const TWO: &str = "e81d5b30f7c6a942b05e3d7f9168c4a2";
 
 fn admin(name: &str, key: &str, more: &str) -> String {
     format!("[[admin]]\nname = \"{name}\"\nkey = \"{key}\"\n{more}\n")

@@ -182,7 +182,12 @@ fn entry(part: &Part, leaf: &Leaf) -> String {
             format!("If not set: {}.", unset.expect("a key says what its absence means"))
         }
     };
-    let about = format!("**`{}`** {}\\", leaf.path, sentences(leaf.key.about));
+    let reload = if leaf.key.reloads && !part.reloads {
+        " A *reload* applies changes of this key."
+    } else {
+        ""
+    };
+    let about = format!("**`{}`** {}{reload}\\", leaf.path, sentences(leaf.key.about));
     let facts = format!("Type: {}. {absent} Variable: `{name}`.", leaf.of.name);
     let lines = [about, facts].map(|text| wrap(&text, 98)).join("\n").replace('\n', "\n  ");
     format!("- {lines}\n")

@@ -5,7 +5,72 @@ use super::*;
 const PASSWORD: &str = "canary-password";
 
 fn store(written: &str) -> Result<Config, String> {
-    load(&format!("[store]\nurl = \"{written}\""), &NOTHING)
+    load(&format!("[store]\nurl = \"{written}\""), &INSECURE)
+}
+
+const INSECURE: [(&str, &str); 1] = [("SOLVEGATE_INSECURE_STORE", "true")];
+
+fn load_insecure(text: &str, environment: &[(&str, &str)]) -> Result<Config, String> {
+    load(text, &[environment, &INSECURE].concat())
+}
+
+#[test]
+fn a_store_on_another_machine_needs_verified_tls_or_a_word_that_it_does_not() {
+    let safe = [
+        "memory:",
+        "embedded:here",
+        "redis://127.0.0.1:6379",
+        "redis+cluster://127.0.0.1:1,[::1]:2",
+        "rediss://cache",
+        "postgres://localhost/x?sslmode=disable",
+        "postgres://db/x?sslmode=verify-full",
+        "postgres://db/x?sslrootcert=ca.pem",
+        "dynamodb:shop",
+        "dynamodb:shop?endpoint=http://127.0.0.1:8000",
+        "dynamodb:shop?endpoint=https://dynamo.example.com",
+    ];
+    let bare = |url: &str| load(&format!("[store]\nurl = \"{url}\""), &NOTHING);
+    for url in safe {
+        assert!(bare(url).is_ok(), "{url}: {:?}", bare(url).err());
+    }
+    let exposed = [
+        ("redis://cache", "use rediss://"),
+        ("redis://:canary@cache", "use rediss://"),
+        ("redis+cluster://127.0.0.1:1,cache:2", "use rediss://"),
+        ("postgres://db/x", "add ?sslmode=verify-full"),
+        ("postgres://u:canary@db/x?sslmode=prefer", "add ?sslmode=verify-full"),
+        ("postgres://db/x?sslmode=require", "add ?sslmode=verify-full"),
+        ("postgres://db/x?sslmode=disable", "add ?sslmode=verify-full"),
+        ("postgres://127.0.0.1/x?listen=postgres%3A%2F%2Fdb%2Fx", "add ?sslmode=verify-full"),
+        ("dynamodb:shop?endpoint=http://10.0.0.1:8000", "https://"),
+    ];
+    for (url, remedy) in exposed {
+        let ledger = format!("[store]\nurl = \"memory:\"\nledger = \"{url}\"");
+        for (refusal, place) in [
+            (bare(url).unwrap_err(), "solvegate.toml:2: [store] url: "),
+            (load(&ledger, &NOTHING).unwrap_err(), "solvegate.toml:3: [store] ledger: "),
+        ] {
+            assert!(refusal.starts_with(place), "{refusal}");
+            assert!(
+                refusal.contains(remedy) && refusal.contains("insecure_store = true"),
+                "{refusal}"
+            );
+            assert!(!refusal.contains("canary"), "{refusal}");
+        }
+        assert!(store(url).is_ok() && load_insecure(&ledger, &[]).is_ok(), "{url}");
+    }
+    for (variable, value) in [
+        ("REDIS_URL", "redis://cache"),
+        ("REDIS_HOST", "cache"),
+        ("DATABASE_URL", "postgres://db/x"),
+    ] {
+        let refusal = load("", &[(variable, value)]).unwrap_err();
+        assert!(refusal.starts_with(&format!("{variable}: ")), "{refusal}");
+        assert!(load_insecure("", &[(variable, value)]).is_ok());
+    }
+    let endpoint = [("DYNAMODB_TABLE", "shop"), ("AWS_ENDPOINT_URL", "http://10.0.0.1:8000")];
+    assert!(load("", &endpoint).unwrap_err().starts_with("DYNAMODB_TABLE: dynamodb:shop is on"));
+    assert!(load("insecure_store = 1", &NOTHING).unwrap_err().contains("expected true or false"));
 }
 
 #[test]
@@ -66,8 +131,7 @@ fn a_table_of_dynamodb_is_taken_and_shown_without_where_it_is() {
     {
         let config = store(written).unwrap();
         assert_eq!(config.store.to_string(), "dynamodb:shop");
-        assert!(config.store.is_shared() && !config.store.is_in_the_clear());
-        assert_eq!(config.store.hosts().count(), 0);
+        assert!(config.store.is_shared());
     }
     let example = "dynamodb:TABLE?region=eu-west-1";
     let misspelled = ("dynamodb:shop?regoin=x", "did you mean region=?");
@@ -89,7 +153,7 @@ fn every_form_of_a_postgres_url_is_taken_and_shown_without_password_and_query() 
     for (written, shown) in cases {
         let config = store(written).unwrap();
         assert_eq!((config.store.to_string(), config.store.expose()), (shown.into(), written));
-        assert!(config.store.is_shared() && !config.store.is_in_the_clear());
+        assert!(config.store.is_shared());
         let debug = format!("{config:?}");
         assert!(!debug.contains("canary"), "{debug}");
     }
@@ -114,11 +178,11 @@ fn every_form_of_a_postgres_url_is_taken_and_shown_without_password_and_query() 
 #[test]
 fn the_whole_url_may_be_a_secret_elsewhere_and_with_a_password_the_file_must_be_private() {
     let url = format!("redis://:{PASSWORD}@cache");
-    let config = load("[store]\nurl = \"env:CACHE\"", &[("CACHE", &url)]).unwrap();
+    let config = load_insecure("[store]\nurl = \"env:CACHE\"", &[("CACHE", &url)]).unwrap();
     assert_eq!(config.store.expose(), url);
     let says = store("env:NOT_SET").unwrap_err();
     assert!(says.contains("NOT_SET is not set"), "{says}");
-    for (written, is_refused) in [(&*url, true), ("redis://cache", false)] {
+    for (written, is_refused) in [(&*url, true), ("rediss://cache", false)] {
         let (_dir, sources) = written_store(written);
         let file = sources.file.clone().unwrap();
         fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
@@ -134,7 +198,8 @@ fn written_store(url: &str) -> (tempfile::TempDir, Sources) {
 
 #[test]
 fn the_tutorials_variables_choose_redis_where_nothing_else_is_chosen() {
-    let chosen = |environment: &[(&str, &str)]| load("", environment).map(|c| c.store.to_string());
+    let chosen =
+        |environment: &[(&str, &str)]| load_insecure("", environment).map(|c| c.store.to_string());
     assert_eq!(chosen(&[("REDIS_URL", "redis://:p@a/1")]).unwrap(), "redis://…@a/1");
     assert_eq!(chosen(&[("REDIS_HOST", "a")]).unwrap(), "redis://a:6379");
     let both = [("REDIS_HOST", "a"), ("REDIS_PORT", "7"), ("DATABASE_URL", "x")];
@@ -165,7 +230,8 @@ fn the_tutorials_table_is_chosen_where_nothing_else_is() {
 
 #[test]
 fn the_tutorials_database_is_chosen_where_nothing_else_is() {
-    let named = |url| load("", &[("DATABASE_URL", url)]).map(|config| config.store.to_string());
+    let named =
+        |url| load_insecure("", &[("DATABASE_URL", url)]).map(|config| config.store.to_string());
     assert_eq!(named("postgres://u:canary@db/shop").unwrap(), "postgres://…@db/shop");
     let says = named("mysql://u:canary@db/shop").unwrap_err();
     assert!(says.starts_with("DATABASE_URL: is not PostgreSQL"), "{says}");
@@ -176,7 +242,7 @@ fn the_tutorials_database_is_chosen_where_nothing_else_is() {
 
 #[test]
 fn what_all_gateways_of_a_shared_store_must_know_is_configured_and_never_made() {
-    let with = |more: &str| load(&format!("[store]\nurl = \"redis://a\"\n{more}"), &NOTHING);
+    let with = |more: &str| load(&format!("[store]\nurl = \"redis://a\"\n{more}"), &INSECURE);
     let config = with("").unwrap();
     assert_eq!(
         (config.data.as_deref(), config.secrets_dir()),
@@ -191,7 +257,7 @@ fn what_all_gateways_of_a_shared_store_must_know_is_configured_and_never_made() 
 #[test]
 fn history_may_be_kept_in_any_store_but_the_same() {
     let written = |store: &str, ledger: &str| {
-        load(&format!("[store]\nurl = \"{store}\"\nledger = \"{ledger}\""), &NOTHING)
+        load(&format!("[store]\nurl = \"{store}\"\nledger = \"{ledger}\""), &INSECURE)
     };
     let config = written("redis://cache", "redis://:canary@other:6379/0?prefix=x").unwrap();
     assert_eq!(config.ledger.as_ref().unwrap().to_string(), "redis://…@other:6379/0");

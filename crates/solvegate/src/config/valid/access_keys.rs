@@ -69,18 +69,6 @@ impl TakenKeys {
         Self { digests: HashSet::new(), provider }
     }
 
-    /// The key of an admin.
-    pub(super) fn check_admin(
-        &mut self,
-        place: &str,
-        key: Given<Secret>,
-    ) -> Result<Secret, ConfigError> {
-        let secret = key.value.clone();
-        let keys = check(place, Some(key), None)?;
-        self.take(place, &keys)?;
-        Ok(secret)
-    }
-
     /// Refuses a key that has another owner.
     pub(super) fn take(&mut self, place: &str, keys: &[AccessKey]) -> Result<(), ConfigError> {
         for key in keys {

@@ -1,8 +1,8 @@
 //! Admins, their keys and their roles.
 
-use domain::{actor::AdminRole, id::WorkerName, secret::Secret};
+use domain::{actor::AdminRole, id::WorkerName, key::AccessKey};
 
-use super::access_keys::TakenKeys;
+use super::access_keys::{self, TakenKeys};
 use crate::config::{
     ConfigError,
     written::{AdminKeys, OneOrMany},
@@ -12,7 +12,8 @@ use crate::config::{
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Admin {
     pub name: WorkerName,
-    pub key: Secret,
+    /// Each of them gives access.
+    pub keys: Vec<AccessKey>,
     pub role: AdminRole,
 }
 
@@ -60,18 +61,13 @@ fn check_admin(
             return Err(ConfigError::at(place, "name is missing"));
         }
     };
-    match (keys.key, is_single) {
-        (Some(key), _) => {
-            let place = if is_single { "[admin] key".into() } else { format!("[[admin]] {name}") };
-            let key = taken.check_admin(&place, key)?;
-            Ok(Some(Admin { name, key, role: keys.role.value }))
-        }
-        (None, true) => check_generated(&keys.name.map(|name| name.value), keys.role.value),
-        (None, false) => {
-            let what = "key is missing; write key = \"env:NAME\"";
-            Err(ConfigError::at(format!("[[admin]] {name}"), what))
-        }
+    if is_single && keys.key.is_none() && keys.keys.is_none() {
+        return check_generated(&keys.name.map(|name| name.value), keys.role.value);
     }
+    let place = if is_single { "[admin] key".into() } else { format!("[[admin]] {name}") };
+    let access = access_keys::check(&place, keys.key, keys.keys)?;
+    taken.take(&place, &access)?;
+    Ok(Some(Admin { name, keys: access, role: keys.role.value }))
 }
 
 /// The key that the gateway makes belongs to the admin called `admin`, so a name or a lower role would have no effect.

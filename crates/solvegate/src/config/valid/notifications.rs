@@ -12,7 +12,9 @@ use crate::config::{ConfigError, written::AlertsKeys};
 pub struct Callbacks {
     /// `None`: the gateway makes one in [`super::Config::secrets_dir`].
     pub secret: Option<Secret>,
-    /// Hosts that may be private or without TLS, `host` or `host:port`.
+    /// The secret before it, while receivers change to the new one.
+    pub previous: Option<Secret>,
+    /// Hosts that callbacks may go to, also private or without TLS, `host` or `host:port`.
     pub hosts: Vec<String>,
 }
 

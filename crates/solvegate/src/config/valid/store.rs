@@ -29,6 +29,14 @@ pub struct StoreUrl {
     is_shared: bool,
 }
 
+/// Which connections to stores are allowed.
+#[derive(Clone, Copy)]
+pub(super) struct Links<'e> {
+    pub(super) environment: &'e Environment,
+    /// `insecure_store`.
+    pub(super) may_be_insecure: bool,
+}
+
 /// The parts of a server's URL.
 struct Server<'u> {
     scheme: &'u str,
@@ -40,18 +48,16 @@ struct Server<'u> {
 
 /// The store, and the directory for keys and certificates the program makes.
 pub(super) fn check(
-    url: Option<StoreUrl>,
-    environment: &Environment,
+    url: Option<Given<StoreUrl>>,
+    links: Links<'_>,
     data: Option<&Path>,
 ) -> Result<(StoreUrl, Option<PathBuf>), ConfigError> {
     let own = || data.unwrap_or(Path::new(DEFAULT_DATA)).to_owned();
     let store = match (url, data) {
-        (Some(url), _) => url,
+        (Some(url), _) => url.check(|url| links.check(url))?,
         // --data chooses the embedded store.
         (None, Some(_)) => StoreUrl::embedded(&own()),
-        (None, None) => {
-            named_by_tutorials(environment)?.unwrap_or_else(|| StoreUrl::embedded(&own()))
-        }
+        (None, None) => named_by_tutorials(links)?.unwrap_or_else(|| StoreUrl::embedded(&own())),
     };
     let data = match store.directory() {
         Some(dir) => Some(data.unwrap_or(dir).to_owned()),
@@ -66,18 +72,21 @@ pub(super) fn check(
 pub(super) fn check_ledger(
     ledger: Option<Given<StoreUrl>>,
     store: &StoreUrl,
+    links: Links<'_>,
 ) -> Result<Option<StoreUrl>, ConfigError> {
     let check = |ledger: StoreUrl| {
         let what =
             "is the store itself; name another one, or remove the key to keep history in the store";
-        if ledger.is_where(store) { Err(what) } else { Ok(ledger) }
+        if ledger.is_where(store) { Err(what.to_owned()) } else { links.check(ledger) }
     };
     ledger.map(|ledger| ledger.check(check)).transpose()
 }
 
 /// The store named by the variables of CaptchaAI's tutorials.
-fn named_by_tutorials(environment: &Environment) -> Result<Option<StoreUrl>, ConfigError> {
+fn named_by_tutorials(links: Links<'_>) -> Result<Option<StoreUrl>, ConfigError> {
+    let environment = links.environment;
     let named = |variable, store: Result<StoreUrl, String>| {
+        let store = store.and_then(|store| links.check(store));
         store.map(Some).map_err(|what| ConfigError::at(variable, what))
     };
     if let Some(url) = environment.get("REDIS_URL") {
@@ -96,6 +105,44 @@ fn named_by_tutorials(environment: &Environment) -> Result<Option<StoreUrl>, Con
     match environment.get("DYNAMODB_TABLE") {
         Some(table) => named("DYNAMODB_TABLE", StoreUrl::parse(&format!("dynamodb:{table}"))),
         None => Ok(None),
+    }
+}
+
+// === impl Links ===
+
+impl Links<'_> {
+    /// Refuses a store that others on the network could read, or pretend to be.
+    fn check(self, store: StoreUrl) -> Result<StoreUrl, String> {
+        if self.may_be_insecure || !self.is_exposed(&store) {
+            return Ok(store);
+        }
+        let remedy = match store.expose() {
+            url if url.starts_with("postgres") => {
+                "add ?sslmode=verify-full, with &sslrootcert=FILE for a certificate authority of your own"
+            }
+            url if url.starts_with("redis") => {
+                "use rediss://, with ?ca=FILE for a certificate authority of your own"
+            }
+            _ => "use an endpoint with https://",
+        };
+        Err(format!(
+            "{store} is on another machine, and others on the network could read the connection or pretend to be the \
+             server; {remedy}, or, on a network that you trust as a whole, set insecure_store = true"
+        ))
+    }
+
+    /// Amazon's SDK takes the endpoint from these variables if the URL has none.
+    fn is_exposed(self, store: &StoreUrl) -> bool {
+        let url = store.expose();
+        let variables = ["AWS_ENDPOINT_URL_DYNAMODB", "AWS_ENDPOINT_URL"];
+        let endpoint = variables.iter().find_map(|name| self.environment.get(name));
+        match endpoint.filter(|_| store.is_table() && !url.contains("endpoint=")) {
+            Some(endpoint) => {
+                let and = if url.contains('?') { '&' } else { '?' };
+                stores::is_exposed(&format!("{url}{and}endpoint={endpoint}"))
+            }
+            None => stores::is_exposed(url),
+        }
     }
 }
 
@@ -163,16 +210,9 @@ impl StoreUrl {
         self.expose().strip_prefix("embedded:").map(Path::new)
     }
 
-    /// The server's hosts, `host` or `host:port`.
-    pub fn hosts(&self) -> impl Iterator<Item = &str> {
-        let is_server = self.is_shared && !self.is_table();
-        let server = Server::split(self.expose()).filter(|_| is_server);
-        server.into_iter().flat_map(|server| server.hosts.split(','))
-    }
-
-    pub fn is_in_the_clear(&self) -> bool {
-        // For PostgreSQL the store itself reports it, because it depends on the server too.
-        self.is_shared && ["redis:", "redis+"].iter().any(|plain| self.expose().starts_with(plain))
+    /// Whether others on the network could read the connection, or pretend to be the server.
+    pub fn is_exposed(&self) -> bool {
+        stores::is_exposed(self.expose())
     }
 
     fn embedded(dir: &Path) -> Self {

@@ -107,8 +107,15 @@ fn check_url(written: String) -> Result<String, &'static str> {
         "is not encrypted, so the key could be read on the way; use https://",
     )?;
     let is_plain = url.username().is_empty() && url.password().is_none();
-    let refused = "must not hold a user name or password; the key goes into `key`";
-    is_plain.then_some(written).ok_or(refused)
+    if !is_plain {
+        return Err("must not hold a user name or password; the key goes into `key`");
+    }
+    if url.query().is_some() || url.fragment().is_some() {
+        return Err(
+            "must not hold a query or a fragment; the key goes into `key` or CAPTCHAAI_API_KEY",
+        );
+    }
+    Ok(written)
 }
 
 /// A shorter secret could be guessed.
@@ -157,6 +164,16 @@ pub(super) fn check_shared(pingback: Option<&Pingback>) -> Result<(), ConfigErro
 // === impl Service ===
 
 impl Service {
+    /// Whether calls go to the same address.
+    pub fn is_same_place(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Simulator, Self::Simulator) => true,
+            (Self::Elsewhere { url, .. }, Self::Elsewhere { url: other, .. }) => url == other,
+            (Self::Simulator, Self::Elsewhere { .. })
+            | (Self::Elsewhere { .. }, Self::Simulator) => false,
+        }
+    }
+
     /// The key of the account.
     pub fn key(&self) -> Option<&Secret> {
         match self {

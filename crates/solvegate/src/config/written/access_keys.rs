@@ -1,4 +1,4 @@
-//! `keys` of a worker or an admin: a list of tables with `key` or `sha256`, and `until`.
+//! `keys` of a worker or an admin: a list of tables with `key` or `sha256`, and `until`. And a secret that is being replaced.
 
 use domain::{
     key::KeyDigest,
@@ -15,6 +15,13 @@ use super::{
 
 #[derive(Clone, PartialEq)]
 pub(crate) struct KeyList(pub(crate) Vec<WrittenKey>);
+
+/// A secret, or two while the first replaces the second.
+#[derive(Clone, PartialEq)]
+pub(crate) struct SecretPair {
+    pub(crate) current: Secret,
+    pub(crate) previous: Option<Secret>,
+}
 
 #[derive(Clone, PartialEq)]
 pub(crate) struct WrittenKey {
@@ -55,6 +62,34 @@ impl SingleValue for KeyList {
                 .map_err(|why| Refused::Because(format!("number {}: {why}", at + 1)))
         };
         items.iter().enumerate().map(read).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+// === impl SecretPair ===
+
+impl SingleValue for SecretPair {
+    const TYPE: ValueType = ValueType {
+        name: "a string (\"env:NAME\", \"file:PATH\" or the secret itself), or a list of two",
+        is_text: false,
+        schema: || {
+            let text = json!({ "type": "string" });
+            let list = json!({ "type": "array", "minItems": 1, "maxItems": 2, "items": text });
+            json!({ "anyOf": [text, list] })
+        },
+    };
+
+    fn read(node: &Node, reader: &Reader<'_>) -> Result<Self, Refused> {
+        let Content::List(items) = &node.content else {
+            return Ok(Self { current: Secret::read(node, reader)?, previous: None });
+        };
+        let read = |item| Secret::checked(item, reader).map_err(Refused::Because);
+        match items.as_slice() {
+            [only] => Ok(Self { current: read(only)?, previous: None }),
+            [new, old] => Ok(Self { current: read(new)?, previous: Some(read(old)?) }),
+            _ => Err(Refused::Because(
+                "expected one secret, or two: the new one and the old one".into(),
+            )),
+        }
     }
 }
 

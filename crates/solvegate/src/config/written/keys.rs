@@ -22,8 +22,8 @@ use domain::{
 };
 
 use super::{
-    AutoOr, EncryptionKeys, Given, Key, KeyList, Mode, NonZeroDuration, OneOrMany, Params, Section,
-    SectionKeys,
+    AutoOr, EncryptionKeys, Given, Key, KeyList, Mode, NonZeroDuration, OneOrMany, Params,
+    SecretPair, Section, SectionKeys,
     section::{Field, KeyForm, Source, section},
     values::NotYet,
 };
@@ -48,9 +48,12 @@ section! {
         /// The most solves that wait for a slot on one gateway, from 1 to 100,000. A worker may have as many of them as are
         /// left for all, and its own `queue`.
         max_queued: Given<u32> = "10000", example "2000";
+        /// Whether the connection to a store on another machine may be unencrypted, or its server unverified. Claims,
+        /// tokens and passwords travel on it: set this only on a network that you trust as a whole.
+        insecure_store: Given<bool> = "false", example "true";
         upstream: UpstreamKeys;
         store: StoreKeys;
-        admin: OneOrMany<AdminKeys>;
+        admin: OneOrMany<AdminKeys>, reloads true;
         worker: Vec<WorkerKeys>, reloads true;
         site: Vec<SiteKeys>, reloads true;
         images: ImagesKeys, reloads true;
@@ -72,8 +75,9 @@ section! {
         /// machine.
         url: Option<Given<String>>, unset "`https://ocr.captchaai.com` with a key, the simulator without",
             example "https://ocr.captchaai.com";
-        /// The account's key.
-        key: Option<Given<Secret>>, unset "the variable `CAPTCHAAI_API_KEY`", example "env:CAPTCHAAI_API_KEY";
+        /// The account's key. A new one must belong to the same account, because tasks in flight are polled with it.
+        key: Option<Given<Secret>>, unset "the variable `CAPTCHAAI_API_KEY`", example "env:CAPTCHAAI_API_KEY",
+            reloads true;
         /// How many tasks the service works on at once. With `auto` the gateway asks the service, or learns it.
         slots: Given<AutoOr> = "auto", example "5";
         /// The most submissions per second.
@@ -98,17 +102,18 @@ section! {
     StoreKeys {
         /// One of `memory:`, `embedded:DIR`, `redis://HOST:PORT`, `rediss://USER:PASSWORD@HOST:PORT/0`,
         /// `redis+cluster://HOST:PORT,HOST:PORT` (each with `?prefix=NAME` and, over TLS, `?ca=FILE`),
-        /// `postgres://USER:PASSWORD@HOST:PORT/DATABASE` (with `?schema=NAME`), `dynamodb:TABLE?region=NAME`.
+        /// `postgres://USER:PASSWORD@HOST:PORT/DATABASE` (with `?schema=NAME`), `dynamodb:TABLE?region=NAME`. A server on
+        /// another machine needs verified TLS (`rediss://`, `sslmode=verify-full`, `https://`) or `insecure_store`.
         url: Option<Given<StoreUrl>>,
             unset "`REDIS_URL`, `REDIS_HOST` and `REDIS_PORT`, `DATABASE_URL` or `DYNAMODB_TABLE`, else `embedded:./solvegate-data`",
-            example "redis://cache:6379";
+            example "rediss://cache:6379";
         /// Key that tokens, the parameters of challenges (proxies, cookies) and callback addresses are encrypted with in
         /// the store and in `ledger`: 32 random bytes, as 64 hex digits or as base64. All gateways on a store need the same
         /// one. To replace it, write a list: the new key, then the old one (docs/operations.md).
         encryption_key: Option<Given<EncryptionKeys>>, unset "they are stored unencrypted",
             example "env:SOLVEGATE_STORE_KEY";
         /// Another store for the history.
-        ledger: Option<Given<StoreUrl>>, unset "history stays in the store", example "postgres://gateway@db/history";
+        ledger: Option<Given<StoreUrl>>, unset "history stays in the store", example "postgres://gateway@db/history?sslmode=verify-full";
     }
 }
 
@@ -122,6 +127,8 @@ section! {
         /// Its key, exactly 32 characters.
         key: Option<Given<Secret>>, unset "made at the first start in a single `[admin]`, required in `[[admin]]`",
             example "env:SOLVEGATE_ADMIN_KEY";
+        /// Its keys, instead of `key`, while one replaces another; see `keys` of `[[worker]]`.
+        keys: Option<Given<KeyList>>, unset "`key` counts";
         /// `reader` may read everything except tokens. `operator` may also withdraw, report, revive, purge, change
         /// pools, pause and resume. `admin` may do everything.
         role: Given<AdminRole> = "admin", example "operator";
@@ -281,8 +288,9 @@ section! {
     /// Signed messages to the `callback_url` of a claim.
     CallbacksKeys {
         /// Secret that callbacks and alerts are signed with. Gateways on a shared store need the same one.
-        secret: Option<Given<Secret>>, unset "made at the first start", example "env:CALLBACK_SECRET";
-        /// Hosts that may have a private address or no TLS, with or without a port.
+        /// While one replaces another, `["env:NEW", "env:OLD"]`: messages then carry both signatures.
+        secret: Option<Given<SecretPair>>, unset "made at the first start", example "env:CALLBACK_SECRET";
+        /// Hosts that callbacks may go to, with or without a port. They may have a private address or no TLS.
         hosts: Given<Vec<String>> = "[]", example r#"["hooks.internal:9000"]"#;
     }
 }
@@ -312,10 +320,10 @@ section! {
 section! {
     /// TLS on the gateway's own port.
     TlsKeys {
-        /// Certificate chain, PEM.
-        cert: Option<Given<PathBuf>>, unset "no TLS", example "/etc/solvegate/tls.pem";
-        /// Key of the certificate, PEM.
-        key: Option<Given<PathBuf>>, unset "no TLS", example "/etc/solvegate/tls.key";
+        /// Certificate chain, PEM. A reload reads both files again, also when their names are the same.
+        cert: Option<Given<PathBuf>>, unset "no TLS", example "/etc/solvegate/tls.pem", reloads true;
+        /// Key of the certificate, PEM. Only its owner may be able to read it (mode 0600 or stricter).
+        key: Option<Given<PathBuf>>, unset "no TLS", example "/etc/solvegate/tls.key", reloads true;
         /// Whether to create a certificate at the first start instead.
         self_signed: Given<bool> = "false";
     }

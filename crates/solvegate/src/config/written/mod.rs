@@ -19,7 +19,7 @@ mod section;
 mod tree;
 mod values;
 
-pub(crate) use access_keys::{KeyList, KeySource, WrittenKey};
+pub(crate) use access_keys::{KeyList, KeySource, SecretPair, WrittenKey};
 pub use environment::Environment;
 pub(crate) use environment::variable;
 pub use flags::Flags;
@@ -27,7 +27,7 @@ pub(crate) use keys::{
     AdminKeys, AlertsKeys, CodeKeys, ImagesKeys, Keys, PollingKeys, PoolKeys, RetryKeys, SiteKeys,
     TlsKeys, TokenKeys, UpstreamKeys, WorkerKeys,
 };
-pub(crate) use secret::Reader;
+pub(crate) use secret::{Reader, check_mode};
 pub(crate) use section::{
     Given, Key, KeyForm, OneOrMany, Section, SectionKeys, ValueType, nearest,
 };

@@ -1,5 +1,5 @@
 //! Secrets: `env:NAME`, `file:PATH` with a mode of 0600 or stricter, or the secret itself in a configuration file that
-//! only its owner can read.
+//! only its owner can read or in a variable. On the command line every user of the machine could read it.
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
@@ -30,6 +30,14 @@ impl<'a> Reader<'a> {
             let otherwise = "; or write env:NAME or file:PATH instead of the secret";
             check_mode(&file.path).map_err(|why| format!("{why}{otherwise}"))?;
         }
+        if let Origin::Named(option) = origin
+            && option.contains("--")
+        {
+            return Err(format!(
+                "a secret on the command line can be read by every user of this machine; write {option} env:NAME or \
+                 {option} file:PATH instead"
+            ));
+        }
         if written.is_empty() { Err("is empty".into()) } else { Ok(Secret::new(written)) }
     }
 }
@@ -44,7 +52,8 @@ fn read_file(path: &Path) -> Result<Secret, String> {
     }
 }
 
-fn check_mode(path: &Path) -> Result<(), String> {
+/// Refuses a file with a secret that others can read.
+pub(crate) fn check_mode(path: &Path) -> Result<(), String> {
     let shown = path.display();
     let about = fs::metadata(path).map_err(|error| format!("{shown} cannot be read: {error}"))?;
     let mode = about.permissions().mode() & 0o777;

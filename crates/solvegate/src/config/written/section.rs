@@ -20,7 +20,7 @@ pub(crate) struct Key {
     pub(crate) unset: Option<&'static str>,
     /// Written like the default, and different from it.
     pub(crate) example: Option<&'static str>,
-    /// Whether a reload applies a change. Only the keys of the root say so, each for all that is below it.
+    /// Whether a reload applies a change, to the key and to everything below it.
     pub(crate) reloads: bool,
 }
 
@@ -89,14 +89,22 @@ pub(crate) trait Field: Sized {
     const FORM: KeyForm;
 
     fn read(source: Source<'_>) -> Result<Self, ConfigError>;
+
+    /// Whether the values differ in something that a reload cannot change.
+    fn needs_restart(&self, other: &Self) -> bool
+    where
+        Self: PartialEq,
+    {
+        self != other
+    }
 }
 
 /// A struct that `section!` made.
 pub(crate) trait SectionKeys: Field {
     const SECTION: &'static Section;
 
-    /// The keys whose values differ.
-    fn changed(&self, other: &Self) -> Vec<&'static Key>;
+    /// The keys whose values differ in something that a reload cannot change.
+    fn keys_that_need_restart(&self, other: &Self) -> Vec<&'static Key>;
 }
 
 pub(super) trait MapName: Ord + Sized {
@@ -128,10 +136,10 @@ macro_rules! section {
                 }, )*],
             };
 
-            fn changed(&self, other: &Self) -> Vec<&'static Key> {
-                let changed = [$( self.$key != other.$key, )*];
-                let keys = Self::SECTION.keys.iter().zip(changed);
-                keys.filter(|(_, changed)| *changed).map(|(key, _)| key).collect()
+            fn keys_that_need_restart(&self, other: &Self) -> Vec<&'static Key> {
+                let needs = [$( Field::needs_restart(&self.$key, &other.$key), )*];
+                let keys = Self::SECTION.keys.iter().zip(needs);
+                keys.filter(|(key, needs)| *needs && !key.reloads).map(|(key, _)| key).collect()
             }
         }
 
@@ -144,6 +152,10 @@ macro_rules! section {
                 Ok(Self { $(
                     $key: source.below(entry(stringify!($key)), section!(@optional $($default)?))?,
                 )* })
+            }
+
+            fn needs_restart(&self, other: &Self) -> bool {
+                !self.keys_that_need_restart(other).is_empty()
             }
         }
     };

@@ -103,6 +103,11 @@ pub(crate) async fn examine(url: &str) -> Result<Vec<Finding>, OpenError> {
     health::examine(&client).await.map_err(|error| unreachable(&client, &error))
 }
 
+/// See [`crate::is_exposed`].
+pub(crate) fn is_exposed(url: &str) -> bool {
+    DynamoDbAddress::parse(url).is_ok_and(|address| address.is_unencrypted())
+}
+
 pub(crate) fn table_of(url: &str) -> Result<(String, String), String> {
     DynamoDbAddress::parse(url).map(|address| (address.table.clone(), address.to_string()))
 }

@@ -9,7 +9,7 @@ use tokio_postgres::{
 };
 use url::Url;
 
-use crate::backends::server::options::UrlOptions;
+use crate::backends::server::{is_this_machine, options::UrlOptions};
 
 /// A server, and the schema of the tables there.
 #[derive(Clone)]
@@ -91,10 +91,12 @@ impl PostgresAddress {
     /// Whether the server is on this machine, or verified by its certificate.
     pub(super) fn is_private(&self) -> bool {
         let local = |host: &Host| match host {
-            Host::Tcp(name) => ["127.0.0.1", "::1", "localhost"].contains(&name.as_str()),
+            Host::Tcp(name) => is_this_machine(name),
             Host::Unix(_) => true,
         };
-        self.tls.is_verified || self.config.get_hosts().iter().all(local)
+        // `hostaddr` is where the connection goes, whatever the host's name.
+        let is_here = self.config.get_hostaddrs().iter().all(|address| address.is_loopback());
+        self.tls.is_verified || (is_here && self.config.get_hosts().iter().all(local))
     }
 
     /// Whether the connection may be unencrypted.

@@ -45,6 +45,12 @@ const KIND: BackendKind = BackendKind { codec: Codec::plain(NAME), max_bytes: 2 
 /// Connections for reads. With one for commits and two for notifications, a gateway has nine at most.
 const READERS: usize = 6;
 
+/// See [`crate::is_exposed`].
+pub(crate) fn is_exposed(url: &str) -> bool {
+    PostgresAddress::parse(url)
+        .is_ok_and(|address| !address.is_private() || !address.listen_address().is_private())
+}
+
 pub(crate) async fn connect(
     url: &str,
     keys: Option<&'static Keyring>,

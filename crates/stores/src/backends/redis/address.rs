@@ -6,7 +6,7 @@ use std::{fmt, path::Path, time::Duration};
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisError, TlsCertificates};
 use socket2::TcpKeepalive;
 
-use crate::backends::server::{options::UrlOptions, tls::read_authorities};
+use crate::backends::server::{is_this_machine, options::UrlOptions, tls::read_authorities};
 
 /// A server or a cluster, and the prefix of the store's keys.
 #[derive(Clone)]
@@ -55,6 +55,16 @@ impl RedisAddress {
         Ok(Self { nodes, is_cluster, prefix, authorities })
     }
 
+    /// Whether the connection to a node leaves this machine unencrypted.
+    pub(super) fn is_exposed(&self) -> bool {
+        let leaves = |node: &ConnectionInfo| match node.addr() {
+            ConnectionAddr::Tcp(host, _) => !is_this_machine(host),
+            // TLS always verifies the certificate here; a Unix socket does not leave the machine.
+            _ => false,
+        };
+        self.nodes.iter().any(leaves)
+    }
+
     pub(super) fn is_over_tls(&self) -> bool {
         self.nodes.iter().any(|node| matches!(node.addr(), ConnectionAddr::TcpTls { .. }))
     }
@@ -96,6 +106,19 @@ pub fn is_prefix(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_plain_connection_to_another_machine_is_exposed() {
+        let is_exposed = |url| RedisAddress::parse(url).unwrap().is_exposed();
+        for url in ["redis://127.0.0.1", "redis://localhost:1", "redis://[::1]:1", "rediss://cache"]
+        {
+            assert!(!is_exposed(url), "{url}");
+        }
+        let mixed = "redis+cluster://127.0.0.1:1,10.0.0.1:2";
+        for url in ["redis://cache", "redis://10.0.0.1", "redis://127.evil.example", mixed] {
+            assert!(is_exposed(url), "{url}");
+        }
+    }
 
     #[test]
     fn addresses_are_read() {

@@ -46,6 +46,11 @@ const SERVER: ServerKind = ServerKind { name: NAME, title: "Redis" };
 const KIND: BackendKind =
     BackendKind { codec: Codec::plain(NAME), max_bytes: 2 << 20, refuses: |_| None };
 
+/// See [`crate::is_exposed`].
+pub(crate) fn is_exposed(url: &str) -> bool {
+    RedisAddress::parse(url).is_ok_and(|address| address.is_exposed())
+}
+
 pub(crate) async fn connect(
     url: &str,
     keys: Option<&'static Keyring>,

@@ -4,7 +4,7 @@ pub(crate) mod backoff;
 pub(crate) mod options;
 pub(crate) mod tls;
 
-use std::{fmt, future::Future, sync::Arc, time::Duration};
+use std::{fmt, future::Future, net::IpAddr, sync::Arc, time::Duration};
 
 use domain::ports::Notifier;
 use tokio::time::Instant;
@@ -58,6 +58,12 @@ impl ServerKind {
             Err(OpenError::Unsafe { store: self.title, what, remedy })
         })
     }
+}
+
+/// Whether a host is this machine, by its name or its address.
+pub(crate) fn is_this_machine(host: &str) -> bool {
+    let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
+    host == "localhost" || address.is_ok_and(|address| address.to_canonical().is_loopback())
 }
 
 /// Retries for a few seconds while the server says that it is starting.
