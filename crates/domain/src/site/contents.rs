@@ -109,11 +109,11 @@ fn check_value(
         Reading::Full | Reading::Blob | Reading::Prose | Reading::Proxy => cookie_hosts(name),
     };
     let is_cookie = !cookie_hosts(name).is_empty();
-    let is_parent = |target: &targets::Target| {
+    let is_parent = |target: &targets::NamedHost| {
         let page: Option<&PageUrl> = challenge.pageurl().filter(|_| is_cookie);
         page.is_some_and(|page| target.is_parent_of(page))
     };
-    let is_allowed = |target: &targets::Target| {
+    let is_allowed = |target: &targets::NamedHost| {
         site.is_some_and(|site| target.is_covered_by(&site.rule))
             || target.is_one_of(vendors)
             || is_parent(target)

@@ -12,7 +12,7 @@ use crate::challenge::Reading;
 
 /// A place in a value that names a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Target {
+pub(super) struct NamedHost {
     /// The scheme in lower case, if one was written.
     scheme: Option<String>,
     /// Host and port, as written.
@@ -43,7 +43,7 @@ const PRIVATE_SUFFIXES: [&str; 10] = [
 ];
 
 /// All targets in the value.
-pub(super) fn find(value: &str, reading: Reading) -> Vec<Target> {
+pub(super) fn find(value: &str, reading: Reading) -> Vec<NamedHost> {
     let mut finder = Finder { reading, found: Vec::new() };
     match reading {
         Reading::Proxy => {}
@@ -55,7 +55,7 @@ pub(super) fn find(value: &str, reading: Reading) -> Vec<Target> {
 
 struct Finder {
     reading: Reading,
-    found: Vec<Target>,
+    found: Vec<NamedHost>,
 }
 
 // === impl Finder ===
@@ -183,17 +183,17 @@ impl Finder {
     fn add_read(&mut self, scheme: Option<String>, authority: &str, is_clear: bool) {
         // The part after the host may belong to it in another parser, so nothing covers it.
         let authority = if is_clear { authority.to_owned() } else { format!("{authority}…") };
-        self.found.push(Target { scheme, authority });
+        self.found.push(NamedHost { scheme, authority });
     }
 
     fn add(&mut self, scheme: Option<String>, authority: &str) {
-        self.found.push(Target { scheme, authority: authority.to_owned() });
+        self.found.push(NamedHost { scheme, authority: authority.to_owned() });
     }
 }
 
-// === impl Target ===
+// === impl NamedHost ===
 
-impl Target {
+impl NamedHost {
     /// Whether the rule covers it. Without a scheme it may be http or https.
     pub(super) fn is_covered_by(&self, rule: &HostRule) -> bool {
         self.pages().any(|page| rule.covers(&page))
@@ -236,7 +236,7 @@ impl Target {
     }
 }
 
-impl std::fmt::Display for Target {
+impl std::fmt::Display for NamedHost {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let shown: String = self.authority.chars().filter(|c| !c.is_control()).take(100).collect();
         f.write_str(&shown)

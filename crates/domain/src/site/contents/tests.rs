@@ -89,7 +89,7 @@ fn pinned_site_keys_are_the_only_ones() {
 }
 
 #[test]
-fn vendors_hosts_are_allowed_in_their_own_parameter_only() {
+fn hosts_of_the_widget_are_allowed_in_their_own_parameter_only() {
     let passes = |kind: Kind, name: &str, value: &str| {
         let mut params = vec![(name, value)];
         if kind == Kind::Geetest {

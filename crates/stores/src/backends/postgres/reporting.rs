@@ -2,6 +2,7 @@
 //! contain no token, proxy or callback address.
 
 use domain::{
+    callback::Callback,
     claim::{Claim, Source},
     dead_letter::DeadLetter,
     id::{SolveId, TaskId},
@@ -66,14 +67,7 @@ pub(super) fn reporting_columns(
             let (solve, attempt) = codec.read_row::<Tasks>(key, bytes)?;
             vec![number("solve", solve.number()), number("attempt", u64::from(attempt))]
         }
-        Callbacks::TAG => {
-            let callback = codec.read_row::<Callbacks>(key, bytes)?;
-            vec![
-                text("state", callback.state.name()),
-                number("tries", u64::from(callback.tries)),
-                at("due", callback.due),
-            ]
-        }
+        Callbacks::TAG => callback(&codec.read_row::<Callbacks>(key, bytes)?),
         Pools::TAG => {
             let pool = codec.read_row::<Pools>(key, bytes)?;
             vec![
@@ -90,6 +84,14 @@ pub(super) fn reporting_columns(
         Archived::TAG => vec![number("seq", codec.read_row::<Archived>(key, bytes)?.last.seq)],
         _ => Vec::new(),
     })
+}
+
+fn callback(callback: &Callback) -> Vec<ReportingColumn> {
+    vec![
+        text("state", callback.state.name()),
+        number("tries", u64::from(callback.tries)),
+        at("due", callback.due),
+    ]
 }
 
 fn claim(claim: &Claim) -> Vec<ReportingColumn> {
