@@ -37,7 +37,7 @@ pub async fn connect_sealed_to_corner(
 
 /// An encryption key: 32 bytes that count up from `first`.
 pub fn encryption_key(first: u8) -> EncryptionKey {
-    let text: String = (first..).take(32).map(|byte| format!("{byte:02x}")).collect();
+    let text = (first..).take(32).fold(String::new(), |text, byte| format!("{text}{byte:02x}"));
     EncryptionKey::parse(&Secret::new(text)).expect("bytes that count up are all different")
 }
 

@@ -143,23 +143,23 @@ impl StoreAdapter {
         after: Option<T::Key>,
     ) -> Result<Page<T::Key>> {
         let wanted = wanted.clone();
-        self.scan(move |tx| find_rows::<T>(tx, &wanted, after.clone())).await
+        self.scan(move |tx| find_rows::<T>(tx, &wanted, after.as_ref())).await
     }
 }
 
 fn finding(keys: &Keyring, sealed: usize) -> Finding {
     let current = keys.current();
-    let mut what =
-        format!("tokens, parameters and callback addresses are sealed with key {current}");
-    if sealed > 0 {
-        what.push_str(&format!("; {sealed} older rows were sealed with it now"));
-    }
-    if let Some(old) = keys.old() {
-        what.push_str(&format!(
-            "; once every gateway has started like this, key {old} can be removed"
-        ));
-    }
-    Finding::good(what)
+    let sealed = if sealed == 0 {
+        String::new()
+    } else {
+        format!("; {sealed} older rows were sealed with it now")
+    };
+    let old = keys.old().map_or_else(String::new, |old| {
+        format!("; once every gateway has started like this, key {old} can be removed")
+    });
+    Finding::good(format!(
+        "tokens, parameters and callback addresses are sealed with key {current}{sealed}{old}"
+    ))
 }
 
 fn register(tx: &mut dyn WriteTx, keys: Option<&Keyring>) -> Result<Registration> {
@@ -190,27 +190,27 @@ fn memo_of(id: KeyId) -> Text {
 fn find_rows<T: Table>(
     tx: &dyn ReadTx,
     wanted: &Wanted,
-    after: Option<T::Key>,
+    after: Option<&T::Key>,
 ) -> Result<Page<T::Key>> {
-    let (from, most) = (after.clone().unwrap_or_else(T::Key::least), T::Key::most());
+    let (from, end) = (after.cloned().unwrap_or_else(T::Key::least), T::Key::most());
     let least = key_bytes::<T>(&from);
     let range = KeyRange {
         least: least.clone(),
-        most: key_bytes::<T>(&most),
+        most: key_bytes::<T>(&end),
         order: Order::Rising,
         limit: PAGE,
     };
-    let (mut found, mut last, mut seen) = (Vec::new(), None, 0);
+    let (mut found, mut end_of_page, mut count) = (Vec::new(), None, 0);
     tx.find_range(&range, &mut |bytes, stored| {
-        seen += 1;
+        count += 1;
         let key = read_key::<T>(tx.backend(), bytes)?;
         if wanted.includes(stored) && (after.is_none() || bytes != least) {
             found.push(key.clone());
         }
-        last = Some(key);
+        end_of_page = Some(key);
         Ok(())
     })?;
-    Ok(Page { found, last: last.filter(|_| seen == PAGE) })
+    Ok(Page { found, last: end_of_page.filter(|_| count == PAGE) })
 }
 
 fn write_again<T: Table>(tx: &mut dyn WriteTx, rows: &[T::Key]) -> Result<usize> {
