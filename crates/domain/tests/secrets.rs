@@ -1,5 +1,7 @@
 //! Records with secrets can be serialised for stores only: as JSON, none of them shows a secret.
 
+#![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
+
 use std::{collections::BTreeMap, sync::Arc};
 
 use domain::{

@@ -126,9 +126,10 @@ impl Doors {
             return AuthError::TooMany(wait);
         }
         if self.0.login_lines.count(EVERYBODY, now).is_ok() {
-            match was {
-                Some(owner) => warn!(%address, %owner, "login failed, key has expired"),
-                None => warn!(%address, "login failed, unknown key"),
+            if let Some(owner) = was {
+                warn!(%address, %owner, "login failed, key has expired");
+            } else {
+                warn!(%address, "login failed, unknown key");
             }
             if self.0.wrong_keys.check(address, now).is_err() {
                 warn!(%address, "too many failed logins, logging no more of this address for a minute");

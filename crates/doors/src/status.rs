@@ -27,9 +27,9 @@ pub(crate) async fn page(State(doors): State<Doors>, caller: Result<Caller, Refu
         Ok(caller) => {
             let is_admin = matches!(caller.role, Role::Admin(_));
             let sums = today(&doors, caller.scope()).await;
-            render(details(&health, &sums, is_admin))
+            render(&details(&health, &sums, is_admin))
         }
-        Err(_) => render(hint(&health)),
+        Err(_) => render(&hint(&health)),
     };
     let html = [(header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"))];
     (html, page.into_string()).into_response()
@@ -63,7 +63,7 @@ async fn today(doors: &Doors, scope: Scope) -> Sums {
     Sums::Known(Box::new(counts))
 }
 
-fn render(content: Markup) -> Markup {
+fn render(content: &Markup) -> Markup {
     html! {
         (DOCTYPE)
         html lang="en" {

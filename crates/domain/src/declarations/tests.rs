@@ -1,5 +1,5 @@
 use super::*;
-use crate::challenge::ChallengeParts;
+use crate::{challenge::ChallengeParts, site::Opened};
 
 const NOW: Timestamp = Timestamp::from_millis(1_767_225_600_000);
 
@@ -8,6 +8,7 @@ fn site(rule: &str, expires: Option<&str>) -> Site {
         expires: expires.map(|day| day.parse().unwrap()),
         ambiguous: AmbiguousPolicy::Never,
         key_ignores_proxy: true,
+        opened: Opened { methods: vec!["yandex".into()], ..Opened::default() },
         ..Site::new(rule.parse().unwrap(), "own shop")
     }
 }
@@ -73,8 +74,7 @@ fn what_is_allowed_follows_from_kind_page_images_and_worker() {
                     );
                     let narrowed = matches!(worker, "narrow" | "both");
                     let page_ok = match pageurl {
-                        None => true,
-                        Some("https://shop.example.com/login") => true,
+                        None | Some("https://shop.example.com/login") => true,
                         Some("https://a.corp.example.org/") => !narrowed,
                         Some(_) => false,
                     };

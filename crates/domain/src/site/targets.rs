@@ -94,7 +94,9 @@ impl Finder {
 
     fn search(&mut self, text: &str, depth: usize) {
         // The text is searched as well, because of two members with one name the JSON parser keeps one.
-        json_strings(text).iter().for_each(|string| self.rounds(string, depth + 1));
+        for string in json_strings(text) {
+            self.rounds(&string, depth + 1);
+        }
         self.urls(text);
         match self.reading {
             Reading::Full => {

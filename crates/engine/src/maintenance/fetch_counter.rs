@@ -29,11 +29,13 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 
 async fn write(shared: &Shared) {
     let counter = &shared.maintenance.fetches;
-    let counted: Vec<_> = std::mem::take(&mut *counter.0.lock()).into_iter().collect();
-    for batch in counted.chunks(BATCH) {
+    let fetched: Vec<_> = std::mem::take(&mut *counter.0.lock()).into_iter().collect();
+    for batch in fetched.chunks(BATCH) {
         if let Err(error) = shared.ports.store.count_fetches(batch.to_vec()).await {
             tracing::warn!(%error, "failed to write the number of repeated fetches");
-            batch.iter().for_each(|(claim, fetches)| counter.add(*claim, *fetches));
+            for (claim, fetches) in batch {
+                counter.add(*claim, *fetches);
+            }
         }
     }
 }

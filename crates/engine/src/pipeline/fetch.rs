@@ -164,9 +164,10 @@ async fn deliver(shared: &Shared, claim: Claim) -> Result<Outcome, FetchRefusal>
         return Ok(outcome_of(shared, claim, Some(Source::Replay)));
     }
     match shared.ports.store.deliver(id, shared.now()).await? {
-        Some(Delivery::Token(claim)) => Ok(outcome_of(shared, claim, None)),
+        Some(Delivery::Token(claim) | Delivery::Nothing(claim)) => {
+            Ok(outcome_of(shared, claim, None))
+        }
         Some(Delivery::Expired(claim)) => Ok(Outcome::Expired(claim)),
-        Some(Delivery::Nothing(claim)) => Ok(outcome_of(shared, claim, None)),
         None => Err(FetchRefusal::NotFound(id)),
     }
 }

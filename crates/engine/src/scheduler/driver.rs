@@ -248,7 +248,7 @@ impl Driver {
             let Some(active) = self.agenda.take_due(now) else { return };
             match active.lease.solve.stage {
                 Stage::Queued if self.is_forbidden(&active, now) => {
-                    self.run_step(active, submit::forbid)
+                    self.run_step(active, submit::forbid);
                 }
                 Stage::Queued => enqueue(self.scheduler(), active),
                 Stage::Submitted | Stage::Overdue => self.run_step(active, poll::poll),

@@ -112,6 +112,7 @@ async fn a_renewed_certificate_is_shown_after_a_reload_and_a_wrong_one_is_not() 
     let call =
         Call::post("/v1/solves", body).header("prefer", "wait=60").waiting(Duration::from_secs(60));
     let remote = trusting("first.pem");
+    #[expect(clippy::disallowed_methods, reason = "a test outside the process under test")]
     let under_way = tokio::spawn(async move { remote.send(&call).await.unwrap().status });
     eventually("the claim", async || (sim.charges().await == 1).then_some(())).await;
     show(&second, &second);

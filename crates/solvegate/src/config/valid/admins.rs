@@ -62,7 +62,7 @@ fn check_admin(
         }
     };
     if is_single && keys.key.is_none() && keys.keys.is_none() {
-        return check_generated(&keys.name.map(|name| name.value), keys.role.value);
+        return check_generated(keys.name.as_ref().map(|name| &name.value), keys.role.value);
     }
     let place = if is_single { "[admin] key".into() } else { format!("[[admin]] {name}") };
     let access = access_keys::check(&place, keys.key, keys.keys)?;
@@ -72,7 +72,7 @@ fn check_admin(
 
 /// The key that the gateway makes belongs to the admin called `admin`, so a name or a lower role would have no effect.
 fn check_generated(
-    name: &Option<WorkerName>,
+    name: Option<&WorkerName>,
     role: AdminRole,
 ) -> Result<Option<Admin>, ConfigError> {
     if name.is_some() || role != AdminRole::Admin {

@@ -32,6 +32,7 @@ impl LoggingProvider {
             .route("/in.php", any(submit))
             .route("/res.php", any(async || "CAPCHA_NOT_READY"))
             .with_state(Arc::clone(&log));
+        #[expect(clippy::disallowed_methods, reason = "a test outside the process under test")]
         let server = tokio::spawn(async move { axum::serve(listener, routes).await.unwrap() });
         Self { url, log, server }
     }

@@ -95,7 +95,7 @@ impl PostgresAddress {
             Host::Unix(_) => true,
         };
         // `hostaddr` is where the connection goes, whatever the host's name.
-        let is_here = self.config.get_hostaddrs().iter().all(|address| address.is_loopback());
+        let is_here = self.config.get_hostaddrs().iter().all(std::net::IpAddr::is_loopback);
         self.tls.is_verified || (is_here && self.config.get_hosts().iter().all(local))
     }
 

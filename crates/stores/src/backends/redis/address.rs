@@ -57,11 +57,8 @@ impl RedisAddress {
 
     /// Whether the connection to a node leaves this machine unencrypted.
     pub(super) fn is_exposed(&self) -> bool {
-        let leaves = |node: &ConnectionInfo| match node.addr() {
-            ConnectionAddr::Tcp(host, _) => !is_this_machine(host),
-            // TLS always verifies the certificate here; a Unix socket does not leave the machine.
-            _ => false,
-        };
+        // TLS always verifies the certificate here, and a Unix socket does not leave the machine.
+        let leaves = |node: &ConnectionInfo| matches!(node.addr(), ConnectionAddr::Tcp(host, _) if !is_this_machine(host));
         self.nodes.iter().any(leaves)
     }
 
