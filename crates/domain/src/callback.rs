@@ -102,9 +102,6 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30 * 60);
 /// A callback that its receiver did not accept for this long is dropped.
 const KEPT: Duration = Duration::from_secs(24 * 3600);
 
-/// A worker could make and withdraw claims to have messages sent to somebody.
-const WITHDRAWN_TRIES: u32 = 3;
-
 // === impl Callback ===
 
 impl Callback {
@@ -125,10 +122,9 @@ impl Callback {
         Url::parse(text).map_or_else(|_| text.to_owned(), |url| url.origin().ascii_serialization())
     }
 
-    /// Whether it is too old for another try. Nobody needs to hear of a claim that was taken back, so few tries are made.
+    /// Whether it is too old for another try.
     pub fn is_over(&self, now: Timestamp) -> bool {
-        let few = self.state == ClaimState::Withdrawn && self.tries >= WITHDRAWN_TRIES;
-        few || self.since.plus(KEPT) <= now
+        self.since.plus(KEPT) <= now
     }
 
     /// Counts a try that is about to be made, and schedules the next one as if it failed: 30 s later, doubling to 30 min.
@@ -199,18 +195,6 @@ mod tests {
         for (wait, most) in waits.iter().zip(most) {
             assert!(*wait <= most && *wait >= most * 0.9, "{waits:?}");
         }
-    }
-
-    #[test]
-    fn the_end_of_a_withdrawn_claim_is_tried_three_times() {
-        let mut callback = Callback { state: ClaimState::Withdrawn, ..callback() };
-        for _ in 0..3 {
-            assert!(!callback.is_over(Timestamp::default()));
-            callback.try_now(Timestamp::default());
-        }
-        assert!(callback.is_over(Timestamp::default()));
-        callback.state = ClaimState::Served;
-        assert!(!callback.is_over(Timestamp::default()));
     }
 
     #[test]

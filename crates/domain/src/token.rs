@@ -94,9 +94,10 @@ impl Answer {
 }
 
 impl Token {
-    /// Whether it can still be handed out.
+    /// Whether it can still be handed out. Its text may be gone before that moment, because another gateway's clock is
+    /// ahead and that gateway dropped it.
     pub fn is_usable(&self, now: Timestamp) -> bool {
-        now.plus(MIN_LEFT) <= self.usable_until
+        !self.answer.is_dropped() && now.plus(MIN_LEFT) <= self.usable_until
     }
 }
 

@@ -98,6 +98,10 @@ impl Settings {
             name = "one"
             key = "{WORKER}"
             project = "checkout"
+            # Tests under load have one worker with hundreds of claims, on gateways that are killed and counted for a while.
+            queue = 10000
+            poll_rate = "100000/s"
+            read_rate = "10000/s"
             [[worker]]
             name = "two"
             key = "{WORKER_TWO}"

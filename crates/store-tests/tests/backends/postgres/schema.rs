@@ -181,7 +181,7 @@ async fn use_once_more(world: &World) {
     world.fetch(&claim).await;
     world.open(world.image(b"shared")).await;
     world.fail(world.turnstile("fails"), "ERROR_PAGEURL").await;
-    world.withdraw(&world.open(world.turnstile("taken back")).await).await;
+    world.withdraw(&world.open(world.turnstile("taken-back")).await).await;
     world
         .store
         .sweep(SweepRequest::plain(100), world.now())
@@ -292,7 +292,7 @@ async fn the_ledger_is_closed_day_by_day_and_what_retention_emptied_is_dropped()
     let schema = prefix();
     let world = World::new(&connect(&server.url(), &schema).await);
     for day in 1..=3 {
-        world.serve(world.turnstile(&format!("day {day}")), &format!("t{day}")).await;
+        world.serve(world.turnstile(&format!("day-{day}")), &format!("t{day}")).await;
         let later = let_a_day_pass(&server, &schema).await;
         assert_eq!(closed(&server, &schema), day);
         // Gateways go on, whether or not they have the earlier partitions in their cache.
@@ -306,7 +306,7 @@ async fn the_ledger_is_closed_day_by_day_and_what_retention_emptied_is_dropped()
     }
     let_a_day_pass(&server, &schema).await;
     wait_for("empty partitions are gone", || closed(&server, &schema) <= 1);
-    world.open(world.turnstile("much later")).await;
+    world.open(world.turnstile("much-later")).await;
     store_tests::check(world.records.as_ref()).await;
 }
 

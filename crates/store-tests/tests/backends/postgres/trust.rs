@@ -33,7 +33,7 @@ async fn a_name_too_long_for_the_index_is_refused_alone() {
     let world = &all[0].world;
     for round in 0..5 {
         let name = long_name();
-        let site = format!("beside {round}");
+        let site = format!("beside-{round}");
         let (first, refused, second) = tokio::join!(
             world.store.set_memo("short", vec![round]),
             world.store.set_memo(&name, vec![round]),
