@@ -23,6 +23,8 @@ use store_tests::servers::DynamoDbServer;
 use tempfile::TempDir;
 
 const KEY: &str = "5e0c71b94fd83a26c7e1f09b48d2a635";
+/// The key of the account at the service.
+const SERVICE_KEY: &str = "c8f12a6d903be47551ad0e7fb86294c3";
 
 /// Everything outside the containers.
 struct Outside {
@@ -94,7 +96,8 @@ impl Outside {
             self.table
         );
         fs::write(&file, text).unwrap();
-        let environment = Environment::from_iter([("WORKER_KEY", KEY), ("SERVICE_KEY", KEY)]);
+        let environment =
+            Environment::from_iter([("WORKER_KEY", KEY), ("SERVICE_KEY", SERVICE_KEY)]);
         let sources = Sources { file: Some(file), environment, ..Sources::default() };
         Function::open(&sources.load().unwrap(), self.clock.clone()).await.unwrap()
     }
@@ -174,7 +177,8 @@ fn id(answer: &Value) -> String {
 #[test]
 fn the_bundled_configuration_is_valid_and_names_its_table_by_the_environment() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("solvegate.toml");
-    let secrets = [("UPSTREAM_KEY", KEY), ("CHECKOUT_KEY", KEY), ("DYNAMODB_TABLE", "solves")];
+    let secrets =
+        [("UPSTREAM_KEY", SERVICE_KEY), ("CHECKOUT_KEY", KEY), ("DYNAMODB_TABLE", "solves")];
     let environment = Environment::from_iter(secrets);
     let sources = Sources { file: Some(file), environment, ..Sources::default() };
     assert_eq!(sources.load().unwrap().store.expose(), "dynamodb:solves");

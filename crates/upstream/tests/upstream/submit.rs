@@ -72,7 +72,7 @@ async fn the_key_is_sent_in_the_body_only() {
     assert!(head.contains(&format!("host: {}", server.url.strip_prefix("http://").unwrap())));
     assert!(body.contains(&format!("key={KEY}")) && body.contains("json=1"), "{body}");
     assert!(body.contains("method=turnstile"), "{body}");
-    assert!(body.contains("sitekey=0x4AAA%26b%3Dc"), "values cannot break out: {body}");
+    assert!(body.contains("action=a%26b%3Dc"), "values cannot break out: {body}");
     assert!(!body.contains("soft_id") && !body.contains("pingback"), "{body}");
 }
 

@@ -192,8 +192,9 @@ pub(crate) fn upstream(config: UpstreamConfig) -> Upstream {
 pub(crate) fn challenge() -> Challenge {
     let pageurl = PageUrl::parse("https://shop.example.com/login").unwrap();
     let draft = ChallengeParts {
-        sitekey: Some("0x4AAA&b=c".into()),
+        sitekey: Some("0x4AAA".into()),
         pageurl: Some(pageurl),
+        params: [("action".to_owned(), "a&b=c".to_owned())].into(),
         ..ChallengeParts::default()
     };
     Challenge::new(Kind::Turnstile, draft).unwrap()
