@@ -5,6 +5,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use clap::Args;
 use domain::{
+    actor::Actor,
     claim::Allowance,
     id::{HolderId, WorkerName},
     ledger::Event,
@@ -251,7 +252,7 @@ impl FilledStore {
         }
         let took = began.elapsed().as_secs_f64() * 1e3;
         for claim in admitted {
-            let withdrawn = self.store.withdraw(claim, self.now()).await;
+            let withdrawn = self.store.withdraw(claim, None, self.now()).await;
             withdrawn.map_err(Failure::of(Exit::Failed))?;
         }
         Ok(took)
@@ -325,7 +326,7 @@ fn bulk(batch: &DeadLetterBatch, rate: u32) -> Result<BulkRequest, Failure> {
     let known = WORKERS.map(|name| WorkerName::new(name).map(|name| (name, Allowance::default())));
     Ok(BulkRequest {
         which: DeadLetterSelection::Matching(filter),
-        by: WorkerName::new("bench").map_err(Failure::of(Exit::Failed))?,
+        by: Actor::process(WorkerName::new("bench").map_err(Failure::of(Exit::Failed))?),
         rate,
         dry_run: false,
         allowances: known

@@ -209,15 +209,8 @@ impl History<'_> {
         from: Option<Timestamp>,
         sitekey: Option<String>,
     ) -> Result<(), StoreError> {
-        let filter = ClaimFilter {
-            scope: Scope::All,
-            sitekey,
-            kind: None,
-            state: None,
-            project: None,
-            from: from.map(|at| Cursor { at, id: u64::MAX }),
-            limit: 50,
-        };
+        let from = from.map(|at| Cursor { at, id: u64::MAX });
+        let filter = ClaimFilter { sitekey, from, ..ClaimFilter::all(Scope::All, 50) };
         let page = self.records.history(filter).await?;
         debug_assert!(!page.items.is_empty() || self.claims < 1000);
         Ok(())

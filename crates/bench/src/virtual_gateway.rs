@@ -134,6 +134,7 @@ impl VirtualGateway {
             allowance: Allowance::default(),
             collect: true,
             callback_url: None,
+            address: None,
         };
         Ok(self.engine.claim(request).await.map_err(Failure::of(Exit::Failed))?.outcome)
     }

@@ -50,6 +50,18 @@ pub enum ActorRole {
     Process,
 }
 
+/// The network by which an address is counted: one IPv6 customer owns a /64, so it counts as one. An IPv4-mapped address
+/// counts as the IPv4 address.
+pub fn network_of(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V4(address) => address.into(),
+        IpAddr::V6(address) => {
+            let [a, b, c, d, ..] = address.segments();
+            [a, b, c, d, 0, 0, 0, 0].into()
+        }
+    }
+}
+
 // === impl AdminRole ===
 
 impl AdminRole {
@@ -77,6 +89,20 @@ impl FromStr for AdminRole {
 impl fmt::Display for AdminRole {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
+    }
+}
+
+// === impl Actor ===
+
+impl Actor {
+    /// A person with access to the machine.
+    pub fn process(name: WorkerName) -> Self {
+        Self { name, role: ActorRole::Process, address: None }
+    }
+
+    /// Whether it acts in place of others: workers act for themselves, and their entries say so.
+    pub fn is_admin(&self) -> bool {
+        self.role != ActorRole::Worker
     }
 }
 

@@ -42,8 +42,11 @@ pub struct ChallengeParts {
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the messages say it")]
 pub enum BadChallenge {
-    #[error("the kind {0:?} is not a name of 1-40 lower-case letters, digits and _")]
-    Kind(String),
+    #[error(
+        "the kind {name:?} is not a name of 1-40 lower-case letters, digits and _{}",
+        meant(.nearest.as_deref())
+    )]
+    Kind { name: String, nearest: Option<String> },
     #[error("{kind} needs `{part}`")]
     Missing { kind: Kind, part: &'static str },
     /// No kind has this name, and without a page no site can have opened it.

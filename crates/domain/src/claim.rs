@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    budget::LimitReached,
     challenge::{Challenge, Kind},
     fingerprint::{Fingerprint, KeyHash},
     id::{ClaimId, Project, SolveId, WorkerName},
@@ -16,6 +17,8 @@ use crate::{
     time::Timestamp,
     token::Token,
 };
+
+pub use crate::budget::Allowance;
 
 /// The API a claim came through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -138,15 +141,6 @@ pub enum KeyRule {
     Own,
 }
 
-/// The daily limits of a worker. The store counts what it has opened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Allowance {
-    /// The most solves it may open in a day.
-    pub solves_per_day: Option<u64>,
-    /// The most money it may spend in a day, counted at list price when a solve is opened.
-    pub cost_per_day: Option<Money>,
-}
-
 /// A claim about to be admitted. Fields without a comment are those of [`Claim`].
 #[derive(Clone, Debug)]
 #[expect(missing_docs, reason = "they are explained there")]
@@ -165,8 +159,10 @@ pub struct NewClaim {
     pub deadline: Timestamp,
     /// The list price of a solve of this kind.
     pub price: Option<Money>,
-    /// The worker's daily limits.
+    /// The budget of the worker.
     pub allowance: Allowance,
+    /// The budget of the account.
+    pub account: Allowance,
     /// The rules of the solve, if one is opened.
     pub policy: Policy,
     /// Whether the reply carries the token, so that a stocked or replayed token counts as delivered at once.
@@ -191,13 +187,8 @@ pub enum Admission {
     Opened(Claim),
     /// The key belongs to a claim for another challenge. Nothing changed.
     Mismatch(ClaimId),
-    /// The worker reached a daily limit. Nothing changed.
-    OverBudget {
-        /// The name of the limit.
-        limit: &'static str,
-        /// When it starts again from zero.
-        until: Timestamp,
-    },
+    /// A budget has no room for it. Nothing changed.
+    OverBudget(LimitReached),
     /// It would lapse before a solve opened now can answer. Nothing changed.
     TooLate,
     /// An id is taken; the caller draws new ones and tries again. Nothing changed.

@@ -8,6 +8,7 @@ use std::{
 };
 
 use crate::{
+    budget::Budgets,
     challenge::{Challenge, Kind},
     fingerprint::Identity,
     id::WorkerName,
@@ -71,10 +72,13 @@ pub struct Terms {
     pub identity: Identity,
 }
 
-/// The declarations in force where a decision is made. A decision that leads to a spend carries them into the store, which
-/// checks the claims that then wait.
+/// The declarations and the budgets in force where a decision is made. A decision that leads to a spend carries them into the
+/// store, which checks the claims that then wait, and the money.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Guard(Option<Arc<Declarations>>);
+pub struct Guard {
+    declared: Option<Arc<Declarations>>,
+    budgets: Arc<Budgets>,
+}
 
 /// Why a challenge is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -214,24 +218,35 @@ impl SiteRefusal {
 impl Guard {
     /// Allows what the declarations allow.
     pub fn new(declarations: Arc<Declarations>) -> Self {
-        Self(Some(declarations))
+        Self { declared: Some(declarations), budgets: Arc::default() }
+    }
+
+    /// With these budgets; without them, nothing is limited.
+    #[must_use]
+    pub fn with_budgets(self, budgets: Arc<Budgets>) -> Self {
+        Self { budgets, ..self }
+    }
+
+    /// The budgets in force.
+    pub fn budgets(&self) -> &Budgets {
+        &self.budgets
     }
 
     /// Allows everything: for tests and benchmarks of stores, which have no declarations.
     pub fn open() -> Self {
-        Self(None)
+        Self { declared: None, budgets: Arc::default() }
     }
 
     /// Whether the challenge may be solved for the worker now.
     pub fn allows(&self, challenge: &Challenge, worker: &WorkerName, now: Timestamp) -> bool {
-        self.0.as_ref().is_none_or(|declared| declared.check(challenge, worker, now).is_ok())
+        self.declared.as_ref().is_none_or(|declared| declared.check(challenge, worker, now).is_ok())
     }
 }
 
 /// Names no site, because decisions are logged.
 impl fmt::Debug for Guard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.0.is_some() { "Guard(…)" } else { "Guard(open)" })
+        f.write_str(if self.declared.is_some() { "Guard(…)" } else { "Guard(open)" })
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::{fmt, str::FromStr, sync::Arc};
 
+use sha2::{Digest as _, Sha256};
+
 use crate::ports::Chance;
 
 /// The id of a claim: fifteen digits without a leading zero. Existing clients expect digits only, and fifteen of them
@@ -13,9 +15,14 @@ pub struct ClaimId(u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SolveId(u64);
 
-/// The id of a gateway process, drawn at every start and never reused.
+/// The id of a gateway process, drawn at every start and never reused. It may say in which place the process runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HolderId(u64);
+
+/// Where a gateway runs. Two living processes are never in one place, so a process has replaced all earlier ones of its place.
+/// Used to count gateways only: a wrong place cannot end a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Place(u64);
 
 /// Our name for one attempt, written before the provider can name its task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -115,6 +122,32 @@ number_name!(SolveId, "s", "solve id", fifteen_digits);
 number_name!(HolderId, "h", "holder id", not_zero);
 number_name!(Nonce, "n", "nonce", not_zero);
 
+/// A holder id with a place has its first bit set, then 23 bits of the place and 40 drawn ones.
+const HAS_PLACE: u64 = 1 << 63;
+const DRAWN_BITS: u32 = 40;
+
+impl HolderId {
+    /// Draws the id of a process in a place.
+    pub fn draw_in(place: Place, chance: &dyn Chance) -> Self {
+        let drawn = not_zero(chance) & ((1 << DRAWN_BITS) - 1);
+        Self(HAS_PLACE | (place.0 << DRAWN_BITS) | drawn)
+    }
+
+    /// The place, if the id has one. A drawn id without a place may seem to have one, which no other id shares.
+    pub fn place(self) -> Option<Place> {
+        (self.0 & HAS_PLACE != 0).then_some(Place((self.0 & !HAS_PLACE) >> DRAWN_BITS))
+    }
+}
+
+impl Place {
+    /// The place with this name: everything that tells it from all others.
+    pub fn named(name: &str) -> Self {
+        let digest = Sha256::digest(name);
+        let first = digest.first_chunk().copied().map(u64::from_be_bytes).expect("32 bytes");
+        Self((first & !HAS_PLACE) >> DRAWN_BITS)
+    }
+}
+
 impl SolveId {
     /// The id of the solve that polls the paid task of `attempt` after this solve stopped waiting for it. It is derived
     /// and not drawn, so that the same late fact, settled twice, opens one solve.
@@ -188,6 +221,28 @@ text_name!(
     "1-64 characters of A-Z a-z 0-9 . _ -"
 );
 
+/// Stands for nobody's name in the ledger.
+const NOBODY: &str = "-";
+
+impl WorkerName {
+    /// The worker of entries about no worker. A worker or admin cannot have this name.
+    pub fn nobody() -> Self {
+        Self(NOBODY.into())
+    }
+
+    /// Whether it is the name of [`WorkerName::nobody`].
+    pub fn is_nobody(&self) -> bool {
+        *self.0 == *NOBODY
+    }
+}
+
+impl Project {
+    /// The project of entries about no work.
+    pub fn nobody() -> Self {
+        Self(NOBODY.into())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -216,6 +271,16 @@ mod tests {
         for (i, a) in ids.iter().enumerate() {
             assert!(ids[i + 1..].iter().all(|b| a != b));
         }
+    }
+
+    #[test]
+    fn processes_of_one_place_have_different_ids_that_name_it() {
+        let place = Place::named("host/127.0.0.1:8402");
+        let ids = [1, 77, u64::MAX].map(|drawn| HolderId::draw_in(place, &Drawn(drawn)));
+        assert!(ids.iter().all(|id| id.place() == Some(place)));
+        assert!(ids[0] != ids[1] && ids[1] != ids[2]);
+        assert_ne!(Place::named("host/127.0.0.1:8403"), place);
+        assert_eq!(HolderId::from_number(7).place(), None);
     }
 
     #[test]

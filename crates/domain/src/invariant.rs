@@ -3,21 +3,26 @@
 
 #![expect(clippy::wildcard_enum_match_arm, reason = "each check looks at a few of the many events")]
 
-use std::{collections::BTreeMap, fmt};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
 
 use crate::{
+    admin_action::AdminAction,
     challenge::Sharing,
     claim::ClaimState,
     id::{ClaimId, SolveId, TaskId},
     lease::Fence,
     ledger::{Entry, Event},
+    pause::PauseScope,
     retry::own,
     time::Timestamp,
     token::MIN_LEFT,
 };
 
-/// The invariants, by number. [`Checker`] checks what the ledger alone can show: of 1, 3, 4, 5, 7, 8, 12, 13 and
-/// 19 with every entry, of 6, 14 and 19 at the end of a run. docs/invariants.md names the tests of each, and what no test
+/// The invariants, by number. [`Checker`] checks what the ledger alone can show: of 1, 3, 4, 5, 7, 8, 12, 13, 19
+/// and 29 with every entry, of 6, 14 and 19 at the end of a run. docs/invariants.md names the tests of each, and what no test
 /// guards yet.
 pub const INVARIANTS: [(u8, &str); 29] = [
     (1, "for each solve and attempt at most one intent; attempts strictly increase"),
@@ -60,7 +65,10 @@ pub const INVARIANTS: [(u8, &str); 29] = [
     (26, "a write that meets its own retried copy is recognised and counted once"),
     (27, "the same schedule gives the same history on every store"),
     (28, "account errors make no dead letter and at most one probe per step"),
-    (29, "no intent is written for a claim that the declarations in force do not allow"),
+    (
+        29,
+        "no intent is written for a claim that the declarations in force do not allow, and none while it is paused",
+    ),
 ];
 
 /// An entry that breaks an invariant.
@@ -81,6 +89,8 @@ pub struct Checker {
     claims: BTreeMap<ClaimId, ClaimSeen>,
     tokens: BTreeMap<TaskId, TokenSeen>,
     tasks: BTreeMap<TaskId, SolveId>,
+    /// The scopes that are paused.
+    pauses: BTreeSet<PauseScope>,
     violations: Vec<Violation>,
 }
 
@@ -145,6 +155,7 @@ impl Checker {
 
     /// Checks the next entry.
     pub fn observe(&mut self, entry: &Entry) {
+        self.observe_pause(entry);
         if let Some(solve) = entry.solve {
             self.observe_solve(solve, entry);
         }
@@ -179,6 +190,40 @@ impl Checker {
             }
         }
         left
+    }
+
+    /// The ledger has no page of a solve, so the pauses of sites are left to the simulation, whose pages are all of one site.
+    fn observe_pause(&mut self, entry: &Entry) {
+        match &entry.event {
+            Event::Administered { action: AdminAction::Paused { scope }, .. } => {
+                self.pauses.insert(scope.clone());
+            }
+            Event::Administered { action: AdminAction::Resumed { scope }, .. } => {
+                self.pauses.remove(scope);
+            }
+            Event::Intent { .. } | Event::Authorised { .. } => {
+                // Others may wait for an answer that can be shared.
+                let is_alone =
+                    entry.kind.as_ref().is_some_and(|kind| kind.sharing() == Sharing::Exclusive);
+                let theirs = PauseScope::Worker(entry.worker.clone());
+                let stopped = [Some(PauseScope::Everything), is_alone.then_some(theirs)];
+                for scope in
+                    stopped.into_iter().flatten().filter(|scope| self.pauses.contains(scope))
+                {
+                    self.violations.push(Violation {
+                        invariant: 29,
+                        seq: entry.seq,
+                        what: format!("{scope} is paused"),
+                    });
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The scopes that are paused after the last entry.
+    pub fn pauses(&self) -> &BTreeSet<PauseScope> {
+        &self.pauses
     }
 
     fn broken(&mut self, invariant: u8, entry: &Entry, what: String) {

@@ -1,15 +1,21 @@
 //! The ledger: one entry per decision and fact, written in the same transaction as the state it explains. History,
 //! statistics and `explain` are computed from it.
 
+use std::{fmt::Write as _, net::IpAddr};
+
 use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
 
 use crate::{
-    challenge::Kind,
+    actor::Actor,
+    admin_action::AdminAction,
+    challenge::{Challenge, Kind},
     claim::{ClaimState, Source},
     id::{ClaimId, HolderId, Nonce, Project, SolveId, TaskId, WorkerName},
     lease::Fence,
     money::Money,
     retry::Code,
+    site::targets_of,
     time::{Day, Timestamp},
 };
 
@@ -102,6 +108,33 @@ pub enum Event {
     Ordered { basis: String, target: u32 },
     /// The dead letter was revived without success, failed with this code, and is open again.
     DeadLetterReopened { code: Code },
+    /// Somebody with a role administered the gateway. If the action is about a claim, solve or worker, the entry has it.
+    Administered { by: Actor, action: AdminAction },
+    /// Requests were refused: `count` of them for the same reason since a moment, from this address or network. The callers
+    /// saw the code.
+    Refusals {
+        code: Code,
+        address: Option<IpAddr>,
+        /// The page of the first one.
+        pageurl: Option<String>,
+        count: u64,
+        since: Timestamp,
+    },
+    /// A gateway found that the server had lost writes it had acknowledged: it has `found` commits where the gateway knew
+    /// `known`. What follows are the entries that the gateways still had, under new numbers.
+    WritesLost { known: u64, found: u64 },
+    /// What an opened or ordered solve sends besides page and site key: the names of its parameters and files, and the hash of
+    /// each value that names a URL or host. Values are not kept. Follows `Opened` or `Ordered`.
+    Carried { params: Vec<String>, targets: Vec<TargetHash> },
+}
+
+/// A parameter whose value names a URL or host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TargetHash {
+    /// The parameter.
+    pub name: String,
+    /// The first 16 bytes of the SHA-256 of the value as it was sent, in hexadecimal digits.
+    pub sha256: String,
 }
 
 /// Sums over one day, one worker, one project and one kind.
@@ -162,10 +195,80 @@ pub struct Counts {
     pub saved: Money,
 }
 
+impl Event {
+    /// What the challenge carries; `None` if that is nothing but page and site key.
+    pub fn carried(challenge: &Challenge) -> Option<Self> {
+        let params = challenge.params().keys().chain(challenge.files().keys());
+        let params: Vec<String> = params.cloned().collect();
+        if params.is_empty() {
+            return None;
+        }
+        let targets =
+            targets_of(challenge).map(|(name, value)| TargetHash::of(name, value)).collect();
+        Some(Self::Carried { params, targets })
+    }
+}
+
+impl TargetHash {
+    fn of(name: &str, value: &str) -> Self {
+        let mut sha256 = String::new();
+        for byte in &Sha256::digest(value)[..16] {
+            write!(sha256, "{byte:02x}").expect("a string takes any text");
+        }
+        Self { name: name.to_owned(), sha256 }
+    }
+}
+
 impl Entry {
+    /// Who did it: the admin, else the worker it is about.
+    pub fn actor(&self) -> &WorkerName {
+        if let Event::Administered { by, .. } = &self.event { &by.name } else { &self.worker }
+    }
+
     /// Whether two entries are equal except for their numbers: a store and its archive number them differently.
     pub fn has_same_content(&self, other: &Self) -> bool {
         *self == Self { seq: self.seq, ..other.clone() }
+    }
+}
+
+impl Event {
+    /// The name under which the audit trail lists an event; `None` for the steps of a claim's life, which it does not list.
+    pub const fn audited_as(&self) -> Option<&'static str> {
+        match self {
+            Self::Administered { action, .. } => Some(action.name()),
+            Self::Refused { .. } | Self::Refusals { .. } => Some("refused"),
+            Self::WritesLost { .. } => Some("writes_lost"),
+            Self::Opened { .. }
+            | Self::Replayed
+            | Self::Joined
+            | Self::Intent { .. }
+            | Self::NotAccepted { .. }
+            | Self::Accepted { .. }
+            | Self::Ambiguous { .. }
+            | Self::Authorised { .. }
+            | Self::WrittenOff { .. }
+            | Self::Orphaned { .. }
+            | Self::TaskOver { .. }
+            | Self::Ready { .. }
+            | Self::Overdue { .. }
+            | Self::Failed { .. }
+            | Self::Recovered { .. }
+            | Self::Allotted { .. }
+            | Self::Banked { .. }
+            | Self::Delivered { .. }
+            | Self::Wasted { .. }
+            | Self::Ended { .. }
+            | Self::DeadLettered { .. }
+            | Self::DeadLetterClosed
+            | Self::Reported { .. }
+            | Self::Revived { .. }
+            | Self::Purged { .. }
+            | Self::CalledBack { .. }
+            | Self::CallbackDropped { .. }
+            | Self::Ordered { .. }
+            | Self::DeadLetterReopened { .. }
+            | Self::Carried { .. } => None,
+        }
     }
 }
 
@@ -214,5 +317,41 @@ impl Counts {
     /// Claims that needed no attempt of their own.
     pub fn savings(&self) -> u64 {
         self.replayed + self.joined + self.stocked
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{challenge::ChallengeParts, site::PageUrl};
+
+    #[test]
+    fn a_challenge_leaves_the_names_of_its_parameters_and_the_hashes_of_its_targets() {
+        let params = [
+            ("cookies", "sid=secret"),
+            ("domain", "www.recaptcha.net"),
+            ("proxy", "user:secret@proxy.example.net:1"),
+            ("userAgent", "see https://shop.example.com/bot"),
+        ];
+        let parts = ChallengeParts {
+            sitekey: Some("k".into()),
+            pageurl: Some(PageUrl::parse("https://shop.example.com/").unwrap()),
+            params: params.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
+            files: [("body".to_owned(), vec![1])].into(),
+        };
+        let event = Event::carried(&Challenge::new(Kind::RecaptchaV2, parts.clone()).unwrap());
+        let Some(Event::Carried { params, targets }) = event else { panic!("{event:?}") };
+        assert_eq!(params, ["cookies", "domain", "proxy", "userAgent", "body"]);
+        // printf www.recaptcha.net | sha256sum | cut -c-32
+        let hash =
+            |name: &str, sha256: &str| TargetHash { name: name.into(), sha256: sha256.into() };
+        let expected = [
+            hash("domain", "efe6692a9768f4f90c6a75c9447d6ad2"),
+            hash("userAgent", "c338464e5137a0bff22fbae478be9df9"),
+        ];
+        assert_eq!(targets, expected);
+        let nothing = ChallengeParts { params: [].into(), files: [].into(), ..parts };
+        let challenge = Challenge::new(Kind::RecaptchaV2, nothing).unwrap();
+        assert_eq!(Event::carried(&challenge), None);
     }
 }

@@ -5,8 +5,9 @@
 //! - [`challenge`], [`fingerprint`]: what has to be solved, and when two challenges are the same
 //! - [`claim`], [`solve`], [`attempt`], [`token`]: a worker's request, our effort, what we pay for, what comes back
 //! - [`lease`]: which process may move a solve; [`retry`]: what a failure means; [`dead_letter`]: solves we gave up on
-//! - [`ledger`], [`money`]: every decision and fact, and what it cost; [`invariant`]: what must always hold
+//! - [`ledger`], [`chain`], [`money`]: every decision and fact, how changes of them are found, and what they cost; [`invariant`]: what must always hold
 //! - [`pool`]: standing orders, and how much they may waste; [`callback`]: notices to workers and to the operator
+//! - [`actor`], [`admin_action`], [`pause`]: who administers the gateway, and what they can do
 //! - [`site`], [`declarations`]: which challenges may be solved, and for whom; [`time`], [`id`], [`secret`], [`key`], [`rate`]: small values
 //! - [`ports`]: the traits between the engine and the outside world
 
@@ -16,8 +17,11 @@
 mod text;
 
 pub mod actor;
+pub mod admin_action;
 pub mod attempt;
+pub mod budget;
 pub mod callback;
+pub mod chain;
 pub mod challenge;
 pub mod claim;
 pub mod dead_letter;
@@ -29,8 +33,10 @@ pub mod key;
 pub mod lease;
 pub mod ledger;
 pub mod money;
+pub mod pause;
 pub mod pool;
 pub mod ports;
+pub mod prices;
 pub mod rate;
 pub mod retry;
 pub mod secret;

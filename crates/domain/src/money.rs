@@ -1,8 +1,13 @@
 //! Money in whole micros (millionths of the account's currency). An unknown amount is `None`, never zero.
 
-use std::{fmt, iter::Sum, ops::Add, str::FromStr};
+use std::{
+    fmt,
+    iter::Sum,
+    ops::{Add, Sub},
+    str::FromStr,
+};
 
-/// An amount of money. Addition saturates, so that a total never wraps around.
+/// An amount of money. Sums saturate, so that a total never wraps around.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Money(i64);
 
@@ -67,6 +72,13 @@ impl Add for Money {
     type Output = Self;
     fn add(self, other: Self) -> Self {
         Self(self.0.saturating_add(other.0))
+    }
+}
+
+impl Sub for Money {
+    type Output = Self;
+    fn sub(self, other: Self) -> Self {
+        Self(self.0.saturating_sub(other.0))
     }
 }
 

@@ -107,6 +107,13 @@ const MOST_EXPECTED: usize = 32;
 
 // === impl PoolId ===
 
+impl PoolId {
+    /// The id of the pool with this fingerprint.
+    pub fn of(fingerprint: &Fingerprint) -> Self {
+        Self(std::array::from_fn(|at| fingerprint.as_bytes()[at]))
+    }
+}
+
 impl fmt::Display for PoolId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
@@ -158,7 +165,7 @@ impl Pool {
 
     /// The id, which follows from the fingerprint.
     pub fn id(&self) -> PoolId {
-        PoolId(std::array::from_fn(|at| self.fingerprint.as_bytes()[at]))
+        PoolId::of(&self.fingerprint)
     }
 
     /// Records a claim; `hit` says that it found a token in stock.

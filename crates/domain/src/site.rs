@@ -215,15 +215,29 @@ impl HostRule {
             Some(port) => page.port == port,
             None => page.has_default_port(),
         };
-        let host_fits = if self.below {
-            page.host
-                .strip_suffix(&self.host)
-                .is_some_and(|above| above.len() > 1 && above.ends_with('.'))
-        } else {
-            *page.host == self.host
-        };
-        port_fits && host_fits
+        port_fits && self.fits_host(page)
     }
+
+    /// The same on every port, unless the rule names one.
+    pub fn covers_host(&self, page: &PageUrl) -> bool {
+        self.port.is_none_or(|port| page.port == port) && self.fits_host(page)
+    }
+
+    /// Whether there is a host that both rules cover, whatever the port.
+    pub fn shares_hosts_with(&self, other: &Self) -> bool {
+        let same_base = self.host == other.host && self.below == other.below;
+        same_base
+            || (self.below && is_below(&other.host, &self.host))
+            || (other.below && is_below(&self.host, &other.host))
+    }
+
+    fn fits_host(&self, page: &PageUrl) -> bool {
+        if self.below { is_below(&page.host, &self.host) } else { *page.host == self.host }
+    }
+}
+
+fn is_below(host: &str, base: &str) -> bool {
+    host.strip_suffix(base).is_some_and(|above| above.len() > 1 && above.ends_with('.'))
 }
 
 impl FromStr for HostRule {

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     attempt::Failure,
+    budget::Reservations,
     challenge::{Kind, Sharing},
     fingerprint::Fingerprint,
     id::{ClaimId, HolderId, Nonce, Project, SolveId, TaskId, WorkerName},
@@ -148,6 +149,8 @@ pub struct Solve {
     pub policy: Policy,
     /// When it became `Ready` or `Failed`.
     pub ended_at: Option<Timestamp>,
+    /// What it holds of the budgets. Rows of releases before 0.2.0 end before this field.
+    pub reservations: Reservations,
 }
 
 /// A solve whose holder died in `Intent` more often than this is failed: submitting it may be the cause of the crashes.

@@ -7,7 +7,7 @@ use std::{fmt, str::FromStr, time::Duration};
 pub struct Timestamp(u64);
 
 /// One UTC day, counted from 1970-01-01.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Day(u32);
 
 /// The text is not a date (`2026-11-15`) or a time (`2026-11-15T20:00:00Z`).
@@ -97,6 +97,26 @@ impl Day {
         Timestamp(u64::from(self.0) * DAY_MS)
     }
 
+    /// The first day of its month.
+    #[must_use]
+    pub fn month(self) -> Self {
+        let before = self.date().map_or(0, |date| u32::from(date.day().unsigned_abs()) - 1);
+        Self(self.0 - before)
+    }
+
+    /// The first day of the next month.
+    #[must_use]
+    pub fn next_month(self) -> Self {
+        let length = self.date().map_or(1, |date| u32::from(date.days_in_month().unsigned_abs()));
+        Self(self.month().0.saturating_add(length))
+    }
+
+    /// The calendar date; `None` beyond the calendar.
+    fn date(self) -> Option<jiff::civil::Date> {
+        let epoch = jiff::civil::date(1970, 1, 1);
+        epoch.checked_add(jiff::Span::new().try_days(self.0).ok()?).ok()
+    }
+
     /// The first millisecond of the next day.
     pub fn end(self) -> Timestamp {
         Timestamp((u64::from(self.0) + 1) * DAY_MS)
@@ -135,6 +155,24 @@ mod tests {
         assert_eq!(day.end().since(day.start()), Duration::from_secs(86_400));
         assert_eq!(day.start().to_string(), "2026-11-15T00:00:00.000Z");
         assert!("15.11.2026".parse::<Day>().is_err());
+    }
+
+    #[test]
+    fn a_day_belongs_to_a_month() {
+        for (day, first, next) in [
+            ("2026-11-01", "2026-11-01", "2026-12-01"),
+            ("2026-12-31", "2026-12-01", "2027-01-01"),
+            ("2028-02-29", "2028-02-01", "2028-03-01"),
+            ("1970-01-02", "1970-01-01", "1970-02-01"),
+        ] {
+            let day: Day = day.parse().unwrap();
+            assert_eq!(
+                (day.month().to_string(), day.next_month().to_string()),
+                (first.into(), next.into())
+            );
+        }
+        let beyond = Day::from_number(u32::MAX);
+        assert_eq!((beyond.month(), beyond.next_month()), (beyond, beyond));
     }
 
     #[test]

@@ -299,6 +299,7 @@ fn opened() -> Solve {
         price: None,
         policy: Policy::default(),
         ended_at: None,
+        reservations: domain::budget::Reservations::default(),
     }
 }
 

@@ -166,13 +166,17 @@ async fn handle_connection(
 
 async fn handle_tls(tls: &TlsMaterial, stream: TcpStream, peer: Peer, state: &Arc<ServerState>) {
     peer.set_secure();
-    match timeout(state.limits.handshake_timeout, tls.acceptor().accept(stream)).await {
-        Ok(Ok(stream)) if stream.get_ref().1.alpn_protocol() == Some(b"h2") => {
-            serve_http2(stream, peer, state).await;
-        }
-        Ok(Ok(stream)) => serve_http1(stream, peer, state).await,
-        Ok(Err(error)) => debug!(%error, "tls handshake failed"),
-        Err(_) => debug!("tls handshake timeout"),
+    // Each part boxed: strangers can open thousands of connections, and each is to take the memory of its own part only.
+    let accepted = Box::pin(tls.acceptor().accept(stream));
+    let stream = match timeout(state.limits.handshake_timeout, accepted).await {
+        Ok(Ok(stream)) => Box::new(stream),
+        Ok(Err(error)) => return debug!(%error, "tls handshake failed"),
+        Err(_) => return debug!("tls handshake timeout"),
+    };
+    if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
+        Box::pin(serve_http2(stream, peer, state)).await;
+    } else {
+        Box::pin(serve_http1(stream, peer, state)).await;
     }
 }
 

@@ -5,7 +5,7 @@ use std::{collections::HashMap, net::IpAddr, time::Duration};
 use domain::time::Timestamp;
 use parking_lot::Mutex;
 
-use crate::peer::network_of;
+use domain::actor::network_of;
 
 /// Attempts by address, in windows of a minute.
 #[derive(Debug)]

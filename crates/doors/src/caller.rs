@@ -13,11 +13,13 @@ use axum::{
 };
 use domain::{
     actor::{Actor, ActorRole, AdminRole},
-    id::WorkerName,
+    id::{Project, WorkerName},
     key::KeyDigest,
     ports::Scope,
+    retry::Code,
     time::Timestamp,
 };
+use engine::RefusedRequest;
 use tracing::warn;
 use url::form_urlencoded;
 
@@ -99,9 +101,16 @@ impl Doors {
         let is_known =
             peer.is_none_or(Peer::has_shown_key) || self.strangers().is_known(address, now);
         if !is_known {
-            self.0.wrong_keys.check(address, now).map_err(AuthError::TooMany)?;
+            self.0.wrong_keys.check(address, now).map_err(|wait| {
+                self.count_refusal_of(None, None, peer.map(|_| address), "too_many_wrong_keys");
+                AuthError::TooMany(wait)
+            })?;
         }
-        let role = self.role_of(key, now).map_err(|was| self.refuse_key(was, address, now))?;
+        let role = self.role_of(key, now).map_err(|was| {
+            // The name of a key that has expired is no proof of who sent it, but it says whose key is still in use.
+            self.count_refusal_of(was.clone(), None, peer.map(|_| address), "unauthorized");
+            self.refuse_key(was, address, now)
+        })?;
         // Once per connection: this is on the path of every request.
         if peer.is_none_or(Peer::show_key) {
             self.strangers().note_known(address, now);
@@ -138,9 +147,51 @@ impl Doors {
         AuthError::Unknown
     }
 
+    /// The worker whose key has this digest, if it gives access at this moment.
+    pub(crate) fn worker_by_digest(&self, key: KeyDigest) -> Option<Arc<KnownWorker>> {
+        match self.workers().find(key, self.now()) {
+            KeyOwner::Worker(known) => Some(known),
+            KeyOwner::Formerly(_) | KeyOwner::Nobody => None,
+        }
+    }
+
     /// Takes a permit of this gateway's share of a worker's rate, or returns how long to wait.
-    pub(crate) fn take(&self, limiter: Option<&Arc<RateLimiter>>) -> Result<(), Duration> {
+    pub(crate) fn take(
+        &self,
+        known: &KnownWorker,
+        limiter: Option<&Arc<RateLimiter>>,
+        peer: Option<&Peer>,
+    ) -> Result<(), Duration> {
+        self.permit(limiter).inspect_err(|_| self.count_refusal(Some(known), peer, "rate_exceeded"))
+    }
+
+    /// The same for a request that waits for its turn, which is no refusal.
+    pub(crate) fn permit(&self, limiter: Option<&Arc<RateLimiter>>) -> Result<(), Duration> {
         limiter.map_or(Ok(()), |limiter| limiter.take(self.now(), self.engine().gateways()))
+    }
+
+    /// Counts a request that is refused before the engine sees it.
+    pub(crate) fn count_refusal(
+        &self,
+        known: Option<&KnownWorker>,
+        peer: Option<&Peer>,
+        code: &'static str,
+    ) {
+        let name = known.map(|known| known.worker.name.clone());
+        let project = known.map(|known| known.worker.project.clone());
+        self.count_refusal_of(name, project, peer.map(|peer| peer.address().to_canonical()), code);
+    }
+
+    fn count_refusal_of(
+        &self,
+        worker: Option<WorkerName>,
+        project: Option<Project>,
+        address: Option<IpAddr>,
+        code: &'static str,
+    ) {
+        let code = Code::from(code);
+        let refused = RefusedRequest { worker, project, kind: None, code, address, pageurl: None };
+        self.engine().count_refusal(refused);
     }
 }
 
@@ -168,6 +219,11 @@ impl Caller {
         }
     }
 
+    /// Whether it may read the account's balance. Admins may.
+    pub(crate) fn may_read_balance(&self) -> bool {
+        self.worker().is_none_or(|known| known.worker.balance)
+    }
+
     /// The records this caller may see.
     pub(crate) fn scope(&self) -> Scope {
         match &self.role {
@@ -176,31 +232,35 @@ impl Caller {
         }
     }
 
-    /// The caller as the audit trail names it, if it may act on records: a worker on its own, an admin from the role
-    /// operator on.
-    pub(crate) fn operator(&self) -> Result<Actor, Refusal> {
+    /// Whether the caller may act on records: a worker on its own, an admin from the role operator on. Returns the admin, for
+    /// the audit trail.
+    pub(crate) fn operator(&self, doors: &Doors) -> Result<Option<Actor>, Refusal> {
         match &self.role {
-            Role::Worker(known) => {
-                let (name, role) = (known.worker.name.clone(), ActorRole::Worker);
-                Ok(Actor { name, role, address: self.address() })
-            }
-            Role::Admin(admin) => self.admin_of(admin, AdminRole::Operator),
+            Role::Worker(_) => Ok(None),
+            Role::Admin(_) => self.admin(doors, AdminRole::Operator).map(Some),
         }
     }
 
     /// The caller, if it is an admin of this role or a higher one.
-    fn admin(&self, least: AdminRole) -> Result<Actor, Refusal> {
-        match &self.role {
-            Role::Worker(_) => Err(Refusal::AdminOnly),
-            Role::Admin(admin) => self.admin_of(admin, least),
-        }
+    fn admin(&self, doors: &Doors, least: AdminRole) -> Result<Actor, Refusal> {
+        let (name, refused) = match &self.role {
+            Role::Worker(known) => (&known.worker.name, Err(Refusal::AdminOnly)),
+            Role::Admin(admin) => (&admin.name, self.admin_of(admin, least)),
+        };
+        refused.inspect_err(|refusal| {
+            let code = refusal.status_and_code().1;
+            doors.count_refusal_of(Some(name.clone()), None, self.address(), code);
+        })
     }
 
     fn admin_of(&self, admin: &Admin, least: AdminRole) -> Result<Actor, Refusal> {
         if admin.role < least {
             return Err(Refusal::RoleTooLow { has: admin.role, needs: least });
         }
-        Ok(Actor { name: admin.name.clone(), role: admin.role.into(), address: self.address() })
+        let address = self.address();
+        // Without a connection, a command runs the engine in its own process.
+        let role = address.map_or(ActorRole::Process, |_| admin.role.into());
+        Ok(Actor { name: admin.name.clone(), role, address })
     }
 
     fn address(&self) -> Option<IpAddr> {
@@ -209,7 +269,7 @@ impl Caller {
 }
 
 /// The key in `Authorization: Bearer`; a repeated header is refused.
-fn bearer(headers: &HeaderMap) -> Option<&str> {
+pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
     let mut all = headers.get_all(header::AUTHORIZATION).iter();
     let (Some(only), None) = (all.next(), all.next()) else { return None };
     let (scheme, key) = only.to_str().ok()?.split_once(' ')?;
@@ -221,8 +281,10 @@ impl FromRequestParts<Doors> for Caller {
 
     async fn from_request_parts(parts: &mut Parts, doors: &Doors) -> Result<Self, Refusal> {
         let caller = Self::authenticate(parts, doors)?;
-        let limiter = caller.worker().and_then(|known| known.reads.as_ref());
-        doors.take(limiter).map_err(Refusal::Rate)?;
+        if let Some(known) = caller.worker() {
+            let taken = doors.take(known, known.reads.as_ref(), caller.peer.as_ref());
+            taken.map_err(Refusal::Rate)?;
+        }
         Ok(caller)
     }
 }
@@ -232,8 +294,10 @@ impl FromRequestParts<Doors> for PollCaller {
 
     async fn from_request_parts(parts: &mut Parts, doors: &Doors) -> Result<Self, Refusal> {
         let caller = Caller::authenticate(parts, doors)?;
-        let limiter = caller.worker().and_then(|known| known.polls.as_ref());
-        doors.take(limiter).map_err(Refusal::Rate)?;
+        if let Some(known) = caller.worker() {
+            let taken = doors.take(known, known.polls.as_ref(), caller.peer.as_ref());
+            taken.map_err(Refusal::Rate)?;
+        }
         Ok(Self(caller))
     }
 }
@@ -255,7 +319,7 @@ impl FromRequestParts<Doors> for ReaderCaller {
 
     async fn from_request_parts(parts: &mut Parts, doors: &Doors) -> Result<Self, Refusal> {
         let caller = Caller::authenticate(parts, doors)?;
-        caller.admin(AdminRole::Reader).map(|_| Self)
+        caller.admin(doors, AdminRole::Reader).map(|_| Self)
     }
 }
 
@@ -264,7 +328,7 @@ impl FromRequestParts<Doors> for OperatorCaller {
 
     async fn from_request_parts(parts: &mut Parts, doors: &Doors) -> Result<Self, Refusal> {
         let caller = Caller::authenticate(parts, doors)?;
-        caller.admin(AdminRole::Operator).map(Self)
+        caller.admin(doors, AdminRole::Operator).map(Self)
     }
 }
 

@@ -9,13 +9,11 @@ use std::{
     sync::Arc,
 };
 
+use domain::actor::network_of;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::{
-    limits::Limits,
-    peer::{Peer, network_of},
-};
+use crate::{limits::Limits, peer::Peer};
 
 pub(crate) struct ConnectionLimiter {
     limits: Limits,

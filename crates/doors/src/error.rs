@@ -13,6 +13,7 @@ use domain::{
     claim::Claim,
     declarations::SiteRefusal,
     id::Project,
+    pause::{MAX_PAUSES, PauseScope},
     ports::{Fault, StoreError},
     retry::{Class, Code, RetryTable},
     site::ContentRefusal,
@@ -49,6 +50,12 @@ pub(crate) enum Refusal {
     Broken,
     #[error("send JSON, with Content-Type: application/json")]
     NotJson,
+    #[error("send one JSON object per line, with Content-Type: application/x-ndjson")]
+    NotLines,
+    #[error(
+        "`id` is missing: it is the line's idempotency key, so that the batch can be sent again"
+    )]
+    NoLineId,
     #[error("{0}")]
     BadJson(String),
     #[error("{0}")]
@@ -95,6 +102,8 @@ pub(crate) enum Refusal {
     Rate(Duration),
     #[error("too many pingbacks from this address; retry later")]
     TooManyPingbacks(Duration),
+    #[error("there are {MAX_PAUSES} pauses; resume one first, or pause everything")]
+    TooManyPauses,
     #[error(transparent)]
     Pool(#[from] PoolRefusal),
     #[error(transparent)]
@@ -109,6 +118,10 @@ pub(crate) enum Refusal {
     Failed(Box<Claim>),
     #[error("the claim's deadline passed before a token was ready")]
     Lapsed(Box<Claim>),
+    #[error(
+        "the claim's deadline passed while submissions were paused ({1}); nothing was paid for it"
+    )]
+    LapsedPaused(Box<Claim>, PauseScope),
     #[error("the claim's deadline passed while the account at the provider was blocked: {1}")]
     AccountTrouble(Box<Claim>, String),
     #[error("the claim was withdrawn")]
@@ -151,6 +164,8 @@ impl Refusal {
             Self::Slow => (StatusCode::REQUEST_TIMEOUT, "body_too_slow"),
             Self::Broken => (StatusCode::BAD_REQUEST, "body_broken"),
             Self::NotJson => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "not_json"),
+            Self::NotLines => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "not_ndjson"),
+            Self::NoLineId => (StatusCode::BAD_REQUEST, "missing_id"),
             Self::BadJson(_) => (StatusCode::BAD_REQUEST, "bad_json"),
             Self::BadQuery(_) => (StatusCode::BAD_REQUEST, "bad_query"),
             Self::BadIdempotencyKey => (StatusCode::BAD_REQUEST, "bad_idempotency_key"),
@@ -181,7 +196,10 @@ impl Refusal {
             | Self::Store(_) => STORE_UNAVAILABLE,
             Self::Provider(_) => (StatusCode::SERVICE_UNAVAILABLE, "provider_unavailable"),
             Self::Failed(_) => (StatusCode::BAD_GATEWAY, "solve_failed"),
-            Self::Lapsed(_) => (StatusCode::GATEWAY_TIMEOUT, "deadline_passed"),
+            Self::TooManyPauses => (StatusCode::CONFLICT, "too_many_pauses"),
+            Self::Lapsed(_) | Self::LapsedPaused(..) => {
+                (StatusCode::GATEWAY_TIMEOUT, "deadline_passed")
+            }
             Self::AccountTrouble(..) => (StatusCode::SERVICE_UNAVAILABLE, "account_trouble"),
             Self::Withdrawn(_) => (StatusCode::GONE, "withdrawn"),
             Self::Expired(_) => (StatusCode::GONE, "token_expired"),
@@ -203,13 +221,13 @@ impl Refusal {
         )
     }
 
-    fn retry_after(&self, now: Option<Timestamp>) -> Option<Duration> {
+    pub(crate) fn retry_after(&self, now: Option<Timestamp>) -> Option<Duration> {
         if let Self::TooManyWrongKeys(wait) | Self::Rate(wait) | Self::TooManyPingbacks(wait) = self
         {
             return Some(*wait);
         }
-        if let Self::Claim(ClaimRefusal::OverBudget { until, .. }) = self {
-            return Some(now.map_or(UNAVAILABLE_WAIT, |now| until.since(now)));
+        if let Self::Claim(ClaimRefusal::OverBudget(reached)) = self {
+            return Some(now.map_or(UNAVAILABLE_WAIT, |now| reached.until.since(now)));
         }
         if let Self::Claim(ClaimRefusal::TooLate { deadline, eta }) = self {
             return Some(eta.saturating_sub(*deadline));
@@ -226,6 +244,7 @@ impl Refusal {
     fn claim(&self) -> Option<&Claim> {
         let (Self::Failed(claim)
         | Self::Lapsed(claim)
+        | Self::LapsedPaused(claim, _)
         | Self::AccountTrouble(claim, _)
         | Self::Withdrawn(claim)
         | Self::Expired(claim)) = self
@@ -233,6 +252,12 @@ impl Refusal {
             return None;
         };
         Some(claim)
+    }
+
+    /// The status and the body of the response.
+    pub(crate) fn status_and_problem(&self) -> (StatusCode, Value) {
+        let (status, code) = self.status_and_code();
+        (status, self.problem(status, code))
     }
 
     fn problem(&self, status: StatusCode, code: &str) -> Value {
@@ -301,7 +326,7 @@ fn status_of_claim(refusal: &ClaimRefusal) -> (StatusCode, &'static str) {
             (StatusCode::UNPROCESSABLE_ENTITY, "idempotency_key_reused")
         }
         ClaimRefusal::Key(_) => (StatusCode::BAD_REQUEST, "bad_idempotency_key"),
-        ClaimRefusal::OverBudget { .. } => (StatusCode::TOO_MANY_REQUESTS, "budget_exceeded"),
+        ClaimRefusal::OverBudget(_) => (StatusCode::TOO_MANY_REQUESTS, "budget_exceeded"),
         ClaimRefusal::Busy { .. } => (StatusCode::TOO_MANY_REQUESTS, "busy"),
         ClaimRefusal::TooLate { .. } => (StatusCode::TOO_MANY_REQUESTS, "cannot_meet_deadline"),
         ClaimRefusal::Callback(_) => (StatusCode::BAD_REQUEST, "callback_refused"),
@@ -352,7 +377,7 @@ pub(crate) fn code_of_claim(refused: &ClaimRefusal) -> Code {
         ClaimRefusal::Site(refusal) => refusal.code(),
         ClaimRefusal::KeyMismatch(_) => code::ERROR_IDEMPOTENCY_MISMATCH.into(),
         ClaimRefusal::Key(_) | ClaimRefusal::Callback(_) => code::ERROR_BAD_PARAMETERS.into(),
-        ClaimRefusal::OverBudget { .. } => code::ERROR_BUDGET_EXCEEDED.into(),
+        ClaimRefusal::OverBudget(_) => code::ERROR_BUDGET_EXCEEDED.into(),
         ClaimRefusal::Busy { .. } | ClaimRefusal::TooLate { .. } => {
             code::ERROR_NO_SLOT_AVAILABLE.into()
         }

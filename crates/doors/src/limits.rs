@@ -59,6 +59,15 @@ pub struct Limits {
 /// hyper refuses longer request targets; images in a GET query work up to about 48 kB.
 pub(crate) const TARGET_BYTES: usize = 64 * 1024;
 
+/// The most lines of a batch in flight; fewer when there are fewer slots.
+pub(crate) const BATCH_LINES: usize = 256;
+/// The least, however few slots there are.
+pub(crate) const BATCH_LEAST_LINES: usize = 4;
+/// Lines of a batch that are admitted at the same time.
+pub(crate) const BATCH_ADMISSIONS: usize = 16;
+/// No further line of a batch is read while the texts of those being admitted have this size.
+pub(crate) const BATCH_BYTES: usize = 4 * 1024 * 1024;
+
 impl Default for Limits {
     fn default() -> Self {
         let seconds = Duration::from_secs;

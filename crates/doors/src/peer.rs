@@ -3,7 +3,7 @@
 
 use std::{
     future,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    net::{IpAddr, Ipv4Addr},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering},
@@ -155,15 +155,6 @@ impl Peer {
             reason = "the end of this process, not a claim's time"
         )]
         tokio::time::sleep(grace).await;
-    }
-}
-
-/// The network by which an address is counted: one IPv6 customer owns a /64, so it counts as one. An IPv4-mapped address
-/// counts as IPv4.
-pub(crate) fn network_of(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() >> 64 << 64)),
-        v4 @ IpAddr::V4(_) => v4,
     }
 }
 

@@ -3,14 +3,10 @@
 
 use std::{collections::HashMap, net::IpAddr, time::Duration};
 
-use domain::time::Timestamp;
+use domain::{actor::network_of, time::Timestamp};
 use parking_lot::Mutex;
 
-use crate::{
-    Doors,
-    limits::Limits,
-    peer::{Peer, network_of},
-};
+use crate::{Doors, limits::Limits, peer::Peer};
 
 #[derive(Debug)]
 pub(crate) struct Strangers {

@@ -34,6 +34,8 @@ pub struct Worker {
     pub priority: u32,
     /// Its daily budget.
     pub allowance: Allowance,
+    /// Whether it may read the account's balance.
+    pub balance: bool,
     /// Its limit on claims, for all gateways together.
     pub rate: Option<Rate>,
     /// Its limit on fetches of single claims, for all gateways together.
@@ -189,6 +191,7 @@ mod tests {
             priority: 1,
             allowance: Allowance::default(),
             rate: rate.map(|rate| rate.parse().unwrap()),
+            balance: true,
             poll_rate: None,
             read_rate: None,
         }

@@ -3,11 +3,12 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use domain::{
+    budget::Budgets,
     challenge::Kind,
     declarations::Declarations,
-    id::WorkerName,
-    money::Money,
+    id::{Place, WorkerName},
     ports::Archive,
+    prices::PriceList,
     retry::{Profile, RetryTable},
     token::TokenLifetime,
 };
@@ -26,8 +27,10 @@ pub struct EngineConfig {
     pub priorities: BTreeMap<WorkerName, u32>,
     /// Submissions a second, for the whole process.
     pub submits_per_second: u32,
-    /// The list price of one solve, by kind.
-    pub prices: BTreeMap<Kind, Money>,
+    /// The list prices of one solve.
+    pub prices: PriceList,
+    /// The budgets of the account and the workers. Those of the pools are in `pools`.
+    pub budgets: Budgets,
     /// Token lifetimes that differ from the kind's default.
     pub token_lifetimes: BTreeMap<Kind, TokenLifetime>,
     /// The deadline of claims that name none.
@@ -48,6 +51,8 @@ pub struct EngineConfig {
     pub most_queued_bytes: usize,
     /// The most solves of a worker that wait for a slot, on all gateways together.
     pub queue_limits: BTreeMap<WorkerName, usize>,
+    /// Where the process runs, if no other one can run there meanwhile: a restart then counts as the same gateway.
+    pub place: Option<Place>,
     /// Whether this process keeps pools filled; one that runs for a single claim does not.
     pub keeps_pools: bool,
     pub pools: Vec<PoolWish>,
@@ -70,7 +75,8 @@ impl Default for EngineConfig {
             slots: Slots::Fixed(50),
             priorities: BTreeMap::new(),
             submits_per_second: 20,
-            prices: BTreeMap::new(),
+            prices: PriceList::default(),
+            budgets: Budgets::default(),
             token_lifetimes: BTreeMap::new(),
             deadline: Duration::from_secs(180),
             reuse_window: Duration::from_secs(60),
@@ -81,6 +87,7 @@ impl Default for EngineConfig {
             most_queued: 10_000,
             most_queued_bytes: 256 << 20,
             queue_limits: BTreeMap::new(),
+            place: None,
             keeps_pools: true,
             pools: Vec::new(),
             batches: true,

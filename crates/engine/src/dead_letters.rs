@@ -4,12 +4,14 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use domain::{
+    actor::Actor,
     challenge::Challenge,
     claim::{Admission, Allowance},
     dead_letter::{Closing, DeadLetter},
     declarations::{SiteRefusal, Terms},
     id::{ClaimId, SolveId, WorkerName},
     ledger::Event,
+    money::Money,
     ports::{Cursor, DeadLetterFilter, Note, Revival, ReviveRequest, StoreError},
     retry::own,
     solve::Policy,
@@ -22,7 +24,7 @@ use crate::{Engine, Shared, Slots};
 pub struct BulkRequest {
     pub which: DeadLetterSelection,
     /// Who requests it, for the audit trail.
-    pub by: WorkerName,
+    pub by: Actor,
     /// Dead letters a second.
     pub rate: u32,
     /// Only report what would be done.
@@ -202,6 +204,7 @@ async fn revive_one(
 struct Permitted {
     terms: Terms,
     allowances: BTreeMap<WorkerName, Allowance>,
+    price: Option<Money>,
 }
 
 /// The workers of the claims that failed with the solve.
@@ -231,7 +234,8 @@ fn permitted(
             allowances.extend(allowance.map(|allowance| (worker.clone(), *allowance)));
         }
     }
-    Ok(Permitted { terms: terms?, allowances })
+    let price = shared.config.prices.of(challenge);
+    Ok(Permitted { terms: terms?, allowances, price })
 }
 
 async fn write_revival(
@@ -241,7 +245,7 @@ async fn write_revival(
     permitted: Permitted,
 ) -> Result<Revival, StoreError> {
     let (chance, config) = (&*shared.ports.chance, &shared.config);
-    let Permitted { terms, allowances } = permitted;
+    let Permitted { terms, allowances, price } = permitted;
     loop {
         let ambiguity_budget = config.ambiguity_budget;
         let revive = ReviveRequest {
@@ -251,8 +255,9 @@ async fn write_revival(
             solve: SolveId::draw(chance),
             basis: Arc::clone(&terms.basis),
             deadline: shared.now().plus(REVIVED_DEADLINE),
-            price: config.prices.get(&letter.kind).copied(),
+            price,
             allowances: allowances.clone(),
+            account: shared.budgets().account,
             policy: Policy { ambiguous: terms.ambiguous, ambiguity_budget },
         };
         let revival = shared.ports.store.revive(revive, shared.now()).await?;
@@ -276,6 +281,7 @@ async fn refuse(
             project: letter.project.clone(),
             kind: Some(letter.kind.clone()),
             event: Event::Refused { code, pageurl },
+            by: None,
         };
         shared.ports.store.note(note, shared.now()).await?;
     }
@@ -306,9 +312,9 @@ impl Revived {
             Revival::Back(Admission::Joined(claim)) => Self::Joined(claim.id),
             Revival::Back(Admission::Stocked(claim)) => Self::Stocked(claim.id),
             Revival::Back(Admission::Replayed(claim)) => Self::Replayed(claim.id),
-            Revival::Back(Admission::OverBudget { limit, until }) => Self::Refused(format!(
-                "the budget `{limit}` of its worker is used up until {until}; retry then"
-            )),
+            Revival::Back(Admission::OverBudget(reached)) => {
+                Self::Refused(format!("{reached}; retry then"))
+            }
             Revival::Back(Admission::Mismatch(_) | Admission::TooLate | Admission::NameTaken) => {
                 Self::Refused("its key now belongs to another claim".into())
             }

@@ -1,5 +1,6 @@
 //! How the engine is doing, for `/readyz` and status pages. Never used to decide about money.
 
+use domain::pause::Pause;
 use parking_lot::Mutex;
 
 use crate::Engine;
@@ -34,10 +35,16 @@ impl Engine {
         let panicked = *monitor.panicked.lock();
         troubles.extend(panicked.map(|part| format!("the {part} panicked: restart the gateway")));
         troubles.extend(draining.then(|| "draining".to_owned()));
+        let pauses = self.known_pauses();
+        troubles.extend(pauses.iter().map(|Pause { scope, since, by }| {
+            let by = &by.name;
+            format!("submissions of {scope} are paused since {since} by {by}: `solvegate resume` ends it")
+        }));
         troubles.extend(scheduler.breakers.troubles());
         let mut failing: Vec<_> = store_error.iter().map(|_| "store").collect();
         failing.extend(panicked.map(|_| "engine"));
         failing.extend(draining.then_some("draining"));
+        failing.extend((!pauses.is_empty()).then_some("paused"));
         failing.extend(scheduler.breakers.failing());
         Health {
             ready: store_error.is_none() && !draining,

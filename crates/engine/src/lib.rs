@@ -24,13 +24,15 @@ mod tasks;
 use std::{collections::BTreeMap, sync::Arc};
 
 use domain::{
-    claim::Allowance,
+    actor::Actor,
+    admin_action::AdminAction,
+    budget::Budgets,
     declarations::Declarations,
     id::WorkerName,
     money::Money,
     ports::{
-        Chance, Clock, Fault, Notifier, PoolState, Provider, Records, Store, StoreError, Threads,
-        WebhookSender,
+        Chance, Clock, DaySpending, Fault, Notifier, PoolState, Provider, Records, Store,
+        StoreError, Threads, WebhookSender,
     },
 };
 
@@ -40,6 +42,7 @@ pub use health::Health;
 pub use maintenance::{
     alerts::Alerts,
     pools::{PoolRefusal, PoolWish},
+    refusals::RefusedRequest,
 };
 pub use pipeline::{
     admit::{Admitted, ClaimRefusal, ClaimRequest},
@@ -52,7 +55,7 @@ pub use scheduler::{queue_room::QueueFull, slots::Slots};
 pub use serverless::{RoundReport, ServerlessDriver};
 pub use tasks::Tasks;
 
-use maintenance::{archive::WithArchive, lease_renewal, polling_memory};
+use maintenance::{archive::WithArchive, lease_renewal, pauses, polling_memory};
 use polling::batch;
 use scheduler::driver;
 use shared::Shared;
@@ -137,6 +140,7 @@ impl Engine {
     ///         allowance: Allowance::default(),
     ///         collect: true,
     ///         callback_url: None,
+    ///         address: None,
     ///     };
     ///     let Outcome::Waiting { claim, .. } = engine.claim(request).await.unwrap().outcome else { panic!() };
     ///     let outcome = engine.fetch(&Scope::All, claim.id, Duration::from_secs(60)).await.unwrap();
@@ -152,6 +156,7 @@ impl Engine {
         }
         let shared = Arc::new(Shared::new(ports, config));
         lease_renewal::renew(&shared).await?;
+        pauses::refresh(&shared).await?;
         batch::load_support(&shared).await;
         polling_memory::load(&shared).await;
         maintenance::spawn(&shared, "driver", driver::run(Arc::clone(&shared)));
@@ -170,6 +175,11 @@ impl Engine {
     #[cfg(feature = "test-util")]
     pub fn crash(&self) {
         self.0.tasks.abort();
+    }
+
+    /// Writes down what somebody did that is about no claim or pool, such as a reload.
+    pub async fn administer(&self, by: Actor, action: AdminAction) -> Result<(), StoreError> {
+        self.0.ports.store.administer(by, action, self.0.now()).await
     }
 
     pub async fn pools(&self) -> Result<Vec<PoolState>, StoreError> {
@@ -212,6 +222,8 @@ impl Engine {
     /// Replaces the declarations, all at once. Queued claims that they no longer allow fail.
     pub fn set_declarations(&self, declarations: Arc<Declarations>) {
         *self.0.declarations.write() = declarations;
+        // A declaration is part of the fingerprints of pools.
+        self.0.set_budgets((*self.0.budgets()).clone());
         self.0.scheduler.wake();
     }
 
@@ -231,8 +243,14 @@ impl Engine {
         *self.0.scheduler.priorities.write() = priorities;
     }
 
-    /// Replaces the budgets that alerts watch. Claims carry their own.
-    pub fn set_allowances(&self, allowances: BTreeMap<WorkerName, Allowance>) {
-        *self.0.maintenance.budgets.write() = allowances;
+    /// Replaces the budgets of the account and the workers.
+    pub fn set_budgets(&self, budgets: Budgets) {
+        self.0.set_budgets(budgets);
+    }
+
+    /// The budgets in force, and what is used of them.
+    pub async fn spending(&self) -> Result<(Arc<Budgets>, DaySpending), StoreError> {
+        let spending = self.0.ports.records.spending(self.0.now().day()).await?;
+        Ok((self.0.budgets(), spending))
     }
 }

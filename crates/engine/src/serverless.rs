@@ -16,7 +16,7 @@ use domain::{
 use crate::{
     Engine, EngineConfig, Ports, Shared,
     maintenance::{
-        lease_renewal,
+        lease_renewal, pauses,
         sweeper::{self, SWEEP_LIMIT},
     },
     scheduler::driver,
@@ -106,6 +106,7 @@ impl ServerlessDriver {
         let shared = &self.0.0;
         shared.scheduler.lease.restart(&*shared.ports.chance);
         lease_renewal::renew(shared).await?;
+        pauses::refresh(shared).await?;
         let renew_for_ever = async {
             lease_renewal::run(Arc::clone(shared)).await;
             std::future::pending().await

@@ -4,6 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use domain::{
+    budget::Budgets,
     declarations::{Declarations, Guard},
     ports::StoreError,
     time::Timestamp,
@@ -20,6 +21,8 @@ pub(crate) struct Shared {
     pub(crate) config: EngineConfig,
     /// The declarations in force; a reload replaces them.
     pub(crate) declarations: RwLock<Arc<Declarations>>,
+    /// The budgets in force; a reload replaces them.
+    pub(crate) budgets: RwLock<Arc<Budgets>>,
     pub(crate) scheduler: Scheduler,
     pub(crate) poller: TaskPoller,
     pub(crate) maintenance: Maintenance,
@@ -29,15 +32,18 @@ pub(crate) struct Shared {
 impl Shared {
     /// Nothing runs yet.
     pub(crate) fn new(ports: Ports, config: EngineConfig) -> Self {
-        Self {
+        let shared = Self {
             declarations: RwLock::new(Arc::clone(&config.declarations)),
+            budgets: RwLock::default(),
             scheduler: Scheduler::new(&config, &ports),
             poller: TaskPoller::default(),
-            maintenance: Maintenance::new(&config),
+            maintenance: Maintenance::default(),
             tasks: Tasks::default(),
             ports,
             config,
-        }
+        };
+        shared.set_budgets(shared.config.budgets.clone());
+        shared
     }
 
     pub(crate) fn now(&self) -> Timestamp {
@@ -48,9 +54,22 @@ impl Shared {
         Arc::clone(&self.declarations.read())
     }
 
-    /// The declarations in force, as a decision carries them.
+    pub(crate) fn budgets(&self) -> Arc<Budgets> {
+        Arc::clone(&self.budgets.read())
+    }
+
+    /// Replaces the budgets of the account and the workers. Those of the pools are configured with them.
+    pub(crate) fn set_budgets(&self, budgets: Budgets) {
+        let declared = self.declarations();
+        let limited = self.config.pools.iter().filter(|wish| wish.budget.is_limited());
+        let pools = limited.filter_map(|wish| Some((wish.fingerprint(&declared)?, wish.budget)));
+        let pools = pools.collect();
+        *self.budgets.write() = Arc::new(Budgets { pools, ..budgets });
+    }
+
+    /// The declarations and budgets in force, as a decision carries them.
     pub(crate) fn guard(&self) -> Guard {
-        Guard::new(self.declarations())
+        Guard::new(self.declarations()).with_budgets(self.budgets())
     }
 
     /// Sleeps; `false` once the driver has stopped and background services may end.

@@ -4,8 +4,9 @@
 //! # Layout
 //! - [`world`]: builds everything from a seed ([`world::Plan`]) and runs it to the end
 //! - [`nemesis`]: crashes, pauses, network cuts and clock jumps during a run
-//! - [`ports`]: the store and the provider as one gateway reaches them, and the planted bugs ([`ports::Bug`])
+//! - [`ports`]: the store and the provider as one gateway reaches them, and where the planted bugs ([`bug::Bug`]) act
 //! - [`monitor`]: checks the ledger after every store call of a gateway, and ends the run at the first violation
+//! - [`books`]: checks the books of the budgets against the ledger and the limits, at the same moments
 //! - [`judge`]: compares our ledger, the provider's ledger and the tokens that workers received, after the run
 //! - [`seeds`]: runs a seed and says how to repeat it
 //! - [`stage`]: one store, one provider and any number of gateways, for tests of a single scenario
@@ -15,11 +16,14 @@
 #![expect(clippy::unwrap_used, reason = "a simulation fails where it panics")]
 #![expect(clippy::wildcard_enum_match_arm, reason = "each reader names the cases it is about")]
 
+pub mod books;
+pub mod bug;
 pub mod judge;
 pub mod monitor;
 pub mod nemesis;
 pub mod ports;
 pub mod seeds;
 pub mod stage;
+mod stops;
 pub mod totals;
 pub mod world;

@@ -4,21 +4,27 @@
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, MutexGuard},
+    sync::{
+        Arc, Mutex, MutexGuard,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use domain::{
+    budget::Budgets,
     id::AttemptName,
     invariant::Checker,
-    ledger::Entry,
-    ports::{Clock, Records},
+    ledger::{Entry, Event},
+    pause::PauseScope,
+    ports::{Clock, Records, Scope},
+    solve::Solve,
     time::Timestamp,
 };
 use engine::Health;
 use simulator::Account;
 use tokio::sync::Notify;
 
-use crate::totals::Totals;
+use crate::{books::LedgerBooks, totals::Totals};
 
 /// One line of a run's story.
 #[derive(Clone, Debug)]
@@ -41,6 +47,7 @@ pub enum StoryEvent {
 pub struct Observed {
     pub story: Vec<StoryLine>,
     pub totals: Totals,
+    pub books: LedgerBooks,
     pub checker: Checker,
     /// Violations found during the run.
     pub violations: Vec<String>,
@@ -49,17 +56,53 @@ pub struct Observed {
 
 pub struct Monitor {
     records: Arc<dyn Records>,
+    budgets: Budgets,
     account: Account,
     clock: Arc<dyn Clock>,
     observed: Mutex<Observed>,
+    /// The site is declared at no gateway.
+    withdrawn: AtomicBool,
     violation: Notify,
 }
 
 // === impl Monitor ===
 
 impl Monitor {
-    pub fn new(records: Arc<dyn Records>, account: Account, clock: Arc<dyn Clock>) -> Self {
-        Self { records, account, clock, observed: Mutex::default(), violation: Notify::new() }
+    pub fn new(
+        records: Arc<dyn Records>,
+        budgets: Budgets,
+        account: Account,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        Self {
+            records,
+            budgets,
+            account,
+            clock,
+            observed: Mutex::default(),
+            withdrawn: AtomicBool::new(false),
+            violation: Notify::new(),
+        }
+    }
+
+    /// All gateways have, or have lost, the declaration of the site.
+    pub fn set_withdrawn(&self, withdrawn: bool) {
+        self.withdrawn.store(withdrawn, Ordering::SeqCst);
+        let state = if withdrawn { "withdrawn" } else { "declared again" };
+        self.record(format!("the site is {state}"));
+    }
+
+    pub fn is_withdrawn(&self) -> bool {
+        self.withdrawn.load(Ordering::SeqCst)
+    }
+
+    /// I29: a decision that was begun after the withdrawal spends nothing for a page.
+    pub fn check_declared(&self, solve: &Solve) {
+        if !solve.kind.is_pageless() {
+            let what = format!("I29: {} goes on although its site is withdrawn", solve.id);
+            self.observed().violations.push(what);
+            self.violation.notify_one();
+        }
     }
 
     /// Checks the entries appended since the last call. The store is in memory and answers at once, so nothing else runs
@@ -74,7 +117,16 @@ impl Monitor {
         };
         let entries = self.records.entries(next, usize::MAX).await.unwrap();
         let paid = self.account.with(|behaviour| behaviour.ledger().accepted.len());
-        let broke = self.observed().check(entries, paid, self.clock.now());
+        let is_news = !entries.is_empty();
+        let mut broke = self.observed().check(entries, paid, self.clock.now());
+        if is_news {
+            let spending = self.records.spending(self.clock.now().day()).await.unwrap();
+            let active = self.records.active(Scope::All, usize::MAX).await.unwrap();
+            let mut observed = self.observed();
+            let broken = observed.books.violations(&spending, &active, &self.budgets);
+            broke |= !broken.is_empty();
+            observed.violations.extend(broken);
+        }
         if broke {
             self.violation.notify_one();
         }
@@ -134,6 +186,17 @@ impl Observed {
         self.story.iter().filter_map(entry).collect()
     }
 
+    /// I29 for the pauses of sites, which the ledger alone cannot show: every page here is of one site.
+    fn check_site_pause(&mut self, entry: &Entry) {
+        let spends = matches!(entry.event, Event::Intent { .. } | Event::Authorised { .. });
+        let has_page = entry.kind.as_ref().is_some_and(|kind| !kind.is_pageless());
+        let mut pauses = self.checker.pauses().iter();
+        if spends && has_page && pauses.any(|scope| matches!(scope, PauseScope::Site(_))) {
+            self.violations
+                .push(format!("I29: entry {} spends, and its site is paused", entry.seq));
+        }
+    }
+
     /// Returns `true` when an invariant was violated.
     fn check(&mut self, entries: Vec<Entry>, paid: usize, at: Timestamp) -> bool {
         let before = self.violations.len();
@@ -142,7 +205,9 @@ impl Observed {
             self.checker.observe(&entry);
             let broken = &self.checker.violations()[known..];
             self.violations.extend(broken.iter().map(ToString::to_string));
+            self.check_site_pause(&entry);
             self.totals.add(&entry);
+            self.books.add(&entry);
             self.next = entry.seq + 1;
             self.story.push(StoryLine { at, event: StoryEvent::Ledger(entry) });
         }

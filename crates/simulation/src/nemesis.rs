@@ -6,17 +6,13 @@ use std::{
 };
 
 use domain::{
-    claim::Allowance,
+    actor::Actor,
     id::WorkerName,
     ports::{DeadLetterFilter, Scope},
 };
 use engine::{BulkRequest, DeadLetterSelection};
 
-use crate::world::World;
-
-fn team(number: usize) -> (WorkerName, Allowance) {
-    (WorkerName::new(format!("team-{number}")).unwrap(), Allowance::default())
-}
+use crate::world::{World, budgets::team};
 
 impl World {
     pub async fn nemesis(self: Arc<Self>) {
@@ -48,15 +44,16 @@ impl World {
     /// An operator that revives and purges dead letters, not always carefully.
     pub async fn operate(self: Arc<Self>) {
         let mut rng = fastrand::Rng::with_seed(self.plan.seed ^ 0x0B5E_55ED);
+        let budgets = self.plan.budgets();
         loop {
             self.sleep(Duration::from_millis(rng.u64(1_000..40_000))).await;
             let Some((engine, mut life)) = self.gateway(&mut rng) else { continue };
             let bulk = BulkRequest {
                 which: DeadLetterSelection::Matching(DeadLetterFilter::open(Scope::All, 100)),
-                by: WorkerName::new("admin").unwrap(),
+                by: Actor::process(WorkerName::new("admin").unwrap()),
                 rate: 100,
                 dry_run: false,
-                allowances: (0..3).map(team).collect(),
+                allowances: (0..3).map(|n| (team(n), budgets.of_worker(&team(n)))).collect(),
             };
             // The store may be unreachable and the gateway may crash: the operator retries later.
             tokio::select! {

@@ -1,6 +1,8 @@
 //! The ports of one simulated gateway: randomness, and a store and a provider that can be slow, unreachable, or lose
 //! replies.
 
+mod receiver;
+
 use std::{
     collections::BTreeMap,
     fmt,
@@ -13,18 +15,20 @@ use std::{
 
 use async_trait::async_trait;
 use domain::{
-    callback::{Callback, Notice},
+    actor::Actor,
+    admin_action::AdminAction,
+    callback::Callback,
     challenge::Challenge,
-    claim::{Admission, Claim, Delivery, KeyRule, NewClaim, Repeats},
+    claim::{Admission, Allowance, Claim, Delivery, KeyRule, NewClaim, Repeats},
     fingerprint::Fingerprint,
-    id::{ClaimId, HolderId, SolveId, TaskId, WorkerName},
+    id::{ClaimId, HolderId, SolveId, TaskId},
     lease::{Holder, Lease},
+    pause::Pauses,
     pool::{Expectation, Pool, StandingOrder},
     ports::{
-        AddressRefused, Advanced, BatchRefused, Chance, Clock, Fault, Feedback, LeaseRequest, Note,
-        Poll, Polled, Provider, RefillRequest, Refilled, Revival, ReviveRequest, Settled, Store,
-        StoreError, Submission, SweepRequest, Swept, Threads, Webhook, WebhookError, WebhookSender,
-        Withdrawal,
+        Advanced, BatchRefused, Chance, Clock, Fault, Feedback, LeaseRequest, Note, PauseRequest,
+        PauseResult, Poll, Polled, Provider, RefillRequest, Refilled, Revival, ReviveRequest,
+        Settled, Store, StoreError, Submission, SweepRequest, Swept, Threads, Withdrawal,
     },
     retry::{Code, Verdict, own},
     solve::{Decision, Fact, Solve, Solved, Stage},
@@ -32,6 +36,10 @@ use domain::{
 };
 
 use crate::monitor::Monitor;
+
+pub use crate::bug::Bug;
+
+pub use receiver::Receiver;
 
 /// Randomness from a seed.
 #[derive(Debug)]
@@ -85,29 +93,6 @@ pub struct StoreFaults {
 
 /// How long a slow call is under way at most, in milliseconds: long enough for a submission to end and its task to be polled.
 const SLOW: u64 = 15_000;
-
-/// Bugs the simulation must find.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Bug {
-    /// The gateway submits without a durable intent.
-    NoIntent,
-    /// A dead holder's intent is put back into the queue.
-    LeaseEndAuthorises,
-    /// The gateway drops the task id when it is busy.
-    ForgetsTask,
-    /// A lost reply counts as "not sent".
-    LostMeansNotSent,
-    /// Keys are ignored: equal challenges get the same token.
-    IgnoresKeys,
-    /// A token's lifetime restarts when it is stored, as in a list whose expiry every push extends.
-    RenewsTokens,
-    /// A failed poll counts as a task that ended.
-    PollFaultEndsTask,
-    /// A retry does not wait for its backoff.
-    RetriesAtOnce,
-    /// A callback leaves the outbox when it is tried, not when the receiver accepts it.
-    DropsFailedCallbacks,
-}
 
 /// The shared store as one gateway reaches it.
 pub struct RemoteStore {
@@ -199,6 +184,9 @@ impl Store for RemoteStore {
             let hash = domain::fingerprint::KeyHash::derived(&claim.worker, &claim.fingerprint);
             claim.key = KeyRule::Derived { hash, window: Duration::from_secs(60) };
         }
+        if self.bug == Some(Bug::IgnoresBudgets) {
+            (claim.allowance, claim.account) = (Allowance::default(), Allowance::default());
+        }
         self.call(self.store.admit(claim, now)).await
     }
 
@@ -221,9 +209,10 @@ impl Store for RemoteStore {
     async fn withdraw(
         &self,
         id: ClaimId,
+        by: Option<Actor>,
         now: Timestamp,
     ) -> Result<Option<Withdrawal>, StoreError> {
-        self.call(self.store.withdraw(id, now)).await
+        self.call(self.store.withdraw(id, by, now)).await
     }
 
     async fn count_fetches(&self, fetches: Vec<(ClaimId, u64)>) -> Result<(), StoreError> {
@@ -263,7 +252,14 @@ impl Store for RemoteStore {
                 Err(refused) => Advanced::Refused(refused),
             });
         }
-        self.call(self.store.advance(lease, decision, now)).await
+        // The guard of the decision was drawn up just before, so what is withdrawn by now must not pass.
+        let is_withdrawn = self.monitor.is_withdrawn();
+        let spends = matches!(decision, Decision::Intend { .. } | Decision::Authorise { .. });
+        let result = self.call(self.store.advance(lease, decision, now)).await;
+        if is_withdrawn && spends && matches!(result, Ok(Advanced::Done(_))) {
+            self.monitor.check_declared(&lease.solve);
+        }
+        result
     }
 
     async fn settle(
@@ -298,7 +294,7 @@ impl Store for RemoteStore {
     async fn purge(
         &self,
         dead_letter: SolveId,
-        by: WorkerName,
+        by: Actor,
         now: Timestamp,
     ) -> Result<bool, StoreError> {
         self.call(self.store.purge(dead_letter, by, now)).await
@@ -323,22 +319,50 @@ impl Store for RemoteStore {
         &self,
         fingerprint: Fingerprint,
         order: Option<StandingOrder>,
+        by: Option<Actor>,
         now: Timestamp,
     ) -> Result<Option<Pool>, StoreError> {
-        self.call(self.store.set_pool(fingerprint, order, now)).await
+        self.call(self.store.set_pool(fingerprint, order, by, now)).await
     }
 
     async fn expect(
         &self,
         pool: Fingerprint,
         expectation: Expectation,
+        by: Option<Actor>,
         now: Timestamp,
     ) -> Result<Option<Pool>, StoreError> {
-        self.call(self.store.expect(pool, expectation, now)).await
+        self.call(self.store.expect(pool, expectation, by, now)).await
     }
 
     async fn refill(&self, ask: RefillRequest, now: Timestamp) -> Result<Refilled, StoreError> {
         self.call(self.store.refill(ask, now)).await
+    }
+
+    async fn set_pause(
+        &self,
+        request: PauseRequest,
+        now: Timestamp,
+    ) -> Result<PauseResult, StoreError> {
+        let paused = self.call(self.store.set_pause(request, now)).await;
+        if self.bug == Some(Bug::ForgetsPauses) {
+            // The row of a store on which nothing was ever paused.
+            self.store.set_memo("pauses", vec![0, 0]).await?;
+        }
+        paused
+    }
+
+    async fn pauses(&self) -> Result<Pauses, StoreError> {
+        self.call(self.store.pauses()).await
+    }
+
+    async fn administer(
+        &self,
+        by: Actor,
+        action: AdminAction,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
+        self.call(self.store.administer(by, action, now)).await
     }
 
     async fn set_memo(&self, name: &str, value: Vec<u8>) -> Result<(), StoreError> {
@@ -351,30 +375,6 @@ impl Store for RemoteStore {
 
     async fn sweep(&self, ask: SweepRequest, now: Timestamp) -> Result<Swept, StoreError> {
         self.call(self.store.sweep(ask, now)).await
-    }
-}
-
-/// A callback receiver that may be down and records the callbacks it gets.
-#[derive(Debug, Default)]
-pub struct Receiver {
-    pub is_down: AtomicBool,
-    pub tried: Mutex<Vec<String>>,
-    pub got: Mutex<Vec<(String, Notice)>>,
-}
-
-#[async_trait]
-impl WebhookSender for Receiver {
-    async fn check(&self, _: &str) -> Result<(), AddressRefused> {
-        Ok(())
-    }
-
-    async fn send(&self, webhook: &Webhook) -> Result<(), WebhookError> {
-        self.tried.lock().unwrap().push(webhook.id.clone());
-        if self.is_down.load(Ordering::SeqCst) {
-            return Err(WebhookError("the receiver is down".into()));
-        }
-        self.got.lock().unwrap().push((webhook.id.clone(), webhook.notice.clone()));
-        Ok(())
     }
 }
 

@@ -206,6 +206,7 @@ pub fn claim_request(key: &str) -> ClaimRequest {
         allowance: Allowance::default(),
         collect: true,
         callback_url: None,
+        address: None,
     }
 }
 

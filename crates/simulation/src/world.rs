@@ -1,6 +1,7 @@
 //! A simulated world from one seed: gateways, workers, a provider and a nemesis, in virtual time. It ends with a quiet
 //! period without faults, after which every claim must have ended.
 
+pub mod budgets;
 pub mod pools;
 mod workers;
 
@@ -28,6 +29,7 @@ use stores::Backend;
 use tokio::sync::watch;
 
 use crate::{
+    books::PRICE,
     monitor::{Monitor, Observed},
     ports::{Bug, Gate, Life, Receiver, RemoteProvider, RemoteStore, SeededChance, StoreFaults},
 };
@@ -60,6 +62,8 @@ pub struct Plan {
     pub announces: bool,
     /// The number of slots, unless it is learned.
     pub slots: usize,
+    /// An operator pauses and resumes submissions, and withdraws and declares the site.
+    pub stops: bool,
 }
 
 /// A token that a worker received.
@@ -143,6 +147,8 @@ impl Plan {
             pools: false,
             announces: false,
             slots: 10,
+            // Drawn apart as well.
+            stops: seed % 7 == 1,
             gateways: rng.usize(1..=3),
             workers: rng.usize(2..=6),
             claims_each: rng.usize(2..=8),
@@ -231,7 +237,7 @@ impl World {
         let backend = stores::open("memory:").unwrap();
         let clock: Arc<dyn Clock> = Arc::new(VirtualClock::new(start, Duration::ZERO));
         let records = Arc::clone(&backend.records);
-        let monitor = Monitor::new(records, account.clone(), Arc::clone(&clock));
+        let monitor = Monitor::new(records, plan.budgets(), account.clone(), Arc::clone(&clock));
         Arc::new(Self {
             monitor: Arc::new(monitor),
             clock,
@@ -263,6 +269,9 @@ impl World {
         nemesis.spawn(Arc::clone(&self).nemesis());
         if self.plan.operator {
             nemesis.spawn(Arc::clone(&self).operate());
+        }
+        if self.plan.stops {
+            nemesis.spawn(Arc::clone(&self).stop_and_resume());
         }
         if self.plan.announces {
             nemesis.spawn(Arc::clone(&self).announce());
@@ -300,6 +309,7 @@ impl World {
         self.end_store_faults();
         self.is_closing.store(true, Ordering::SeqCst);
         self.receiver.is_down.store(false, std::sync::atomic::Ordering::SeqCst);
+        self.end_stops().await;
         self.account.with(|behaviour| behaviour.set_balance(Money::from_micros(1_000_000_000)));
         for i in 0..self.gateways.len() {
             let gate = Arc::clone(&self.gateways[i].lock().unwrap().gate);
@@ -361,6 +371,8 @@ impl World {
             let record = Arc::new(Life { gateway: i, ..Life::default() });
             let ports = self.ports(&gate, &clock, seed.wrapping_add(100_000 * attempt), &record);
             if let Ok(engine) = Engine::start(ports, self.config()).await {
+                // They may have changed since.
+                self.declare(&engine);
                 let mut gateway = self.gateways[i].lock().unwrap();
                 gateway.engine = Some(engine);
                 gateway.record = Arc::clone(&record);
@@ -416,13 +428,15 @@ impl World {
         }
     }
 
-    fn declarations(&self) -> Arc<Declarations> {
+    /// The declarations in force at every gateway.
+    pub fn declarations(&self) -> Arc<Declarations> {
         let site = Site {
             ambiguous: self.plan.policy,
             ..Site::new("shop.example.com".parse().unwrap(), "simulated shop")
         };
         let images = Some(Images::new("simulated pictures"));
-        Declarations { sites: vec![site], images, ..Declarations::default() }.into()
+        let sites = if self.monitor.is_withdrawn() { Vec::new() } else { vec![site] };
+        Declarations { sites, images, ..Declarations::default() }.into()
     }
 
     fn config(&self) -> EngineConfig {
@@ -434,7 +448,8 @@ impl World {
                 .into(),
             slots: if self.plan.auto { Slots::Auto } else { Slots::Fixed(self.plan.slots) },
             pools: if closing { Vec::new() } else { self.plan.pool_wishes() },
-            prices: BTreeMap::from([(Kind::Turnstile, Money::from_micros(1000))]),
+            prices: BTreeMap::from([(Kind::Turnstile, PRICE)]).into(),
+            budgets: self.plan.budgets(),
             ..EngineConfig::default()
         }
     }

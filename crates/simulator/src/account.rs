@@ -1,5 +1,5 @@
-//! The provider's account, shared by both fronts: behaviour, fault plan and an optional file with every accepted task. It has
-//! one lock, which is never held across an await.
+//! The provider's account, shared by both fronts: behaviour, fault plan, and two optional files: one with every accepted task,
+//! for people, and one from which a restart takes the tasks up again. It has one lock, which is never held across an await.
 
 use std::{
     fs::{File, OpenOptions},
@@ -15,6 +15,7 @@ use crate::{
     behaviour::{Behaviour, Fate, PollEffect, SubmitEffect},
     config::BehaviourConfig,
     faults::{Call, Fault, FaultPlan, Planned},
+    journal::Journal,
     ledger::{Accepted, Ledger},
 };
 
@@ -27,6 +28,7 @@ struct Inner {
     behaviour: Behaviour,
     faults: FaultPlan,
     file: Option<File>,
+    journal: Option<Journal>,
 }
 
 // === impl Account ===
@@ -36,7 +38,7 @@ impl Account {
     pub fn new(config: BehaviourConfig) -> Self {
         // Not the behaviour's random stream, so that planning a fault does not change solve times.
         let faults = FaultPlan::new(config.seed ^ 0x5EED_FA17);
-        let inner = Inner { behaviour: Behaviour::new(config), faults, file: None };
+        let inner = Inner { behaviour: Behaviour::new(config), faults, file: None, journal: None };
         Self(Arc::new(Mutex::new(inner)))
     }
 
@@ -47,9 +49,17 @@ impl Account {
         Ok(())
     }
 
+    /// Keeps the tasks in this file, and goes on with those that are in it.
+    pub fn restore_from(&self, path: &Path) -> io::Result<()> {
+        let inner = &mut *self.0.lock();
+        inner.behaviour.note_changes();
+        inner.journal = Some(Journal::open(path, &mut inner.behaviour)?);
+        Ok(())
+    }
+
     /// Reads or changes the behaviour.
     pub fn with<T>(&self, access: impl FnOnce(&mut Behaviour) -> T) -> T {
-        access(&mut self.0.lock().behaviour)
+        self.0.lock().saving(|inner| access(&mut inner.behaviour))
     }
 
     /// Reads or changes the fault plan.
@@ -81,7 +91,75 @@ impl Account {
         struck: Option<&Planned>,
         now: Timestamp,
     ) -> Option<SubmitEffect> {
-        let Inner { behaviour, file, .. } = &mut *self.0.lock();
+        self.0.lock().saving(|inner| inner.submit(challenge, nonce, struck, now))
+    }
+
+    /// Counts a request other than a submission; returns the code of a ban.
+    pub(crate) fn banned(&self, now: Timestamp) -> Option<Code> {
+        self.with(|behaviour| behaviour.fetch(now))
+    }
+
+    /// Answers a poll as far as its fault allows; `None` if it is lost.
+    pub(crate) fn poll(
+        &self,
+        id: &str,
+        struck: Option<&Planned>,
+        now: Timestamp,
+    ) -> Option<PollEffect> {
+        self.0.lock().saving(|inner| {
+            let effect = inner.poll(id, struck, now)?;
+            inner.behaviour.ledger.poll_calls += 1;
+            Some(effect)
+        })
+    }
+
+    /// Answers a batch poll as far as its fault allows; `None` if it is lost.
+    pub(crate) fn poll_many<'a>(
+        &self,
+        ids: impl Iterator<Item = &'a str>,
+        struck: Option<&Planned>,
+        now: Timestamp,
+    ) -> Option<Result<Vec<PollEffect>, Code>> {
+        self.0.lock().saving(|inner| {
+            if !inner.behaviour.config.batch {
+                return Some(Err(wire::code::ERROR_WRONG_ID_FORMAT.into()));
+            }
+            let effects: Option<Vec<_>> = ids.map(|id| inner.poll(id, struck, now)).collect();
+            let effects = effects?;
+            inner.behaviour.ledger.poll_calls += 1;
+            Some(Ok(effects))
+        })
+    }
+}
+
+// === impl Inner ===
+
+impl Inner {
+    /// Runs one call. The tasks it changes are saved before anybody hears of them.
+    fn saving<T>(&mut self, call: impl FnOnce(&mut Self) -> T) -> T {
+        self.with_journal(Journal::begin);
+        let result = call(self);
+        self.with_journal(Journal::end);
+        result
+    }
+
+    /// Without its file the simulator goes on in memory.
+    fn with_journal(&mut self, step: fn(&mut Journal, &mut Behaviour) -> io::Result<()>) {
+        let Some(journal) = &mut self.journal else { return };
+        if let Err(error) = step(journal, &mut self.behaviour) {
+            tracing::error!(%error, "failed to use the tasks file, a restart will forget later tasks");
+            self.journal = None;
+        }
+    }
+
+    fn submit(
+        &mut self,
+        challenge: &Challenge,
+        nonce: Option<Nonce>,
+        struck: Option<&Planned>,
+        now: Timestamp,
+    ) -> Option<SubmitEffect> {
+        let Self { behaviour, file, .. } = self;
         let last = behaviour.ledger.accepted.last().cloned();
         let fate = match (struck.map(|struck| &struck.fault), last) {
             (Some(Fault::Code(code)), _) => {
@@ -107,45 +185,6 @@ impl Account {
         Some(effect)
     }
 
-    /// Counts a request other than a submission; returns the code of a ban.
-    pub(crate) fn banned(&self, now: Timestamp) -> Option<Code> {
-        self.with(|behaviour| behaviour.fetch(now))
-    }
-
-    /// Answers a poll as far as its fault allows; `None` if it is lost.
-    pub(crate) fn poll(
-        &self,
-        id: &str,
-        struck: Option<&Planned>,
-        now: Timestamp,
-    ) -> Option<PollEffect> {
-        let inner = &mut *self.0.lock();
-        let effect = inner.poll(id, struck, now)?;
-        inner.behaviour.ledger.poll_calls += 1;
-        Some(effect)
-    }
-
-    /// Answers a batch poll as far as its fault allows; `None` if it is lost.
-    pub(crate) fn poll_many<'a>(
-        &self,
-        ids: impl Iterator<Item = &'a str>,
-        struck: Option<&Planned>,
-        now: Timestamp,
-    ) -> Option<Result<Vec<PollEffect>, Code>> {
-        let inner = &mut *self.0.lock();
-        if !inner.behaviour.config.batch {
-            return Some(Err(wire::code::ERROR_WRONG_ID_FORMAT.into()));
-        }
-        let effects: Option<Vec<_>> = ids.map(|id| inner.poll(id, struck, now)).collect();
-        let effects = effects?;
-        inner.behaviour.ledger.poll_calls += 1;
-        Some(Ok(effects))
-    }
-}
-
-// === impl Inner ===
-
-impl Inner {
     fn poll(&mut self, id: &str, struck: Option<&Planned>, now: Timestamp) -> Option<PollEffect> {
         let behaviour = &mut self.behaviour;
         match struck.map(|struck| &struck.fault) {

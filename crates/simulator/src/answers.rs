@@ -7,20 +7,48 @@ use domain::{
     secret::Secret,
     token::Answer,
 };
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "SavedAnswer", into = "SavedAnswer")]
 pub struct MadeUpAnswer {
     pub answer: Answer,
     /// Whether to write it as `result` instead of `request`, as CaptchaAI does for some kinds.
     pub as_result: bool,
 }
 
+/// The answer in the tasks file. It is made up, so nothing in it is secret.
+#[derive(Serialize, Deserialize)]
+struct SavedAnswer {
+    text: String,
+    is_json: bool,
+    extras: Option<String>,
+    as_result: bool,
+}
+
 const MARK: &str = "SIM.";
 const USER_AGENT: &str = "Mozilla/5.0 (Simulated) SolvegateSim/1.0";
 /// Letters that cannot form `ERROR`, which clients search for in answers.
 const LETTERS: &[u8; 32] = b"abcdefghijkmnpqstuvwxyz234567892";
+
+// === impl SavedAnswer ===
+
+impl From<MadeUpAnswer> for SavedAnswer {
+    fn from(MadeUpAnswer { answer, as_result }: MadeUpAnswer) -> Self {
+        let extras = answer.extras.as_ref().map(|extras| extras.expose().to_owned());
+        Self { text: answer.text.expose().to_owned(), is_json: answer.is_json, extras, as_result }
+    }
+}
+
+impl From<SavedAnswer> for MadeUpAnswer {
+    fn from(saved: SavedAnswer) -> Self {
+        let (text, extras) = (Secret::new(saved.text), saved.extras.map(Secret::new));
+        let answer = Answer { text, is_json: saved.is_json, extras };
+        Self { answer, as_result: saved.as_result }
+    }
+}
 
 /// The task that paid for a token. Also works on GeeTest's objects.
 pub fn task_of(token: &str) -> Option<TaskId> {

@@ -1,6 +1,8 @@
 //! The logic of the simulated provider: seeded, without a clock and without I/O. `server` serves it over HTTP, `provider` in
 //! process.
 
+mod saved;
+
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     time::Duration,
@@ -14,6 +16,7 @@ use domain::{
     retry::Code,
     time::Timestamp,
 };
+use serde::{Deserialize, Serialize};
 
 use crate::{
     answers::{self, MadeUpAnswer},
@@ -27,7 +30,7 @@ use crate::{
 pub struct Behaviour {
     pub(crate) config: BehaviourConfig,
     rng: fastrand::Rng,
-    tasks: BTreeMap<u64, Task>,
+    tasks: BTreeMap<u64, TaskRecord>,
     /// When each busy thread becomes free.
     at_work: BTreeSet<(Timestamp, u64)>,
     /// Finished tasks, oldest first, for cleanup.
@@ -35,10 +38,13 @@ pub struct Behaviour {
     last: u64,
     balance: Money,
     bans: Bans,
+    /// The tasks that changed since they were last saved; `None` if none are saved.
+    changed: Option<BTreeSet<u64>>,
     pub(crate) ledger: Ledger,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Fate {
     /// Solved, unless its sitekey asks for another fate.
     Solved,
@@ -61,8 +67,9 @@ pub enum PollEffect {
     Refused(Code),
 }
 
-#[derive(Clone, Debug)]
-struct Task {
+/// A task, as it is kept in memory and in the tasks file.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct TaskRecord {
     id: TaskId,
     number: u64,
     at: Timestamp,
@@ -95,6 +102,7 @@ impl Behaviour {
             last: FIRST_TASK,
             balance: config.balance,
             bans: Bans::default(),
+            changed: None,
             ledger: Ledger::default(),
             config,
         }
@@ -186,7 +194,7 @@ impl Behaviour {
             ready_at: (fate == Fate::Solved).then_some(done_at),
             cost,
         };
-        let task = Task {
+        let task = TaskRecord {
             id,
             number: self.last,
             at: now,
@@ -198,8 +206,9 @@ impl Behaviour {
             is_reported: false,
         };
         self.tasks.insert(self.last, task);
+        self.has_changed(self.last);
         self.at_work.insert((done_at, self.last));
-        self.balance = self.balance + Money::from_micros(-cost.micros());
+        self.balance = self.balance + negative(cost);
         self.bans.accepted += 1;
         self.ledger.charged = self.ledger.charged + cost;
         self.ledger.accepted.push(accepted.clone());
@@ -254,9 +263,11 @@ impl Behaviour {
             return PollEffect::Solved(task.answer.clone(), task.cost);
         }
         if !std::mem::replace(&mut task.is_refunded, true) {
-            self.balance = self.balance + task.cost;
-            self.ledger.refunded = self.ledger.refunded + task.cost;
-            self.ledger.charged = self.ledger.charged + Money::from_micros(-task.cost.micros());
+            let (number, cost) = (task.number, task.cost);
+            self.balance = self.balance + cost;
+            self.ledger.refunded = self.ledger.refunded + cost;
+            self.ledger.charged = self.ledger.charged + negative(cost);
+            self.has_changed(number);
         }
         PollEffect::Refused("ERROR_CAPTCHA_UNSOLVABLE".into())
     }
@@ -274,6 +285,7 @@ impl Behaviour {
         }
         self.at_work.remove(&(planned, number));
         self.at_work.insert((now, number));
+        self.has_changed(number);
     }
 
     pub fn report(&mut self, id: &str, feedback: Feedback, now: Timestamp) -> Result<(), Code> {
@@ -284,8 +296,9 @@ impl Behaviour {
         if std::mem::replace(&mut task.is_reported, true) {
             return Err("ERROR_DUPLICATE_REPORT".into());
         }
-        let good = feedback == Feedback::Good;
+        let (good, number) = (feedback == Feedback::Good, task.number);
         self.ledger.reports.push(Report { task: task.id.clone(), good, at: now });
+        self.has_changed(number);
         Ok(())
     }
 
@@ -316,6 +329,10 @@ impl Behaviour {
     }
 }
 
+fn negative(amount: Money) -> Money {
+    Money::from_micros(-amount.micros())
+}
+
 /// The fate and delay that a special sitekey asks for.
 fn read_sitekey(sitekey: &str, fate: Fate) -> (Fate, Duration) {
     let slow = if sitekey.starts_with("slow-") { SLOW } else { Duration::ZERO };
@@ -327,7 +344,10 @@ fn read_sitekey(sitekey: &str, fate: Fate) -> (Fate, Duration) {
     (fate, slow)
 }
 
-fn find<'a>(tasks: &'a mut BTreeMap<u64, Task>, id: &str) -> Result<&'a mut Task, &'static str> {
+fn find<'a>(
+    tasks: &'a mut BTreeMap<u64, TaskRecord>,
+    id: &str,
+) -> Result<&'a mut TaskRecord, &'static str> {
     if id.is_empty() || !id.bytes().all(|b| b.is_ascii_digit()) {
         return Err("ERROR_WRONG_ID_FORMAT");
     }

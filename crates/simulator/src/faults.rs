@@ -13,12 +13,16 @@
 //! `fault`: `{"code":"ERROR_…"}` · `unreachable` · `drop` · `hang` · `{"status":502}` ·
 //! `{"too_many_requests":{"retry_after":3}}` · `garbage` · `truncated` · `html` · `empty` · `no_id` · `huge` ·
 //! `{"trickle":3000}` (milliseconds) · `unsolvable` · `never_ready` · `same_task`.
-//! `accepted`: whether the request is processed before its reply fails.
+//! `accepted`: whether the request is processed before its reply fails. docs/simulator.md has examples of all.
+
+mod form;
 
 use std::collections::{BTreeMap, VecDeque};
 
 use domain::retry::Code;
 use serde::{Deserialize, Serialize};
+
+pub use form::{FAULT_FORMS, read_plan};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

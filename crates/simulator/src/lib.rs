@@ -5,7 +5,7 @@
 //! - [`behaviour`]: the provider's logic, without I/O; [`config`]: its options; [`pace`]: solve times and prices; [`answers`]:
 //!   made-up answers; `bans`: temporary bans
 //! - [`faults`]: planned faults; [`ledger`]: what was received, accepted, charged and answered
-//! - [`account`]: these three together, shared by both fronts
+//! - [`account`]: these three together, shared by both fronts; `journal`: the file that tasks survive a restart in
 //! - [`server`]: over HTTP, with `exchange` for in.php and res.php, `broken` for faulty replies and `pingback` for pingbacks
 //! - [`provider`]: in process, in virtual time; [`clock`]: the wall clock, and virtual time
 //!
@@ -58,6 +58,7 @@ pub mod clock;
 pub mod config;
 mod exchange;
 pub mod faults;
+mod journal;
 pub mod ledger;
 pub mod pace;
 mod pingback;

@@ -8,7 +8,13 @@
 //! | `GET /ledger/count` | how many submissions arrived, as a plain number |
 //! | `GET`, `POST`, `DELETE /faults` | see [`crate::faults`] |
 
-use std::{convert::Infallible, io, net::SocketAddr, path::PathBuf, sync::Arc};
+use std::{
+    convert::Infallible,
+    io,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use bytes::Bytes;
 use domain::ports::Clock;
@@ -29,7 +35,7 @@ use crate::{
     clock::WallClock,
     config::BehaviourConfig,
     exchange,
-    faults::{Call, Fault, Planned},
+    faults::{Call, Fault, Planned, read_plan},
     pingback::{self, Due},
 };
 
@@ -43,6 +49,8 @@ pub struct SimConfig {
     pub listen: SocketAddr,
     /// Appends every accepted task here, as a JSON line, before it is answered.
     pub ledger_file: Option<PathBuf>,
+    /// Keeps the tasks here, so that they survive the process.
+    pub tasks_file: Option<PathBuf>,
     pub clock: Arc<dyn Clock>,
 }
 
@@ -81,6 +89,9 @@ impl Sim {
         if let Some(path) = &config.ledger_file {
             account.keep_in(path)?;
         }
+        if let Some(path) = &config.tasks_file {
+            account.restore_from(path).map_err(|error| named(path, &error))?;
+        }
         let listener = TcpListener::bind(config.listen).await?;
         let addr = listener.local_addr()?;
         let front = Front { account: account.clone(), clock: config.clock };
@@ -99,6 +110,7 @@ impl SimConfig {
             behaviour,
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             ledger_file: None,
+            tasks_file: None,
             clock: Arc::new(WallClock::default()),
         }
     }
@@ -124,6 +136,10 @@ impl SimHandle {
     pub async fn stop(mut self) {
         self.tasks.shutdown().await;
     }
+}
+
+fn named(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("tasks file {}: {error}", path.display()))
 }
 
 async fn serve(listener: TcpListener, front: Front) {
@@ -210,9 +226,7 @@ async fn answer(
 
 /// Adds one fault or a list of them to the plan.
 fn plan(account: &Account, body: &[u8]) -> Response<ReplyBody> {
-    let one = |body| serde_json::from_slice::<Planned>(body).map(|planned| vec![planned]);
-    let is_list = body.trim_ascii_start().starts_with(b"[");
-    match if is_list { serde_json::from_slice(body) } else { one(body) } {
+    match read_plan(body) {
         Ok(planned) => {
             account.faults(|plan| planned.into_iter().for_each(|planned| plan.add(planned)));
             json(&account.faults(|plan| plan.list()))

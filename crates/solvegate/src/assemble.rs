@@ -1,25 +1,29 @@
 //! Connects the ports and starts the engine from a configuration. The only place that knows every crate.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use domain::{
     challenge::Kind,
     id::WorkerName,
     ports::{Chance, ClaimFilter, Clock, NoWebhooks, Provider, Scope, WebhookSender},
+    prices::PriceList,
     secret::Secret,
     time::Timestamp,
 };
 use engine::{Engine, EngineConfig, Family, Observation, Polling, Ports, Slots};
 use simulator::{BehaviourConfig, Sim, SimConfig, SimHandle, pace::SolveTime};
 use stores::{Backend, Finding, Keyring, Weight};
-use upstream::{Pingback, UnlistedHosts, Upstream, UpstreamConfig, WebhookClient, WebhookConfig};
+use upstream::{
+    Pingback, UnlistedHosts, Upstream, UpstreamConfig, WebhookClient, WebhookConfig,
+    WebhooksByWorker,
+};
 
 use crate::{
     chance::SystemChance,
     clock::SystemClock,
     config::{Admin, Config, Service, StoreUrl, Worker},
     exit::{Exit, Failure},
-    keys,
+    keys, place,
 };
 
 /// A running engine with its ports.
@@ -30,11 +34,16 @@ pub struct Assembled {
     pub upstream: Arc<Upstream>,
     /// Also generates keys.
     pub chance: Arc<SystemChance>,
+    /// Sends callbacks; a reload replaces the workers' own.
+    webhooks: Arc<WebhooksByWorker>,
+    clock: Arc<dyn Clock>,
     /// Signs the addresses of pingbacks, if they are configured.
     pub pingback: Option<Secret>,
     /// The simulator, if it is the upstream; dropping it stops it.
     sim: Option<SimHandle>,
 }
+
+type WorkerSenders = BTreeMap<WorkerName, Arc<dyn WebhookSender>>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
@@ -48,6 +57,9 @@ pub enum Purpose {
 
 /// How long paid tasks may take to finish during a drain; the doors have the rest of the 25 s.
 const DRAIN_GRACE: Duration = Duration::from_secs(20);
+
+/// The tasks of the built-in simulator, in the data directory.
+const SIMULATOR_TASKS: &str = "simulator-tasks.jsonl";
 
 const USE_THE_RUNNING_ONE: &str =
     "; if a gateway is using it, call that one: --server http://127.0.0.1:8402 --key file:PATH";
@@ -80,13 +92,14 @@ impl Assembled {
         let webhooks = open_webhooks(config, &clock, &chance)?;
         // Reports a bad alert address at start instead of at the first alert. It may be temporary, so only a warning.
         if let Some(alerts) = config.alerts.as_ref().filter(|_| purpose != Purpose::Reading)
-            && let Err(why) = webhooks.check(alerts.url.expose()).await
+            && let Err(why) = webhooks.check(None, alerts.url.expose()).await
         {
             tracing::warn!(%why, "alerts disabled, check [alerts] url");
         }
         let mut settings = engine_config(config);
         settings.archive = archive;
         settings.keeps_pools = purpose == Purpose::Serving;
+        settings.place = place::of(config.listen).filter(|_| purpose == Purpose::Serving);
         if purpose == Purpose::Reading {
             settings.slots = Slots::Fixed(0);
             settings.drain_grace = Duration::ZERO;
@@ -96,13 +109,22 @@ impl Assembled {
             records: backend.records,
             notifier: backend.notifier,
             provider: Arc::clone(&upstream) as Arc<dyn Provider>,
-            webhooks,
-            clock,
+            webhooks: Arc::clone(&webhooks) as Arc<dyn WebhookSender>,
+            clock: Arc::clone(&clock),
             chance: Arc::clone(&chance) as Arc<dyn Chance>,
         };
         let engine =
             Engine::start(ports, settings).await.map_err(Failure::of(Exit::Unreachable))?;
-        Ok(Self { engine, upstream, chance, pingback, sim })
+        Ok(Self { engine, upstream, chance, webhooks, clock, pingback, sim })
+    }
+
+    /// The senders of the workers that have callbacks of their own, for [`Assembled::replace_webhooks`].
+    pub fn webhooks_of(&self, config: &Config) -> Result<WorkerSenders, Failure> {
+        worker_webhooks(config, &self.clock, &self.chance)
+    }
+
+    pub fn replace_webhooks(&self, senders: WorkerSenders) {
+        self.webhooks.replace(senders);
     }
 
     /// Drains the engine and then stops the simulator, whose tasks the engine may be waiting for.
@@ -162,6 +184,9 @@ pub async fn find_service(
         Service::Simulator => {
             let mut settings = SimConfig::new(BehaviourConfig::new(chance.draw()));
             settings.clock = Arc::clone(clock);
+            // The store goes on with its tasks after a restart, so the simulator must know them still.
+            let data = config.secrets_dir().filter(|data| data.is_dir());
+            settings.tasks_file = data.map(|data| data.join(SIMULATOR_TASKS));
             let sim = Sim::start(settings).await.map_err(Failure::of(Exit::Unreachable))?;
             let mut wanted = UpstreamConfig::new(sim.url(), Secret::new(chance.key()));
             wanted.priced = true;
@@ -170,8 +195,51 @@ pub async fn find_service(
     }
 }
 
-/// The sender of callbacks and alerts; without a secret there are none.
+/// The sender of callbacks and alerts, with those of the workers that have callbacks of their own.
 fn open_webhooks(
+    config: &Config,
+    clock: &Arc<dyn Clock>,
+    chance: &SystemChance,
+) -> Result<Arc<WebhooksByWorker>, Failure> {
+    let webhooks = WebhooksByWorker::new(common_webhooks(config, clock, chance)?);
+    webhooks.replace(worker_webhooks(config, clock, chance)?);
+    Ok(Arc::new(webhooks))
+}
+
+/// The senders of the workers that have callbacks of their own.
+fn worker_webhooks(
+    config: &Config,
+    clock: &Arc<dyn Clock>,
+    chance: &SystemChance,
+) -> Result<WorkerSenders, Failure> {
+    let mut senders = BTreeMap::new();
+    for worker in &config.workers {
+        let Some(own) = &worker.callbacks else { continue };
+        let common = || keys::callback_secret(config, chance);
+        let (secret, previous) = match own.secret.clone() {
+            Some((current, previous)) => (Some(current), previous),
+            None => (common()?, config.callbacks.previous.clone()),
+        };
+        let refused = |what: &dyn fmt::Display| {
+            Failure::new(Exit::Usage, format!("[[worker]] {} callbacks {what}", worker.name))
+        };
+        let secret = secret
+            .ok_or_else(|| refused(&"secret: is missing, and there is none in [callbacks]"))?;
+        let settings = WebhookConfig {
+            previous,
+            trusted: own.hosts.as_ref().unwrap_or(&config.callbacks.hosts).clone(),
+            unlisted: UnlistedHosts::Only(None),
+            ..WebhookConfig::new(secret)
+        };
+        let client = WebhookClient::new(settings, Arc::clone(clock));
+        let client = client.map_err(|error| refused(&error))?;
+        senders.insert(worker.name.clone(), Arc::new(client) as Arc<dyn WebhookSender>);
+    }
+    Ok(senders)
+}
+
+/// The sender of alerts, and of the callbacks of all other workers; without a secret there are none.
+fn common_webhooks(
     config: &Config,
     clock: &Arc<dyn Clock>,
     chance: &SystemChance,
@@ -186,17 +254,11 @@ fn open_webhooks(
         ..WebhookConfig::new(secret)
     };
     let client = WebhookClient::new(settings, Arc::clone(clock));
-    Ok(Arc::new(client.map_err(Failure::of(Exit::Usage))?))
+    let named = |error| Failure::new(Exit::Usage, format!("[callbacks] {error}"));
+    Ok(Arc::new(client.map_err(named)?))
 }
 
 pub fn engine_config(config: &Config) -> EngineConfig {
-    let prices = match (&config.upstream.service, config.upstream.prices.is_empty()) {
-        // The simulator's own prices, so that savings are shown from the first run.
-        (Service::Simulator, true) => {
-            Kind::known().map(|kind| (kind.clone(), simulator::pace::price(&kind))).collect()
-        }
-        (Service::Simulator | Service::Elsewhere { .. }, _) => config.upstream.prices.clone(),
-    };
     EngineConfig {
         declarations: Arc::new(config.declarations.clone()),
         retry: config.retry.clone(),
@@ -210,7 +272,8 @@ pub fn engine_config(config: &Config) -> EngineConfig {
         queue_limits: queue_limits(&config.workers),
         alerts: config.alerts.clone(),
         submits_per_second: config.upstream.submits_per_second,
-        prices,
+        prices: prices(config),
+        budgets: config.budgets(),
         token_lifetimes: config.lifetimes.clone(),
         deadline: config.claims.deadline,
         reuse_window: config.claims.reuse_window,
@@ -218,6 +281,21 @@ pub fn engine_config(config: &Config) -> EngineConfig {
         drain_grace: DRAIN_GRACE,
         ..EngineConfig::default()
     }
+}
+
+/// The prices of one solve. The simulator's own count where the configuration names none, so that savings are shown and
+/// budgets hold from the first run.
+fn prices(config: &Config) -> PriceList {
+    let mut prices = config.upstream.prices.clone();
+    if config.upstream.service == Service::Simulator && prices.usual.is_none() {
+        for kind in Kind::known() {
+            let price = simulator::pace::price(&kind);
+            prices.kinds.entry(kind).or_insert(price);
+        }
+        let other = Kind::Other("other".into());
+        prices.usual = Some(simulator::pace::price(&other));
+    }
+    prices
 }
 
 /// The polling schedule. The solve times of the simulator are known, so it does not have to learn them.
@@ -252,6 +330,7 @@ pub fn door_worker(worker: &Worker) -> doors::Worker {
         rate: worker.rate,
         poll_rate: Some(worker.poll_rate),
         read_rate: Some(worker.read_rate),
+        balance: worker.balance,
         priority: worker.priority,
     }
 }

@@ -1,19 +1,30 @@
 //! The command line. Doc comments of fields are help texts; golden files hold them (tests/all/cli.rs).
 #![expect(clippy::doc_markdown, reason = "the comments of fields are help texts on a terminal")]
 
+mod audit;
+mod batch;
 mod dead_letters;
+mod pause;
 mod pools;
+mod queries;
+mod sim;
+mod solve;
 mod store;
 
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueHint};
-use domain::challenge::Kind;
 
 use crate::config::{Environment, Flags, Sources, read_duration};
 
+pub use audit::{AuditAction, AuditExportArgs, AuditShowArgs, AuditVerifyArgs, ExportFormat};
+pub use batch::BatchArgs;
 pub use dead_letters::{BulkArgs, DeadLetterFilter, DeadLettersAction, PurgeArgs, ReviveArgs};
+pub use pause::{PauseArgs, ResumeArgs, ScopeArgs};
 pub use pools::{PoolSetArgs, PoolsAction, PoolsArgs};
+pub use queries::{ExplainArgs, HistoryArgs, ReportArgs, StatsArgs};
+pub use sim::SimArgs;
+pub use solve::{ChallengeArgs, FeedbackArgs, FetchArgs, KindsArgs, SolveArgs, Verdict};
 pub use store::{Form, StoreAction};
 
 const EXIT_CODES: &str = "\
@@ -23,18 +34,19 @@ Exit codes:
   2  the command line or the configuration is wrong
   3  the gateway, the store or the service cannot be reached
   4  refused: site not declared, budget or rate limit exceeded, wrong key
-  5  the deadline passed";
+  5  the deadline passed
+  130  interrupted by Ctrl-C or SIGTERM";
 
 /// A gateway between your workers and a paid solving service: paid once, delivered once, explained.
 #[derive(Debug, Parser)]
 #[command(name = "solvegate", version, after_help = EXIT_CODES, max_term_width = 100)]
 pub struct Cli {
     /// Configuration file [default: solvegate.toml, if there is one]
-    #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath, display_order = 900)]
     pub config: Option<PathBuf>,
 
     /// Log filter for stderr, e.g. `debug` or `engine=trace` [default: RUST_LOG, else info for `serve`, error for others]
-    #[arg(long, global = true, value_name = "FILTER")]
+    #[arg(long, global = true, value_name = "FILTER", display_order = 901)]
     pub log: Option<String>,
 
     #[command(subcommand)]
@@ -47,13 +59,24 @@ pub enum Command {
     #[command(after_help = SERVE_EXAMPLES)]
     Serve(ServeArgs),
     /// Solve one challenge and print its token
-    #[command(after_help = SOLVE_EXAMPLES)]
+    #[command(after_help = solve::SOLVE_EXAMPLES)]
     Solve(SolveArgs),
+    /// Solve many challenges: JSON lines or CSV in, answers out as they arrive
+    #[command(after_help = batch::BATCH_NOTES)]
+    Batch(BatchArgs),
+    /// Fetch the token of a claim that was made before
+    #[command(after_help = solve::FETCH_EXAMPLES)]
+    Fetch(FetchArgs),
+    /// Say whether the site accepted the token of a claim: good or bad
+    #[command(after_help = "Example:\n  solvegate feedback 482915037264815 bad")]
+    Feedback(FeedbackArgs),
+    /// List the kinds of challenges with their parameters, lifetime and sharing
+    Kinds(KindsArgs),
     /// Run the simulated provider
-    #[command(after_help = SIM_EXAMPLES)]
+    #[command(after_help = sim::SIM_EXAMPLES)]
     Sim(SimArgs),
     /// List claims, newest first
-    #[command(after_help = "Example:\n  solvegate history --sitekey 0x4AAA --limit 5")]
+    #[command(after_help = queries::HISTORY_EXAMPLES)]
     History(HistoryArgs),
     /// List solves in flight
     Active(ClientArgs),
@@ -69,9 +92,18 @@ pub enum Command {
     /// Show, open and close pools, and announce demand
     #[command(after_help = pools::LIST_EXAMPLES)]
     Pools(PoolsArgs),
+    /// Stop all submissions, or those of a site or worker, on every gateway
+    #[command(after_help = pause::PAUSE_NOTES)]
+    Pause(PauseArgs),
+    /// End a pause
+    #[command(after_help = pause::RESUME_NOTES)]
+    Resume(ResumeArgs),
     /// Show everything that happened to a claim, in order
     #[command(after_help = "Example:\n  solvegate explain 482915037264815")]
     Explain(ExplainArgs),
+    /// Show who did what, and verify or export the ledger
+    #[command(subcommand)]
+    Audit(AuditAction),
     /// Print the retry table in force: what each failure code means
     #[command(after_help = RETRY_TABLE_NOTES)]
     RetryTable(RetryTableArgs),
@@ -107,19 +139,6 @@ Examples:
   DATABASE_URL=postgres://… solvegate serve        one of several gateways on one PostgreSQL
   solvegate serve --listen 0.0.0.0:8402 --tls-self-signed
 Signals: SIGTERM and SIGINT drain and exit 0, SIGHUP reloads sites, workers, keys and the certificate.";
-
-const SOLVE_EXAMPLES: &str = "\
-Examples:
-  solvegate solve --kind turnstile --sitekey 0x4AAA --pageurl https://shop.example.com/login
-  solvegate solve --kind image --image picture.png --json
-  solvegate solve --server http://127.0.0.1:8402 --key file:worker.key --kind recaptcha_v2 \\
-    --sitekey 6Le-wvkS --pageurl https://shop.example.com/ --idempotency-key order-17";
-
-const SIM_EXAMPLES: &str = "\
-Examples:
-  solvegate sim --listen 127.0.0.1:9000 --seed 1 --ledger paid.jsonl
-  curl -d '{\"on\":\"submit\",\"fault\":\"drop\",\"accepted\":true}' http://127.0.0.1:9000/faults
-  curl http://127.0.0.1:9000/ledger";
 
 const RETRY_TABLE_NOTES: &str = "\
 Single codes are changed in solvegate.toml:
@@ -195,141 +214,18 @@ pub struct ClientArgs {
     pub json: bool,
 }
 
-#[derive(Debug, Args)]
-pub struct SolveArgs {
-    /// Kind of challenge: turnstile, recaptcha_v2, image …
-    #[arg(long, value_parser = kind)]
-    pub kind: String,
-    #[command(flatten)]
-    pub challenge: ChallengeArgs,
-    /// Image file
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub image: Option<PathBuf>,
-    /// Your own key for this claim: the same key returns the same claim, paid once
-    #[arg(long, value_name = "KEY")]
-    pub idempotency_key: Option<String>,
-    /// Always open a new claim; never replay or join another
-    #[arg(long)]
-    pub fresh: bool,
-    /// Give up after this time
-    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "180s")]
-    pub deadline: Duration,
-    #[command(flatten)]
-    pub client: ClientArgs,
-}
-
-/// A challenge without its kind.
-#[derive(Debug, Args)]
-pub struct ChallengeArgs {
-    /// The site's public key
-    #[arg(long)]
-    pub sitekey: Option<String>,
-    /// The page the challenge is on
-    #[arg(long, value_name = "URL", value_hint = ValueHint::Url)]
-    pub pageurl: Option<String>,
-    /// Another parameter of the kind; may be repeated
-    #[arg(long = "param", value_name = "NAME=VALUE", value_parser = name_and_value)]
-    pub params: Vec<(String, String)>,
-}
-
-#[derive(Debug, Args)]
-pub struct SimArgs {
-    /// Where to listen; port 0 takes a free one
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8403")]
-    pub listen: SocketAddr,
-    /// Seed: equal seeds and equal calls give equal answers
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
-    /// Concurrent tasks [default: unlimited]
-    #[arg(long)]
-    pub threads: Option<u32>,
-    /// Solve in realistic times
-    #[arg(long, conflicts_with = "solve_time")]
-    pub realistic: bool,
-    /// Solve in exactly this time
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
-    pub solve_time: Option<Duration>,
-    /// Append every accepted task to this file, as a JSON line
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub ledger: Option<PathBuf>,
-    /// Behave like CaptchaAI: sell threads instead of solves
-    #[arg(long)]
-    pub captchaai: bool,
-    /// Ban callers that poll too often, as the service does
-    #[arg(long)]
-    pub bans: bool,
-    /// The account's key: env:NAME or file:PATH [default: any of 32 characters]
-    #[arg(long, value_name = "KEY")]
-    pub key: Option<String>,
-}
-
-#[derive(Debug, Args)]
-pub struct HistoryArgs {
-    /// Only this site key
-    #[arg(long)]
-    pub sitekey: Option<String>,
-    /// Only this kind
-    #[arg(long)]
-    pub kind: Option<String>,
-    /// Only in this state: waiting, served, failed, withdrawn, lapsed
-    #[arg(long)]
-    pub state: Option<String>,
-    /// Maximum number of rows
-    #[arg(long, default_value_t = 20)]
-    pub limit: usize,
-    /// Cursor that the previous page printed
-    #[arg(long)]
-    pub cursor: Option<String>,
-    #[command(flatten)]
-    pub client: ClientArgs,
-}
-
-#[derive(Debug, Args)]
-pub struct StatsArgs {
-    /// The day (UTC), e.g. 2026-11-15 [default: today]
-    #[arg(long, value_name = "DAY")]
-    pub date: Option<String>,
-    #[command(flatten)]
-    pub client: ClientArgs,
-}
-
-#[derive(Debug, Args)]
-pub struct ReportArgs {
-    /// First day (UTC) [default: 30 days ago]
-    #[arg(long, value_name = "DAY")]
-    pub from: Option<String>,
-    /// Last day, included [default: today]
-    #[arg(long, value_name = "DAY")]
-    pub to: Option<String>,
-    #[command(flatten)]
-    pub client: ClientArgs,
-}
-
-#[derive(Debug, Args)]
-pub struct ExplainArgs {
-    /// The claim's id
-    pub id: String,
-    #[command(flatten)]
-    pub client: ClientArgs,
-}
-
-/// Both read the configuration, not a running gateway.
+/// Both read the configuration, or with `--server` the declarations in force in a running gateway.
 #[derive(Debug, Subcommand)]
 pub enum SitesAction {
-    /// List the declarations of the configuration
-    List {
-        /// Print JSON
-        #[arg(long)]
-        json: bool,
-    },
+    /// List the declarations of the configuration, or with --server those of a gateway
+    List(ClientArgs),
     /// Check whether a declaration covers a page, and show the URL that would be forwarded
     Check {
         /// The page
         #[arg(value_hint = ValueHint::Url)]
         url: String,
-        /// Print JSON
-        #[arg(long)]
-        json: bool,
+        #[command(flatten)]
+        client: ClientArgs,
     },
 }
 
@@ -370,13 +266,20 @@ impl Cli {
         match &self.command {
             Command::Serve(args) => args.apply(&mut flags),
             Command::Solve(SolveArgs { client, .. })
+            | Command::Batch(BatchArgs { client, .. })
             | Command::History(HistoryArgs { client, .. })
             | Command::Active(client)
             | Command::Stats(StatsArgs { client, .. })
             | Command::Report(ReportArgs { client, .. })
             | Command::Explain(ExplainArgs { client, .. })
+            | Command::Pause(PauseArgs { client, .. })
+            | Command::Resume(ResumeArgs { client, .. })
+            | Command::Fetch(FetchArgs { client, .. })
+            | Command::Feedback(FeedbackArgs { client, .. })
+            | Command::Sites(SitesAction::List(client) | SitesAction::Check { client, .. })
             | Command::Balance(client) => client.engine.apply(&mut flags),
             Command::DeadLetters(action) => action.client().engine.apply(&mut flags),
+            Command::Audit(action) => action.client().engine.apply(&mut flags),
             Command::Pools(args) => args.client().engine.apply(&mut flags),
             Command::Doctor(args) => {
                 args.engine.apply(&mut flags);
@@ -386,7 +289,7 @@ impl Cli {
                 flags.set("--store", "store.url", store.as_ref());
             }
             Command::Sim(_)
-            | Command::Sites(_)
+            | Command::Kinds(_)
             | Command::RetryTable(_)
             | Command::Config(_)
             | Command::Completions { .. } => {}
@@ -416,16 +319,6 @@ impl EngineArgs {
         flags.set("--upstream", "upstream.url", self.upstream.as_ref());
         flags.set("--store", "store.url", self.store.as_ref());
     }
-}
-
-fn name_and_value(text: &str) -> Result<(String, String), String> {
-    let pair = text.split_once('=').filter(|(name, _)| !name.is_empty());
-    pair.map(|(name, value)| (name.into(), value.into()))
-        .ok_or_else(|| "expected NAME=VALUE".into())
-}
-
-fn kind(text: &str) -> Result<String, String> {
-    text.parse::<Kind>().map(|_| text.into()).map_err(|error| error.to_string())
 }
 
 fn duration(text: &str) -> Result<Duration, String> {

@@ -1,6 +1,8 @@
-//! The HTTP client for `--server`: one request per connection, JSON both ways.
+//! The HTTP client for `--server`: one request per connection, JSON both ways, or lines of it both ways at once (`lines`).
 
-use std::{fmt, path::Path, time::Duration};
+mod lines;
+
+use std::{fmt, future::Future, path::Path, time::Duration};
 
 use bytes::Bytes;
 use domain::secret::Secret;
@@ -12,6 +14,8 @@ use serde_json::Value;
 use tokio::{net::TcpStream, time::timeout};
 use upstream::Stream;
 use url::Url;
+
+pub use lines::{LineBody, LineStream, line_body};
 
 use crate::{
     endpoint::Endpoint,
@@ -56,6 +60,11 @@ impl Call {
         Self { method: Method::POST, body: Some(body), ..Self::get(path) }
     }
 
+    /// A request whose body is a stream of JSON lines.
+    pub fn lines(path: impl Into<String>) -> Self {
+        Self { method: Method::POST, ..Self::get(path) }
+    }
+
     pub fn put(path: impl Into<String>, body: Value) -> Self {
         Self { method: Method::PUT, ..Self::post(path, body) }
     }
@@ -78,6 +87,28 @@ impl Call {
     }
 
     pub fn request(&self, host: &str, key: &Secret) -> Result<Request<Full<Bytes>>, Failure> {
+        let body = self.body.as_ref().map(Value::to_string);
+        let content_type = body.is_some().then_some("application/json");
+        self.with_body(host, key, content_type, Full::new(Bytes::from(body.unwrap_or_default())))
+    }
+
+    /// The request with a body of JSON lines.
+    pub fn request_of_lines(
+        &self,
+        host: &str,
+        key: &Secret,
+        lines: LineBody,
+    ) -> Result<Request<LineBody>, Failure> {
+        self.with_body(host, key, Some("application/x-ndjson"), lines)
+    }
+
+    fn with_body<B>(
+        &self,
+        host: &str,
+        key: &Secret,
+        content_type: Option<&'static str>,
+        body: B,
+    ) -> Result<Request<B>, Failure> {
         let mut request = Request::builder()
             .method(&self.method)
             .uri(&self.path)
@@ -87,11 +118,9 @@ impl Call {
         for (name, value) in &self.headers {
             request = request.header(*name, value);
         }
-        let body = self.body.as_ref().map(Value::to_string);
-        if body.is_some() {
-            request = request.header(header::CONTENT_TYPE, "application/json");
+        if let Some(content_type) = content_type {
+            request = request.header(header::CONTENT_TYPE, content_type);
         }
-        let body = Full::new(Bytes::from(body.unwrap_or_default()));
         // Only --key and --idempotency-key come from the user; a line break in one of them is the likely cause.
         request.body(body).map_err(|_| {
             Failure::new(Exit::Usage, "--key or --idempotency-key contains characters that HTTP does not allow, such as a line break")
@@ -133,12 +162,31 @@ impl Reply {
             _ => Exit::Failed,
         };
         let text = |name: &str| self.body.get(name).and_then(Value::as_str);
+        if text("code") == Some("unauthorized") {
+            return Failure::new(exit, WRONG_KEY);
+        }
         let what = text("detail").or_else(|| text("title"));
-        let what = with_option_names(what.unwrap_or("the gateway refused the request"));
+        let what = without_position(what.unwrap_or("the gateway refused the request"));
+        let what = with_option_names(&what);
         match text("code") {
             Some(code) => Failure::new(exit, format!("{what} ({code})")),
             None => Failure::new(exit, format!("{what} (HTTP {})", self.status.as_u16())),
         }
+    }
+}
+
+const WRONG_KEY: &str = "wrong key: no worker and no admin of the gateway has the key in --key or SOLVEGATE_KEY; a first start makes \
+                         both (unauthorized)";
+
+/// Without the place in a JSON that the user did not write.
+pub fn without_position(detail: &str) -> String {
+    match detail.rsplit_once(" at line ") {
+        Some((what, place))
+            if place.bytes().all(|b| b.is_ascii_digit() || b" column".contains(&b)) =>
+        {
+            what.to_owned()
+        }
+        Some(_) | None => detail.to_owned(),
     }
 }
 
@@ -151,7 +199,7 @@ const RENAMED: [(&str, &str); 5] = [
     ("params", "param"),
 ];
 /// Fields of the API that are options by the same name.
-const SAME: &str = "kind sitekey pageurl image state limit cursor date from to site worker project level \
+const SAME: &str = "actor action kind sitekey pageurl image state limit cursor date from to site worker project level \
                     max waste count";
 
 /// The gateway names fields of its API, as in "`limit` is not …"; the user typed `--limit`.
@@ -193,17 +241,38 @@ impl Remote {
 
     pub async fn send(&self, call: &Call) -> Result<Reply, Failure> {
         let request = call.request(self.endpoint.authority(), &self.key)?;
-        let stream = timeout(CONNECT_TIMEOUT, self.connect()).await;
-        let stream = stream
-            .map_err(|_| self.unreachable("no connection within 5 s"))?
-            .map_err(|e| self.unreachable(e))?;
-        let answer = async {
-            let stream = self.endpoint.handshake(stream).await;
-            exchange(stream.map_err(|error| self.handshake_failure(&error))?, request).await
-        };
-        timeout(call.timeout, answer)
+        let stream = self.open().await?;
+        let answer = async { exchange(self.handshake(stream).await?, request).await };
+        self.within(call.timeout, answer).await
+    }
+
+    /// Sends lines and returns with the head of the response; both streams go on.
+    pub async fn send_lines(&self, call: &Call, lines: LineBody) -> Result<LineStream, Failure> {
+        let request = call.request_of_lines(self.endpoint.authority(), &self.key, lines)?;
+        let stream = self.open().await?;
+        let head = async { lines::exchange(self.handshake(stream).await?, request).await };
+        self.within(call.timeout, head).await
+    }
+
+    async fn within<T>(
+        &self,
+        length: Duration,
+        answer: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<T, Failure> {
+        let answer = timeout(length, answer).await;
+        answer.map_err(|_| self.unreachable("timeout while waiting for the response"))?
+    }
+
+    async fn open(&self) -> Result<TcpStream, Failure> {
+        timeout(CONNECT_TIMEOUT, self.connect())
             .await
-            .map_err(|_| self.unreachable("timeout while waiting for the response"))?
+            .map_err(|_| self.unreachable("no connection within 5 s"))?
+            .map_err(|error| self.unreachable(error))
+    }
+
+    async fn handshake(&self, stream: TcpStream) -> Result<Box<dyn Stream>, Failure> {
+        let stream = self.endpoint.handshake(stream).await;
+        stream.map_err(|error| self.handshake_failure(&error))
     }
 
     async fn connect(&self) -> std::io::Result<TcpStream> {

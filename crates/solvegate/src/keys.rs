@@ -1,12 +1,15 @@
-//! Keys that the gateway generates at its first start. They are shown once; only their digests are saved, in files that only the
-//! owner can read, so a copy of the data directory does not give access. The callback secret is the exception: signing needs
-//! it, and it gives no access.
+//! Keys that the gateway generates at its first start. They are shown once, on a terminal; where the output goes to a log
+//! instead, they are in files that only the owner can read, to be deleted once read. Otherwise only their digests are saved, so
+//! a copy of the data directory does not give access. The callback secret is the exception: signing needs it, and it gives no
+//! access.
 
 use std::{
+    env::temp_dir,
     fs::{self, DirBuilder, File, OpenOptions},
-    io::Write as _,
+    io::{ErrorKind, IsTerminal as _, Write as _, stdout},
     os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _},
-    path::Path,
+    path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -25,18 +28,44 @@ pub struct GeneratedKeys {
     pub worker: Option<GeneratedKey>,
     /// For the admin called `admin`, if no admin is configured.
     pub admin: Option<GeneratedKey>,
+    /// Where they are without a data directory.
+    _unnamed: Option<Arc<UnnamedDir>>,
 }
+
+/// A private directory that is gone with the keys in it, which nobody accepts then.
+#[derive(Debug)]
+struct UnnamedDir(PathBuf);
 
 #[derive(Clone, Debug)]
 pub struct GeneratedKey {
     pub digest: KeyDigest,
     /// The key itself, only at the start that generated it.
-    pub fresh: Option<Secret>,
+    pub fresh: Option<FreshKey>,
+}
+
+/// A key that was generated at this start.
+#[derive(Clone, Debug)]
+pub enum FreshKey {
+    /// To be shown.
+    Shown(Secret),
+    /// Written to this file, because the output is no terminal: logs are kept, copied and read by many.
+    Written(PathBuf),
+}
+
+/// Where a generated key and its digest are saved.
+#[derive(Clone, Debug, Default)]
+struct KeyFiles {
+    /// Without it, the key lasts as long as the process.
+    digest: Option<PathBuf>,
+    /// `None` to show the key.
+    key: Option<PathBuf>,
 }
 
 // Files in the data directory.
 pub const WORKER_FILE: &str = "worker.key.sha256";
 pub const ADMIN_FILE: &str = "admin.key.sha256";
+const WORKER_KEY: &str = "worker.key";
+const ADMIN_KEY: &str = "admin.key";
 pub const CALLBACK_FILE: &str = "callback.secret";
 pub const PINGBACK_FILE: &str = "pingback.secret";
 
@@ -89,30 +118,54 @@ fn read_private(path: &Path) -> Result<Secret, Failure> {
 impl GeneratedKeys {
     /// Loads or generates the keys that are not configured. Without a data directory they last as long as the process.
     pub fn for_config(config: &Config, chance: &SystemChance) -> Result<Self, Failure> {
-        let key = |name: &str| {
-            let path = config.data.as_ref().map(|data| data.join(name));
-            GeneratedKey::in_file(path.as_deref(), chance)
+        let data = config.data.as_deref();
+        // Nobody can guess the name of the directory, so nobody else can have made it.
+        let (is_hidden, unnamed) = (!stdout().is_terminal(), format!("solvegate-{}", chance.key()));
+        let unnamed = (is_hidden && data.is_none()).then(|| UnnamedDir(temp_dir().join(unnamed)));
+        let hidden = data.filter(|_| is_hidden).or(unnamed.as_ref().map(|dir| dir.0.as_path()));
+        let key = |digest: &str, key: &str| {
+            let digest = data.map(|data| data.join(digest));
+            let key = hidden.map(|dir| dir.join(key));
+            GeneratedKey::in_files(&KeyFiles { digest, key }, chance)
         };
+        let (workers, admins) = (&config.workers, &config.admins);
         Ok(Self {
-            worker: config.workers.is_empty().then(|| key(WORKER_FILE)).transpose()?,
-            admin: config.admins.is_empty().then(|| key(ADMIN_FILE)).transpose()?,
+            worker: workers.is_empty().then(|| key(WORKER_FILE, WORKER_KEY)).transpose()?,
+            admin: admins.is_empty().then(|| key(ADMIN_FILE, ADMIN_KEY)).transpose()?,
+            _unnamed: unnamed.map(Arc::new),
         })
+    }
+}
+
+impl Drop for UnnamedDir {
+    fn drop(&mut self) {
+        match fs::remove_dir_all(&self.0) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                tracing::warn!(dir = %self.0.display(), %error, "failed to remove the files of generated keys");
+            }
+            Ok(()) | Err(_) => {}
+        }
     }
 }
 
 // === impl GeneratedKey ===
 
 impl GeneratedKey {
-    fn in_file(path: Option<&Path>, chance: &SystemChance) -> Result<Self, Failure> {
-        if let Some(path) = path.filter(|path| path.exists()) {
+    fn in_files(files: &KeyFiles, chance: &SystemChance) -> Result<Self, Failure> {
+        if let Some(path) = files.digest.as_ref().filter(|path| path.exists()) {
             return Self::read(path);
         }
         let key = Secret::new(chance.key());
         let digest = KeyDigest::of(key.expose()).map_err(Failure::of(Exit::Failed))?;
-        if let Some(path) = path {
+        // A start that is killed in between makes another key next time.
+        if let Some(path) = &files.key {
+            write_private(path, key.expose())?;
+        }
+        if let Some(path) = &files.digest {
             write_private(path, &digest.to_hex())?;
         }
-        Ok(Self { digest, fresh: Some(key) })
+        let fresh = files.key.clone().map_or(FreshKey::Shown(key), FreshKey::Written);
+        Ok(Self { digest, fresh: Some(fresh) })
     }
 
     fn read(path: &Path) -> Result<Self, Failure> {
@@ -179,14 +232,37 @@ mod tests {
     use crate::config::Callbacks;
 
     fn made(path: &Path) -> Result<GeneratedKey, Failure> {
-        GeneratedKey::in_file(Some(path), &SystemChance::start().unwrap())
+        let files = KeyFiles { digest: Some(path.to_owned()), key: None };
+        GeneratedKey::in_files(&files, &SystemChance::start().unwrap())
+    }
+
+    fn find_shown(made: GeneratedKey) -> Secret {
+        match made.fresh {
+            Some(FreshKey::Shown(key)) => key,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_key_for_a_log_is_in_a_private_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| Some(dir.path().join(name));
+        let files = KeyFiles { digest: at(WORKER_FILE), key: at(WORKER_KEY) };
+        let chance = SystemChance::start().unwrap();
+        let made = GeneratedKey::in_files(&files, &chance).unwrap();
+        let Some(FreshKey::Written(path)) = made.fresh else { panic!("{made:?}") };
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert!(made.digest == KeyDigest::of(&fs::read_to_string(&path).unwrap()).unwrap());
+        fs::remove_file(&path).unwrap();
+        let again = GeneratedKey::in_files(&files, &chance).unwrap();
+        assert!(again.fresh.is_none() && again.digest == made.digest && !path.exists());
     }
 
     #[test]
     fn a_key_is_generated_once_shown_once_and_private() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(WORKER_FILE);
-        let shown = made(&path).unwrap().fresh.unwrap();
+        let shown = find_shown(made(&path).unwrap());
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         assert!(!fs::read_to_string(&path).unwrap().contains(shown.expose()), "only its digest");
         let again = made(&path).unwrap();

@@ -3,7 +3,7 @@
 //! # Layout
 //! - [`cli`]: the command line; [`commands`]: its implementation; [`output`], [`exit`], [`logging`]: results, exit codes, logs
 //! - [`config`]: the configuration; [`keys`]: generated keys; [`assemble`]: an engine with its ports; [`signals`]
-//! - [`open_files`]: the limit of open files
+//! - [`open_files`]: the limit of open files; [`place`]: what tells this gateway from others
 //! - [`client`], [`endpoint`]: the HTTP client for a running gateway
 //! - [`clock`], [`chance`]: the ports for time and randomness
 
@@ -20,4 +20,5 @@ pub mod keys;
 pub mod logging;
 pub mod open_files;
 pub mod output;
+pub mod place;
 pub mod signals;

@@ -40,7 +40,7 @@ impl Signals {
     }
 
     /// Returns at the first signal to stop.
-    pub async fn stop(mut self) {
+    pub async fn stop(&mut self) {
         while self.next().await != SignalAction::Stop {}
     }
 }

@@ -22,6 +22,7 @@ mod world;
 use std::{any::Any, collections::BTreeMap};
 
 use domain::{
+    chain::{Break, ChainReport, Verifier},
     invariant::Checker,
     ledger::{Counts, Event},
     ports::{Records, Scope, TotalsFilter},
@@ -35,7 +36,7 @@ pub use cases::{CASES, Case};
 pub use corner::{
     connect_sealed_to_corner, connect_to_corner, encryption_key, fresh_corner, keyring,
 };
-pub use world::{PRICE, World, accepted, derived, named, over, refused, task, token_of};
+pub use world::{PRICE, World, accepted, admin, derived, named, over, refused, task, token_of};
 
 /// An empty store, and the resources that must outlive it.
 #[derive(Debug)]
@@ -55,6 +56,8 @@ pub async fn run(case: Case, fresh: Fresh) {
 /// Checks that the ledger has no gap and breaks no invariant, and that the totals match its entries.
 pub async fn check(records: &dyn Records) {
     let entries = records.entries(0, usize::MAX).await.expect("the ledger can be read");
+    let verified = verify_chain(records).await.expect("the chain has no break");
+    assert_eq!((verified.entries, verified.unhashed), (entries.len() as u64, 0));
     let first = entries.first().map_or(1, |entry| entry.seq);
     for (place, entry) in (first..).zip(&entries) {
         assert_eq!(entry.seq, place, "the ledger has a gap");
@@ -84,6 +87,15 @@ pub async fn check(records: &dyn Records) {
     assert_eq!(sum.solved, count(|event| matches!(event, Event::Ready { .. })));
     assert_eq!(sum.wasted, count(|event| matches!(event, Event::Wasted { .. })));
     assert_eq!(sum.claims, sum.opened + sum.replayed + sum.joined + sum.stocked);
+}
+
+/// Verifies the hash chain of a ledger, as `audit verify` does.
+pub async fn verify_chain(records: &dyn Records) -> Result<ChainReport, Break> {
+    let mut verifier = Verifier::default();
+    for item in records.chain(0, usize::MAX).await.expect("the ledger can be read") {
+        verifier.check(&item)?;
+    }
+    Ok(verifier.report())
 }
 
 /// Counts the tokens in stock that can still be handed out, from the ledger. Holds for kinds whose tokens work once.

@@ -10,6 +10,7 @@ use std::{
 };
 
 use domain::{
+    actor::{Actor, ActorRole},
     challenge::{Challenge, ChallengeParts, Kind},
     claim::{Admission, Allowance, Claim, Delivery, Door, KeyRule, NewClaim},
     dead_letter::DeadLetter,
@@ -133,6 +134,7 @@ impl World {
             deadline: self.now().plus(Duration::from_secs(120)),
             price: Some(PRICE),
             allowance: Allowance::default(),
+            account: Allowance::default(),
             policy: Policy::default(),
             collect: false,
             callback_url: None,
@@ -163,7 +165,7 @@ impl World {
     }
 
     pub async fn withdraw(&self, claim: &Claim) -> Claim {
-        self.store.withdraw(claim.id, self.now()).await.unwrap().unwrap().claim
+        self.store.withdraw(claim.id, None, self.now()).await.unwrap().unwrap().claim
     }
 
     pub async fn sweep(&self) -> Swept {
@@ -327,13 +329,14 @@ impl World {
         let fresh = |n| ClaimId::from_number(300_000_000_000_000 + n);
         ReviveRequest {
             letter: claim.solve.unwrap(),
-            by: WorkerName::new("admin").unwrap(),
+            by: admin(),
             claims: vec![fresh(a), fresh(b)],
             solve: SolveId::from_number(400_000_000_000_000 + a),
             basis: "own shop, second try".into(),
             deadline: self.now().plus(Duration::from_secs(120)),
             price: Some(PRICE),
             allowances: ["ann", "bob"].map(|name| (worker(name), Allowance::default())).into(),
+            account: Allowance::default(),
             policy: Policy::default(),
         }
     }
@@ -370,6 +373,12 @@ impl World {
 
 pub(super) fn worker(name: &str) -> WorkerName {
     WorkerName::new(name).unwrap()
+}
+
+/// An admin at another machine.
+pub fn admin() -> Actor {
+    let address = Some([192, 0, 2, 7].into());
+    Actor { name: worker("admin"), role: ActorRole::Operator, address }
 }
 
 pub fn task(name: &str) -> TaskId {

@@ -12,33 +12,37 @@ use std::{path::Path, sync::Arc};
 
 use async_trait::async_trait;
 use domain::{
+    actor::Actor,
+    admin_action::AdminAction,
     callback::Callback,
+    chain::LedgerItem,
     challenge::Challenge,
     claim::{Admission, Claim, Delivery, NewClaim, Repeats},
     dead_letter::DeadLetter,
     fingerprint::Fingerprint,
-    id::{ClaimId, HolderId, SolveId, WorkerName},
+    id::{ClaimId, HolderId, SolveId},
     lease::{Holder, Lease},
     ledger::{Entry, Total},
+    pause::Pauses,
     pool::{Expectation, Pool, StandingOrder},
     ports::{
-        ActiveSolve, Advanced, Archive, ArchiveBatch, ClaimFilter, DaySpending, DeadLetterFilter,
-        LearnedMargin, LeaseRequest, Note, Paged, PoolState, Records, RefillRequest, Refilled,
-        Revival, ReviveRequest, Scope, Settled, Store, SweepRequest, Swept, TotalsFilter,
-        Withdrawal,
+        ActiveSolve, Advanced, Archive, ArchiveBatch, AuditFilter, ClaimFilter, DaySpending,
+        DeadLetterFilter, LearnedMargin, LeaseRequest, Note, Paged, PauseRequest, PauseResult,
+        PoolState, Records, RefillRequest, Refilled, Revival, ReviveRequest, Scope, Settled, Store,
+        SweepRequest, Swept, TotalsFilter, Withdrawal,
     },
     solve::{Decision, Fact, Solve},
     time::{Day, Timestamp},
 };
 
 use crate::{
-    OpenError, Result,
+    OpenError, Result, audit,
     backends::embedded::Embedded,
     backends::memory::Memory,
     decisions::{
         self,
         support::{
-            context::DecisionCtx,
+            context::{Attribution, DecisionCtx},
             ledger, repeats,
             retention::{self, Archival},
         },
@@ -142,8 +146,13 @@ impl Store for StoreAdapter {
         self.decide_at(now, move |ctx| decisions::deliver(ctx, id)).await
     }
 
-    async fn withdraw(&self, id: ClaimId, now: Timestamp) -> Result<Option<Withdrawal>> {
-        self.decide_at(now, move |ctx| decisions::withdraw(ctx, id)).await
+    async fn withdraw(
+        &self,
+        id: ClaimId,
+        by: Option<Actor>,
+        now: Timestamp,
+    ) -> Result<Option<Withdrawal>> {
+        self.decide_at(now, move |ctx| decisions::withdraw(ctx, id, by.as_ref())).await
     }
 
     async fn count_fetches(&self, fetches: Vec<(ClaimId, u64)>) -> Result<()> {
@@ -189,8 +198,8 @@ impl Store for StoreAdapter {
         self.decide_at(now, move |ctx| decisions::revive(ctx, &request)).await
     }
 
-    async fn purge(&self, dead_letter: SolveId, by: WorkerName, now: Timestamp) -> Result<bool> {
-        self.decide_at(now, move |ctx| decisions::purge(ctx, dead_letter, by.clone())).await
+    async fn purge(&self, dead_letter: SolveId, by: Actor, now: Timestamp) -> Result<bool> {
+        self.decide_at(now, move |ctx| decisions::purge(ctx, dead_letter, &by)).await
     }
 
     async fn callbacks(&self, limit: usize, now: Timestamp) -> Result<Vec<Callback>> {
@@ -206,22 +215,43 @@ impl Store for StoreAdapter {
         &self,
         fingerprint: Fingerprint,
         order: Option<StandingOrder>,
+        by: Option<Actor>,
         now: Timestamp,
     ) -> Result<Option<Pool>> {
-        self.decide(move |tx| decisions::set_pool(tx, fingerprint, order.clone(), now)).await
+        self.decide_at(now, move |ctx| {
+            decisions::set_pool(ctx, fingerprint, order.as_ref(), by.as_ref())
+        })
+        .await
     }
 
     async fn expect(
         &self,
         pool: Fingerprint,
         expectation: Expectation,
+        by: Option<Actor>,
         now: Timestamp,
     ) -> Result<Option<Pool>> {
-        self.decide(move |tx| decisions::expect(tx, pool, expectation, now)).await
+        self.decide_at(now, move |ctx| decisions::expect(ctx, pool, expectation, by.as_ref())).await
     }
 
     async fn refill(&self, request: RefillRequest, now: Timestamp) -> Result<Refilled> {
         self.decide_at(now, move |ctx| decisions::refill(ctx, &request)).await
+    }
+
+    async fn set_pause(&self, request: PauseRequest, now: Timestamp) -> Result<PauseResult> {
+        self.decide_at(now, move |ctx| decisions::set_pause(ctx, &request)).await
+    }
+
+    async fn pauses(&self) -> Result<Pauses> {
+        self.read(Extent::OneRow, |tx| decisions::pauses(tx)).await
+    }
+
+    async fn administer(&self, by: Actor, action: AdminAction, now: Timestamp) -> Result<()> {
+        self.decide_at(now, move |ctx| {
+            ctx.administered(Attribution::of_nobody(by.name.clone()), &by, action.clone());
+            Ok(())
+        })
+        .await
     }
 
     async fn set_memo(&self, name: &str, value: Vec<u8>) -> Result<()> {
@@ -267,6 +297,14 @@ impl Records for StoreAdapter {
 
     async fn entries(&self, from: u64, limit: usize) -> Result<Vec<Entry>> {
         self.scan(move |tx| ledger::entries(tx, from, limit)).await
+    }
+
+    async fn chain(&self, from: u64, limit: usize) -> Result<Vec<LedgerItem>> {
+        self.scan(move |tx| audit::chain(tx, from, limit)).await
+    }
+
+    async fn audit(&self, filter: AuditFilter) -> Result<Paged<Entry>> {
+        self.scan(move |tx| audit::trail(tx, &filter)).await
     }
 
     async fn archive_batch(&self, after: Option<Entry>, limit: usize) -> Result<ArchiveBatch> {

@@ -4,12 +4,13 @@
 //! # Layout, in the order of a write
 //! - `adapter`: implements the ports; each method runs one decision or one query in a transaction of the backend
 //! - `optimistic/`: runs decisions for the backends on a server: row cache, batches, retries after conflicts
-//! - `decisions/`: every decision of the `Store` port, written once for all backends; `queries`: the reads of `Records`
+//! - `decisions/`: every decision of the `Store` port, written once for all backends; `queries`, `audit`: the reads of `Records`
 //! - `tx`: the transaction that decisions and queries run in; `schema/`: tables, keys, row encoding
 //! - `backends/`: `memory`, `embedded`, `redis`, `postgres`, `dynamodb`
 //! - `notifier`: claim notifications within one process; `examine`: the findings about a server that `doctor` prints
 
 mod adapter;
+mod audit;
 mod backends;
 mod decisions;
 mod examine;

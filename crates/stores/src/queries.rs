@@ -1,15 +1,16 @@
 //! The queries of the `Records` port, written once for all backends.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use domain::{
+    budget::{BudgetBook, BudgetScope},
     claim::Claim,
     dead_letter::DeadLetter,
     id::{ClaimId, SolveId, WorkerName},
     ledger::{Entry, Event, Total},
     ports::{
         ActiveSolve, ArchiveBatch, ClaimFilter, Cursor, DaySpending, DeadLetterFilter,
-        LearnedMargin, Paged, PoolState, Scope, Spent, TotalsFilter,
+        LearnedMargin, Paged, PoolState, Scope, TotalsFilter,
     },
     site::PageUrl,
     solve::Solve,
@@ -19,11 +20,11 @@ use domain::{
 use crate::{
     Result,
     adapter::REGISTERED_KEYS,
-    decisions::support::{ledger, pools},
-    schema::keys::{CompoundKey, Key, Text, all, starting_with},
+    decisions::support::{budgets, ledger, pools},
+    schema::keys::{Key, Text, all, starting_with},
     schema::tables::{
         Authorised, BySitekey, ByTime, ByWorker, Claims, DeadLetters, Died, Free, Held, Margins,
-        Memos, Pages, Pools, Solves, Spending, Subject, Totals, Waiting,
+        Memos, Pages, Pools, Solves, Subject, Totals, Waiting,
     },
     tx::{Order, ReadTx, TypedRead},
 };
@@ -33,6 +34,9 @@ const SCAN_LIMIT: usize = 20_000;
 /// The most index rows that one scan reads.
 const CHUNK: usize = 256;
 const MEMO_LIMIT: usize = 1000;
+/// A worker's list of active solves reads so many solves of all workers. If there are more, it reads its own claims instead.
+const FOREIGN_SOLVES: usize = 2000;
+const OWN_CLAIMS: usize = 3000;
 
 /// Index rows: the time and the id of a record.
 type DatedIds = Vec<(Timestamp, u64)>;
@@ -57,10 +61,16 @@ pub(crate) fn dead_letters(
         Ok(rows.into_iter().map(|((at, id), ())| (at, id.number())).collect())
     };
     let read = |id| tx.get::<DeadLetters>(&SolveId::from_number(id));
-    page(filter.from, filter.limit, index, read, |letter| dead_letter_matches(filter, letter))
+    let matches = |letter: &DeadLetter| dead_letter_matches(filter, letter);
+    let mut found = page(filter.from, filter.limit, index, read, matches)?;
+    for letter in &mut found.items {
+        keep_visible(tx, &filter.scope, &mut letter.claims)?;
+    }
+    Ok(found)
 }
 
-/// One page of records, found through an index. A cursor names the last record that was read.
+/// One page of records, found through an index. A cursor names the last record of the page, or the moment up to which was read
+/// without finding a full page: never a record that the caller may not see.
 fn page<T>(
     from: Option<Cursor>,
     limit: usize,
@@ -75,6 +85,7 @@ fn page<T>(
     };
     let mut items = Vec::new();
     let (mut seen, mut next) = (0, None);
+    let mut last_read = Timestamp::most();
     // Most pages are the newest records, plus one that shows that there are more. A server sends every row of a scan, so the
     // first scan is no larger than that.
     let mut size = limit.saturating_add(1).min(CHUNK);
@@ -84,16 +95,17 @@ fn page<T>(
         start = if rows.len() < size { None } else { before(Cursor { at, id }) };
         size = (2 * size).min(CHUNK);
         for (at, id) in rows {
-            if items.len() == limit || seen == SCAN_LIMIT {
+            if items.len() == limit {
                 return Ok(Paged { items, next });
             }
-            seen += 1;
-            let found = read(id)?.filter(|item| matches(item));
-            // A full page continues after its last record, and one cut short after the last record read.
-            if found.is_some() || seen == SCAN_LIMIT {
-                next = Some(Cursor { at, id });
+            if seen >= SCAN_LIMIT && at != last_read {
+                return Ok(Paged { items, next: Some(Cursor { at: last_read, id: 0 }) });
             }
-            items.extend(found);
+            (seen, last_read) = (seen + 1, at);
+            if let Some(item) = read(id)?.filter(|item| matches(item)) {
+                next = Some(Cursor { at, id });
+                items.push(item);
+            }
         }
     }
     Ok(Paged { items, next: None })
@@ -115,10 +127,15 @@ fn claim_rows(
     from: Cursor,
     size: usize,
 ) -> Result<DatedIds> {
-    let newest = ClaimId::from_number(from.id);
+    let newest = (from.at, ClaimId::from_number(from.id));
+    let newest = filter.until.map_or(newest, |until| newest.min((until, Key::most())));
+    let oldest = (filter.since.unwrap_or_default(), ClaimId::least());
+    if oldest > newest {
+        return Ok(Vec::new());
+    }
     let named = |name: &str| {
         let text = Text::new(name);
-        CompoundKey::least_of(text.clone())..=(text, from.at, newest)
+        (text.clone(), oldest.0, oldest.1)..=(text, newest.0, newest.1)
     };
     let dated = |rows: Vec<((Text, Timestamp, ClaimId), ())>| {
         rows.into_iter().map(|((_, at, id), ())| (at, id.number())).collect()
@@ -129,7 +146,7 @@ fn claim_rows(
     if let Scope::Worker(worker) = &filter.scope {
         return tx.scan::<ByWorker>(named(worker.as_str()), Order::Falling, size).map(dated);
     }
-    let rows = tx.scan::<ByTime>(Key::least()..=(from.at, newest), Order::Falling, size)?;
+    let rows = tx.scan::<ByTime>(oldest..=newest, Order::Falling, size)?;
     Ok(rows.into_iter().map(|((at, id), ())| (at, id.number())).collect())
 }
 
@@ -139,6 +156,7 @@ fn claim_matches(filter: &ClaimFilter, claim: &Claim) -> bool {
         && filter.kind.as_ref().is_none_or(|kind| *kind == claim.kind)
         && filter.state.is_none_or(|state| state == claim.state)
         && filter.project.as_ref().is_none_or(|project| *project == claim.project)
+        && filter.code.as_ref().is_none_or(|code| claim.code.as_ref() == Some(code))
 }
 
 fn dead_letter_matches(filter: &DeadLetterFilter, letter: &DeadLetter) -> bool {
@@ -165,17 +183,61 @@ fn sees(scope: &Scope, worker: &WorkerName) -> bool {
 
 /// The solves in progress, newest first.
 pub(crate) fn active(tx: &dyn ReadTx, scope: &Scope, limit: usize) -> Result<Vec<ActiveSolve>> {
-    let free = tx.scan::<Free>(all(), Order::Rising, SCAN_LIMIT)?;
-    let held = tx.scan::<Held>(all(), Order::Rising, SCAN_LIMIT)?;
-    let ids =
-        held.into_iter().map(|((_, _, id), ())| id).chain(free.into_iter().map(|((_, id), ())| id));
+    let most = match scope {
+        Scope::All => SCAN_LIMIT,
+        Scope::Worker(_) => FOREIGN_SOLVES,
+    };
+    let mut ids = unfinished(tx, most)?;
+    if let Scope::Worker(worker) = scope
+        && ids.len() > most
+    {
+        ids = solves_of_claims(tx, worker)?;
+    }
     let mut found = Vec::new();
     for id in ids {
-        found.extend(tx.get::<Solves>(&id)?.filter(|solve| sees(scope, &solve.worker)));
+        let is_shown = |solve: &Solve| !solve.stage.is_final() && sees(scope, &solve.worker);
+        found.extend(tx.get::<Solves>(&id)?.filter(is_shown));
     }
     found.sort_unstable_by_key(|solve| std::cmp::Reverse((solve.opened_at, solve.id)));
     found.truncate(limit);
+    for solve in &mut found {
+        keep_visible(tx, scope, &mut solve.claims)?;
+    }
     Ok(found.into_iter().map(active_solve).collect())
+}
+
+/// Up to `most` unfinished solves of all workers, and one more if there are more.
+fn unfinished(tx: &dyn ReadTx, most: usize) -> Result<BTreeSet<SolveId>> {
+    let held = tx.scan::<Held>(all(), Order::Rising, most + 1)?;
+    let mut ids: BTreeSet<_> = held.into_iter().map(|((_, _, id), ())| id).collect();
+    let left = (most + 1).saturating_sub(ids.len());
+    let free = tx.scan::<Free>(all(), Order::Rising, left)?;
+    ids.extend(free.into_iter().map(|((_, id), ())| id));
+    Ok(ids)
+}
+
+/// The solves of a worker's newest claims.
+fn solves_of_claims(tx: &dyn ReadTx, worker: &WorkerName) -> Result<BTreeSet<SolveId>> {
+    let own = starting_with(Text::new(worker.as_str()));
+    let rows = tx.scan::<ByWorker>(own, Order::Falling, OWN_CLAIMS)?;
+    let mut ids = BTreeSet::new();
+    for ((_, _, id), ()) in rows {
+        ids.extend(tx.get::<Claims>(&id)?.and_then(|claim| claim.solve));
+    }
+    Ok(ids)
+}
+
+/// Drops the claims of other workers: equal pictures of several workers wait for one solve.
+fn keep_visible(tx: &dyn ReadTx, scope: &Scope, claims: &mut Vec<ClaimId>) -> Result<()> {
+    let Scope::Worker(own) = scope else { return Ok(()) };
+    let mut kept = Vec::new();
+    for id in claims.drain(..) {
+        if tx.get::<Claims>(&id)?.is_some_and(|claim| claim.worker == *own) {
+            kept.push(id);
+        }
+    }
+    *claims = kept;
+    Ok(())
 }
 
 fn active_solve(solve: Solve) -> ActiveSolve {
@@ -190,28 +252,50 @@ fn active_solve(solve: Solve) -> ActiveSolve {
         opened_at: solve.opened_at,
         due: solve.due,
         last_code: solve.failures.last().map(|failure| failure.code.clone()),
+        reserved: solve.reservations.open,
     }
 }
 
-/// The totals of a range of days.
+/// The totals of a range of days. A label begins with the worker, so a worker's rows of a day are neighbours and the rows of
+/// others are not read.
 pub(crate) fn totals(tx: &dyn ReadTx, request: &TotalsFilter) -> Result<Vec<Total>> {
-    let after = Day::from_number(request.to.number().saturating_add(1));
-    let range = (request.from, Text::least())..=(after, Text::least());
-    let rows = tx.scan::<Totals>(range, Order::Rising, usize::MAX)?;
-    let mine = rows.into_iter().map(|(_, total)| total);
-    Ok(mine.filter(|total| sees(&request.scope, &total.worker)).collect())
+    let Scope::Worker(worker) = &request.scope else {
+        return totals_between(
+            tx,
+            (request.from, Text::least()),
+            (day_after(request.to), Text::least()),
+        );
+    };
+    let own = ledger::label_of_worker(worker);
+    let mut totals = Vec::new();
+    for day in request.from.number()..=request.to.number() {
+        let day = Day::from_number(day);
+        totals.extend(totals_between(tx, (day, Text::new(&own)), (day, Text::after(&own)))?);
+    }
+    Ok(totals)
 }
 
-/// How much of its budgets a day has used.
+fn totals_between(tx: &dyn ReadTx, least: (Day, Text), most: (Day, Text)) -> Result<Vec<Total>> {
+    let rows = tx.scan::<Totals>(least..=most, Order::Rising, usize::MAX)?;
+    Ok(rows.into_iter().map(|(_, total)| total).collect())
+}
+
+fn day_after(day: Day) -> Day {
+    Day::from_number(day.number().saturating_add(1))
+}
+
+/// What a day and its month have used of the budgets.
 pub(crate) fn spending(tx: &dyn ReadTx, day: Day) -> Result<DaySpending> {
-    let after = Day::from_number(day.number().saturating_add(1));
-    let range = (day, Text::least())..=(after, Text::least());
-    let rows = tx.scan::<Spending>(range, Order::Rising, usize::MAX)?;
-    let named = |((_, name), spent): ((Day, Text), Spent)| {
-        WorkerName::new(name.as_str()).ok().map(|worker| (worker, spent))
-    };
-    let authorised = tx.get::<Authorised>(&day)?.unwrap_or(0);
-    Ok(DaySpending { workers: rows.into_iter().filter_map(named).collect(), authorised })
+    let mut books: BTreeMap<BudgetScope, BudgetBook> =
+        budgets::books(tx, day)?.into_iter().collect();
+    if !books.contains_key(&BudgetScope::Account) {
+        let mut account = BudgetBook::default();
+        for book in books.values() {
+            account.add_bought(book);
+        }
+        books.insert(BudgetScope::Account, account);
+    }
+    Ok(DaySpending { day, books, authorised: tx.get::<Authorised>(&day)?.unwrap_or(0) })
 }
 
 /// Everything that happened to a claim, to the solve it waited for and to the solve that paid for its token.
@@ -233,7 +317,7 @@ pub(crate) fn explain(tx: &dyn ReadTx, id: ClaimId) -> Result<Vec<Entry>> {
         let page = tx.get::<Pages>(&seq)?.unwrap_or_default();
         let is_about =
             |entry: &Entry| ledger::subject(entry).is_some_and(|s| subjects.contains(&s));
-        entries.extend(page.into_iter().filter(is_about));
+        entries.extend(page.entries.into_iter().filter(is_about));
     }
     Ok(entries)
 }
@@ -265,9 +349,10 @@ pub(crate) fn archive_batch(
     for id in dead_letter_ids(&batch.entries) {
         batch.dead_letters.extend(tx.get::<DeadLetters>(&id)?);
     }
-    let days = batch.entries.iter().map(|entry| entry.at.day());
-    if let (Some(from), Some(to)) = (days.clone().min(), days.max()) {
-        batch.totals = totals(tx, &TotalsFilter { scope: Scope::All, from, to })?;
+    // Of whole days, because repeated answers change totals without an entry.
+    let days: BTreeSet<Day> = batch.entries.iter().map(|entry| entry.at.day()).collect();
+    for day in days {
+        batch.totals.extend(totals(tx, &TotalsFilter { scope: Scope::All, from: day, to: day })?);
     }
     Ok(batch)
 }
@@ -318,3 +403,6 @@ pub(crate) fn memos(tx: &dyn ReadTx, prefix: &str) -> Result<Vec<(String, Vec<u8
     let rows = rows.into_iter().filter(|(name, _)| is_engines(name));
     Ok(rows.map(|(name, value)| (name.as_str().to_owned(), value)).collect())
 }
+
+#[cfg(test)]
+mod tests;

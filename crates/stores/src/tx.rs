@@ -202,7 +202,7 @@ fn row_key<T: Table>(bytes: &[u8]) -> RowKey<'_> {
     RowKey { bytes, table: T::NAME, is_plain, holds_secret: false }
 }
 
-fn value<T: Table>(codec: Codec, key: &[u8], stored: Stored<'_>) -> Result<T::Value> {
+pub(crate) fn value<T: Table>(codec: Codec, key: &[u8], stored: Stored<'_>) -> Result<T::Value> {
     let backend = codec.backend;
     match stored {
         Stored::Encoded(bytes) => codec.read_row::<T>(key, bytes),

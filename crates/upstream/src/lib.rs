@@ -33,7 +33,9 @@ use http_body_util::Full;
 
 pub use config::{BadUpstream, Pingback, UpstreamConfig};
 pub use tls::{BadRoots, Stream, TlsClient};
-pub use webhook::{BadWebhookConfig, UnlistedHosts, WebhookClient, WebhookConfig};
+pub use webhook::{
+    BadWebhookConfig, UnlistedHosts, WebhookClient, WebhookConfig, WebhooksByWorker,
+};
 
 use crate::{
     account_key::AccountKey, address::Address, balance::BalanceCache, connect::Connector,

@@ -2,6 +2,7 @@
 //! the host. Deliberately absent: retries (the outbox has them), proxies from the environment, and redirects: a redirect
 //! would lead to an address nobody checked.
 
+mod by_worker;
 mod config;
 mod public;
 mod receiver;
@@ -14,7 +15,10 @@ use std::{fmt, net::SocketAddr, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use domain::ports::{AddressRefused, Clock, Fault, Webhook, WebhookError, WebhookSender};
+use domain::{
+    id::WorkerName,
+    ports::{AddressRefused, Clock, Fault, Webhook, WebhookError, WebhookSender},
+};
 use http::{HeaderValue, Request, StatusCode, header};
 use http_body_util::Full;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -27,6 +31,7 @@ use crate::{
     tls::TlsClient,
 };
 
+pub use by_worker::WebhooksByWorker;
 pub use config::{BadWebhookConfig, UnlistedHosts, WebhookConfig};
 
 use self::{
@@ -163,7 +168,7 @@ impl WebhookClient {
 
 #[async_trait]
 impl WebhookSender for WebhookClient {
-    async fn check(&self, url: &str) -> Result<(), AddressRefused> {
+    async fn check(&self, _: Option<&WorkerName>, url: &str) -> Result<(), AddressRefused> {
         let receiver = self.receiver(url)?;
         // The operator listed this host, so any address it resolves to is fine, and it need not be up now.
         if receiver.trusted {

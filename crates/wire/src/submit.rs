@@ -19,6 +19,7 @@ mod kind;
 mod picture;
 mod reply;
 
+pub use kind::in_php_names;
 pub use reply::{read_reply, write_reply, write_reply_int_id};
 
 /// A worker's request to in.php.
@@ -100,6 +101,10 @@ pub fn read(form: &Form) -> Result<Submit, RefusedForm> {
     let is_part = |name: &str| name == "method" || !RESERVED.contains(&name);
     let parts = form.fields().iter().filter(|(name, _)| is_part(name));
     let mut fields: Fields = parts.map(|(n, v)| (n.clone(), v.clone())).collect();
+    // unicaps sends `geetest_v4 `.
+    if let Some(method) = fields.get_mut("method") {
+        *method = method.trim().to_owned();
+    }
     if let Some(pageurl) = fields.get_mut("pageurl") {
         // A space was a plus sign that the client did not encode. In a host it is still refused, as a percent sign.
         *pageurl = pageurl.replace(' ', "%20");
@@ -191,7 +196,7 @@ fn code_of(bad: &BadPart, form: &Form) -> Code {
         BadPart::Picture(_) | BadPart::FileName(_) => code::ERROR_UPLOAD,
         BadPart::PictureSize => code::ERROR_TOO_BIG_CAPTCHA_FILESIZE,
         BadPart::Challenge(
-            BadChallenge::Kind(_)
+            BadChallenge::Kind { .. }
             | BadChallenge::UnknownKind { .. }
             | BadChallenge::Reserved(_)
             | BadChallenge::Name(_)

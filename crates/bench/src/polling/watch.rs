@@ -78,7 +78,7 @@ impl Watch {
             slots: Slots::Fixed(1000),
             deadline: LONGEST,
             // A known price avoids the additional poll that asks for it.
-            prices: BTreeMap::from([(KIND, Money::from_micros(1000))]),
+            prices: BTreeMap::from([(KIND, Money::from_micros(1000))]).into(),
             ..EngineConfig::default()
         };
         let latency = Latency { least: NEAR, most: NEAR, ..Latency::default() };

@@ -6,6 +6,7 @@ use std::{
 };
 
 use domain::{
+    budget::Allowance,
     challenge::Kind,
     id::{ClaimId, Project, TaskId, WorkerName},
     ledger::{Entry, Event},
@@ -79,6 +80,7 @@ fn config(has_pool: bool) -> Result<EngineConfig, Failure> {
         level: Level::Auto,
         most: MOST,
         waste: 100,
+        budget: Allowance::default(),
     };
     let lifetime = Duration::from_secs_f64(LIFETIME);
     let margin = lifetime.saturating_sub(Duration::from_secs_f64(LIFE) + MIN_LEFT);
@@ -89,7 +91,7 @@ fn config(has_pool: bool) -> Result<EngineConfig, Failure> {
         slots: Slots::Fixed(SLOTS),
         token_lifetimes: BTreeMap::from([(KIND, life)]),
         // A known price avoids the additional poll that asks for it.
-        prices: BTreeMap::from([(KIND, Money::from_micros(1000))]),
+        prices: BTreeMap::from([(KIND, Money::from_micros(1000))]).into(),
         deadline: LONGEST,
         pools: if has_pool { vec![wish] } else { Vec::new() },
         ..EngineConfig::default()

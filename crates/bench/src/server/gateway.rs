@@ -127,7 +127,8 @@ fn engine_config(behind: ProviderKind) -> Result<EngineConfig, Failure> {
         polling: polling.into(),
         slots: Slots::Fixed(slots),
         submits_per_second: 1_000_000,
-        prices: BTreeMap::from([(Kind::Turnstile, simulator::pace::price(&Kind::Turnstile))]),
+        prices: BTreeMap::from([(Kind::Turnstile, simulator::pace::price(&Kind::Turnstile))])
+            .into(),
         deadline: DEADLINE,
         // With no slots everything queues, so that admission alone is measured.
         most_queued: usize::MAX,
@@ -145,6 +146,7 @@ fn worker(key: &str) -> Result<Worker, Failure> {
         rate: None,
         poll_rate: None,
         read_rate: None,
+        balance: true,
         priority: 1,
     })
 }
@@ -174,6 +176,7 @@ impl Gateway {
             allowance: Allowance::default(),
             collect: true,
             callback_url: None,
+            address: None,
         })
     }
 }

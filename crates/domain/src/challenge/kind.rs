@@ -72,7 +72,7 @@ macro_rules! name_kinds {
 }
 
 /// Methods of in.php that are not the name of a kind.
-const METHODS: [&str; 4] = ["userrecaptcha", "rotatecaptcha", "base64", "post"];
+const METHODS: [&str; 5] = ["userrecaptcha", "rotatecaptcha", "base64", "post", "textcaptcha"];
 
 /// Methods without a kind of their own that have no page at the provider.
 pub const PAGELESS_METHODS: [&str; 4] = ["audio", "vkimage", "temuimage", "bounding_box"];
@@ -205,8 +205,8 @@ impl Kind {
         (Duration::from_secs(life), Duration::from_secs(margin))
     }
 
-    /// The parts that this kind requires.
-    pub(super) fn needs(&self) -> &'static [&'static str] {
+    /// The parts that this kind requires: `sitekey`, `pageurl`, `body` (the picture), or parameters.
+    pub fn needs(&self) -> &'static [&'static str] {
         match self {
             Self::RecaptchaV2
             | Self::RecaptchaV3
@@ -241,7 +241,9 @@ impl FromStr for Kind {
         }
         let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
         if name.is_empty() || name.len() > 40 || !name.bytes().all(plain) {
-            return Err(BadChallenge::Kind(name.chars().take(60).collect()));
+            let nearest = super::nearest(KINDS.iter().map(|(known, _)| *known), name);
+            let (name, nearest) = (name.chars().take(60).collect(), nearest.map(str::to_owned));
+            return Err(BadChallenge::Kind { name, nearest });
         }
         Ok(Self::Other(name.to_owned()))
     }

@@ -112,7 +112,9 @@ pub(super) fn is_checked_field(kind: &Kind, name: &str) -> bool {
     })
 }
 
-const PROXY: [&str; 2] = ["proxy", "proxytype"];
+/// Clients send these with everything when they are set once for all calls, so every kind has them. For a picture they have no
+/// effect.
+const ALL: [&str; 3] = ["userAgent", "proxy", "proxytype"];
 
 /// `*` stands for a number, `[*]` for anything in brackets.
 const RECAPTCHA: &[&str] = &[
@@ -127,14 +129,13 @@ const RECAPTCHA: &[&str] = &[
     "lang",
     "min_score",
     "score",
-    "userAgent",
     "version",
 ];
 const HCAPTCHA: &[&str] =
-    &["cookies", "data", "domain", "enterprise", "invisible", "lang", "rqdata", "userAgent"];
+    &["cookies", "data", "domain", "enterprise", "invisible", "lang", "rqdata"];
 const TURNSTILE: &[&str] =
-    &["action", "cdata", "chlPageData", "cookies", "data", "lang", "pagedata", "userAgent"];
-const CLOUDFLARE: &[&str] = &["cookies", "lang", "userAgent"];
+    &["action", "cdata", "chlPageData", "cookies", "data", "lang", "pagedata"];
+const CLOUDFLARE: &[&str] = &["cookies", "lang"];
 const GEETEST: &[&str] = &[
     "api_server",
     "challenge",
@@ -143,15 +144,16 @@ const GEETEST: &[&str] = &[
     "new_captcha",
     "offline",
     "risk_type",
-    "userAgent",
     "version",
 ];
-const FUNCAPTCHA: &[&str] = &["cookies", "data", "data[*]", "lang", "surl", "userAgent"];
+const FUNCAPTCHA: &[&str] = &["cookies", "data", "data[*]", "lang", "nojs", "surl"];
 const IMAGE: &[&str] = &[
     "body",
     "calc",
     "case",
     "caseSensitive",
+    "ext",
+    "filename",
     "imginstructions",
     "is_russian",
     "lang",
@@ -172,6 +174,8 @@ const GRID: &[&str] = &[
     "body",
     "can_no_answer",
     "canvas",
+    "ext",
+    "filename",
     "grid_size",
     "imginstructions",
     "img_type",
@@ -189,6 +193,8 @@ const GRID: &[&str] = &[
 const COORDINATES: &[&str] = &[
     "body",
     "coordinatescaptcha",
+    "ext",
+    "filename",
     "imginstructions",
     "instructions",
     "lang",
@@ -198,10 +204,19 @@ const COORDINATES: &[&str] = &[
     "textinstructions",
 ];
 const BLS: &[&str] = &["code", "image_base64_*", "instructions", "lang"];
-const ROTATE: &[&str] =
-    &["angle", "body", "file_*", "imginstructions", "lang", "language", "textinstructions"];
-/// An opened method may bring its proxy; everything else needs the site's `params`.
-const OTHER: &[&str] = &["userAgent"];
+const ROTATE: &[&str] = &[
+    "angle",
+    "body",
+    "ext",
+    "file_*",
+    "filename",
+    "imginstructions",
+    "lang",
+    "language",
+    "textinstructions",
+];
+/// Everything else needs the site's `params`.
+const OTHER: &[&str] = &[];
 
 impl Kind {
     /// The parameters and files of this kind, besides page and site key. `*` stands for a number, `[*]` for anything in
@@ -222,8 +237,7 @@ impl Kind {
             Self::Rotate => ROTATE,
             Self::Other(_) => OTHER,
         };
-        let proxied = if self.is_pageless() { &PROXY[..0] } else { &PROXY[..] };
-        own.iter().chain(proxied).copied()
+        own.iter().copied().chain(ALL)
     }
 
     /// Whether the kind's own list has the parameter.
@@ -255,8 +269,16 @@ const GOOGLE: &[&str] = &[
     "hcaptcha.com",
     "*.hcaptcha.com",
 ];
-const API_SERVERS: &[&str] =
-    &["*.geetest.com", "*.geevisit.com", "*.gsensebot.com", "*.leminnow.com", "*.capy.me"];
+const API_SERVERS: &[&str] = &[
+    "*.geetest.com",
+    "*.geevisit.com",
+    "*.gsensebot.com",
+    "*.leminnow.com",
+    "*.capy.me",
+    "*.aisecurius.com",
+    "*.captchafox.com",
+];
+const DATADOME: &[&str] = &["*.captcha-delivery.com"];
 const ARKOSE: &[&str] =
     &["*.arkoselabs.com", "arkoselabs.com", "*.funcaptcha.com", "funcaptcha.com"];
 const SCRIPTS: &[&str] = &["*.awswaf.com", "*.captcha.qcloud.com", "captcha.gtimg.com"];
@@ -268,6 +290,7 @@ pub const READINGS: &[(&str, Reading)] = &[
     ("api_server", Reading::Vendor(API_SERVERS)),
     ("surl", Reading::Vendor(ARKOSE)),
     ("captcha_script", Reading::Vendor(SCRIPTS)),
+    ("captcha_url", Reading::Vendor(DATADOME)),
     ("challenge_script", Reading::Vendor(SCRIPTS)),
     ("cdata", Reading::Blob),
     ("challenge", Reading::Blob),
@@ -280,6 +303,7 @@ pub const READINGS: &[(&str, Reading)] = &[
     ("json_cookies", Reading::Blob),
     ("pagedata", Reading::Blob),
     ("rqdata", Reading::Blob),
+    ("filename", Reading::Prose),
     ("imginstructions", Reading::Prose),
     ("instructions", Reading::Prose),
     ("question", Reading::Prose),

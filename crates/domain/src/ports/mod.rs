@@ -17,12 +17,12 @@ pub use clock::Clock;
 pub use notifier::{Notifier, Subscription};
 pub use provider::{BatchRefused, Fault, Feedback, Poll, Polled, Provider, Submission, Threads};
 pub use records::{
-    ActiveSolve, ClaimFilter, Cursor, DaySpending, DeadLetterFilter, LearnedMargin, Paged,
-    PoolState, Records, Scope, Spent, TotalsFilter,
+    ActiveSolve, AuditFilter, ClaimFilter, Cursor, DaySpending, DeadLetterFilter, LearnedMargin,
+    Paged, PoolState, Records, Scope, TotalsFilter,
 };
-pub use requests::{LeaseRequest, Note, RefillRequest, ReviveRequest, SweepRequest};
+pub use requests::{LeaseRequest, Note, PauseRequest, RefillRequest, ReviveRequest, SweepRequest};
 pub use store::{
-    Advanced, BoxError, Refilled, Revival, Settled, Store, StoreError, StoreResult, Swept,
-    Withdrawal,
+    Advanced, BoxError, PauseResult, Refilled, Revival, Settled, Store, StoreError, StoreResult,
+    Swept, Withdrawal,
 };
 pub use webhooks::{AddressRefused, NoWebhooks, Webhook, WebhookError, WebhookSender};

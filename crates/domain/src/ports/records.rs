@@ -1,17 +1,18 @@
 //! Readings for people: dashboard, statistics, command line. They may lag behind the decisions, and no decision uses them.
 
-use std::{fmt, time::Duration};
+use std::{collections::BTreeMap, fmt, time::Duration};
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    budget::{Allowance, BudgetBook, BudgetScope, LimitState, Reservation},
+    chain::LedgerItem,
     challenge::Kind,
     claim::{Claim, ClaimState},
     dead_letter::DeadLetter,
     id::{ClaimId, Project, SolveId, WorkerName},
     ledger::{Entry, Total},
-    money::Money,
     pool::Pool,
     retry::Code,
     solve::Stage,
@@ -26,7 +27,8 @@ pub trait Records: fmt::Debug + Send + Sync + 'static {
     /// Claims that match, newest first.
     async fn history(&self, filter: ClaimFilter) -> StoreResult<Paged<Claim>>;
 
-    /// Solves that have not ended, at most `limit`.
+    /// Solves that have not ended, newest first, at most `limit`. With thousands of them in the store, a worker gets those of
+    /// its newest claims.
     async fn active(&self, scope: Scope, limit: usize) -> StoreResult<Vec<ActiveSolve>>;
 
     /// Sums by day, worker, project and kind.
@@ -45,11 +47,18 @@ pub trait Records: fmt::Debug + Send + Sync + 'static {
     /// the benchmarks read the whole ledger with it.
     async fn entries(&self, from: u64, limit: usize) -> StoreResult<Vec<Entry>>;
 
+    /// The places of the ledger from number `from` on, in order, with their hashes: `limit` of them, and the rest of the
+    /// last one's decision. What cannot be read is named and does not hide the rest.
+    async fn chain(&self, from: u64, limit: usize) -> StoreResult<Vec<LedgerItem>>;
+
+    /// The audit trail: what admins did, what was refused, and what was lost, newest first.
+    async fn audit(&self, filter: AuditFilter) -> StoreResult<Paged<Entry>>;
+
     /// The next batch for the archive: at most `limit` entries after `after`, or from the start of the ledger when it does
     /// not have that entry.
     async fn archive_batch(&self, after: Option<Entry>, limit: usize) -> StoreResult<ArchiveBatch>;
 
-    /// What the day has used of its budgets.
+    /// What the day and its month have used of the budgets.
     async fn spending(&self, day: Day) -> StoreResult<DaySpending>;
 
     /// The pools with their stock and their open orders.
@@ -96,6 +105,11 @@ pub struct ClaimFilter {
     pub kind: Option<Kind>,
     pub state: Option<ClaimState>,
     pub project: Option<Project>,
+    pub code: Option<Code>,
+    /// Only claims made at this time or later.
+    pub since: Option<Timestamp>,
+    /// Only claims made at this time or earlier.
+    pub until: Option<Timestamp>,
     /// The cursor of the page before.
     pub from: Option<Cursor>,
     /// The most records on the page.
@@ -125,6 +139,23 @@ pub struct DeadLetterFilter {
     pub limit: usize,
 }
 
+/// Selects entries of the audit trail. A filter that is `None` matches every entry.
+#[derive(Clone, Debug)]
+pub struct AuditFilter {
+    /// Who acted, or whose requests were refused.
+    pub actor: Option<WorkerName>,
+    /// The name of the action ([`Event::audited_as`](crate::ledger::Event::audited_as)).
+    pub action: Option<String>,
+    /// Only entries of this time or later.
+    pub since: Option<Timestamp>,
+    /// Only entries of this time or earlier.
+    pub until: Option<Timestamp>,
+    /// The cursor of the page before. Its id is the number of the last entry of a decision.
+    pub from: Option<Cursor>,
+    /// The most entries on the page. The entries of one decision stay together, so there may be some more.
+    pub limit: usize,
+}
+
 /// Selects daily sums.
 #[derive(Clone, Debug)]
 pub struct TotalsFilter {
@@ -136,22 +167,15 @@ pub struct TotalsFilter {
     pub to: Day,
 }
 
-/// What a day has used of its budgets.
+/// What a day and its month have used of the budgets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DaySpending {
-    /// What each worker opened.
-    pub workers: Vec<(WorkerName, Spent)>,
-    /// Resubmissions of ambiguous attempts that were authorised.
+    /// The day.
+    pub day: Day,
+    /// The books of the day's month. Every worker and every pool that spent has one. The account's is the sum of them.
+    pub books: BTreeMap<BudgetScope, BudgetBook>,
+    /// Resubmissions of ambiguous attempts that were authorised on the day.
     pub authorised: u32,
-}
-
-/// What a worker opened on a day.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Spent {
-    /// The number of solves.
-    pub opened: u64,
-    /// Their cost at list price.
-    pub listed: Money,
 }
 
 /// A solve that has not ended. The fields are those of [`Solve`](crate::solve::Solve).
@@ -170,6 +194,8 @@ pub struct ActiveSolve {
     pub due: Timestamp,
     /// The code of the last failure.
     pub last_code: Option<Code>,
+    /// What it holds of the budgets.
+    pub reserved: Option<Reservation>,
 }
 
 /// A pool with its stock and its open orders.
@@ -200,10 +226,46 @@ pub struct LearnedMargin {
     pub bad: u64,
 }
 
+impl DaySpending {
+    /// The states of the limits of one budget.
+    pub fn states(&self, scope: &BudgetScope, allowance: &Allowance) -> Vec<LimitState> {
+        let unused = BudgetBook::default();
+        allowance.states(self.books.get(scope).unwrap_or(&unused), self.day)
+    }
+}
+
 impl ClaimFilter {
     /// Every claim in the scope.
     pub fn all(scope: Scope, limit: usize) -> Self {
-        Self { scope, sitekey: None, kind: None, state: None, project: None, from: None, limit }
+        Self {
+            scope,
+            sitekey: None,
+            kind: None,
+            state: None,
+            project: None,
+            code: None,
+            since: None,
+            until: None,
+            from: None,
+            limit,
+        }
+    }
+}
+
+impl AuditFilter {
+    /// The whole audit trail.
+    pub fn all(limit: usize) -> Self {
+        Self { actor: None, action: None, since: None, until: None, from: None, limit }
+    }
+
+    /// Whether the entry belongs to the selection.
+    pub fn matches(&self, entry: &Entry) -> bool {
+        entry.event.audited_as().is_some_and(|name| {
+            self.action.as_ref().is_none_or(|action| action == name)
+                && self.actor.as_ref().is_none_or(|actor| actor == entry.actor())
+                && self.since.is_none_or(|since| since <= entry.at)
+                && self.until.is_none_or(|until| entry.at <= until)
+        })
     }
 }
 

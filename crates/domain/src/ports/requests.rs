@@ -3,12 +3,14 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use crate::{
+    actor::Actor,
     challenge::Kind,
     claim::Allowance,
     fingerprint::Fingerprint,
     id::{ClaimId, HolderId, Project, SolveId, WorkerName},
     ledger::Event,
     money::Money,
+    pause::PauseScope,
     pool::Target,
     retry::Code,
     solve::Policy,
@@ -45,8 +47,8 @@ pub struct SweepRequest {
 pub struct ReviveRequest {
     /// The id of the dead letter.
     pub letter: SolveId,
-    /// The admin or worker who revives it.
-    pub by: WorkerName,
+    /// Who revives it.
+    pub by: Actor,
     /// New ids, one for each claim of the letter.
     pub claims: Vec<ClaimId>,
     /// A new id for the solve, if one is opened.
@@ -57,8 +59,10 @@ pub struct ReviveRequest {
     pub deadline: Timestamp,
     /// The list price of a solve of its kind.
     pub price: Option<Money>,
-    /// What each configured worker may still open today. Claims of workers that are not listed stay dead.
+    /// The budget of each configured worker. Claims of workers that are not listed stay dead.
     pub allowances: BTreeMap<WorkerName, Allowance>,
+    /// The budget of the account.
+    pub account: Allowance,
     /// The policy of the solve that is opened.
     pub policy: Policy,
 }
@@ -78,6 +82,21 @@ pub struct RefillRequest {
     pub wanted_until: Timestamp,
     /// The list price of one solve.
     pub price: Option<Money>,
+    /// The budget of the pool.
+    pub budget: Allowance,
+    /// The budget of the account.
+    pub account: Allowance,
+}
+
+/// Pauses or resumes submissions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PauseRequest {
+    /// The scope. It is resumed as it was paused: resuming everything leaves the pauses of sites and workers.
+    pub scope: PauseScope,
+    /// Whether it is to be paused.
+    pub paused: bool,
+    /// Who asks, and from where, for the audit trail.
+    pub by: Actor,
 }
 
 /// A ledger entry without a change of state: a refusal or a report.
@@ -93,6 +112,8 @@ pub struct Note {
     pub kind: Option<Kind>,
     /// The refusal or the report.
     pub event: Event,
+    /// The admin who acts in place of the worker.
+    pub by: Option<Actor>,
 }
 
 impl SweepRequest {

@@ -6,19 +6,24 @@ use std::{error::Error, fmt, sync::Arc};
 use async_trait::async_trait;
 
 use crate::{
+    actor::Actor,
+    admin_action::AdminAction,
     callback::Callback,
     challenge::Challenge,
     claim::{Admission, Claim, Delivery, NewClaim, Repeats},
     dead_letter::Closed,
     fingerprint::Fingerprint,
-    id::{ClaimId, HolderId, SolveId, WorkerName},
+    id::{ClaimId, HolderId, SolveId},
     lease::{Holder, Lease},
+    pause::Pauses,
     pool::{Expectation, Pool, StandingOrder},
     solve::{Decision, Fact, Refused, Solve},
     time::Timestamp,
 };
 
-use super::requests::{LeaseRequest, Note, RefillRequest, ReviveRequest, SweepRequest};
+use super::requests::{
+    LeaseRequest, Note, PauseRequest, RefillRequest, ReviveRequest, SweepRequest,
+};
 
 /// An error of a library that a backend uses.
 pub type BoxError = Box<dyn Error + Send + Sync>;
@@ -52,6 +57,7 @@ pub type BoxError = Box<dyn Error + Send + Sync>;
 /// #         deadline: now.plus(std::time::Duration::from_secs(120)),
 /// #         price: None,
 /// #         allowance: Allowance::default(),
+/// #         account: Allowance::default(),
 /// #         policy: Policy::default(),
 /// #         collect: false,
 /// #         callback_url: None,
@@ -104,8 +110,14 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// write nothing.
     async fn deliver(&self, id: ClaimId, now: Timestamp) -> StoreResult<Option<Delivery>>;
 
-    /// Withdraws a claim. Work that was not submitted ends; paid work goes on, and its token goes to stock.
-    async fn withdraw(&self, id: ClaimId, now: Timestamp) -> StoreResult<Option<Withdrawal>>;
+    /// Withdraws a claim. Work that was not submitted ends; paid work goes on, and its token goes to stock. `by` is the
+    /// admin who withdraws it in place of its worker.
+    async fn withdraw(
+        &self,
+        id: ClaimId,
+        by: Option<Actor>,
+        now: Timestamp,
+    ) -> StoreResult<Option<Withdrawal>>;
 
     /// Adds to the counts of how often the tokens of claims were fetched again. Claims that do not exist are left out.
     async fn count_fetches(&self, fetches: Vec<(ClaimId, u64)>) -> StoreResult<()>;
@@ -153,7 +165,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     async fn revive(&self, request: ReviveRequest, now: Timestamp) -> StoreResult<Revival>;
 
     /// Deletes a dead letter; `false` when there is none. A paid attempt that is still open goes on.
-    async fn purge(&self, letter: SolveId, by: WorkerName, now: Timestamp) -> StoreResult<bool>;
+    async fn purge(&self, letter: SolveId, by: Actor, now: Timestamp) -> StoreResult<bool>;
 
     /// Takes callbacks that are due. Each is counted as tried and rescheduled; those older than a day are dropped.
     async fn callbacks(&self, limit: usize, now: Timestamp) -> StoreResult<Vec<Callback>>;
@@ -162,11 +174,12 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     async fn called_back(&self, callback: &Callback, now: Timestamp) -> StoreResult<()>;
 
     /// Opens or changes a pool's standing order, or ends it with `None`. Returns the pool as it is, or as it was before
-    /// its end.
+    /// its end. Without an admin, the configuration declares it.
     async fn set_pool(
         &self,
         fingerprint: Fingerprint,
         order: Option<StandingOrder>,
+        by: Option<Actor>,
         now: Timestamp,
     ) -> StoreResult<Option<Pool>>;
 
@@ -175,12 +188,22 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         &self,
         pool: Fingerprint,
         expectation: Expectation,
+        by: Option<Actor>,
         now: Timestamp,
     ) -> StoreResult<Option<Pool>>;
 
     /// Opens the solves a pool is short of its target. One living holder at a time is the pool's controller. Orders
     /// count from the moment they are opened, so two refills do not order the same shortage.
     async fn refill(&self, request: RefillRequest, now: Timestamp) -> StoreResult<Refilled>;
+
+    /// Pauses or resumes submissions, and writes who did it. Repeated, it changes nothing and writes nothing.
+    async fn set_pause(&self, request: PauseRequest, now: Timestamp) -> StoreResult<PauseResult>;
+
+    /// The pauses in force. A decision that spends reads them by itself.
+    async fn pauses(&self) -> StoreResult<Pauses>;
+
+    /// Writes down what somebody did that is about no record of the store, such as a reload.
+    async fn administer(&self, by: Actor, action: AdminAction, now: Timestamp) -> StoreResult<()>;
 
     /// Stores a small value under a name, for example what the engine learned about polling.
     async fn set_memo(&self, name: &str, value: Vec<u8>) -> StoreResult<()>;
@@ -214,6 +237,20 @@ pub enum Revival {
     Closed(Closed),
     /// No dead letter has this id.
     Unknown,
+}
+
+/// The result of pausing or resuming.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PauseResult {
+    /// The pauses now in force, and whether the request changed them.
+    Done {
+        /// The pauses in force.
+        pauses: Pauses,
+        /// Whether the request changed them.
+        is_new: bool,
+    },
+    /// [`MAX_PAUSES`](crate::pause::MAX_PAUSES) are in force. Nothing changed.
+    TooMany,
 }
 
 /// The result of a refill.

@@ -4,14 +4,14 @@ use std::fmt;
 
 use async_trait::async_trait;
 
-use crate::callback::Notice;
+use crate::{callback::Notice, id::WorkerName};
 
 /// Signs webhooks and sends them. Refuses URLs that point into networks the operator did not allow.
 #[async_trait]
 pub trait WebhookSender: fmt::Debug + Send + Sync + 'static {
-    /// Checks the form of a URL and the addresses its host resolves to. A host that does not resolve now passes, because
-    /// [`send`](Self::send) checks again.
-    async fn check(&self, url: &str) -> Result<(), AddressRefused>;
+    /// Checks the form of a URL and the addresses its host resolves to: the URL of a worker's callback, or without a worker
+    /// that of the operator's alerts. A host that does not resolve now passes, because [`send`](Self::send) checks again.
+    async fn check(&self, worker: Option<&WorkerName>, url: &str) -> Result<(), AddressRefused>;
 
     /// Sends once. Checks the addresses again, because a name can resolve to something else by now.
     async fn send(&self, webhook: &Webhook) -> Result<(), WebhookError>;
@@ -20,6 +20,8 @@ pub trait WebhookSender: fmt::Debug + Send + Sync + 'static {
 /// One notice and its receiver.
 #[derive(Clone)]
 pub struct Webhook {
+    /// The worker whose callback it is; `None` for an alert.
+    pub worker: Option<WorkerName>,
     /// The same for every retry, so that the receiver can drop duplicates.
     pub id: String,
     /// The receiver. Never logged: its owner may have put a secret into it.
@@ -51,7 +53,7 @@ pub struct NoWebhooks;
 
 #[async_trait]
 impl WebhookSender for NoWebhooks {
-    async fn check(&self, _: &str) -> Result<(), AddressRefused> {
+    async fn check(&self, _: Option<&WorkerName>, _: &str) -> Result<(), AddressRefused> {
         Err(AddressRefused("callbacks are not configured; set [callbacks] secret".into()))
     }
 

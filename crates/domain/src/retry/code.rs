@@ -33,6 +33,8 @@ pub mod own {
     pub const PASSED_ON: &str = "PASSED_ON";
     /// No declaration covers the page. Callers see this code, so it is spelled like the provider's.
     pub const SITE_NOT_DECLARED: &str = "ERROR_SITE_NOT_DECLARED";
+    /// A budget had no room for another attempt. Callers see this code, so it is spelled like the provider's.
+    pub const BUDGET_EXCEEDED: &str = "ERROR_BUDGET_EXCEEDED";
 
     /// Whether it is one of our codes. A provider never sends one.
     pub fn contains(code: &str) -> bool {
@@ -48,6 +50,7 @@ pub mod own {
             DUPLICATE_TASK,
             PASSED_ON,
             SITE_NOT_DECLARED,
+            BUDGET_EXCEEDED,
         ]
         .contains(&code)
     }

@@ -112,3 +112,19 @@ proptest! {
         drop(url.parse::<HostRule>());
     }
 }
+
+#[test]
+fn rules_share_hosts_whatever_their_ports() {
+    let share = |one: &str, other: &str| {
+        let (one, other): (HostRule, HostRule) = (one.parse().unwrap(), other.parse().unwrap());
+        let shared = one.shares_hosts_with(&other);
+        assert_eq!(shared, other.shares_hosts_with(&one), "{one} and {other}");
+        shared
+    };
+    assert!(share("shop.example.com", "shop.example.com:8443"));
+    assert!(share("*.example.com", "shop.example.com"));
+    assert!(share("*.example.com", "*.shop.example.com"));
+    assert!(!share("*.example.com", "example.com"));
+    assert!(!share("shop.example.com", "pay.example.com"));
+    assert!(!share("*.example.com", "shopexample.com"));
+}

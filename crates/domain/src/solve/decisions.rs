@@ -49,6 +49,9 @@ pub enum Refused {
     /// A declaration that the work needs was withdrawn or has ended.
     #[error("it is not declared")]
     Undeclared,
+    /// An operator paused submissions. The solve stays as it is until they are resumed.
+    #[error("submissions are paused")]
+    Paused,
 }
 
 impl Solve {

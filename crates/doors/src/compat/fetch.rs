@@ -43,19 +43,21 @@ async fn answer(doors: &Doors, call: &CompatCall) -> Result<String, Code> {
     let max = doors.config().hold;
     let hold = hold.map_or(max, |hold| hold.min(max));
     let read = || {
-        let taken = doors.take(known.reads.as_ref());
+        let taken = doors.take(&known, known.reads.as_ref(), call.peer.as_ref());
         taken.map_err(|_| Code::from(code::ERROR_TOO_MUCH_REQUESTS))
     };
     match action {
         Action::Get(ref id) | Action::GetPriced(ref id) => {
             let is_priced = matches!(action, Action::GetPriced(_));
-            let reply = match doors.take(known.polls.as_ref()) {
+            let reply = match doors.take(&known, known.polls.as_ref(), call.peer.as_ref()) {
                 Ok(()) => poll(doors, call, &scope, id, hold).await,
                 Err(_) => FetchReply::NotReady,
             };
             Ok(wire::fetch::write_reply(&reply, json, is_priced))
         }
         Action::GetMany(ids) => Ok(many(doors, call, &known, &ids).await),
+        // Like an action that the gateway does not have.
+        Action::Balance if !known.worker.balance => Err(code::ERROR_BAD_PARAMETERS.into()),
         Action::Balance => {
             read()?;
             balance(doors, json).await
@@ -116,7 +118,7 @@ fn served(doors: &Doors, claim: &Claim) -> FetchReply {
 /// The price for `get2`: the claim's cost, or else the listed price of its kind. An unknown price is left out, because clients
 /// would book a zero as free.
 fn price(doors: &Doors, claim: &Claim) -> Option<Money> {
-    claim.cost.or_else(|| doors.engine().config().prices.get(&claim.kind).copied())
+    claim.cost.or_else(|| doors.engine().config().prices.of_kind(&claim.kind))
 }
 
 /// Several claims at once, without waiting: a client that polls many polls again anyway. An id that is named several times is
@@ -128,7 +130,7 @@ async fn many(doors: &Doors, call: &CompatCall, known: &KnownWorker, ids: &[Stri
         if found.contains_key(id.as_str()) {
             continue;
         }
-        let reply = match doors.take(known.polls.as_ref()) {
+        let reply = match doors.take(known, known.polls.as_ref(), call.peer.as_ref()) {
             Ok(()) => poll(doors, call, &scope, id, Duration::ZERO).await,
             Err(_) => FetchReply::NotReady,
         };
@@ -152,7 +154,7 @@ async fn balance(doors: &Doors, json: bool) -> Result<String, Code> {
 async fn report(doors: &Doors, scope: &Scope, id: &str, good: bool) -> Result<(), Code> {
     let id = id.parse().map_err(|_| code::ERROR_WRONG_ID_FORMAT)?;
     let feedback = if good { Feedback::Good } else { Feedback::Bad };
-    match doors.engine().report(scope, id, feedback).await {
+    match doors.engine().report(scope, id, feedback, None).await {
         Ok(()) => Ok(()),
         Err(FetchRefusal::NotFound(_)) => Err(code::ERROR_WRONG_CAPTCHA_ID.into()),
         Err(FetchRefusal::Store(_)) => Err(code::ERROR_SERVER_ERROR.into()),

@@ -35,16 +35,22 @@ struct FormBody<'a> {
     doors: &'a Doors,
     parts: &'a Parts,
     max: usize,
-    bytes: Vec<u8>,
+    bytes: Blocks,
     /// `None` once a valid key was there.
     stranger: Option<StrangerForm>,
     /// The length at which to look for the key again.
     look_at: usize,
 }
 
+/// The bytes that came so far, in blocks of equal size. One buffer would have to be copied into a larger one again and again,
+/// and the memory of all the smaller ones stays with the process for a while.
+struct Blocks {
+    size: usize,
+    blocks: Vec<Vec<u8>>,
+}
+
 /// Bounds the work for a body that comes in small pieces.
 const LOOK_EVERY: usize = 4 * 1024;
-const GROWTH: usize = 16 * 1024;
 
 /// Reads a body of at most `max` bytes.
 pub(super) async fn read(
@@ -65,7 +71,8 @@ pub(super) async fn read(
         }
         None => Some(StrangerForm::begin(doors, peer)?),
     };
-    let form = FormBody { doors, parts, max, bytes: Vec::new(), stranger, look_at: 0 };
+    let bytes = Blocks { size: doors.limits().key_bytes.max(LOOK_EVERY), blocks: Vec::new() };
+    let form = FormBody { doors, parts, max, bytes, stranger, look_at: 0 };
     let read = form.read(body);
     timeout(doors.limits().body_timeout, read).await.unwrap_or(Err(Refusal::Slow.into()))
 }
@@ -95,23 +102,19 @@ impl FormBody<'_> {
                 self.add(&data)?;
             }
         }
-        Ok(self.bytes)
+        Ok(self.bytes.join())
     }
 
     fn add(&mut self, data: &Bytes) -> Result<(), Unread> {
         if self.bytes.len() + data.len() > self.max {
             return Err(Refusal::TooLarge(self.max).into());
         }
-        if self.bytes.capacity() - self.bytes.len() < data.len() {
-            // Not doubled, so that what is held is what is counted.
-            self.bytes.reserve_exact(data.len().max(GROWTH));
-        }
-        self.bytes.extend_from_slice(data);
+        self.bytes.add(data);
         if self.stranger.is_some() && self.has_key()? {
             self.stranger = None;
         }
         if let Some(stranger) = &mut self.stranger {
-            stranger.hold(self.bytes.len())?;
+            stranger.hold(self.bytes.held())?;
         }
         Ok(())
     }
@@ -123,7 +126,8 @@ impl FormBody<'_> {
             return Ok(false);
         }
         self.look_at = self.bytes.len() + LOOK_EVERY;
-        let beginning = &self.bytes[..self.bytes.len().min(key_bytes)];
+        // The first block has all that is searched.
+        let beginning = self.bytes.blocks.first().map(Vec::as_slice).unwrap_or_default();
         let Some(key) = find_key(content_type(&self.parts.headers), beginning) else {
             return Ok(false);
         };
@@ -134,6 +138,39 @@ impl FormBody<'_> {
 
 pub(super) fn content_type(headers: &HeaderMap) -> Option<&str> {
     headers.get(header::CONTENT_TYPE)?.to_str().ok()
+}
+
+// === impl Blocks ===
+
+impl Blocks {
+    fn add(&mut self, mut data: &[u8]) {
+        while !data.is_empty() {
+            let block = match self.blocks.last_mut().filter(|block| block.len() < self.size) {
+                Some(block) => block,
+                None => self.blocks.push_mut(Vec::new()),
+            };
+            let (now, later) = data.split_at(data.len().min(self.size - block.len()));
+            block.extend_from_slice(now);
+            data = later;
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.blocks.iter().map(Vec::len).sum()
+    }
+
+    /// The memory they take.
+    fn held(&self) -> usize {
+        self.blocks.iter().map(Vec::capacity).sum()
+    }
+
+    fn join(mut self) -> Vec<u8> {
+        if self.blocks.len() <= 1 {
+            self.blocks.pop().unwrap_or_default()
+        } else {
+            self.blocks.concat()
+        }
+    }
 }
 
 // === impl Unread ===

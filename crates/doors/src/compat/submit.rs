@@ -12,7 +12,7 @@ use wire::{
 };
 
 use super::{CompatCall, reply};
-use crate::{Doors, error, worker::KnownWorker};
+use crate::{Doors, error, peer::Peer, worker::KnownWorker};
 
 /// `GET|POST /in.php`.
 pub(crate) async fn submit(State(doors): State<Doors>, request: Request) -> Response {
@@ -56,15 +56,17 @@ impl From<ClaimRefusal> for Refused {
 
 async fn claim(doors: &Doors, call: &CompatCall) -> Result<TaskId, Refused> {
     let known = call.worker(doors)?;
-    doors.take(known.claims.as_ref()).map_err(|_| Code::from(code::ERROR_TOO_MUCH_REQUESTS))?;
+    doors
+        .take(&known, known.claims.as_ref(), call.peer.as_ref())
+        .map_err(|_| Code::from(code::ERROR_TOO_MUCH_REQUESTS))?;
     let submit = wire::submit::read(&call.form)?;
-    let admitted = doors.engine().claim(claim_request(&known, submit)).await?;
+    let admitted = doors.engine().claim(claim_request(&known, submit, call.peer.as_ref())).await?;
     // In the provider's protocol, our claim is the worker's task.
     Ok(TaskId::new(admitted.outcome.claim().id.to_string())
         .expect("a claim's id is fifteen digits"))
 }
 
-fn claim_request(known: &KnownWorker, submit: Submit) -> ClaimRequest {
+fn claim_request(known: &KnownWorker, submit: Submit, peer: Option<&Peer>) -> ClaimRequest {
     let worker = &known.worker;
     ClaimRequest {
         worker: worker.name.clone(),
@@ -78,5 +80,6 @@ fn claim_request(known: &KnownWorker, submit: Submit) -> ClaimRequest {
         // The reply is only the id; res.php delivers the token.
         collect: false,
         callback_url: None,
+        address: peer.map(|peer| peer.address().to_canonical()),
     }
 }

@@ -4,7 +4,9 @@ use axum::{
     Json,
     extract::{RawQuery, State},
 };
-use domain::{declarations::KnownWorkers, id::Project, money::Money};
+use domain::{
+    budget::BudgetScope, declarations::KnownWorkers, id::Project, money::Money, ports::DaySpending,
+};
 use serde_json::{Value, json};
 
 use super::{query::Query, shape};
@@ -15,15 +17,23 @@ use crate::{
     worker::Worker,
 };
 
-/// `GET /v1/balance`.
+/// `GET /v1/balance`, for admins and for workers that may.
 pub(super) async fn balance(
     State(doors): State<Doors>,
-    _caller: Caller,
+    caller: Caller,
     RawQuery(query): RawQuery,
 ) -> Result<Json<Value>, Refusal> {
     Query::read(query.as_deref(), &[])?;
+    if !caller.may_read_balance() {
+        return Err(Refusal::AdminOnly);
+    }
     let balance: Money = doors.engine().balance().await.map_err(Refusal::Provider)?;
-    Ok(Json(json!({ "balance": shape::money(Some(balance)) })))
+    let (budgets, spending) = doors.engine().spending().await?;
+    let limits = spending.states(&BudgetScope::Account, &budgets.account);
+    Ok(Json(json!({
+        "balance": shape::money(Some(balance)),
+        "budget": shape::budget(&limits),
+    })))
 }
 
 /// `GET /v1/sites`, for admins.
@@ -52,11 +62,15 @@ pub(super) async fn workers(
 ) -> Result<Json<Value>, Refusal> {
     Query::read(query.as_deref(), &[])?;
     let known = &doors.engine().declarations().workers;
-    let items: Vec<_> = doors.workers().list().iter().map(|each| worker(each, known)).collect();
+    let (_, spending) = doors.engine().spending().await?;
+    let items: Vec<_> =
+        doors.workers().list().iter().map(|each| worker(each, known, &spending)).collect();
     Ok(Json(json!({ "items": items })))
 }
 
-fn worker(worker: &Worker, known: &KnownWorkers) -> Value {
+fn worker(worker: &Worker, known: &KnownWorkers, spending: &DaySpending) -> Value {
+    let scope = BudgetScope::Worker(worker.name.clone());
+    let limits = spending.states(&scope, &worker.allowance);
     let scope = known.scope(&worker.name).ok();
     let sites = scope.as_ref().and_then(|scope| scope.sites.as_deref());
     let sites: Option<Vec<_>> = sites.map(|rules| rules.iter().map(ToString::to_string).collect());
@@ -67,6 +81,7 @@ fn worker(worker: &Worker, known: &KnownWorkers) -> Value {
         "priority": worker.priority,
         "solves_per_day": worker.allowance.solves_per_day,
         "cost_per_day": shape::money(worker.allowance.cost_per_day),
+        "budget": shape::budget(&limits),
         "rate": worker.rate.map(|rate| rate.to_string()),
         "poll_rate": worker.poll_rate.map(|rate| rate.to_string()),
         "read_rate": worker.read_rate.map(|rate| rate.to_string()),

@@ -46,12 +46,11 @@ fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(member: D) -> Result<Op
 
 impl FilterParams {
     pub(super) fn read(query: &Query) -> Result<Self, Refusal> {
-        let worker = query.get("worker").map(WorkerName::new).transpose();
         Ok(Self {
             code: query.get("code").map(Code::from),
             kind: records::kind(query)?,
             site: query.get("site").map(str::to_owned),
-            worker: worker.map_err(|_| not_a_worker())?,
+            worker: records::worker(query)?,
             project: records::project(query)?,
             older_than_s: query.parsed("older_than_s", SECONDS)?,
             newer_than_s: query.parsed("newer_than_s", SECONDS)?,
@@ -68,24 +67,12 @@ impl FilterParams {
             project: self.project,
             since: self.newer_than_s.map(ago),
             until: self.older_than_s.map(ago),
-            ..DeadLetterFilter::open(narrowed(scope, self.worker)?, 1)
+            ..DeadLetterFilter::open(records::narrowed(scope, self.worker)?, 1)
         })
     }
 }
 
 const SECONDS: &str = "a whole number of seconds";
-
-fn not_a_worker() -> Refusal {
-    Refusal::BadQuery("`worker` is not the name of a worker".into())
-}
-
-fn narrowed(scope: Scope, worker: Option<WorkerName>) -> Result<Scope, Refusal> {
-    match (scope, worker) {
-        (Scope::All, Some(worker)) => Ok(Scope::Worker(worker)),
-        (Scope::Worker(own), Some(worker)) if own != worker => Err(Refusal::OthersRecords),
-        (scope, _) => Ok(scope),
-    }
-}
 
 /// Validates a host and converts it to lower case.
 fn host(site: &str) -> Result<String, Refusal> {

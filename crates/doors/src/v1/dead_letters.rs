@@ -77,11 +77,23 @@ pub(super) async fn show(
 ) -> Result<Json<Value>, Refusal> {
     Query::read(query.as_deref(), &[])?;
     let found = doors.engine().records().dead_letter(request::id(&id)?).await?;
-    let visible = found.filter(|letter| match caller.scope() {
+    let scope = caller.scope();
+    let visible = found.filter(|letter| match &scope {
         Scope::All => true,
-        Scope::Worker(name) => letter.worker == name,
+        Scope::Worker(name) => letter.worker == *name,
     });
-    visible.map(|letter| Json(shape::whole_dead_letter(&letter))).ok_or(Refusal::NotFound)
+    let mut letter = visible.ok_or(Refusal::NotFound)?;
+    if let Scope::Worker(_) = &scope {
+        // Claims of other workers may have waited for the same solve.
+        let mut own = Vec::new();
+        for id in letter.claims {
+            if doors.engine().find_claim(&scope, id).await.is_ok() {
+                own.push(id);
+            }
+        }
+        letter.claims = own;
+    }
+    Ok(Json(shape::whole_dead_letter(&letter)))
 }
 
 /// `POST /v1/dead-letters/revive`, for operators.
@@ -147,7 +159,7 @@ fn param_names(more: &[&'static str]) -> Vec<&'static str> {
 }
 
 fn purging(which: DeadLetterSelection, by: Actor, dry_run: bool) -> BulkRequest {
-    BulkRequest { which, by: by.name, rate: RATE_MAX, dry_run, allowances: [].into() }
+    BulkRequest { which, by, rate: RATE_MAX, dry_run, allowances: [].into() }
 }
 
 // === impl ReviveBody ===
@@ -160,7 +172,7 @@ impl ReviveBody {
         let (rate, dry_run) = (self.rate, self.dry_run);
         let workers = doors.workers().list().into_iter();
         let allowances = workers.map(|worker| (worker.name, worker.allowance)).collect();
-        Ok(BulkRequest { which: self.which(doors)?, by: by.name, rate, dry_run, allowances })
+        Ok(BulkRequest { which: self.which(doors)?, by, rate, dry_run, allowances })
     }
 
     fn which(self, doors: &Doors) -> Result<DeadLetterSelection, Refusal> {

@@ -2,16 +2,20 @@
 //! sees all. Money is a decimal string, or `null` where it is unknown.
 //!
 //! # Layout
-//! - `solves`: claim, fetch, withdraw, report, explain; `request`: body → claim; `outcome`: outcome → response
-//! - `records`: history, active; `dead_letters`, with `dead_letter_filter`; `pools`; `totals`: statistics and the savings
-//!   report; `account`: balance, declarations
+//! - `solves`: claim, fetch, withdraw, report, explain; `request`: body → claim; `outcome`: outcome → response;
+//!   `batches`: many claims in one request
+//! - `records`: history, active; `dead_letters`, with `dead_letter_filter`; `pools`; `pauses`: the emergency stop; `totals`:
+//!   statistics and the savings report; `account`: balance, declarations; `audit`: the audit trail
 //! - `query`: query strings; `object`: JSON bodies; `shape`: records as JSON
 
 mod account;
+mod audit;
+mod batches;
 mod dead_letter_filter;
 mod dead_letters;
 mod object;
 mod outcome;
+mod pauses;
 mod pools;
 mod query;
 mod records;
@@ -36,6 +40,7 @@ pub(crate) fn routes() -> Router<Doors> {
         .route("/v1/solves/{id}", get(solves::fetch).delete(solves::withdraw))
         .route("/v1/solves/{id}/report", post(solves::report))
         .route("/v1/solves/{id}/explain", get(solves::explain))
+        .route("/v1/batches", post(batches::run))
         .route("/v1/history", get(records::history))
         .route("/v1/active", get(records::active))
         .route("/v1/dead-letters", get(dead_letters::list).delete(dead_letters::purge))
@@ -44,8 +49,13 @@ pub(crate) fn routes() -> Router<Doors> {
         .route("/v1/pools", get(pools::list).put(pools::set))
         .route("/v1/pools/{id}", delete(pools::close))
         .route("/v1/pools/{id}/expect", post(pools::expect))
+        .route("/v1/pauses", get(pauses::list))
+        .route("/-/pause", post(pauses::pause))
+        .route("/-/resume", post(pauses::resume))
         .route("/v1/stats", get(totals::stats))
         .route("/v1/report", get(totals::savings_report))
+        .route("/v1/audit", get(audit::trail))
+        .route("/v1/audit/export", get(audit::export))
         .route("/v1/balance", get(account::balance))
         .route("/v1/sites", get(account::sites))
         .route("/v1/workers", get(account::workers))

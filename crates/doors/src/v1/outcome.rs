@@ -15,9 +15,9 @@ use domain::{
     time::Timestamp,
     token::Answer,
 };
-use engine::Outcome;
+use engine::{ClaimRefusal, Outcome};
 use serde::Serialize;
-use serde_json::{json, value::RawValue};
+use serde_json::{Value, json, value::RawValue};
 
 use super::shape;
 use crate::{
@@ -32,14 +32,34 @@ pub(super) fn respond(doors: &Doors, outcome: Outcome, replayed: bool) -> Respon
     let replayed = replayed || matches!(outcome, Outcome::Served { source: Source::Replay, .. });
     let mut response = match outcome {
         Outcome::Served { claim, source } => Json(ServedBody::new(&claim, source)).into_response(),
-        Outcome::Waiting { claim, eta } => waiting(&claim, eta),
-        Outcome::Failed(claim) => Refusal::Failed(Box::new(claim)).into_response(),
-        Outcome::Lapsed(claim) => lapsed(doors, claim).into_response(),
-        Outcome::Withdrawn(claim) => Refusal::Withdrawn(Box::new(claim)).into_response(),
-        Outcome::Expired(claim) => Refusal::Expired(Box::new(claim)).into_response(),
+        Outcome::Waiting { claim, eta } => waiting(doors, &claim, eta, replayed),
+        ended @ (Outcome::Failed(_)
+        | Outcome::Lapsed(_)
+        | Outcome::Withdrawn(_)
+        | Outcome::Expired(_)) => refusal_of(doors, ended).into_response(),
     };
     mark_replay(response.headers_mut(), replayed);
     response
+}
+
+/// The body for a served claim, as a value, or why there is none.
+pub(super) fn settled(doors: &Doors, outcome: Outcome) -> Result<Value, Refusal> {
+    let Outcome::Served { claim, source } = outcome else { return Err(refusal_of(doors, outcome)) };
+    Ok(json!(ServedBody::new(&claim, source)))
+}
+
+/// The refusal for a claim without a token.
+fn refusal_of(doors: &Doors, outcome: Outcome) -> Refusal {
+    match outcome {
+        Outcome::Failed(claim) => Refusal::Failed(Box::new(claim)),
+        Outcome::Lapsed(claim) => lapsed(doors, claim),
+        Outcome::Withdrawn(claim) => Refusal::Withdrawn(Box::new(claim)),
+        Outcome::Served { claim, .. } | Outcome::Expired(claim) => {
+            Refusal::Expired(Box::new(claim))
+        }
+        // Nobody waits for it any longer, because the gateway stops.
+        Outcome::Waiting { .. } => ClaimRefusal::Draining.into(),
+    }
 }
 
 fn mark_replay(headers: &mut HeaderMap, replayed: bool) {
@@ -48,14 +68,17 @@ fn mark_replay(headers: &mut HeaderMap, replayed: bool) {
     }
 }
 
-/// The deadline passed. If the provider's account was blocked, the error says so, because the operator has to fix that.
+/// The deadline passed. If the provider's account was blocked or submissions are paused, the error says so, because the
+/// operator has to end that.
 fn lapsed(doors: &Doors, claim: Claim) -> Refusal {
     let table = &doors.engine().config().retry;
     let trouble = claim.code.clone().filter(|code| table.rule(code).class == Class::Account);
+    let pause = doors.engine().pause_that_stopped(&claim);
     let claim = Box::new(claim);
-    match trouble {
-        Some(code) => Refusal::AccountTrouble(claim, code.to_string()),
-        None => Refusal::Lapsed(claim),
+    match (trouble, pause) {
+        (Some(code), _) => Refusal::AccountTrouble(claim, code.to_string()),
+        (None, Some(pause)) => Refusal::LapsedPaused(claim, pause.scope),
+        (None, None) => Refusal::Lapsed(claim),
     }
 }
 
@@ -113,15 +136,22 @@ impl<'a> TokenValue<'a> {
     }
 }
 
-fn waiting(claim: &Claim, eta: Duration) -> Response {
+/// `joined` says that another request opened the claim.
+fn waiting(doors: &Doors, claim: &Claim, eta: Duration, joined: bool) -> Response {
     let eta_s = seconds(eta);
-    let body = json!({
+    let mut body = json!({
         "id": claim.id.to_string(),
         "state": claim.state.name(),
         "kind": claim.kind.name(),
         "deadline": claim.deadline,
         "eta_s": eta_s,
     });
+    if joined {
+        body["source"] = json!(Source::Join.name());
+    }
+    if let Some(pause) = doors.engine().pause_that_stopped(claim) {
+        body["paused"] = json!(pause.scope.to_string());
+    }
     let mut response = (StatusCode::ACCEPTED, Json(body)).into_response();
     let headers = response.headers_mut();
     headers.insert(header::RETRY_AFTER, eta_s.into());

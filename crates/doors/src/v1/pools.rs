@@ -8,9 +8,10 @@ use axum::{
     http::StatusCode,
 };
 use domain::{
+    budget::{Allowance, BudgetScope, Budgets},
     challenge::{Kind, Sharing},
     pool::{BadPoolSize, Expectation, Level, Pool, PoolSize},
-    ports::{LearnedMargin, PoolState},
+    ports::{DaySpending, LearnedMargin, PoolState},
     time::Timestamp,
 };
 use engine::{PoolRefusal, PoolWish};
@@ -74,9 +75,11 @@ pub(super) async fn list(
 ) -> Result<Json<Value>, Refusal> {
     Query::read(query.as_deref(), &[])?;
     let now = doors.now();
+    let (budgets, spending) = doors.engine().spending().await?;
     let pools = doors.engine().pools().await?;
     let margins = doors.engine().records().margins().await?;
-    let items: Vec<_> = pools.iter().map(|state| pool_json(state, now)).collect();
+    let spent = (&*budgets, &spending);
+    let items: Vec<_> = pools.iter().map(|state| pool_json(state, spent, now)).collect();
     let margins: Vec<_> = margins.iter().map(margin).collect();
     Ok(Json(json!({ "items": items, "margins": margins })))
 }
@@ -84,37 +87,37 @@ pub(super) async fn list(
 /// `PUT /v1/pools`: opens a pool, or changes the one for the same challenge.
 pub(super) async fn set(
     State(doors): State<Doors>,
-    OperatorCaller(_actor): OperatorCaller,
+    OperatorCaller(actor): OperatorCaller,
     request: Request,
 ) -> Result<Json<Value>, Refusal> {
     let body: PoolBody = request::body(&doors, request).await?;
-    let pool = doors.engine().set_pool(body.wish()?).await?;
+    let pool = doors.engine().set_pool(body.wish()?, actor).await?;
     pool_response(&doors, &pool).await
 }
 
 /// `DELETE /v1/pools/{id}`.
 pub(super) async fn close(
     State(doors): State<Doors>,
-    OperatorCaller(_actor): OperatorCaller,
+    OperatorCaller(actor): OperatorCaller,
     Path(id): Path<String>,
     RawQuery(query): RawQuery,
 ) -> Result<StatusCode, Refusal> {
     Query::read(query.as_deref(), &[])?;
-    doors.engine().close_pool(request::id(&id)?).await?;
+    doors.engine().close_pool(request::id(&id)?, actor).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 /// `POST /v1/pools/{id}/expect`: announces demand.
 pub(super) async fn expect(
     State(doors): State<Doors>,
-    OperatorCaller(_actor): OperatorCaller,
+    OperatorCaller(actor): OperatorCaller,
     Path(id): Path<String>,
     request: Request,
 ) -> Result<Json<Value>, Refusal> {
     let id = request::id(&id)?;
     let body: ExpectBody = request::body(&doors, request).await?;
-    let at = body.at(doors.now())?;
-    let pool = doors.engine().expect(id, body.count, at).await?;
+    let expectation = Expectation { at: body.at(doors.now())?, left: body.count };
+    let pool = doors.engine().expect(id, expectation, actor).await?;
     pool_response(&doors, &pool).await
 }
 
@@ -122,7 +125,8 @@ pub(super) async fn expect(
 async fn pool_response(doors: &Doors, pool: &Pool) -> Result<Json<Value>, Refusal> {
     let found = doors.engine().pools().await?.into_iter().find(|s| s.pool.id() == pool.id());
     let gone = || PoolState { pool: pool.clone(), stock: Vec::new(), coming: 0, waiting: 0 };
-    Ok(Json(pool_json(&found.unwrap_or_else(gone), doors.now())))
+    let (budgets, spending) = doors.engine().spending().await?;
+    Ok(Json(pool_json(&found.unwrap_or_else(gone), (&budgets, &spending), doors.now())))
 }
 
 // === impl PoolBody ===
@@ -152,6 +156,8 @@ impl PoolBody {
             level: size.level,
             most: size.most,
             waste: size.waste,
+            // The budgets of pools are configured.
+            budget: Allowance::default(),
         })
     }
 }
@@ -197,8 +203,14 @@ impl ExpectBody {
 
 // === shapes ===
 
-fn pool_json(state: &PoolState, now: Timestamp) -> Value {
+fn pool_json(
+    state: &PoolState,
+    (budgets, spending): (&Budgets, &DaySpending),
+    now: Timestamp,
+) -> Value {
     let PoolState { pool, stock, coming, waiting } = state;
+    let budget = budgets.of_pool(&pool.fingerprint);
+    let limits = spending.states(&BudgetScope::Pool(pool.id()), &budget);
     let mut shape = order(pool);
     let left: Vec<u64> =
         stock.iter().take(MAX_AGES).map(|until| until.since(now).as_secs()).collect();
@@ -223,6 +235,7 @@ fn pool_json(state: &PoolState, now: Timestamp) -> Value {
         "expected": pool.expected.iter().map(expected).collect::<Vec<_>>(),
         "controller": pool.controller.map(|holder| holder.to_string()),
         "since": pool.since,
+        "budget": shape::budget(&limits),
     });
     if let (Some(shape), Value::Object(more)) = (shape.as_object_mut(), more) {
         shape.extend(more);

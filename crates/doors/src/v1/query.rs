@@ -15,8 +15,7 @@ impl Query {
         let mut query = Self::default();
         for (name, value) in form_urlencoded::parse(raw.unwrap_or_default().as_bytes()) {
             if !known.contains(&name.as_ref()) {
-                let known = known.join(", ");
-                return Err(Refusal::BadQuery(format!("unknown parameter; known are: {known}")));
+                return Err(Refusal::BadQuery(unknown(&name, known)));
             }
             if query.get(&name).is_some() {
                 return Err(Refusal::BadQuery(format!("`{name}` is given more than once")));
@@ -54,6 +53,18 @@ impl Query {
             Some(_) | None => Ok(number),
         }
     }
+}
+
+/// The name is quoted in full unless it is too long for a message.
+fn unknown(name: &str, known: &[&str]) -> String {
+    let short: String = name.chars().take(40).collect();
+    if known.is_empty() {
+        return format!("unknown parameter {short:?}; this call has none");
+    }
+    let meant = domain::challenge::nearest(known.iter().copied(), name);
+    let meant = meant.map_or_else(String::new, |near| format!(", did you mean `{near}`?"));
+    let mark = if meant.is_empty() { ";" } else { "" };
+    format!("unknown parameter {short:?}{meant}{mark} known are: {}", known.join(", "))
 }
 
 #[cfg(test)]

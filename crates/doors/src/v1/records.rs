@@ -1,5 +1,7 @@
 //! Lists on v1: history, newest first, and solves in flight. Other lists use the same parameters.
 
+use std::time::Duration;
+
 use axum::{
     Json,
     extract::{RawQuery, State},
@@ -7,19 +9,23 @@ use axum::{
 use domain::{
     challenge::Kind,
     claim::ClaimState,
-    id::Project,
-    ports::{ClaimFilter, Cursor},
+    id::{Project, WorkerName},
+    ports::{ClaimFilter, Cursor, Scope},
+    retry::Code,
+    time::Day,
 };
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
-use super::{query::Query, shape};
+use super::{query::Query, shape, totals};
 use crate::{
     Doors,
     caller::Caller,
     error::{Refusal, bad_field},
 };
 
+const HISTORY: [&str; 10] =
+    ["sitekey", "kind", "state", "worker", "project", "code", "from", "to", "limit", "cursor"];
 const DEFAULT_PAGE: u64 = 50;
 const MAX_PAGE: u64 = 200;
 
@@ -29,14 +35,17 @@ pub(super) async fn history(
     caller: Caller,
     RawQuery(query): RawQuery,
 ) -> Result<Json<Value>, Refusal> {
-    let known = ["sitekey", "kind", "state", "project", "limit", "cursor"];
-    let query = Query::read(query.as_deref(), &known)?;
+    let query = Query::read(query.as_deref(), &HISTORY)?;
+    let day = |name| totals::date(&query, name);
     let filter = ClaimFilter {
-        scope: caller.scope(),
+        scope: narrowed(caller.scope(), worker(&query)?)?,
         sitekey: query.get("sitekey").map(str::to_owned),
         kind: kind(&query)?,
         state: state(&query)?,
         project: project(&query)?,
+        code: query.get("code").map(Code::from),
+        since: day("from")?.map(Day::start),
+        until: day("to")?.map(|last| last.end().minus(Duration::from_millis(1))),
         from: cursor(&query)?,
         limit: limit(&query)?,
     };
@@ -68,6 +77,20 @@ pub(super) fn kind(query: &Query) -> Result<Option<Kind>, Refusal> {
 pub(super) fn project(query: &Query) -> Result<Option<Project>, Refusal> {
     let refused = |_| Refusal::BadQuery("`project` is not the name of a project".into());
     query.get("project").map(Project::new).transpose().map_err(refused)
+}
+
+pub(super) fn worker(query: &Query) -> Result<Option<WorkerName>, Refusal> {
+    let refused = |_| Refusal::BadQuery("`worker` is not the name of a worker".into());
+    query.get("worker").map(WorkerName::new).transpose().map_err(refused)
+}
+
+/// The scope of one worker, which only an admin may choose.
+pub(super) fn narrowed(scope: Scope, worker: Option<WorkerName>) -> Result<Scope, Refusal> {
+    match (scope, worker) {
+        (Scope::All, Some(worker)) => Ok(Scope::Worker(worker)),
+        (Scope::Worker(own), Some(worker)) if own != worker => Err(Refusal::OthersRecords),
+        (scope, _) => Ok(scope),
+    }
 }
 
 fn state(query: &Query) -> Result<Option<ClaimState>, Refusal> {

@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, fmt, str::FromStr, time::Duration};
 
 use axum::{
+    body::Bytes,
     extract::Request,
     http::{HeaderMap, HeaderValue, header},
 };
@@ -28,6 +29,8 @@ use crate::{
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SolveBody {
+    /// Of a line of a batch.
+    id: Option<LineId>,
     kind: Kind,
     method: Option<String>,
     sitekey: Option<String>,
@@ -42,6 +45,9 @@ pub(super) struct SolveBody {
     fresh: bool,
 }
 
+/// The idempotency key of a line: a string or a whole number.
+struct LineId(String);
+
 /// Parameters by the provider's names: strings, numbers and booleans, each name once.
 #[derive(Default)]
 pub(super) struct Params(pub(super) BTreeMap<String, String>);
@@ -54,7 +60,12 @@ const CALLBACK_URL_MAX: usize = 2048;
 impl SolveBody {
     /// Parses the body. The image has its own size limit.
     pub(super) fn read(headers: &HeaderMap, body: &[u8], limits: &Limits) -> Result<Self, Refusal> {
-        let read: Self = json(headers, body)?;
+        check_json(headers)?;
+        Self::parse(body, limits)
+    }
+
+    pub(super) fn parse(body: &[u8], limits: &Limits) -> Result<Self, Refusal> {
+        let read: Self = object(body)?;
         let image = read.image.as_ref().map_or(0, String::len);
         if image > limits.image_bytes {
             return Err(Refusal::TooLarge(limits.image_bytes));
@@ -63,6 +74,11 @@ impl SolveBody {
             return Err(Refusal::TooLarge(limits.json_bytes));
         }
         Ok(read)
+    }
+
+    /// The `id` of a line of a batch.
+    pub(super) fn take_id(&mut self) -> Option<String> {
+        self.id.take().map(|LineId(id)| id)
     }
 
     pub(super) fn into_claim(
@@ -88,6 +104,7 @@ impl SolveBody {
             allowance: worker.allowance,
             collect: true,
             callback_url,
+            address: None,
         })
     }
 
@@ -162,18 +179,39 @@ pub(super) async fn body<T: DeserializeOwned>(
     doors: &Doors,
     request: Request,
 ) -> Result<T, Refusal> {
+    let (headers, body) = read(doors, request).await?;
+    json(&headers, &body)
+}
+
+/// The same, where an empty body is a valid one.
+pub(super) async fn body_or_default<T: DeserializeOwned + Default>(
+    doors: &Doors,
+    request: Request,
+) -> Result<T, Refusal> {
+    let (headers, body) = read(doors, request).await?;
+    if body.is_empty() { Ok(T::default()) } else { json(&headers, &body) }
+}
+
+async fn read(doors: &Doors, request: Request) -> Result<(HeaderMap, Bytes), Refusal> {
     let (parts, body) = request.into_parts();
     Query::read(parts.uri.query(), &[])?;
     let body = body::read(doors, &parts.headers, body, doors.limits().json_bytes).await?;
-    json(&parts.headers, &body)
+    Ok((parts.headers, body))
 }
 
 fn json<T: DeserializeOwned>(headers: &HeaderMap, body: &[u8]) -> Result<T, Refusal> {
+    check_json(headers)?;
+    object(body)
+}
+
+fn check_json(headers: &HeaderMap) -> Result<(), Refusal> {
     let given = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let essence = given.and_then(|value| value.split(';').next()).unwrap_or_default().trim();
-    if !essence.eq_ignore_ascii_case("application/json") {
-        return Err(Refusal::NotJson);
-    }
+    let is_json = essence.eq_ignore_ascii_case("application/json");
+    if is_json { Ok(()) } else { Err(Refusal::NotJson) }
+}
+
+fn object<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
     let read: Result<Object<T>, _> = serde_json::from_slice(body);
     read.map(|Object(read)| read).map_err(|error| Refusal::BadJson(error.to_string()))
 }
@@ -184,11 +222,18 @@ pub(super) fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Ref
     let (first, second) = (all.next(), all.next());
     let Some(key) = first else { return Ok(None) };
     let key = key.to_str().unwrap_or_default();
-    let printable = key.bytes().all(|b| b == b' ' || b.is_ascii_graphic());
-    if second.is_some() || key.is_empty() || key.len() > 255 || !printable {
+    if second.is_some() {
         return Err(Refusal::BadIdempotencyKey);
     }
+    check_key(key)?;
     Ok(Some(key.to_owned()))
+}
+
+/// 1 to 255 printable characters.
+pub(super) fn check_key(key: &str) -> Result<(), Refusal> {
+    let printable = key.bytes().all(|b| b == b' ' || b.is_ascii_graphic());
+    let is_key = printable && (1..=255).contains(&key.len());
+    if is_key { Ok(()) } else { Err(Refusal::BadIdempotencyKey) }
 }
 
 /// The wait of `Prefer: wait=N`. RFC 7240 requires that unknown preferences are ignored.
@@ -201,6 +246,17 @@ pub(super) fn preferred_wait(headers: &HeaderMap, most: Duration) -> Duration {
         is_wait.then(|| value.trim().trim_matches('"').parse().ok()).flatten()
     });
     waits.map(Duration::from_secs).next().unwrap_or_default().min(most)
+}
+
+// === impl LineId ===
+
+impl<'de> Deserialize<'de> for LineId {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let raw = <&RawValue>::deserialize(deserializer)?.get();
+        let is_whole = !raw.is_empty() && raw.bytes().all(|digit| digit.is_ascii_digit());
+        let id = if is_whole { Some(raw.to_owned()) } else { serde_json::from_str(raw).ok() };
+        id.map(Self).ok_or_else(|| D::Error::custom("`id` is not a string or a whole number"))
+    }
 }
 
 // === impl Params ===

@@ -2,6 +2,7 @@
 
 use domain::{
     attempt::Failure,
+    budget::LimitState,
     claim::{Claim, Source},
     dead_letter::DeadLetter,
     ledger::{Counts, Entry},
@@ -16,6 +17,26 @@ use serde_json::{Value, json};
 /// Money as a decimal string; unknown money is `null`.
 pub(super) fn money(amount: Option<Money>) -> Value {
     amount.map_or(Value::Null, |amount| json!(amount.to_string()))
+}
+
+/// What is used of each limit of a budget: numbers of solves, and money as text.
+pub(super) fn budget(limits: &[LimitState]) -> Value {
+    let amount = |state: &LimitState, amount: u64| {
+        if state.is_money {
+            money(Some(Money::from_micros(i64::try_from(amount).unwrap_or(i64::MAX))))
+        } else {
+            json!(amount)
+        }
+    };
+    let each = limits.iter().map(|state| {
+        json!({
+            "limit": state.limit,
+            "used": amount(state, state.used),
+            "most": amount(state, state.most),
+            "resets_at": state.resets_at,
+        })
+    });
+    each.collect()
 }
 
 fn text<T: ToString>(value: Option<T>) -> Value {

@@ -8,7 +8,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use domain::{
-    claim::Repeats,
+    claim::{ClaimState, Repeats, Source},
     ports::{Feedback, Scope},
 };
 use engine::{Admitted, ClaimRequest, Outcome};
@@ -24,7 +24,7 @@ use super::{
 use crate::{
     Doors, body,
     caller::{Caller, PollCaller, Role, WorkerCaller},
-    error::Refusal,
+    error::{Refusal, bad_field},
 };
 
 /// Whether the site accepted the token.
@@ -32,6 +32,17 @@ use crate::{
 #[serde(deny_unknown_fields)]
 struct Verdict {
     verdict: Feedback,
+}
+
+/// How a request met its claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Arrival {
+    /// The request made the claim.
+    Made,
+    /// Another request made it, and it was in flight.
+    Joined,
+    /// Another request made it, and it had ended.
+    Replayed,
 }
 
 /// `POST /v1/solves`.
@@ -42,10 +53,16 @@ pub(super) async fn claim(
 ) -> Result<Response, Response> {
     let now = doors.now();
     let refused = |refusal: Refusal| refusal.respond(Some(now));
-    doors.take(caller.known.claims.as_ref()).map_err(|wait| refused(Refusal::Rate(wait)))?;
-    let (ask, wait) = read(&doors, &caller, request).await.map_err(refused)?;
-    let (outcome, replayed) = admit(&doors, &caller, ask, wait).await.map_err(refused)?;
-    Ok(outcome::respond(&doors, outcome, replayed))
+    let (known, peer) = (&caller.known, caller.peer.as_ref());
+    doors.take(known, known.claims.as_ref(), peer).map_err(|wait| refused(Refusal::Rate(wait)))?;
+    let (ask, wait) = read(&doors, &caller, request).await.map_err(|refusal| {
+        if let Refusal::Project { .. } = refusal {
+            doors.count_refusal(Some(known), peer, refusal.status_and_code().1);
+        }
+        refused(refusal)
+    })?;
+    let (outcome, arrival) = admit(&doors, &caller, ask, wait).await.map_err(refused)?;
+    Ok(outcome::respond(&doors, arrival.outcome_for_caller(outcome), arrival.is_repeat()))
 }
 
 async fn read(
@@ -60,9 +77,13 @@ async fn read(
     let wait = request::preferred_wait(&parts.headers, limits.wait);
     let most = limits.json_bytes + limits.image_bytes;
     let body = body::read(doors, &parts.headers, body, most).await?;
-    let ask =
-        SolveBody::read(&parts.headers, &body, limits)?.into_claim(&caller.known.worker, key)?;
-    Ok((ask, wait))
+    let mut body = SolveBody::read(&parts.headers, &body, limits)?;
+    if body.take_id().is_some() {
+        return bad_field("id", "belongs to a line of /v1/batches; here, send an Idempotency-Key");
+    }
+    let ask = body.into_claim(&caller.known.worker, key)?;
+    let address = caller.peer.as_ref().map(|peer| peer.address().to_canonical());
+    Ok((ClaimRequest { address, ..ask }, wait))
 }
 
 /// Makes the claim and waits up to `wait` for its outcome.
@@ -71,15 +92,16 @@ async fn admit(
     caller: &WorkerCaller,
     ask: ClaimRequest,
     wait: Duration,
-) -> Result<(Outcome, bool), Refusal> {
+) -> Result<(Outcome, Arrival), Refusal> {
     let Admitted { outcome, replayed } = doors.engine().claim(ask).await?;
+    let arrival = Arrival::new(&outcome, replayed);
     let claim = outcome.claim();
     if wait.is_zero() || claim.state.is_final() {
-        return Ok((outcome, replayed));
+        return Ok((outcome, arrival));
     }
     let scope = Scope::Worker(caller.known.worker.name.clone());
     let outcome = doors.fetch(caller.peer.as_ref(), &scope, claim.id, wait).await?;
-    Ok((outcome, replayed))
+    Ok((outcome, arrival))
 }
 
 /// `GET /v1/solves/{id}?wait=N`.
@@ -110,8 +132,8 @@ pub(super) async fn withdraw(
     RawQuery(query): RawQuery,
 ) -> Result<Json<Value>, Refusal> {
     Query::read(query.as_deref(), &[])?;
-    caller.operator()?;
-    let claim = doors.engine().withdraw(&caller.scope(), request::id(&id)?).await?;
+    let by = caller.operator(&doors)?;
+    let claim = doors.engine().withdraw(&caller.scope(), request::id(&id)?, by).await?;
     Ok(Json(shape::claim(&claim)))
 }
 
@@ -122,9 +144,9 @@ pub(super) async fn report(
     Path(id): Path<String>,
     request: Request,
 ) -> Result<Json<Value>, Refusal> {
-    caller.operator()?;
+    let by = caller.operator(&doors)?;
     let Verdict { verdict } = request::body(&doors, request).await?;
-    doors.engine().report(&caller.scope(), request::id(&id)?, verdict).await?;
+    doors.engine().report(&caller.scope(), request::id(&id)?, verdict, by).await?;
     Ok(Json(json!({ "id": id, "recorded": true })))
 }
 
@@ -141,4 +163,32 @@ pub(super) async fn explain(
     let Repeats { fetched, replayed } = story.repeats;
     let repeats = json!({ "fetched": fetched, "replayed": replayed });
     Ok(Json(json!({ "claim": shape::claim(&story.claim), "entries": entries, "repeats": repeats })))
+}
+
+// === impl Arrival ===
+
+impl Arrival {
+    pub(super) fn new(outcome: &Outcome, replayed: bool) -> Self {
+        match (replayed, outcome.claim().state) {
+            (false, _) => Self::Made,
+            (true, ClaimState::Waiting) => Self::Joined,
+            (true, _) => Self::Replayed,
+        }
+    }
+
+    pub(super) fn is_repeat(self) -> bool {
+        self != Self::Made
+    }
+
+    /// Names where the token came from as this caller sees it. Callers of one claim fetch it in any order, so which of them
+    /// came first says nothing about who opened it.
+    pub(super) fn outcome_for_caller(self, outcome: Outcome) -> Outcome {
+        let Outcome::Served { claim, source: _ } = outcome else { return outcome };
+        let source = match self {
+            Self::Made => claim.source.unwrap_or(Source::Upstream),
+            Self::Joined => Source::Join,
+            Self::Replayed => Source::Replay,
+        };
+        Outcome::Served { claim, source }
+    }
 }

@@ -19,6 +19,9 @@ use crate::{Doors, caller::Caller, error::Refusal};
 
 /// Statistics are kept for 400 days.
 const MAX_DAYS: u32 = 400;
+/// The days of a report that are read at once.
+const DAYS_AT_ONCE: usize = 50;
+const LAST_OF_PART: u32 = 49;
 
 /// `GET /v1/stats?date=`.
 pub(super) async fn stats(
@@ -57,18 +60,31 @@ pub(super) async fn savings_report(
         let why = format!("`from` to `to` is not a period of 1 to {MAX_DAYS} days");
         return Err(Refusal::BadQuery(why));
     }
-    let ask = TotalsFilter { scope: caller.scope(), from, to };
-    let totals = doors.engine().records().totals(ask).await?;
+    let (mut all, mut by_project, mut by_kind) =
+        (Counts::default(), BTreeMap::new(), BTreeMap::new());
+    // In parts, so that one call to the store is short and little is held in memory.
+    for first in (from.number()..=to.number()).step_by(DAYS_AT_ONCE) {
+        let last = to.number().min(first + LAST_OF_PART);
+        let (from, to) = (Day::from_number(first), Day::from_number(last));
+        let ask = TotalsFilter { scope: caller.scope(), from, to };
+        let totals = doors.engine().records().totals(ask).await?;
+        all.add(&sum(&totals));
+        add_to_groups(&mut by_project, &totals, |total| total.project.as_str());
+        add_to_groups(&mut by_kind, &totals, |total| total.kind.name());
+    }
+    let saved_in = |groups: BTreeMap<String, Counts>| -> Value {
+        groups.into_iter().map(|(name, counts)| (name, saved(&counts))).collect()
+    };
     Ok(Json(json!({
         "from": from,
         "to": to,
-        "all": saved(&sum(&totals)),
-        "by_project": grouped(&totals, |total| total.project.as_str()),
-        "by_kind": grouped(&totals, |total| total.kind.name()),
+        "all": saved(&all),
+        "by_project": saved_in(by_project),
+        "by_kind": saved_in(by_kind),
     })))
 }
 
-fn date(query: &Query, name: &str) -> Result<Option<Day>, Refusal> {
+pub(super) fn date(query: &Query, name: &str) -> Result<Option<Day>, Refusal> {
     query.parsed(name, "a date such as 2026-11-15")
 }
 
@@ -80,12 +96,14 @@ fn sum(totals: &[Total]) -> Counts {
     all
 }
 
-fn grouped<'a>(totals: &'a [Total], name: impl Fn(&'a Total) -> &'a str) -> Value {
-    let mut groups: BTreeMap<&str, Counts> = BTreeMap::new();
+fn add_to_groups(
+    groups: &mut BTreeMap<String, Counts>,
+    totals: &[Total],
+    name: impl Fn(&Total) -> &str,
+) {
     for total in totals {
-        groups.entry(name(total)).or_default().add(&total.counts);
+        groups.entry(name(total).to_owned()).or_default().add(&total.counts);
     }
-    groups.into_iter().map(|(name, counts)| (name.to_owned(), saved(&counts))).collect()
 }
 
 /// The cost that was paid, and the cost saved by claims that needed no new attempt.

@@ -250,6 +250,8 @@ async fn a_refused_revival_says_why() {
     let allowance = Allowance { solves_per_day: Some(1), ..Allowance::default() };
     let world = World::with(Setting { allowance, ..Setting::default() }).await;
     some_die(&world, 1).await;
+    // What the provider refused is not charged, so it leaves the budget to another claim.
+    assert_eq!(world.claim("0x4B", &["Prefer: wait=30"]).await.status, 200);
     let revived = revive(&world, json!({ "filter": {} })).await;
     assert_eq!(words(&revived), ["refused"], "{revived}");
     let why = revived["results"][0]["why"].as_str().unwrap();
@@ -258,7 +260,7 @@ async fn a_refused_revival_says_why() {
     let revived = revive(&world, json!({ "filter": {} })).await;
     let why = revived["results"][0]["why"].as_str().unwrap();
     assert!(why.contains("is not declared"), "{why}");
-    assert_eq!((names(&world, "").await.len(), world.paid()), (1, 0));
+    assert_eq!((names(&world, "").await.len(), world.paid()), (1, 1));
 }
 
 #[tokio::test]

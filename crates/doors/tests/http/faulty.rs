@@ -7,16 +7,19 @@ use std::sync::{
 
 use async_trait::async_trait;
 use domain::{
+    actor::Actor,
+    admin_action::AdminAction,
     callback::Callback,
     challenge::Challenge,
     claim::{Admission, Claim, Delivery, NewClaim, Repeats},
     fingerprint::Fingerprint,
-    id::{ClaimId, HolderId, SolveId, WorkerName},
+    id::{ClaimId, HolderId, SolveId},
     lease::{Holder, Lease},
+    pause::Pauses,
     pool::{Expectation, Pool, StandingOrder},
     ports::{
-        Advanced, LeaseRequest, Note, RefillRequest, Refilled, Revival, ReviveRequest, Settled,
-        Store, StoreError, SweepRequest, Swept, Withdrawal,
+        Advanced, LeaseRequest, Note, PauseRequest, PauseResult, RefillRequest, Refilled, Revival,
+        ReviveRequest, Settled, Store, StoreError, SweepRequest, Swept, Withdrawal,
     },
     solve::{Decision, Fact, Solve},
     time::Timestamp,
@@ -85,10 +88,11 @@ impl Store for FaultyStore {
     async fn withdraw(
         &self,
         id: ClaimId,
+        by: Option<Actor>,
         now: Timestamp,
     ) -> Result<Option<Withdrawal>, StoreError> {
         self.check()?;
-        self.inner.withdraw(id, now).await
+        self.inner.withdraw(id, by, now).await
     }
 
     async fn count_fetches(&self, fetches: Vec<(ClaimId, u64)>) -> Result<(), StoreError> {
@@ -147,12 +151,7 @@ impl Store for FaultyStore {
         self.inner.revive(ask, now).await
     }
 
-    async fn purge(
-        &self,
-        letter: SolveId,
-        by: WorkerName,
-        now: Timestamp,
-    ) -> Result<bool, StoreError> {
+    async fn purge(&self, letter: SolveId, by: Actor, now: Timestamp) -> Result<bool, StoreError> {
         self.check()?;
         self.inner.purge(letter, by, now).await
     }
@@ -171,25 +170,51 @@ impl Store for FaultyStore {
         &self,
         fingerprint: Fingerprint,
         order: Option<StandingOrder>,
+        by: Option<Actor>,
         now: Timestamp,
     ) -> Result<Option<Pool>, StoreError> {
         self.check()?;
-        self.inner.set_pool(fingerprint, order, now).await
+        self.inner.set_pool(fingerprint, order, by, now).await
     }
 
     async fn expect(
         &self,
         pool: Fingerprint,
         expectation: Expectation,
+        by: Option<Actor>,
         now: Timestamp,
     ) -> Result<Option<Pool>, StoreError> {
         self.check()?;
-        self.inner.expect(pool, expectation, now).await
+        self.inner.expect(pool, expectation, by, now).await
     }
 
     async fn refill(&self, ask: RefillRequest, now: Timestamp) -> Result<Refilled, StoreError> {
         self.check()?;
         self.inner.refill(ask, now).await
+    }
+
+    async fn set_pause(
+        &self,
+        request: PauseRequest,
+        now: Timestamp,
+    ) -> Result<PauseResult, StoreError> {
+        self.check()?;
+        self.inner.set_pause(request, now).await
+    }
+
+    async fn pauses(&self) -> Result<Pauses, StoreError> {
+        self.check()?;
+        self.inner.pauses().await
+    }
+
+    async fn administer(
+        &self,
+        by: Actor,
+        action: AdminAction,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
+        self.check()?;
+        self.inner.administer(by, action, now).await
     }
 
     async fn set_memo(&self, name: &str, value: Vec<u8>) -> Result<(), StoreError> {

@@ -6,6 +6,7 @@
     reason = "a helper that panics fails the test it helps; real sockets need real time"
 )]
 
+mod batches;
 mod callbacks;
 mod client;
 mod compat;
@@ -16,6 +17,7 @@ mod golden;
 mod http2;
 mod neighbours;
 mod pages;
+mod pauses;
 mod pingback;
 mod pools;
 mod queue;

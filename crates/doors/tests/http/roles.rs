@@ -1,9 +1,9 @@
 //! Every route without a key, as a worker and as an admin of each role.
 
-use crate::world::{ADMIN, OPERATOR, READER, WORKER, World, request, turnstile};
+use crate::world::{ADMIN, NARROW, OPERATOR, READER, WORKER, World, request, turnstile};
 
 /// Method, path, then the status without a key, for a worker, and for admins of the roles reader, operator and admin.
-const MATRIX: [(&str, &str, [u16; 5]); 34] = [
+const MATRIX: [(&str, &str, [u16; 5]); 37] = [
     ("GET", "/", [200, 200, 200, 200, 200]),
     ("GET", "/style.css", [200, 200, 200, 200, 200]),
     ("GET", "/healthz", [200, 200, 200, 200, 200]),
@@ -29,6 +29,9 @@ const MATRIX: [(&str, &str, [u16; 5]); 34] = [
     ("DELETE", "/v1/pools/0123456789ab", [401, 403, 403, 404, 404]),
     ("POST", "/v1/pools/0123456789ab/expect", [401, 403, 403, 400, 400]),
     ("POST", "/-/pingback/0", [404, 404, 404, 404, 404]),
+    ("GET", "/v1/pauses", [401, 403, 200, 200, 200]),
+    ("POST", "/-/pause", [401, 403, 403, 400, 400]),
+    ("POST", "/-/resume", [401, 403, 403, 400, 400]),
     ("GET", "/v1/stats", [401, 200, 200, 200, 200]),
     ("GET", "/v1/report", [401, 200, 200, 200, 200]),
     ("GET", "/v1/balance", [401, 200, 200, 200, 200]),
@@ -81,6 +84,17 @@ async fn a_key_on_the_compat_door_is_never_taken_from_a_header() {
     let world = World::open().await;
     let answer = world.get("/res.php?action=getbalance", WORKER).await;
     assert_eq!(answer.body, "ERROR_WRONG_USER_KEY");
+}
+
+#[tokio::test]
+async fn a_worker_without_leave_does_not_read_the_balance() {
+    let world = World::open().await;
+    for (key, status) in [(WORKER, 200), (NARROW, 403), (READER, 200)] {
+        assert_eq!(world.get("/v1/balance", key).await.status, status);
+    }
+    let asked = async |key: &str| world.php(&format!("/res.php?key={key}&action=getbalance")).await;
+    assert_eq!(asked(NARROW).await.body, "ERROR_BAD_PARAMETERS");
+    assert!(asked(WORKER).await.body.parse::<f64>().is_ok());
 }
 
 #[tokio::test]

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use domain::claim::Allowance;
+use domain::{claim::Allowance, time::Day};
 use futures_util::future::join_all;
 use serde_json::json;
 use simulator::{Call, Fault, Planned};
 use tokio::time::{Instant, sleep};
 
+use crate::client::Answer;
 use crate::world::{ADMIN, NARROW, OTHER, Setting, WORKER, World, request, turnstile};
 
 const WAIT: &str = "Prefer: wait=10";
@@ -65,6 +66,31 @@ async fn the_same_key_is_the_same_claim_and_is_paid_once() {
     let cased = world.claim("0x4A", &["Idempotency-Key: ORDER-17", WAIT]).await;
     assert_ne!(cased.text("id"), first.text("id"));
     assert_eq!(world.paid(), 2);
+}
+
+#[tokio::test]
+async fn of_callers_without_a_key_at_the_same_time_one_paid_and_the_others_joined() {
+    let world =
+        World::with(Setting { solving: Duration::from_millis(500), ..Setting::default() }).await;
+    let answers = join_all((0..4).map(|_| world.claim("0x4A", &[WAIT]))).await;
+    let mut sources: Vec<_> = answers.iter().map(|answer| answer.text("source")).collect();
+    sources.sort();
+    assert_eq!(sources, ["join", "join", "join", "upstream"]);
+    let repeats = |answer: &&Answer| answer.header("idempotent-replayed") == Some("true");
+    assert_eq!(answers.iter().filter(repeats).count(), 3);
+    let after = world.claim("0x4A", &[WAIT]).await;
+    assert_eq!(after.text("source"), "replay");
+    assert_eq!(world.paid(), 1);
+}
+
+#[tokio::test]
+async fn a_caller_that_does_not_wait_is_told_that_it_joined() {
+    let world =
+        World::with(Setting { solving: Duration::from_secs(5), ..Setting::default() }).await;
+    let first = world.claim("0x4A", &[]).await;
+    let second = world.claim("0x4A", &[]).await;
+    assert_eq!((first.status, first.json().get("source")), (202, None));
+    assert_eq!((second.status, second.text("source").as_str()), (202, "join"));
 }
 
 #[tokio::test]
@@ -295,7 +321,32 @@ async fn history_is_paged_and_filtered() {
     let one =
         world.get("/v1/history?sitekey=0x42&kind=turnstile&state=served&project=tests", WORKER);
     assert_eq!(one.await.json()["items"].as_array().unwrap().len(), 1);
-    for odd in ["limit=201", "cursor=x", "state=lost", "kind=A", "project=a%20b", "offset=-1"] {
+    let count = async |key, filter: &str| {
+        let page = world.get(&format!("/v1/history?{filter}"), key).await.json();
+        page["items"].as_array().unwrap_or_else(|| panic!("{filter}: {page}")).len()
+    };
+    let day = world.engine.clock().now().day();
+    assert_eq!(count(WORKER, &format!("from={day}&to={day}&worker=one")).await, 5);
+    let (before, after) = (Day::from_number(day.number() - 1), Day::from_number(day.number() + 1));
+    assert_eq!(count(WORKER, &format!("to={before}")).await, 0);
+    assert_eq!(count(WORKER, &format!("from={after}")).await, 0);
+    assert_eq!(count(ADMIN, "worker=two").await, 0);
+    assert_eq!(count(WORKER, "code=ERROR_CAPTCHA_UNSOLVABLE").await, 0);
+    world.claim("unsolvable-1", &[WAIT]).await;
+    assert_eq!(count(ADMIN, "code=ERROR_CAPTCHA_UNSOLVABLE&worker=one").await, 1);
+    assert_eq!(world.get("/v1/history?worker=two", WORKER).await.status, 403);
+    let typo = world.get("/v1/history?limt=2", WORKER).await;
+    assert!(typo.text("detail").contains("\"limt\", did you mean `limit`?"), "{typo:?}");
+    for odd in [
+        "limit=201",
+        "from=today",
+        "worker=a%20b",
+        "cursor=x",
+        "state=lost",
+        "kind=A",
+        "project=a%20b",
+        "offset=-1",
+    ] {
         assert_eq!(world.get(&format!("/v1/history?{odd}"), WORKER).await.status, 400, "{odd}");
     }
 }

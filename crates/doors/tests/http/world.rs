@@ -325,6 +325,7 @@ fn workers(setting: &Setting) -> Vec<Worker> {
         rate: setting.rate.map(|rate| rate.parse().unwrap()),
         poll_rate: setting.poll_rate.map(|rate| rate.parse().unwrap()),
         read_rate: setting.read_rate.map(|rate| rate.parse().unwrap()),
+        balance: name != "narrow",
     };
     vec![worker("one", WORKER), worker("two", OTHER), worker("narrow", NARROW)]
 }

@@ -3,11 +3,10 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use domain::{
+    budget::{BudgetScope, Budgets, LimitState},
     callback::{Notice, NoticeData},
-    claim::Allowance,
-    id::WorkerName,
-    money::Money,
-    ports::{DeadLetterFilter, PoolState, Scope, Spent, StoreError, Webhook},
+    pool::PoolId,
+    ports::{DaySpending, DeadLetterFilter, PoolState, Scope, StoreError, Webhook},
     secret::Secret,
     time::Timestamp,
 };
@@ -22,8 +21,6 @@ pub struct Alerts {
     pub dead_letters: u64,
     /// The same alert is repeated after this.
     pub cooldown: Duration,
-    /// Budgets to watch, until [`Engine::set_allowances`](crate::Engine::set_allowances) replaces them.
-    pub allowances: BTreeMap<WorkerName, Allowance>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,7 +104,7 @@ impl OpenAlert {
             data: NoticeData::Alert { about, message, value, threshold },
         };
         let url = alerts.url.expose().to_owned();
-        Self { undelivered: Some(Webhook { id, url, notice }), next: now }
+        Self { undelivered: Some(Webhook { worker: None, id, url, notice }), next: now }
     }
 }
 
@@ -141,11 +138,7 @@ async fn records(shared: &Shared, alerts: &Alerts) -> Result<Vec<Alarm>, StoreEr
     let mut alarms = Vec::new();
     alarms.extend(dead_letters(shared, alerts.dead_letters).await?);
     let spending = shared.ports.records.spending(shared.now().day()).await?;
-    let allowances = shared.maintenance.budgets.read().clone();
-    for (worker, allowance) in &allowances {
-        let spent = spending.workers.iter().find(|(name, _)| name == worker);
-        alarms.extend(spent.and_then(|(_, spent)| budget(worker, allowance, *spent)));
-    }
+    alarms.extend(budgets(&shared.budgets(), &spending));
     let (used, most) = (u64::from(spending.authorised), u64::from(shared.config.ambiguity_budget));
     if used >= most && most > 0 {
         alarms.push(Alarm {
@@ -198,17 +191,33 @@ async fn dead_letters(shared: &Shared, most: u64) -> Result<Option<Alarm>, Store
     }))
 }
 
-/// The largest used part of a worker's budget.
-fn budget(worker: &WorkerName, allowance: &Allowance, spent: Spent) -> Option<Alarm> {
-    let solves = allowance.solves_per_day.map(|most| percent(spent.opened, most));
-    let micros = |money: Money| u64::try_from(money.micros()).unwrap_or(0);
-    let cost = allowance.cost_per_day.map(|most| percent(micros(spent.listed), micros(most)));
-    let used = solves.max(cost)?;
+/// The budgets that are nearly used, each with the limit that is nearest.
+fn budgets(budgets: &Budgets, spending: &DaySpending) -> Vec<Alarm> {
+    let workers = budgets.workers.iter().map(|(name, of)| (BudgetScope::Worker(name.clone()), of));
+    let pools = budgets.pools.iter().map(|(pool, of)| (BudgetScope::Pool(PoolId::of(pool)), of));
+    let all = workers.chain(pools).chain([(BudgetScope::Account, &budgets.account)]);
+    all.filter_map(|(scope, allowance)| budget(&scope, &spending.states(&scope, allowance)))
+        .collect()
+}
+
+/// The largest used part of a budget.
+fn budget(scope: &BudgetScope, limits: &[LimitState]) -> Option<Alarm> {
+    let used = |state: &LimitState| percent(state.used, state.most);
+    let nearest = limits.iter().max_by_key(|state| used(state))?;
+    let (limit, used) = (nearest.limit, used(nearest));
     let part = BUDGET_PARTS.into_iter().find(|part| used >= *part)?;
+    let about = match scope {
+        BudgetScope::Account => "account".to_owned(),
+        BudgetScope::Worker(name) => name.to_string(),
+        BudgetScope::Pool(id) => id.to_string(),
+    };
     Some(Alarm {
         what: if part == 100 { "budget_used" } else { "budget_nearly_used" },
-        about: Some(worker.to_string()),
-        message: format!("worker {worker} has used {used} % of its budget of the day"),
+        about: Some(about),
+        message: format!(
+            "{scope} has used {used} % of its budget `{limit}`, which begins again at {}",
+            nearest.resets_at
+        ),
         value: Some(used),
         threshold: Some(part),
     })
@@ -220,6 +229,13 @@ fn percent(used: u64, most: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use domain::{
+        budget::{Allowance, BudgetBook},
+        fingerprint::Fingerprint,
+        id::WorkerName,
+        time::Day,
+    };
+
     use super::*;
 
     fn alarm(about: Option<&str>) -> Alarm {
@@ -238,16 +254,43 @@ mod tests {
 
     #[test]
     fn a_budget_is_reported_at_eighty_and_at_a_hundred_percent() {
-        let worker = WorkerName::new("ann").unwrap();
-        let allowance = Allowance { solves_per_day: Some(10), cost_per_day: None };
-        let reported = |opened| {
-            budget(&worker, &allowance, Spent { opened, ..Spent::default() })
-                .map(|alarm| (alarm.what, alarm.value.unwrap()))
+        let worker = BudgetScope::Worker(WorkerName::new("ann").unwrap());
+        let allowance = Allowance { solves_per_day: Some(10), ..Allowance::default() };
+        let today = Day::default();
+        let states = |opened, allowance: &Allowance| {
+            let mut book = BudgetBook::default();
+            (0..opened).for_each(|_| book.book(today, |sums| sums.reserve(None)));
+            let books = [(worker.clone(), book)].into();
+            DaySpending { books, ..DaySpending::default() }.states(&worker, allowance)
         };
-        assert_eq!(reported(7), None);
-        assert_eq!(reported(8), Some(("budget_nearly_used", 80)));
-        assert_eq!(reported(10), Some(("budget_used", 100)));
-        let none = Allowance::default();
-        assert_eq!(budget(&worker, &none, Spent::default()), None);
+        let reported = |opened, allowance: &Allowance| {
+            let alarm = budget(&worker, &states(opened, allowance));
+            alarm.map(|alarm| (alarm.what, alarm.value.unwrap()))
+        };
+        assert_eq!(reported(7, &allowance), None);
+        assert_eq!(reported(8, &allowance), Some(("budget_nearly_used", 80)));
+        assert_eq!(reported(10, &allowance), Some(("budget_used", 100)));
+        // The limit that is nearest counts.
+        let both = Allowance { solves_per_month: Some(8), ..allowance };
+        assert_eq!(reported(8, &both), Some(("budget_used", 100)));
+        assert_eq!(reported(10, &Allowance::default()), None);
+    }
+
+    #[test]
+    fn pools_and_the_account_are_watched_as_workers_are() {
+        let (fingerprint, today) = (Fingerprint::from_bytes([7; 32]), Day::default());
+        let allowance = Allowance { solves_per_month: Some(1), ..Allowance::default() };
+        let all = Budgets {
+            account: allowance,
+            pools: [(fingerprint, allowance)].into(),
+            ..Budgets::default()
+        };
+        let mut book = BudgetBook::default();
+        book.book(today, |sums| sums.reserve(None));
+        let pool = BudgetScope::Pool(PoolId::of(&fingerprint));
+        let books = [(pool, book.clone()), (BudgetScope::Account, book)].into();
+        let alarms = budgets(&all, &DaySpending { books, ..DaySpending::default() });
+        let about: Vec<_> = alarms.into_iter().filter_map(|alarm| alarm.about).collect();
+        assert_eq!(about, ["070707070707", "account"]);
     }
 }

@@ -9,13 +9,15 @@ use std::{cmp::Reverse, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use domain::{
+    chain::LedgerItem,
     claim::Claim,
     dead_letter::DeadLetter,
     id::{ClaimId, SolveId},
     ledger::{Entry, Total},
     ports::{
-        ActiveSolve, Archive, ArchiveBatch, ClaimFilter, Cursor, DaySpending, DeadLetterFilter,
-        LearnedMargin, Paged, PoolState, Records, Scope, StoreError, TotalsFilter,
+        ActiveSolve, Archive, ArchiveBatch, AuditFilter, ClaimFilter, Cursor, DaySpending,
+        DeadLetterFilter, LearnedMargin, Paged, PoolState, Records, Scope, StoreError,
+        TotalsFilter,
     },
     time::{Day, Timestamp},
 };
@@ -152,6 +154,14 @@ impl Records for WithArchive {
 
     async fn entries(&self, from: u64, limit: usize) -> Result<Vec<Entry>, StoreError> {
         self.archive.entries(from, limit).await
+    }
+
+    async fn chain(&self, from: u64, limit: usize) -> Result<Vec<LedgerItem>, StoreError> {
+        self.archive.chain(from, limit).await
+    }
+
+    async fn audit(&self, filter: AuditFilter) -> Result<Paged<Entry>, StoreError> {
+        self.archive.audit(filter).await
     }
 
     async fn active(&self, scope: Scope, limit: usize) -> Result<Vec<ActiveSolve>, StoreError> {

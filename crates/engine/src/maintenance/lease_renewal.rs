@@ -6,7 +6,7 @@ use std::sync::{
 };
 
 use domain::{
-    id::HolderId,
+    id::{HolderId, Place},
     lease::Holder,
     ports::{Chance, LeaseRequest, StoreError},
     time::Timestamp,
@@ -17,6 +17,7 @@ use crate::Shared;
 /// The process's lease, as far as the process knows.
 #[derive(Debug)]
 pub(crate) struct GatewayLease {
+    place: Option<Place>,
     holder: AtomicU64,
     /// In milliseconds. Checked again just before a submission leaves.
     until: AtomicU64,
@@ -44,11 +45,15 @@ pub(crate) async fn renew(shared: &Shared) -> Result<(), StoreError> {
     Ok(())
 }
 
+fn draw(place: Option<Place>, chance: &dyn Chance) -> HolderId {
+    place.map_or_else(|| HolderId::draw(chance), |place| HolderId::draw_in(place, chance))
+}
+
 impl GatewayLease {
-    pub(crate) fn new(chance: &dyn Chance) -> Self {
-        let holder = HolderId::draw(chance).number();
+    pub(crate) fn new(place: Option<Place>, chance: &dyn Chance) -> Self {
         Self {
-            holder: AtomicU64::new(holder),
+            place,
+            holder: AtomicU64::new(draw(place, chance).number()),
             until: AtomicU64::new(0),
             gateways: AtomicUsize::new(1),
         }
@@ -56,7 +61,7 @@ impl GatewayLease {
 
     /// Begins a new life under a new name: an earlier life that left something behind counts as dead.
     pub(crate) fn restart(&self, chance: &dyn Chance) {
-        self.holder.store(HolderId::draw(chance).number(), Ordering::SeqCst);
+        self.holder.store(draw(self.place, chance).number(), Ordering::SeqCst);
     }
 
     pub(crate) fn holder(&self) -> HolderId {

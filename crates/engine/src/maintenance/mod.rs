@@ -1,26 +1,32 @@
-//! The services that run beside the driver, one per file: lease renewal, sweeping, counting of fetches, slot
-//! discovery, the memory of solve times, pools, callbacks, alerts and the archive. Each ends once the driver has stopped.
+//! The services that run beside the driver, one per file: lease renewal, sweeping, counting of fetches and refusals, slot
+//! discovery, the memory of solve times, pauses, pools, callbacks, alerts and the archive. Each ends once the driver has
+//! stopped.
 
 pub(crate) mod alerts;
 pub(crate) mod archive;
 pub(crate) mod fetch_counter;
 pub(crate) mod lease_renewal;
 pub(crate) mod outbox;
+pub(crate) mod pauses;
 pub(crate) mod polling_memory;
 pub(crate) mod pools;
+pub(crate) mod refusals;
 pub(crate) mod slot_discovery;
 pub(crate) mod sweeper;
 
-use std::{collections::BTreeMap, panic::AssertUnwindSafe, sync::Arc};
+use std::{panic::AssertUnwindSafe, sync::Arc};
 
-use domain::{claim::Allowance, id::WorkerName, ledger::Entry, ports::Records};
+use domain::{ledger::Entry, ports::Records};
 use futures_util::FutureExt;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::{EngineConfig, Shared, Slots, health::HealthMonitor};
+use crate::{Shared, Slots, health::HealthMonitor};
 
-use self::{fetch_counter::FetchCounter, outbox::OutboxHints, pools::PoolHints};
+use self::{
+    fetch_counter::FetchCounter, outbox::OutboxHints, pauses::PauseCopy, pools::PoolHints,
+    refusals::RefusalCounter,
+};
 
 /// The services' shared half: what other parts read or signal while they run.
 #[derive(Debug, Default)]
@@ -29,20 +35,12 @@ pub(crate) struct Maintenance {
     pub(crate) pools: PoolHints,
     pub(crate) outbox: OutboxHints,
     pub(crate) fetches: FetchCounter,
+    pub(crate) pauses: PauseCopy,
+    pub(crate) refusals: RefusalCounter,
     /// Requests to read the provider's threads soon.
     pub(crate) slot_discovery: Notify,
     /// The last ledger entry that is in the archive, as far as this process knows.
     pub(crate) archived: Mutex<Option<Entry>>,
-    /// The budgets that alerts watch; a reload replaces them.
-    pub(crate) budgets: RwLock<BTreeMap<WorkerName, Allowance>>,
-}
-
-impl Maintenance {
-    pub(crate) fn new(config: &EngineConfig) -> Self {
-        let alerts = config.alerts.as_ref();
-        let budgets = alerts.map(|alerts| alerts.allowances.clone()).unwrap_or_default();
-        Self { budgets: RwLock::new(budgets), ..Self::default() }
-    }
 }
 
 /// Starts all services that the configuration needs. `source` reads the store itself, without its archive.
@@ -51,7 +49,9 @@ pub(crate) fn start(shared: &Arc<Shared>, source: Arc<dyn Records>) {
     spawn(shared, "lease renewal", lease_renewal::run(Arc::clone(shared)));
     spawn(shared, "sweeper", sweeper::run(Arc::clone(shared)));
     spawn(shared, "fetch counter", fetch_counter::run(Arc::clone(shared)));
+    spawn(shared, "refusals", refusals::run(Arc::clone(shared)));
     spawn(shared, "polling memory", polling_memory::run(Arc::clone(shared)));
+    spawn(shared, "pauses", pauses::run(Arc::clone(shared)));
     spawn(shared, "outbox", outbox::run(Arc::clone(shared)));
     if config.keeps_pools && config.slots != Slots::Fixed(0) {
         spawn(shared, "pools", pools::run(Arc::clone(shared)));

@@ -138,6 +138,7 @@ async fn deliver(shared: &Shared, callback: &Callback) -> DeliveryResult {
         }
     };
     let webhook = Webhook {
+        worker: Some(claim.worker.clone()),
         id: callback.message_id(),
         url: callback.url.expose().to_owned(),
         notice: Notice::of_claim(claim, shared.now()),

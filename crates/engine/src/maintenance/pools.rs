@@ -5,9 +5,11 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use domain::{
+    actor::Actor,
+    budget::Allowance,
     challenge::{Challenge, Sharing},
-    declarations::{POOL, SiteRefusal},
-    fingerprint::Fingerprint,
+    declarations::{Declarations, POOL, SiteRefusal},
+    fingerprint::{Fingerprint, Identity},
     id::{Project, SolveId, WorkerName},
     pool::{Expectation, Level, Pool, PoolId, StandingOrder, Target, TargetInputs, Timing, Why},
     ports::{PoolState, RefillRequest, StoreError},
@@ -29,6 +31,8 @@ pub struct PoolWish {
     pub most: u32,
     /// Tokens that may expire unused, of a thousand served.
     pub waste: u32,
+    /// What its refills may cost.
+    pub budget: Allowance,
 }
 
 /// Why there is no such pool. Nothing changed.
@@ -91,24 +95,29 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 
 impl Engine {
     /// Opens a pool, or changes it.
-    pub async fn set_pool(&self, wish: PoolWish) -> Result<Pool, PoolRefusal> {
-        let pool = write(&self.0, wish, false).await?;
+    pub async fn set_pool(&self, wish: PoolWish, by: Actor) -> Result<Pool, PoolRefusal> {
+        let pool = write(&self.0, wish, Some(by)).await?;
         self.0.maintenance.pools.arrival.notify_one();
         Ok(pool)
     }
 
     /// Closes a pool. Its tokens stay in stock and serve later claims.
-    pub async fn close_pool(&self, id: PoolId) -> Result<Pool, PoolRefusal> {
+    pub async fn close_pool(&self, id: PoolId, by: Actor) -> Result<Pool, PoolRefusal> {
         let fingerprint = find(&self.0, id).await?.pool.fingerprint;
-        let closed = self.0.ports.store.set_pool(fingerprint, None, self.0.now()).await?;
+        let closed = self.0.ports.store.set_pool(fingerprint, None, Some(by), self.0.now()).await?;
         closed.ok_or(PoolRefusal::Unknown(id))
     }
 
-    /// Announces demand: `count` claims from `at` on.
-    pub async fn expect(&self, id: PoolId, count: u32, at: Timestamp) -> Result<Pool, PoolRefusal> {
+    /// Announces demand.
+    pub async fn expect(
+        &self,
+        id: PoolId,
+        expectation: Expectation,
+        by: Actor,
+    ) -> Result<Pool, PoolRefusal> {
         let fingerprint = find(&self.0, id).await?.pool.fingerprint;
-        let expectation = Expectation { left: count, at };
-        let pool = self.0.ports.store.expect(fingerprint, expectation, self.0.now()).await?;
+        let (store, now) = (&self.0.ports.store, self.0.now());
+        let pool = store.expect(fingerprint, expectation, Some(by), now).await?;
         self.0.maintenance.pools.arrival.notify_one();
         pool.ok_or(PoolRefusal::Unknown(id))
     }
@@ -123,7 +132,7 @@ async fn find(shared: &Shared, id: PoolId) -> Result<PoolState, PoolRefusal> {
 async fn open_declared(shared: &Shared) -> Result<(), StoreError> {
     let mut declared = BTreeSet::new();
     for wish in shared.config.pools.clone() {
-        match write(shared, wish, true).await {
+        match write(shared, wish, None).await {
             Ok(pool) => drop(declared.insert(pool.fingerprint)),
             Err(PoolRefusal::Store(error)) => return Err(error),
             Err(refusal) => tracing::error!(%refusal, "declared pool rejected"),
@@ -132,13 +141,14 @@ async fn open_declared(shared: &Shared) -> Result<(), StoreError> {
     for state in shared.ports.records.pools(shared.now()).await? {
         let fingerprint = state.pool.fingerprint;
         if state.pool.order.is_declared && !declared.contains(&fingerprint) {
-            shared.ports.store.set_pool(fingerprint, None, shared.now()).await?;
+            shared.ports.store.set_pool(fingerprint, None, None, shared.now()).await?;
         }
     }
     Ok(())
 }
 
-async fn write(shared: &Shared, wish: PoolWish, is_declared: bool) -> Result<Pool, PoolRefusal> {
+/// Without an admin, the configuration declares the pool.
+async fn write(shared: &Shared, wish: PoolWish, by: Option<Actor>) -> Result<Pool, PoolRefusal> {
     let kind = wish.challenge.kind();
     if kind.sharing() != Sharing::Exclusive {
         return Err(PoolRefusal::Kind(kind.name().to_owned()));
@@ -153,9 +163,9 @@ async fn write(shared: &Shared, wish: PoolWish, is_declared: bool) -> Result<Poo
         level: wish.level,
         most: wish.most,
         waste: wish.waste,
-        is_declared,
+        is_declared: by.is_none(),
     };
-    let pool = shared.ports.store.set_pool(fingerprint, Some(order), shared.now()).await?;
+    let pool = shared.ports.store.set_pool(fingerprint, Some(order), by, shared.now()).await?;
     Ok(pool.expect("the store returns the pool it has just set"))
 }
 
@@ -172,6 +182,12 @@ async fn control(shared: &Shared, state: &PoolState) {
     if scheduler.breakers.troubles().next().is_some() || scheduler.is_draining() {
         return;
     }
+    let order = &pool.order;
+    let pauses = shared.maintenance.pauses.in_force();
+    // The store orders nothing for it either.
+    if pauses.stopping(&order.challenge, [&order.worker]).is_some() {
+        return;
+    }
     let target = aim(shared, pool);
     let spare = state.stock.len() + state.coming;
     let missing = usize::try_from(target.level).unwrap_or(usize::MAX).saturating_sub(spare);
@@ -179,16 +195,19 @@ async fn control(shared: &Shared, state: &PoolState) {
     if pool.controller == Some(holder) && missing == 0 && pool.target == target {
         return;
     }
-    let busy = scheduler.slots.used() + scheduler.queued();
+    let busy = scheduler.slots.used() + scheduler.ready();
     let free = scheduler.slots.limit().saturating_sub(busy);
     let count = missing.min(free).min(MAX_ORDERS);
+    let budgets = shared.budgets();
     let refill = RefillRequest {
         pool: pool.fingerprint,
         holder,
         target,
         solves: (0..count).map(|_| SolveId::draw(&*shared.ports.chance)).collect(),
         wanted_until: shared.now().plus(WANTED_FOR),
-        price: shared.config.prices.get(pool.order.challenge.kind()).copied(),
+        price: shared.config.prices.of(&pool.order.challenge),
+        budget: budgets.of_pool(&pool.fingerprint),
+        account: budgets.account,
     };
     match shared.ports.store.refill(refill, shared.now()).await {
         Ok(refilled) if !refilled.opened.is_empty() => scheduler.wake(),
@@ -213,6 +232,17 @@ fn aim(shared: &Shared, pool: &Pool) -> Target {
         waste: f64::from(pool.order.waste) / 1000.0,
         most: pool.order.most,
     })
+}
+
+// === impl PoolWish ===
+
+impl PoolWish {
+    /// The fingerprint under these declarations; `None` when no site covers its page.
+    pub(crate) fn fingerprint(&self, declared: &Declarations) -> Option<Fingerprint> {
+        let site = declared.site(self.challenge.pageurl()?, Timestamp::default()).ok()?;
+        let identity = Identity { ignores_proxy: site.key_ignores_proxy };
+        Some(Fingerprint::of(&self.challenge, identity))
+    }
 }
 
 // === impl PoolHints ===

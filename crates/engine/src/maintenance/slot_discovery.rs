@@ -18,7 +18,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         if !shared.pause(MIN_GAP).await {
             return;
         }
-        let is_idle = scheduler.slots.used() + scheduler.queued() == 0;
+        let is_idle = scheduler.slots.used() + scheduler.ready() == 0;
         let every = match scheduler.slots.limit() {
             0 => MIN_GAP,
             _ if is_idle => EVERY_IDLE,

@@ -34,10 +34,10 @@ pub(crate) async fn sweep(shared: &Shared) -> Result<Swept, StoreError> {
     Ok(swept)
 }
 
-/// With an empty queue no submission can probe the account, so the balance does.
+/// With an empty queue, or one that is paused, no submission can probe the account, so the balance does.
 async fn probe_idle_account(shared: &Shared) {
     let account = &shared.scheduler.breakers.account;
-    if shared.scheduler.queued() > 0 || !account.take_probe(shared.now()) {
+    if shared.scheduler.ready() > 0 || !account.take_probe(shared.now()) {
         return;
     }
     match shared.ports.provider.balance().await {

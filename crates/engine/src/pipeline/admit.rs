@@ -1,16 +1,17 @@
 //! Admission: a claim arrives. Checks the declarations, chooses the key, then lets the store decide. After:
 //! scheduler/driver.rs.
 
-use std::{sync::Arc, time::Duration};
+use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use domain::{
-    challenge::Challenge,
+    budget::LimitReached,
+    challenge::{Challenge, Sharing},
     claim::{Admission, Allowance, Claim, ClaimState, Door, KeyRule, NewClaim, Source},
     declarations::{SiteRefusal, Terms},
     fingerprint::{BadKey, Fingerprint, KeyHash},
     id::{ClaimId, Project, SolveId, WorkerName},
-    ledger::Event,
-    ports::{AddressRefused, Note, StoreError},
+    ports::{AddressRefused, StoreError},
+    retry::Code,
     secret::Secret,
     site::Reuse,
     solve::Policy,
@@ -19,6 +20,7 @@ use domain::{
 
 use crate::{
     Engine, Shared,
+    maintenance::refusals::{self, RefusedRequest},
     scheduler::{
         estimate,
         queue_room::{QueueFull, Reservation},
@@ -46,6 +48,8 @@ pub struct ClaimRequest {
     pub collect: bool,
     /// Where to deliver the end of the claim.
     pub callback_url: Option<Secret>,
+    /// Where the request came from, for the audit trail.
+    pub address: Option<IpAddr>,
 }
 
 #[derive(Clone, Debug)]
@@ -66,8 +70,8 @@ pub enum ClaimRefusal {
     KeyMismatch(ClaimId),
     #[error(transparent)]
     Key(#[from] BadKey),
-    #[error("the budget `{limit}` of this worker is used up until {until}")]
-    OverBudget { limit: &'static str, until: Timestamp },
+    #[error("{0}")]
+    OverBudget(LimitReached),
     #[error("{full}; retry later")]
     Busy {
         full: QueueFull,
@@ -95,20 +99,33 @@ pub enum ClaimRefusal {
 impl Engine {
     /// Admits a claim. The solve goes on whether or not the caller stays.
     pub async fn claim(&self, request: ClaimRequest) -> Result<Admitted, ClaimRefusal> {
+        let (worker, project) = (request.worker.clone(), request.project.clone());
+        let (kind, address) = (request.challenge.kind().clone(), request.address);
+        let page = request.challenge.pageurl().cloned();
+        let result = self.try_claim(request).await;
+        if let Err(refusal) = &result
+            && let Some(code) = refusal.audited_as()
+        {
+            let pageurl = page.map(|page| page.to_string());
+            let (worker, project, kind) = (Some(worker), Some(project), Some(kind));
+            let refused = RefusedRequest { worker, project, kind, code, address, pageurl };
+            refusals::count(&self.0, refused);
+        }
+        result
+    }
+
+    async fn try_claim(&self, request: ClaimRequest) -> Result<Admitted, ClaimRefusal> {
         let shared = &*self.0;
         if shared.scheduler.is_draining() {
             return Err(ClaimRefusal::Draining);
         }
-        let place = reserve(shared, &request)?;
+        let place = reserve(shared, &request);
         let declared = shared.declarations();
-        let terms = match declared.check(&request.challenge, &request.worker, shared.now()) {
-            Ok(terms) => terms,
-            Err(refusal) => return Err(record_refusal(shared, &request, refusal).await),
-        };
+        let terms = declared.check(&request.challenge, &request.worker, shared.now())?;
         // This comes before the key is recognised, so it refuses only addresses that are known to be bad: no replay
         // fails because a name does not resolve.
         if let Some(url) = &request.callback_url {
-            shared.ports.webhooks.check(url.expose()).await?;
+            shared.ports.webhooks.check(Some(&request.worker), url.expose()).await?;
         }
         let (claim, replayed) = admit(shared, request, &terms, place).await?;
         if !replayed {
@@ -119,6 +136,23 @@ impl Engine {
         }
         let outcome = outcome_of(shared, claim, replayed.then_some(Source::Replay));
         Ok(Admitted { outcome, replayed })
+    }
+}
+
+impl ClaimRefusal {
+    /// The reason in the audit trail; `None` where the gateway could not answer, which is no refusal.
+    fn audited_as(&self) -> Option<Code> {
+        let reason = match self {
+            Self::Site(refusal) => return Some(refusal.code()),
+            Self::KeyMismatch(_) => "idempotency_key_reused",
+            Self::Key(_) => "bad_idempotency_key",
+            Self::OverBudget { .. } => "budget_exceeded",
+            Self::Busy { .. } => "busy",
+            Self::TooLate { .. } => "cannot_meet_deadline",
+            Self::Callback(_) => "callback_refused",
+            Self::Draining | Self::Store(_) => return None,
+        };
+        Some(reason.into())
     }
 }
 
@@ -136,34 +170,43 @@ fn reserve<'a>(
     })
 }
 
-/// Writes a refused challenge to the ledger, so that an operator sees it.
-async fn record_refusal(
-    shared: &Shared,
-    request: &ClaimRequest,
-    refusal: SiteRefusal,
-) -> ClaimRefusal {
-    let pageurl = request.challenge.pageurl().map(ToString::to_string);
-    let note = Note {
-        claim: None,
-        worker: request.worker.clone(),
-        project: request.project.clone(),
-        kind: Some(request.challenge.kind().clone()),
-        event: Event::Refused { code: refusal.code(), pageurl },
-    };
-    match shared.ports.store.note(note, shared.now()).await {
-        Ok(_) => ClaimRefusal::Site(refusal),
-        Err(error) => ClaimRefusal::Store(error),
-    }
-}
-
 /// The claim, and whether it is a replay.
 async fn admit(
     shared: &Shared,
     request: ClaimRequest,
     terms: &Terms,
-    place: Reservation<'_>,
+    place: Result<Reservation<'_>, ClaimRefusal>,
 ) -> Result<(Claim, bool), ClaimRefusal> {
     let mut new = new_claim(shared, request, terms)?;
+    let place = match place {
+        Ok(place) => Some(place),
+        Err(full) if !may_be_known(&new) => return Err(full),
+        Err(full) => {
+            // The store may still replay it, serve it from stock or join it, and opens nothing.
+            new.soonest = Timestamp::from_millis(u64::MAX);
+            return match admit_new(shared, new, None).await {
+                Err(ClaimRefusal::TooLate { .. }) => Err(full),
+                decided => decided,
+            };
+        }
+    };
+    admit_new(shared, new, place).await
+}
+
+/// Whether it may need no solve of its own: it has a key, or its answer is shared. Others are refused without asking the store
+/// when the queue is full.
+fn may_be_known(new: &NewClaim) -> bool {
+    match new.key {
+        KeyRule::Named(_) | KeyRule::Derived { .. } => true,
+        KeyRule::Own => new.challenge.kind().sharing() == Sharing::Shared,
+    }
+}
+
+async fn admit_new(
+    shared: &Shared,
+    mut new: NewClaim,
+    mut place: Option<Reservation<'_>>,
+) -> Result<(Claim, bool), ClaimRefusal> {
     loop {
         let now = shared.now();
         match shared.ports.store.admit(new.clone(), now).await? {
@@ -176,7 +219,9 @@ async fn admit(
             }
             Admission::Stocked(claim) => return Ok((claim, false)),
             Admission::Opened(claim) => {
-                place.opened(new.solve);
+                if let Some(place) = place.take() {
+                    place.opened(new.solve);
+                }
                 shared.scheduler.wake();
                 return Ok((claim, false));
             }
@@ -185,9 +230,7 @@ async fn admit(
                 return Ok((claim, false));
             }
             Admission::Mismatch(id) => return Err(ClaimRefusal::KeyMismatch(id)),
-            Admission::OverBudget { limit, until } => {
-                return Err(ClaimRefusal::OverBudget { limit, until });
-            }
+            Admission::OverBudget(reached) => return Err(ClaimRefusal::OverBudget(reached)),
             Admission::TooLate => {
                 let (deadline, eta) = (new.deadline.since(now), new.soonest.since(now));
                 return Err(ClaimRefusal::TooLate { deadline, eta });
@@ -211,7 +254,8 @@ fn new_claim(shared: &Shared, request: ClaimRequest, terms: &Terms) -> Result<Ne
         solve: SolveId::draw(chance),
         key: key_rule(&request, terms, &fingerprint, config.reuse_window)?,
         deadline: now.plus(request.deadline.unwrap_or(config.deadline)),
-        price: config.prices.get(kind).copied(),
+        price: config.prices.of(&request.challenge),
+        account: shared.budgets().account,
         policy: Policy { ambiguous: terms.ambiguous, ambiguity_budget: config.ambiguity_budget },
         basis: Arc::clone(&terms.basis),
         soonest: estimate::soonest_answer_if_opened(&shared.scheduler, kind, &request.worker, now),

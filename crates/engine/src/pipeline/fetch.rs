@@ -4,6 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use domain::{
+    actor::Actor,
     claim::{Claim, ClaimState, Delivery, Repeats, Source},
     id::{ClaimId, TaskId},
     ledger::{Entry, Event},
@@ -95,20 +96,27 @@ impl Engine {
     }
 
     /// Withdraws a claim. A task that is already paid for goes to stock and serves the next claim.
-    pub async fn withdraw(&self, scope: &Scope, id: ClaimId) -> Result<Claim, FetchRefusal> {
+    /// `by` is the admin who withdraws it in place of its worker.
+    pub async fn withdraw(
+        &self,
+        scope: &Scope,
+        id: ClaimId,
+        by: Option<Actor>,
+    ) -> Result<Claim, FetchRefusal> {
         let shared = &*self.0;
         find(shared, scope, id).await?;
-        let withdrawal = shared.ports.store.withdraw(id, shared.now()).await?;
+        let withdrawal = shared.ports.store.withdraw(id, by, shared.now()).await?;
         shared.ports.notifier.notify(id);
         withdrawal.map(|found| found.claim).ok_or(FetchRefusal::NotFound(id))
     }
 
-    /// Records whether the site accepted a token. The first report about a task is passed on to the provider.
+    /// Records whether the site accepted a token; `by` is the admin who says so in place of the worker. The first report about a task is passed on to the provider.
     pub async fn report(
         &self,
         scope: &Scope,
         id: ClaimId,
         feedback: Feedback,
+        by: Option<Actor>,
     ) -> Result<(), FetchRefusal> {
         let shared = &*self.0;
         let claim = find(shared, scope, id).await?;
@@ -119,6 +127,7 @@ impl Engine {
             project: claim.project,
             kind: Some(claim.kind),
             event: Event::Reported { good: feedback == Feedback::Good },
+            by,
         };
         if shared.ports.store.note(note, shared.now()).await? {
             shared.tasks.spawn(pass_on(Arc::clone(&self.0), id, token.task, feedback));

@@ -140,7 +140,11 @@ fn read(shared: &Shared, active: &ActiveSolve, task: TaskId, polled: Polled) -> 
 
 fn learn(shared: &Shared, active: &ActiveSolve) {
     let age = shared.now().since(active.sent_at());
-    shared.scheduler.solve_times.record(&active.lease.solve.kind, age);
+    // A task that was taken over may have been ready long before this process asked. If such ages counted, queued solves
+    // would be given up after an outage, because nothing seems to be answered quickly.
+    if active.not_ready.is_some() || active.polls <= 1 {
+        shared.scheduler.solve_times.record(&active.lease.solve.kind, age);
+    }
     let after = active.not_ready.map_or(Duration::ZERO, |at| at.since(active.sent_at()));
     shared.config.polling.memory.learn(&active.family, Observation::Ready { after, by: age });
 }

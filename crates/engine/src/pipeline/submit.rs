@@ -18,6 +18,7 @@ use crate::{
         active::{ActiveSolve, NextStep},
         circuit_breaker::Contact,
         estimate,
+        paused::PAUSE_CHECK,
     },
 };
 
@@ -51,6 +52,7 @@ pub(crate) async fn submit(shared: Arc<Shared>, mut active: Box<ActiveSolve>) ->
         return NextStep::Resync;
     };
     let nonce = Nonce::draw(&*shared.ports.chance);
+    let waiting = active.lease.solve.claims.clone();
     let next = match advance(
         &shared,
         &mut active,
@@ -58,6 +60,12 @@ pub(crate) async fn submit(shared: Arc<Shared>, mut active: Box<ActiveSolve>) ->
     )
     .await
     {
+        // A budget has no room for another attempt.
+        Advance::Done if active.lease.solve.stage.is_final() => {
+            tracing::warn!(solve = %active.lease.solve.id, "budget used up, no further attempt");
+            settle::notify_ended(&shared, waiting);
+            NextStep::Released
+        }
         Advance::Done => {
             let fact = send(&shared, &active, &challenge, nonce).await;
             return settle_submission(&shared, active, fact).await;
@@ -67,6 +75,10 @@ pub(crate) async fn submit(shared: Arc<Shared>, mut active: Box<ActiveSolve>) ->
         Advance::Refused(Refused::Undeclared) => {
             breakers.hand_back(shared.now());
             return forbid(shared, active).await;
+        }
+        Advance::Refused(Refused::Paused) => {
+            breakers.hand_back(shared.now());
+            return wait_for_resume(&shared, active);
         }
         Advance::Refused(Refused::Moved | Refused::Wanted | Refused::Budget) => NextStep::Released,
         Advance::StoreFailed => {
@@ -79,6 +91,12 @@ pub(crate) async fn submit(shared: Arc<Shared>, mut active: Box<ActiveSolve>) ->
     // Nothing was sent. If it would have been the probe, the next submission is.
     breakers.hand_back(shared.now());
     next
+}
+
+/// Keeps a paused solve as it is. The driver hears of the pause at once, and leaves the others alone.
+fn wait_for_resume(shared: &Shared, active: Box<ActiveSolve>) -> NextStep {
+    shared.maintenance.pauses.refresh_soon();
+    NextStep::At(shared.now().plus(PAUSE_CHECK), active)
 }
 
 /// The challenge with its pictures, which are read from the store when their turn comes. `None`: nothing was sent, and the
@@ -219,6 +237,7 @@ pub(crate) async fn decide_ambiguous(
         {
             Advance::Done => return NextStep::At(due, active),
             Advance::Refused(Refused::Undeclared) => return forbid(shared, active).await,
+            Advance::Refused(Refused::Paused) => return wait_for_resume(&shared, active),
             Advance::Refused(Refused::Budget | Refused::Moved | Refused::Wanted) => {}
             Advance::Refused(Refused::LeaseLost) | Advance::StoreFailed => return NextStep::Resync,
         }
@@ -248,7 +267,11 @@ pub(crate) async fn lapse(shared: Arc<Shared>, mut active: Box<ActiveSolve>) -> 
         }
         Advance::Refused(Refused::Moved) => NextStep::Released,
         Advance::Refused(
-            Refused::Wanted | Refused::LeaseLost | Refused::Budget | Refused::Undeclared,
+            Refused::Wanted
+            | Refused::LeaseLost
+            | Refused::Budget
+            | Refused::Undeclared
+            | Refused::Paused,
         )
         | Advance::StoreFailed => NextStep::Resync,
     }
@@ -272,7 +295,11 @@ pub(crate) async fn forbid(shared: Arc<Shared>, mut active: Box<ActiveSolve>) ->
         }
         Advance::Refused(Refused::Moved) => NextStep::Released,
         Advance::Refused(
-            Refused::LeaseLost | Refused::Wanted | Refused::Budget | Refused::Undeclared,
+            Refused::LeaseLost
+            | Refused::Wanted
+            | Refused::Budget
+            | Refused::Undeclared
+            | Refused::Paused,
         )
         | Advance::StoreFailed => NextStep::Resync,
     }

@@ -28,6 +28,7 @@ use super::{
     active::{ActiveSolve, Agenda, NextStep, Turn},
     in_flight::InFlight,
     leases::{LEASE_EVERY, LEASE_LIMIT, LeaseCycle, release},
+    paused::PauseFilter,
     steps::{self, MAX_STEPS, Step, StepResult},
     submissions::{Submissions, enqueue, remove_unanswerable},
 };
@@ -53,6 +54,7 @@ struct Driver {
     drain_until: Option<Timestamp>,
     /// The declarations that the queue was last checked against, and the day.
     guarded: (Arc<Declarations>, Day),
+    pauses: PauseFilter,
     report: RoundReport,
 }
 
@@ -86,7 +88,7 @@ pub(crate) async fn run_round(
         if shared.now() < until {
             driver.start_steps();
         }
-        if !knows_threads && shared.scheduler.queue.lock().len() > 0 {
+        if !knows_threads && shared.scheduler.queue.lock().has_ready() {
             slot_discovery::discover(&shared).await;
             knows_threads = true;
             continue;
@@ -119,6 +121,7 @@ impl Driver {
             submit_at: None,
             drain_until: None,
             guarded: (shared.declarations(), now.day()),
+            pauses: PauseFilter::new(shared),
             report: RoundReport::default(),
             shared: Arc::clone(shared),
         }
@@ -181,6 +184,7 @@ impl Driver {
         let now = self.shared.now();
         self.start_lease(now);
         self.stop_undeclared(now);
+        self.pauses.follow(&self.shared);
         self.reschedule_after_pingbacks(now);
         self.start_due(now);
         for batch in self.agenda.batch.take_due(&self.shared, now) {
@@ -245,14 +249,23 @@ impl Driver {
 
     fn start_due(&mut self, now: Timestamp) {
         while self.steps.len() < MAX_STEPS {
-            let Some(active) = self.agenda.take_due(now) else { return };
+            let Some(mut active) = self.agenda.take_due(now) else { return };
             match active.lease.solve.stage {
                 Stage::Queued if self.is_forbidden(&active, now) => {
                     self.run_step(active, submit::forbid);
                 }
-                Stage::Queued => enqueue(self.scheduler(), active),
+                Stage::Queued => {
+                    let is_paused = self.pauses.stops(&active);
+                    enqueue(self.scheduler(), active, is_paused);
+                }
                 Stage::Submitted | Stage::Overdue => self.run_step(active, poll::poll),
-                Stage::Ambiguous => self.run_step(active, submit::decide_ambiguous),
+                Stage::Ambiguous => match self.pauses.hold_until(&active, now) {
+                    Some(at) if !self.is_forbidden(&active, now) => {
+                        active.not_before = at;
+                        self.agenda.insert(active);
+                    }
+                    Some(_) | None => self.run_step(active, submit::decide_ambiguous),
+                },
                 Stage::Intent | Stage::Ready | Stage::Failed => {}
             }
         }
@@ -361,7 +374,15 @@ impl Driver {
         if step.is_submit {
             self.submits_running -= 1;
             self.scheduler().slots.submitted();
-            self.report.submitted += 1;
+            match &next {
+                // It was refused before its intent.
+                NextStep::At(_, active) if step.is_unsent(active) => {
+                    self.submissions.hand_back(&active.lease.solve);
+                }
+                NextStep::At(..) | NextStep::Released | NextStep::Resync => {
+                    self.report.submitted += 1;
+                }
+            }
         } else if step.had_slot {
             self.scheduler().slots.give_back();
             self.report.polled += 1;

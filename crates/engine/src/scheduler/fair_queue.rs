@@ -1,7 +1,8 @@
 //! Fair queue of solves that wait for a slot: deficit round robin over workers. Workers share slot time, not turns: a turn
 //! is charged with the usual solve time of the kind and corrected when the task is over. Within a lane the oldest goes
 //! first; work that somebody waits for goes before refills, and retries need the retry budget. Revived dead letters share
-//! one lane, so that thousands of them neither delay live claims nor starve.
+//! one lane, so that thousands of them neither delay live claims nor starve. Paused work is parked: it keeps its place and
+//! counts as queued, but takes no turn.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -52,6 +53,8 @@ pub(crate) enum WorkKind {
 #[derive(Debug)]
 struct Lane<T> {
     waiting: BTreeMap<WorkKind, BTreeMap<(Timestamp, SolveId), QueuedSolve<T>>>,
+    /// Paused work.
+    parked: BTreeMap<(Timestamp, SolveId), QueuedSolve<T>>,
     /// The size of the pictures of all its solves.
     bytes: usize,
     /// Milliseconds it may still use in this round; negative when it has overdrawn.
@@ -79,6 +82,15 @@ impl LaneName {
     }
 }
 
+// === impl QueuedSolve ===
+
+impl<T> QueuedSolve<T> {
+    /// Its place in the lane.
+    fn place(&self) -> (Timestamp, SolveId) {
+        (self.opened_at, self.solve)
+    }
+}
+
 // === impl FairQueue ===
 
 impl<T> FairQueue<T> {
@@ -88,14 +100,41 @@ impl<T> FairQueue<T> {
 
     pub(crate) fn push(&mut self, waiting: QueuedSolve<T>, priority: u32) {
         let name = waiting.lane.clone();
-        let lane = self.lanes.entry(name.clone()).or_insert_with(Lane::new);
-        lane.priority = priority.max(1);
-        if lane.is_empty() {
+        let lane = self.lane(&waiting, priority);
+        let had_none = lane.has_none_ready();
+        lane.insert(waiting);
+        if had_none {
             self.round.push_back(name);
         }
+    }
+
+    /// Adds paused work.
+    pub(crate) fn park(&mut self, waiting: QueuedSolve<T>, priority: u32) {
+        let lane = self.lane(&waiting, priority);
+        lane.parked.insert(waiting.place(), waiting);
+    }
+
+    fn lane(&mut self, waiting: &QueuedSolve<T>, priority: u32) -> &mut Lane<T> {
+        let lane = self.lanes.entry(waiting.lane.clone()).or_insert_with(Lane::new);
+        lane.priority = priority.max(1);
         lane.bytes += waiting.bytes;
-        let key = (waiting.opened_at, waiting.solve);
-        lane.waiting.entry(waiting.kind).or_default().insert(key, waiting);
+        lane
+    }
+
+    /// The pauses have changed: parks what is paused now, and lets the rest go on.
+    pub(crate) fn sort_parked(&mut self, is_paused: impl Fn(&T) -> bool) {
+        for lane in self.lanes.values_mut() {
+            lane.sort_parked(&is_paused);
+        }
+        let lanes = &self.lanes;
+        let is_ready = |name: &LaneName| lanes.get(name).is_some_and(|lane| !lane.has_none_ready());
+        self.round.retain(is_ready);
+        let missing: Vec<_> = lanes
+            .keys()
+            .filter(|name| is_ready(name) && !self.round.contains(name))
+            .cloned()
+            .collect();
+        self.round.extend(missing);
     }
 
     /// Takes the next one: live work before refills, retries only if the budget allows one.
@@ -121,7 +160,7 @@ impl<T> FairQueue<T> {
             let next = lane.take(kind)?;
             lane.deficit -= charge;
             lane.out += 1;
-            if lane.is_empty() {
+            if lane.has_none_ready() {
                 // Unused time is not saved up; overdrawn time stays owed while tasks are out.
                 lane.deficit = lane.deficit.min(0);
             } else {
@@ -140,9 +179,9 @@ impl<T> FairQueue<T> {
         let max_debt = if alone { 0 } else { MAX_DEBT };
         lane.deficit = lane.deficit.max(-max_debt);
         lane.out = lane.out.saturating_sub(1);
-        if lane.is_empty() {
+        if lane.has_none_ready() {
             lane.deficit = lane.deficit.min(0);
-            if lane.out == 0 {
+            if lane.is_unused() {
                 self.lanes.remove(name);
             }
         }
@@ -151,7 +190,7 @@ impl<T> FairQueue<T> {
     pub(crate) fn remove_where(&mut self, mut matches: impl FnMut(&T) -> bool) -> Vec<T> {
         let mut removed = Vec::new();
         for lane in self.lanes.values_mut() {
-            for line in lane.waiting.values_mut() {
+            for line in lane.waiting.values_mut().chain([&mut lane.parked]) {
                 let keys: Vec<_> = line
                     .iter()
                     .filter(|(_, one)| matches(&one.item))
@@ -163,16 +202,16 @@ impl<T> FairQueue<T> {
                 }
             }
         }
-        self.lanes.retain(|_, lane| !lane.is_empty() || lane.out > 0);
+        self.lanes.retain(|_, lane| !lane.is_unused());
         let lanes = &self.lanes;
-        self.round.retain(|name| lanes.get(name).is_some_and(|lane| !lane.is_empty()));
+        self.round.retain(|name| lanes.get(name).is_some_and(|lane| !lane.has_none_ready()));
         removed
     }
 
     /// The lane it waits in, and since when.
     pub(crate) fn position(&self, id: SolveId) -> Option<(LaneName, Timestamp)> {
         let within = |lane: &Lane<T>| {
-            let mut keys = lane.waiting.values().flat_map(BTreeMap::keys);
+            let mut keys = lane.waiting.values().chain([&lane.parked]).flat_map(BTreeMap::keys);
             keys.find(|(_, waiting)| *waiting == id).map(|(since, _)| *since)
         };
         self.lanes.iter().find_map(|(name, lane)| Some((name.clone(), within(lane)?)))
@@ -180,6 +219,16 @@ impl<T> FairQueue<T> {
 
     pub(crate) fn len(&self) -> usize {
         self.lanes.values().map(Lane::len).sum()
+    }
+
+    /// How many of them are paused.
+    pub(crate) fn parked(&self) -> usize {
+        self.lanes.values().map(|lane| lane.parked.len()).sum()
+    }
+
+    /// Whether any of them may take a turn.
+    pub(crate) fn has_ready(&self) -> bool {
+        !self.round.is_empty()
     }
 
     pub(crate) fn load(&self, name: &LaneName) -> Load {
@@ -205,7 +254,8 @@ impl<T> FairQueue<T> {
             live.map(|(_, line)| line.range(..before).count()).sum()
         });
         let own = lane.map_or(1, |lane| u64::from(lane.priority));
-        let busy = self.lanes.iter().filter(|(other, lane)| *other != name && !lane.is_empty());
+        let busy =
+            self.lanes.iter().filter(|(other, lane)| *other != name && !lane.has_none_ready());
         let all: u64 = own + busy.map(|(_, lane)| u64::from(lane.priority)).sum::<u64>();
         (ahead, own * 1000 / all)
     }
@@ -215,7 +265,24 @@ impl<T> FairQueue<T> {
 
 impl<T> Lane<T> {
     fn new() -> Self {
-        Self { waiting: BTreeMap::new(), bytes: 0, deficit: 0, priority: 1, out: 0 }
+        let (waiting, parked) = (BTreeMap::new(), BTreeMap::new());
+        Self { waiting, parked, bytes: 0, deficit: 0, priority: 1, out: 0 }
+    }
+
+    fn insert(&mut self, one: QueuedSolve<T>) {
+        self.waiting.entry(one.kind).or_default().insert(one.place(), one);
+    }
+
+    fn sort_parked(&mut self, is_paused: impl Fn(&T) -> bool) {
+        let mut all = std::mem::take(&mut self.parked);
+        all.extend(std::mem::take(&mut self.waiting).into_values().flatten());
+        for (place, one) in all {
+            if is_paused(&one.item) {
+                self.parked.insert(place, one);
+            } else {
+                self.insert(one);
+            }
+        }
     }
 
     fn load(&self) -> Load {
@@ -223,11 +290,16 @@ impl<T> Lane<T> {
     }
 
     fn len(&self) -> usize {
-        self.waiting.values().map(BTreeMap::len).sum()
+        self.waiting.values().map(BTreeMap::len).sum::<usize>() + self.parked.len()
     }
 
-    fn is_empty(&self) -> bool {
+    /// Whether nothing of it may take a turn.
+    fn has_none_ready(&self) -> bool {
         self.waiting.values().all(BTreeMap::is_empty)
+    }
+
+    fn is_unused(&self) -> bool {
+        self.has_none_ready() && self.parked.is_empty() && self.out == 0
     }
 
     fn has(&self, kind: WorkKind) -> bool {
@@ -267,167 +339,4 @@ fn signed(millis: u64) -> i64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn name(worker: &str) -> LaneName {
-        LaneName::Worker(WorkerName::new(worker).unwrap())
-    }
-
-    fn label(name: &LaneName) -> String {
-        match name {
-            LaneName::Worker(worker) => worker.to_string(),
-            LaneName::Revived => "(revived)".into(),
-        }
-    }
-
-    fn waiting(worker: &str, n: u64, kind: WorkKind, charge: u64) -> QueuedSolve<u64> {
-        QueuedSolve {
-            lane: name(worker),
-            opened_at: Timestamp::from_millis(n),
-            solve: SolveId::from_number(n),
-            kind,
-            charge,
-            bytes: 1,
-            item: n,
-        }
-    }
-
-    /// Takes `turns` turns and counts the slot time of each worker; `took` is what a worker's turns really take.
-    fn shares(
-        queue: &mut FairQueue<u64>,
-        turns: usize,
-        took: impl Fn(&str) -> u64,
-    ) -> BTreeMap<String, u64> {
-        let mut shares = BTreeMap::new();
-        for _ in 0..turns {
-            let Some(one) = queue.pop(true) else { break };
-            let name = label(&one.lane);
-            let took = took(&name);
-            *shares.entry(name).or_default() += took;
-            queue.settle(&one.lane, one.charge, took);
-        }
-        shares
-    }
-
-    #[test]
-    fn a_worker_that_sends_ninety_percent_gets_no_more_than_its_share() {
-        let mut queue = FairQueue::new();
-        for n in 0..450 {
-            queue.push(waiting("greedy", n, WorkKind::Fresh, 15_000), 1);
-        }
-        for (n, worker) in (1000..1050).zip(["a", "b", "c"].into_iter().cycle()) {
-            queue.push(waiting(worker, n, WorkKind::Fresh, 15_000), 1);
-        }
-        let shares = shares(&mut queue, 60, |_| 15_000);
-        for (worker, share) in &shares {
-            assert!((200_000..=250_000).contains(share), "{worker}: {shares:?}");
-        }
-    }
-
-    #[test]
-    fn a_share_is_of_slot_time_and_follows_the_priority() {
-        let mut queue = FairQueue::new();
-        for n in 0..4000 {
-            queue.push(waiting("slow", n, WorkKind::Fresh, 5_000), 1);
-            queue.push(waiting("quick", n, WorkKind::Fresh, 5_000), 1);
-            queue.push(waiting("first", n, WorkKind::Fresh, 5_000), 3);
-        }
-        let shares =
-            shares(&mut queue, 3000, |worker| if worker == "slow" { 20_000 } else { 4_000 });
-        let percent = |a: &str, b: &str| shares[a] * 100 / shares[b];
-        assert!((95..105).contains(&percent("slow", "quick")), "{shares:?}");
-        assert!((285..315).contains(&percent("first", "quick")), "{shares:?}");
-    }
-
-    #[test]
-    fn a_workers_own_go_oldest_first_and_refills_last() {
-        let mut queue = FairQueue::new();
-        queue.push(waiting("a", 1, WorkKind::Refill, 1), 1);
-        queue.push(waiting("a", 3, WorkKind::Fresh, 1), 1);
-        queue.push(waiting("b", 4, WorkKind::Retry, 1), 1);
-        queue.push(waiting("a", 2, WorkKind::Retry, 1), 1);
-        let mut order = Vec::new();
-        while let Some(one) = queue.pop(true) {
-            order.push(one.item);
-        }
-        assert_eq!(order.last(), Some(&1), "{order:?}");
-        let place = |n| order.iter().position(|one| *one == n);
-        assert!(place(2) < place(3), "{order:?}");
-    }
-
-    #[test]
-    fn retries_wait_for_the_budget_and_block_nobody() {
-        let mut queue = FairQueue::new();
-        queue.push(waiting("a", 1, WorkKind::Retry, 1), 1);
-        assert!(queue.has_only_retries());
-        assert!(queue.pop(false).is_none());
-        queue.push(waiting("a", 2, WorkKind::Fresh, 1), 1);
-        queue.push(waiting("b", 3, WorkKind::Refill, 1), 1);
-        assert_eq!(queue.pop(false).unwrap().item, 2);
-        assert_eq!(queue.pop(false).unwrap().item, 3, "a refill waits for live work that can go");
-        assert_eq!(queue.pop(true).unwrap().item, 1);
-        assert_eq!(queue.len(), 0);
-    }
-
-    #[test]
-    fn thousands_of_revived_dead_letters_are_one_lane_among_others() {
-        let mut queue = FairQueue::new();
-        for n in 0..3000 {
-            let revived = waiting("a", n, WorkKind::Fresh, 1000);
-            queue.push(QueuedSolve { lane: LaneName::Revived, ..revived }, 1);
-        }
-        for n in 3000..3100 {
-            queue.push(waiting("a", n, WorkKind::Fresh, 1000), 1);
-        }
-        let shares = shares(&mut queue, 100, |_| 1000);
-        assert!((49_000..=51_000).contains(&shares["a"]), "{shares:?}");
-    }
-
-    #[test]
-    fn slot_time_used_while_alone_is_not_owed() {
-        let mut queue = FairQueue::new();
-        for n in 0..5 {
-            queue.push(waiting("a", n, WorkKind::Fresh, 8_000), 1);
-        }
-        let long = shares(&mut queue, 5, |_| 600_000);
-        assert_eq!(long["a"], 5 * 600_000);
-        for n in 10..50 {
-            queue.push(waiting("a", n, WorkKind::Fresh, 8_000), 1);
-            queue.push(waiting("b", n, WorkKind::Fresh, 8_000), 1);
-        }
-        let shares = shares(&mut queue, 20, |_| 8_000);
-        assert!(shares["a"] >= 64_000, "{shares:?}");
-    }
-
-    #[test]
-    fn a_worker_that_was_away_has_saved_nothing_up() {
-        let mut queue = FairQueue::new();
-        for n in 0..100 {
-            queue.push(waiting("steady", n, WorkKind::Fresh, 1000), 1);
-        }
-        queue.push(waiting("guest", 0, WorkKind::Fresh, 1000), 1);
-        shares(&mut queue, 50, |_| 1000);
-        for n in 0..100 {
-            queue.push(waiting("guest", n, WorkKind::Fresh, 1000), 1);
-        }
-        let shares = shares(&mut queue, 20, |_| 1000);
-        assert!((9000..=11_000).contains(&shares["guest"]), "{shares:?}");
-    }
-
-    #[test]
-    fn removed_solves_leave_no_gap_in_their_lane() {
-        let mut queue = FairQueue::new();
-        for n in 0..10 {
-            queue.push(waiting(if n % 2 == 0 { "a" } else { "b" }, n, WorkKind::Fresh, 1), 1);
-        }
-        let mut removed = queue.remove_where(|n| n % 2 == 0);
-        removed.sort_unstable();
-        assert_eq!((removed, queue.len()), (vec![0, 2, 4, 6, 8], 5));
-        assert_eq!(queue.load(&name("b")), Load { solves: 5, bytes: 5 });
-        assert_eq!(queue.total_load(), Load { solves: 5, bytes: 5 });
-        assert_eq!(queue.ahead(&name("b"), Timestamp::from_millis(6)), (3, 1000));
-        while queue.pop(true).is_some() {}
-        assert_eq!(queue.total_load(), Load::default());
-    }
-}
+mod tests;

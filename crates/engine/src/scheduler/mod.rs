@@ -6,6 +6,7 @@
 //! - `leases`: taking solves from the store and giving them back
 //! - `fair_queue`: solves that wait for a slot; `submissions`: when the next of them is submitted
 //! - `slots`, `submit_rate`, `retry_budget`, `circuit_breaker`: the limits on submissions
+//! - `paused`: which solves wait because an operator paused them
 //! - `active`: the solves in the hands of this process; `in_flight`: the tasks it has at the provider
 //! - `estimate`: how long an answer will take
 
@@ -16,6 +17,7 @@ pub(crate) mod estimate;
 pub(crate) mod fair_queue;
 mod in_flight;
 mod leases;
+pub(crate) mod paused;
 pub(crate) mod queue_room;
 mod retry_budget;
 pub(crate) mod slots;
@@ -64,12 +66,14 @@ pub(crate) struct Scheduler {
     stopped: watch::Sender<bool>,
     /// Solves queued at the driver's last pass, so that readers need no lock.
     queued: AtomicUsize,
+    /// The paused ones among them.
+    parked: AtomicUsize,
 }
 
 impl Scheduler {
     pub(crate) fn new(config: &EngineConfig, ports: &Ports) -> Self {
         Self {
-            lease: GatewayLease::new(&*ports.chance),
+            lease: GatewayLease::new(config.place, &*ports.chance),
             slots: SlotCounter::new(config.slots, ports.clock.now()),
             breakers: Breakers::new(config.probe_every),
             in_flight: InFlightTasks::default(),
@@ -82,6 +86,7 @@ impl Scheduler {
             draining: AtomicBool::new(false),
             stopped: watch::Sender::new(false),
             queued: AtomicUsize::new(0),
+            parked: AtomicUsize::new(0),
         }
     }
 
@@ -110,7 +115,14 @@ impl Scheduler {
         self.queued.load(Ordering::Relaxed)
     }
 
+    /// The queued solves that are not paused.
+    pub(crate) fn ready(&self) -> usize {
+        self.queued().saturating_sub(self.parked.load(Ordering::Relaxed))
+    }
+
     fn record_load(&self) {
-        self.queued.store(self.queue.lock().len(), Ordering::Relaxed);
+        let queue = self.queue.lock();
+        self.queued.store(queue.len(), Ordering::Relaxed);
+        self.parked.store(queue.parked(), Ordering::Relaxed);
     }
 }

@@ -39,6 +39,11 @@ impl RetryBudget {
     pub(crate) fn record_retry(&mut self) {
         self.left = self.left.saturating_sub(RETRY);
     }
+
+    /// A recorded retry was not sent.
+    pub(crate) fn hand_back(&mut self) {
+        self.left = (self.left + RETRY).min(MAX);
+    }
 }
 
 #[cfg(test)]

@@ -94,4 +94,9 @@ impl Step {
             epoch,
         }
     }
+
+    /// Whether the submission ended without an intent: an intent counts as an attempt.
+    pub(super) fn is_unsent(&self, after: &ActiveSolve) -> bool {
+        self.is_submit && after.lease.solve.attempt == self.attempt
+    }
 }

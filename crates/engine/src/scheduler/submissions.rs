@@ -34,7 +34,7 @@ impl Submissions {
         now: Timestamp,
     ) -> Result<Box<ActiveSolve>, Option<Timestamp>> {
         loop {
-            if scheduler.queue.lock().len() == 0 {
+            if !scheduler.queue.lock().has_ready() {
                 return Err(None);
             }
             scheduler.slots.is_free(now)?;
@@ -62,9 +62,17 @@ impl Submissions {
             return Ok(active);
         }
     }
+
+    /// The submission of a solve did not happen, and the solve waits for its next turn.
+    pub(super) fn hand_back(&mut self, solve: &Solve) {
+        if work_kind(solve) == WorkKind::Retry {
+            self.retries.hand_back();
+        }
+    }
 }
 
-pub(super) fn enqueue(scheduler: &Scheduler, active: Box<ActiveSolve>) {
+/// Queues a solve; a paused one takes no turn.
+pub(super) fn enqueue(scheduler: &Scheduler, active: Box<ActiveSolve>, is_paused: bool) {
     let solve = &active.lease.solve;
     let usual = scheduler.solve_times.usual(&solve.kind);
     let queued = QueuedSolve {
@@ -80,7 +88,12 @@ pub(super) fn enqueue(scheduler: &Scheduler, active: Box<ActiveSolve>) {
         LaneName::Worker(worker) => scheduler.priorities.read().get(worker).copied().unwrap_or(1),
         LaneName::Revived => 1,
     };
-    scheduler.queue.lock().push(queued, priority);
+    let mut queue = scheduler.queue.lock();
+    if is_paused {
+        queue.park(queued, priority);
+    } else {
+        queue.push(queued, priority);
+    }
 }
 
 /// Takes out the queued solves that cannot be answered in time, so that nothing is paid for them.

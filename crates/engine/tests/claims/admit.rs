@@ -4,7 +4,7 @@ use domain::{
     challenge::{Challenge, ChallengeParts, Kind},
     declarations::{Declarations, Images},
     id::WorkerName,
-    ledger::Event,
+    ledger::{Entry, Event},
     ports::Scope,
 };
 use engine::{Admitted, ClaimRefusal, ClaimRequest, Engine, QueueFull, Slots};
@@ -18,10 +18,43 @@ async fn a_page_that_nobody_declared_is_refused_recorded_and_never_submitted() {
     let challenge = challenge("https://other.example.com/login");
     let refused = engine.claim(ClaimRequest { challenge, ..request("a") }).await;
     assert!(matches!(refused, Err(ClaimRefusal::Site(_))), "{refused:?}");
+    world.pass(seconds(1)).await;
     let entries = world.backend.records.entries(0, 10).await.unwrap();
-    assert!(matches!(&entries[..], [entry] if matches!(entry.event, Event::Refused { .. })));
+    let [entry] = &entries[..] else { panic!("{entries:?}") };
+    let Event::Refusals { code, pageurl, count: 1, .. } = &entry.event else { panic!("{entry:?}") };
+    assert_eq!(code.as_str(), "ERROR_SITE_NOT_DECLARED");
+    assert_eq!(pageurl.as_deref(), Some("https://other.example.com/login"));
     world.pass(seconds(60)).await;
     assert_eq!(world.provider.calls(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_thousand_refusals_a_minute_are_two_entries_that_count_them_all() {
+    let world = World::new();
+    let engine = world.gateway(1).await;
+    for _ in 0..1000 {
+        let challenge = challenge("https://other.example.com/login");
+        engine.claim(ClaimRequest { challenge, ..request("a") }).await.unwrap_err();
+    }
+    world.pass(seconds(61)).await;
+    let counts = async || {
+        let entries = world.backend.records.entries(0, 10).await.unwrap().into_iter();
+        let count = |entry: Entry| match entry.event {
+            Event::Refusals { count, .. } => count,
+            other => panic!("{other:?}"),
+        };
+        entries.map(count).collect::<Vec<_>>()
+    };
+    assert_eq!(counts().await, [1, 999]);
+    let challenge = challenge("https://other.example.com/login");
+    for _ in 0..2 {
+        engine
+            .claim(ClaimRequest { challenge: challenge.clone(), ..request("a") })
+            .await
+            .unwrap_err();
+    }
+    engine.drain().await;
+    assert_eq!(counts().await, [1, 999, 1, 1], "a gateway that stops writes what it counted");
 }
 
 #[tokio::test(start_paused = true)]
@@ -127,6 +160,38 @@ async fn waiting_pictures_are_bounded_in_bytes() {
     let full = QueueFull::Bytes { waiting: 60, more: 30, free: 40 };
     assert_eq!(why_busy(picture("ann", 3).await), full);
     picture("ben", 4).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_queue_still_answers_what_opens_nothing() {
+    let mut world = World::new();
+    (world.config.slots, world.config.most_queued) = (Slots::Fixed(0), 4);
+    let images = Some(Images::new("our own pictures"));
+    let declared = Declarations::clone(&world.config.declarations);
+    world.config.declarations = Declarations { images, ..declared }.into();
+    let engine = world.gateway(1).await;
+    let picture = |byte: u8| {
+        let files = [("body".to_owned(), vec![byte; 30])].into();
+        let parts = ChallengeParts { files, ..ChallengeParts::default() };
+        let challenge = Challenge::new(Kind::Image, parts).unwrap();
+        engine.claim(ClaimRequest { challenge, key: None, fresh: true, ..request("") })
+    };
+    let first = open(&engine, "order-17").await;
+    let waiting = picture(1).await.unwrap();
+    world.pass(seconds(2)).await;
+    let full = QueueFull::Share { waiting: 2, free: 2 };
+    assert_eq!(why_busy(engine.claim(request("order-18")).await), full);
+    let again = admit(&engine, "order-17").await;
+    assert!(again.replayed);
+    assert_eq!(again.outcome.claim().id, first);
+    let joined = picture(1).await.unwrap();
+    assert_eq!(joined.outcome.claim().solve, waiting.outcome.claim().solve);
+    assert_eq!(why_busy(picture(2).await), full, "an unknown picture needs a place");
+    let own = ClaimRequest { key: None, fresh: true, ..request("") };
+    assert_eq!(why_busy(engine.claim(own).await), full);
+    let undeclared = challenge("https://other.example.com/login");
+    let refused = engine.claim(ClaimRequest { challenge: undeclared, ..request("x") }).await;
+    assert!(matches!(refused, Err(ClaimRefusal::Site(_))), "it says what no wait would mend");
 }
 
 fn as_worker(worker: &str, key: impl AsRef<str>) -> ClaimRequest {

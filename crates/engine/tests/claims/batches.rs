@@ -15,7 +15,11 @@ fn learned(batches: bool) -> World {
     provider.batches = batches;
     world.provider = Arc::new(provider);
     world.config.polling = LearnedConfig::default().into();
-    world.config.prices.insert(domain::challenge::Kind::Turnstile, domain::money::Money::ZERO);
+    world
+        .config
+        .prices
+        .kinds
+        .insert(domain::challenge::Kind::Turnstile, domain::money::Money::ZERO);
     world
 }
 

@@ -103,7 +103,7 @@ async fn a_report_reaches_the_provider_once() {
     let id = open(&engine, "a").await;
     token(&engine, id).await;
     for _ in 0..2 {
-        engine.report(&Scope::All, id, Feedback::Bad).await.unwrap();
+        engine.report(&Scope::All, id, Feedback::Bad, None).await.unwrap();
     }
     engine.drain().await;
     let report = Call::Report(task(1), Feedback::Bad);

@@ -121,6 +121,7 @@ pub(crate) fn request(key: &str) -> ClaimRequest {
         allowance: Allowance::default(),
         collect: true,
         callback_url: None,
+        address: None,
     }
 }
 

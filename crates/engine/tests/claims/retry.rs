@@ -1,6 +1,6 @@
 //! Failures: what is tried again, what becomes a dead letter, and how it is revived.
 
-use domain::{claim::Allowance, claim::ClaimState, id::WorkerName, ports::Scope};
+use domain::{actor::Actor, claim::Allowance, claim::ClaimState, id::WorkerName, ports::Scope};
 use engine::{BulkRequest, DeadLetterSelection, Revived};
 
 use crate::{
@@ -11,7 +11,7 @@ use crate::{
 fn revive(which: DeadLetterSelection) -> BulkRequest {
     BulkRequest {
         which,
-        by: WorkerName::new("admin").unwrap(),
+        by: Actor::process(WorkerName::new("admin").unwrap()),
         rate: 10,
         dry_run: false,
         allowances: [(WorkerName::new("ann").unwrap(), Allowance::default())].into(),

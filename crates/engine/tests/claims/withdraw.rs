@@ -14,7 +14,7 @@ async fn the_paid_token_of_a_withdrawn_claim_serves_the_next_claim() {
     let engine = world.gateway(1).await;
     let id = open(&engine, "a").await;
     world.provider.submitted(1).await;
-    engine.withdraw(&Scope::All, id).await.unwrap();
+    engine.withdraw(&Scope::All, id, None).await.unwrap();
     assert!(matches!(fetch(&engine, id).await, Outcome::Withdrawn(_)));
     world.pass(seconds(10)).await;
     let Outcome::Served { claim, source } = admit(&engine, "b").await.outcome else {
@@ -34,7 +34,7 @@ async fn a_claim_withdrawn_while_it_waits_for_a_slot_is_never_submitted() {
     world.provider.submitted(1).await;
     let second = open(&engine, "b").await;
     world.pass(seconds(2)).await;
-    engine.withdraw(&Scope::All, second).await.unwrap();
+    engine.withdraw(&Scope::All, second, None).await.unwrap();
     world.provider.release();
     token(&engine, first).await;
     world.pass(seconds(60)).await;

@@ -3,11 +3,13 @@
 use std::{sync::Arc, time::Duration};
 
 use domain::{
+    actor::Actor,
+    budget::Allowance,
     challenge::{Challenge, ChallengeParts, Kind},
     fingerprint::{Fingerprint, Identity},
-    id::Project,
+    id::{Project, WorkerName},
     money::Money,
-    pool::Level,
+    pool::{Expectation, Level},
     site::PageUrl,
 };
 use engine::PoolWish;
@@ -20,6 +22,16 @@ const DECLARED: Duration = Duration::from_secs(60);
 impl Plan {
     /// At most one pool per kind, so that the kind identifies the pool of an order.
     pub fn pool_wishes(&self) -> Vec<PoolWish> {
+        let budgets = self.budgets();
+        let mut wishes = self.pool_challenges();
+        for wish in &mut wishes {
+            wish.budget = budgets.of_pool(&fingerprint(wish));
+        }
+        wishes
+    }
+
+    /// The pools without their budgets.
+    pub(super) fn pool_challenges(&self) -> Vec<PoolWish> {
         let mut rng = fastrand::Rng::with_seed(self.seed ^ 0x0900_1000);
         let all = [Kind::Turnstile, Kind::RecaptchaV2].map(|kind| {
             let level = if rng.u32(0..3) > 0 { Level::Auto } else { Level::Fixed(rng.u32(1..=4)) };
@@ -29,6 +41,7 @@ impl Plan {
                 level,
                 most: rng.u32(4..=12),
                 waste: [0, 50, 100, 300][rng.usize(0..4)],
+                budget: Allowance::default(),
             }
         });
         let first = usize::from(rng.u32(0..3) == 0);
@@ -68,10 +81,11 @@ impl World {
             // Recorded first, because a call whose reply is lost may have taken effect.
             self.announced.lock().unwrap().push((kind, count));
             let at = engine.clock().now().plus(soon);
+            let by = Actor::process(WorkerName::new("admin").unwrap());
             tokio::select! {
                 biased;
                 _ = life.changed() => {}
-                _ = engine.expect(id, count, at) => {}
+                _ = engine.expect(id, Expectation { left: count, at }, by) => {}
             }
         }
     }
@@ -93,7 +107,7 @@ impl World {
         self.sleep(DECLARED).await;
         for wish in self.plan.pool_wishes() {
             let now = self.clock.now();
-            self.backend.store.set_pool(fingerprint(&wish), None, now).await.unwrap();
+            self.backend.store.set_pool(fingerprint(&wish), None, None, now).await.unwrap();
         }
     }
 }

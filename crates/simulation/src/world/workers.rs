@@ -78,7 +78,8 @@ impl World {
 
     /// One try. Returns `true` when nothing is left to do.
     async fn try_claim(&self, engine: &Engine, work: &Work, conduct: Conduct) -> bool {
-        let mut request = work.request(conduct.choice == 0);
+        let allowance = self.plan.budgets().of_worker(&work.worker);
+        let mut request = work.request(conduct.choice == 0, allowance);
         if self.plan.callbacks && conduct.choice % 2 == 1 {
             request.callback_url = Some(Secret::new("https://hooks.example.com/"));
         }
@@ -98,7 +99,7 @@ impl World {
         let scope = Scope::Worker(work.worker.clone());
         if conduct.choice == 1 {
             // Withdrawing may race with the answer; both outcomes are correct.
-            drop(engine.withdraw(&scope, id).await);
+            drop(engine.withdraw(&scope, id, None).await);
             return true;
         }
         if conduct.choice == 2 {
@@ -136,7 +137,7 @@ impl World {
 }
 
 impl Work {
-    fn request(&self, fresh: bool) -> ClaimRequest {
+    fn request(&self, fresh: bool, allowance: Allowance) -> ClaimRequest {
         let files = BTreeMap::from([("body".to_owned(), vec![7; 100 + self.sitekey as usize])]);
         let challenge = if self.kind == Kind::Image {
             Challenge::new(Kind::Image, ChallengeParts { files, ..ChallengeParts::default() })
@@ -152,9 +153,10 @@ impl Work {
             key: self.key.clone(),
             fresh: fresh && self.key.is_none(),
             deadline: None,
-            allowance: Allowance::default(),
+            allowance,
             collect: true,
             callback_url: None,
+            address: None,
         }
     }
 }

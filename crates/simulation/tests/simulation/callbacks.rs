@@ -1,6 +1,6 @@
 //! Callbacks and alerts, in virtual time.
 
-use std::{collections::BTreeMap, sync::atomic::Ordering, time::Duration};
+use std::{sync::atomic::Ordering, time::Duration};
 
 use domain::{
     callback::NoticeData, claim::Allowance, id::WorkerName, money::Money, ports::Scope,
@@ -84,13 +84,14 @@ fn a_callback_brings_the_token_at_once() {
 fn an_alert_is_sent_once_per_cooldown() {
     story(async |mut stage| {
         let worker = WorkerName::new("w").unwrap();
-        let allowance = Allowance { solves_per_day: Some(25), cost_per_day: None };
+        let allowance = Allowance { solves_per_day: Some(11), ..Allowance::default() };
         stage.config.alerts = Some(Alerts {
             url: Secret::new("https://ops.example.com/alerts"),
             dead_letters: 10,
             cooldown: seconds(900),
-            allowances: BTreeMap::from([(worker, allowance)]),
         });
+        // What the provider refuses is released, so only the nine later claims count.
+        stage.config.budgets.workers.insert(worker, allowance);
         stage.config.deadline = seconds(3600);
         let engine = stage.gateway(1).await;
         let sent = || {

@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use domain::{
+    actor::Actor,
     claim::{Allowance, Claim, ClaimState},
     id::{SolveId, WorkerName},
     ledger::Event,
@@ -18,7 +19,7 @@ use simulation::stage::{Stage, claim_request, open, open_with, seconds, served, 
 fn bulk(which: DeadLetterSelection) -> BulkRequest {
     BulkRequest {
         which,
-        by: WorkerName::new("admin").unwrap(),
+        by: Actor::process(WorkerName::new("admin").unwrap()),
         rate: 10,
         dry_run: false,
         allowances: BTreeMap::from([(WorkerName::new("w").unwrap(), Allowance::default())]),

@@ -9,6 +9,7 @@ mod dead_letters;
 mod guard;
 mod model;
 mod outages;
+mod pauses;
 mod polling;
 mod pools;
 mod queue;

@@ -22,7 +22,7 @@ fn learned(time: SolveTime) -> Stage {
     behaviour.solve_times = BTreeMap::from([(Kind::Turnstile, time)]);
     let mut stage = Stage::with(behaviour);
     stage.config.slots = Slots::Fixed(20_000);
-    stage.config.prices = BTreeMap::from([(Kind::Turnstile, Money::from_micros(1000))]);
+    stage.config.prices = BTreeMap::from([(Kind::Turnstile, Money::from_micros(1000))]).into();
     stage.config.polling = LearnedConfig::default().into();
     stage
 }

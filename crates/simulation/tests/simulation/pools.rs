@@ -6,11 +6,13 @@ use std::{
 };
 
 use domain::{
+    actor::Actor,
+    budget::Allowance,
     claim::{ClaimState, Source},
-    id::{AttemptName, Project},
+    id::{AttemptName, Project, WorkerName},
     ledger::{Entry, Event},
     money::Money,
-    pool::{FREE_WASTE, Level},
+    pool::{Expectation, FREE_WASTE, Level},
     ports::{PoolState, Scope},
 };
 use engine::{Engine, LearnedConfig, Outcome, PoolWish, Slots};
@@ -25,6 +27,7 @@ fn wish(level: Level) -> PoolWish {
         level,
         most: 30,
         waste: 100,
+        budget: Allowance::default(),
     }
 }
 
@@ -168,7 +171,6 @@ fn a_starving_pool_raises_an_alert() {
             url: domain::secret::Secret::new("https://ops.example.com/"),
             dead_letters: 10,
             cooldown: seconds(900),
-            allowances: BTreeMap::new(),
         });
         let engine = stage.gateway(1).await;
         stage.pass(seconds(60)).await;
@@ -218,7 +220,9 @@ fn announced_demand_is_ready_when_it_comes() {
         let engine = stage.gateway(1).await;
         stage.pass(seconds(2)).await;
         let id = state(&engine).await.pool.id();
-        engine.expect(id, 12, stage.clock.now().plus(seconds(300))).await.unwrap();
+        let at = stage.clock.now().plus(seconds(300));
+        let by = Actor::process(WorkerName::new("admin").unwrap());
+        engine.expect(id, Expectation { left: 12, at }, by).await.unwrap();
         stage.pass(seconds(200)).await;
         assert_eq!(stage.paid(), 0, "too early");
         stage.pass(seconds(101)).await;
@@ -245,7 +249,7 @@ fn batch_polls_find_tasks_quickly_with_few_calls() {
         let mut stage = Stage::with(behaviour);
         stage.config.slots = Slots::Fixed(100);
         let price = Money::from_micros(1000);
-        stage.config.prices = BTreeMap::from([(domain::challenge::Kind::Turnstile, price)]);
+        stage.config.prices = BTreeMap::from([(domain::challenge::Kind::Turnstile, price)]).into();
         learned(&mut stage);
         let engine = stage.gateway(1).await;
         for n in 0..600 {

@@ -300,7 +300,7 @@ fn a_claim_withdrawn_in_the_queue_is_never_submitted() {
         stage.pass(Duration::from_millis(500)).await;
         let second = open(&engine, "b").await;
         let third = open(&engine, "c").await;
-        engine.withdraw(&Scope::All, second).await.unwrap();
+        engine.withdraw(&Scope::All, second, None).await.unwrap();
         served(&engine, first, seconds(60)).await;
         served(&engine, third, seconds(60)).await;
         stage.pass(seconds(60)).await;

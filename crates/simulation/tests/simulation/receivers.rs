@@ -11,7 +11,7 @@ use std::{
 
 use async_trait::async_trait;
 use domain::{
-    claim::Allowance,
+    budget::{Allowance, Budgets},
     id::{ClaimId, WorkerName},
     ports::{AddressRefused, Clock, Scope, Webhook, WebhookError, WebhookSender},
     secret::Secret,
@@ -76,7 +76,7 @@ impl Hosts {
 
 #[async_trait]
 impl WebhookSender for Hosts {
-    async fn check(&self, _: &str) -> Result<(), AddressRefused> {
+    async fn check(&self, _: Option<&WorkerName>, _: &str) -> Result<(), AddressRefused> {
         Ok(())
     }
 
@@ -115,7 +115,7 @@ async fn ended(engine: &Engine, host: &str, count: usize) -> Vec<ClaimId> {
         let request =
             ClaimRequest { key: None, fresh: true, callback_url: Some(url), ..claim_request("") };
         let id = open_with(engine, request).await;
-        engine.withdraw(&Scope::All, id).await.unwrap();
+        engine.withdraw(&Scope::All, id, None).await.unwrap();
         ids.push(id);
     }
     ids
@@ -163,9 +163,9 @@ fn a_slow_receiver_gets_four_callbacks_at_a_time_and_each_once() {
     });
 }
 
-fn alerts(allowances: BTreeMap<WorkerName, Allowance>) -> Alerts {
+fn alerts() -> Alerts {
     let url = Secret::new("https://dead/alerts");
-    Alerts { url, dead_letters: 10, cooldown: seconds(900), allowances }
+    Alerts { url, dead_letters: 10, cooldown: seconds(900) }
 }
 
 /// Two workers use up their budgets at the same time, and the receiver is down: two ids, the same at every try, even
@@ -173,9 +173,9 @@ fn alerts(allowances: BTreeMap<WorkerName, Allowance>) -> Alerts {
 #[test]
 fn an_alert_keeps_its_id_until_it_is_taken() {
     story(async |mut stage| {
-        let budget = |most| Allowance { solves_per_day: Some(most), cost_per_day: None };
+        let budget = |most| Allowance { solves_per_day: Some(most), ..Allowance::default() };
         let workers = ["w", "x"].map(|name| WorkerName::new(name).unwrap());
-        stage.config.alerts = Some(alerts(BTreeMap::new()));
+        stage.config.alerts = Some(alerts());
         let hosts = Hosts::new(&stage);
         let engine = hosts.gateway(&stage).await;
         for worker in &workers {
@@ -183,9 +183,10 @@ fn an_alert_keeps_its_id_until_it_is_taken() {
         }
         stage.pass(seconds(60)).await;
         assert!(hosts.seen.lock().unwrap().tried.is_empty(), "no budgets are watched yet");
-        engine.set_allowances(workers.clone().map(|worker| (worker, budget(1))).into());
+        let watched = workers.clone().map(|worker| (worker, budget(1))).into();
+        engine.set_budgets(Budgets { workers: watched, ..Budgets::default() });
         stage.pass(seconds(200)).await;
-        engine.set_allowances(BTreeMap::new());
+        engine.set_budgets(Budgets::default());
         hosts.is_dead.store(false, Ordering::SeqCst);
         stage.pass(seconds(1800)).await;
         let seen = hosts.seen.lock().unwrap();
@@ -203,8 +204,9 @@ fn an_alert_keeps_its_id_until_it_is_taken() {
 fn a_lasting_problem_is_announced_with_a_new_id_after_the_cooldown() {
     story(async |mut stage| {
         let worker = WorkerName::new("w").unwrap();
-        let allowance = Allowance { solves_per_day: Some(1), cost_per_day: None };
-        stage.config.alerts = Some(alerts(BTreeMap::from([(worker, allowance)])));
+        let allowance = Allowance { solves_per_day: Some(1), ..Allowance::default() };
+        stage.config.alerts = Some(alerts());
+        stage.config.budgets.workers.insert(worker, allowance);
         let hosts = Hosts::new(&stage);
         hosts.is_dead.store(false, Ordering::SeqCst);
         let engine = hosts.gateway(&stage).await;

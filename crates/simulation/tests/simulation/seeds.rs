@@ -168,3 +168,18 @@ fn a_poll_fault_that_ends_a_task_is_found() {
 fn a_retry_without_its_wait_is_found() {
     finds(Bug::RetriesAtOnce);
 }
+
+#[test]
+fn a_forgotten_pause_is_found() {
+    finds(Bug::ForgetsPauses);
+}
+
+#[test]
+fn a_gateway_that_keeps_its_declarations_is_found() {
+    finds(Bug::KeepsDeclarations);
+}
+
+#[test]
+fn a_spend_beyond_a_budget_is_found() {
+    finds(Bug::IgnoresBudgets);
+}

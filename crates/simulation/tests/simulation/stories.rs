@@ -121,7 +121,10 @@ fn a_withdrawn_claims_token_serves_the_next_one() {
         let engine = stage.gateway(1).await;
         let first = open(&engine, "a").await;
         stage.pass(seconds(2)).await;
-        assert_eq!(engine.withdraw(&Scope::All, first).await.unwrap().state, ClaimState::Withdrawn);
+        assert_eq!(
+            engine.withdraw(&Scope::All, first, None).await.unwrap().state,
+            ClaimState::Withdrawn
+        );
         stage.pass(seconds(20)).await;
         let outcome = engine.claim(claim_request("b")).await.unwrap().outcome;
         assert!(matches!(outcome, Outcome::Served { .. }), "{outcome:?}");

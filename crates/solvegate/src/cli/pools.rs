@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::{ArgGroup, Args, Subcommand};
 
-use super::{ChallengeArgs, ClientArgs, duration, kind};
+use super::{ChallengeArgs, ClientArgs, duration, solve::kind};
 
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]

@@ -9,11 +9,11 @@ use crate::{
     clock::SystemClock,
     config::{Config, Service, Tls},
     exit::Failure,
-    keys::{self, GeneratedKeys},
+    keys::{self, FreshKey, GeneratedKey, GeneratedKeys},
     output,
 };
 
-/// A new key appears here and nowhere else.
+/// A new key appears here and nowhere else, or in the file that is named here.
 pub(super) fn print(
     config: &Config,
     keys: &GeneratedKeys,
@@ -43,6 +43,7 @@ pub(super) fn print(
     output::line(format_args!(
         "try it:      curl -s{trust} {base}/v1/solves -H \"Authorization: Bearer {key}\" \
          -H 'Content-Type: application/json' -H 'Prefer: wait=60' \
+         -H 'Idempotency-Key: order-1' \
          -d '{{\"kind\":\"turnstile\",\"sitekey\":\"0x4AAA\",\"pageurl\":\"https://{page}/login\"}}'"
     ))?;
     output::line(format_args!("status page: {base}/"))?;
@@ -75,29 +76,47 @@ fn print_ends(sites: &[Site]) -> Result<(), Failure> {
     }
 }
 
-/// Prints new keys; returns the worker key for the curl command, or a placeholder.
+/// Prints new keys, or where they are; returns the worker key for the curl command, or a placeholder.
 fn print_keys(config: &Config, keys: &GeneratedKeys) -> Result<String, Failure> {
-    let mut worker_key = "$WORKER_KEY".to_owned();
-    if let Some(made) = &keys.worker {
-        match (&made.fresh, &config.data) {
-            (Some(key), _) => {
-                key.expose().clone_into(&mut worker_key);
-                output::line(format_args!("worker key:  {worker_key}   (new, shown only once)"))?;
-            }
-            (None, Some(data)) => {
-                let file = data.join(keys::WORKER_FILE);
-                output::line(format_args!(
-                    "worker key:  shown at the first start (lost? delete {} and restart to get a new one)",
-                    file.display()
-                ))?;
-            }
-            (None, None) => {}
+    let worker = print_role("worker key:  ", config, keys.worker.as_ref(), keys::WORKER_FILE)?;
+    print_role("admin key:   ", config, keys.admin.as_ref(), keys::ADMIN_FILE)?;
+    Ok(worker.unwrap_or_else(|| "$WORKER_KEY".to_owned()))
+}
+
+/// Prints one of the keys; returns how a shell writes it, if it is new.
+fn print_role(
+    title: &str,
+    config: &Config,
+    key: Option<&GeneratedKey>,
+    file: &str,
+) -> Result<Option<String>, Failure> {
+    match (key.map(|made| &made.fresh), &config.data) {
+        (Some(Some(key)), _) => print_key(title, key).map(Some),
+        (Some(None), Some(data)) => {
+            let file = data.join(file);
+            output::line(format_args!(
+                "{title}made at the first start (lost? delete {} and restart to get a new one)",
+                file.display()
+            ))?;
+            Ok(None)
+        }
+        (Some(None), None) | (None, _) => Ok(None),
+    }
+}
+
+/// Prints a new key, or its file; returns how a shell writes the key.
+fn print_key(title: &str, key: &FreshKey) -> Result<String, Failure> {
+    match key {
+        FreshKey::Shown(key) => {
+            output::line(format_args!("{title}{}   (new, shown only once)", key.expose()))?;
+            Ok(key.expose().to_owned())
+        }
+        FreshKey::Written(path) => {
+            let path = path.display();
+            output::line(format_args!("{title}in {path}   (new; read it, then delete the file)"))?;
+            Ok(format!("$(cat {path})"))
         }
     }
-    if let Some(key) = keys.admin.as_ref().and_then(|made| made.fresh.as_ref()) {
-        output::line(format_args!("admin key:   {}   (new, shown only once)", key.expose()))?;
-    }
-    Ok(worker_key)
 }
 
 fn trust(config: &Config) -> String {

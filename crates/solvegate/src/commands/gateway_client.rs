@@ -1,6 +1,6 @@
 //! Sends a command's requests to a running gateway over HTTP, or to the same doors and engine inside this process.
 
-use axum::Router;
+use axum::{Router, extract::Request, response::Response};
 use domain::secret::Secret;
 use doors::{Admins, Doors, DoorsConfig, KeyDigest, Workers};
 use serde_json::Value;
@@ -13,7 +13,7 @@ use super::{
 use crate::{
     assemble::{Assembled, Purpose, door_worker},
     cli::ClientArgs,
-    client::{Call, Remote, Reply},
+    client::{Call, LineBody, LineStream, Remote, Reply},
     exit::{Exit, Failure},
 };
 
@@ -85,6 +85,18 @@ impl GatewayClient {
         }
     }
 
+    /// Sends lines as a worker; answers come while lines are still sent.
+    pub(super) async fn send_lines(
+        &self,
+        call: &Call,
+        lines: LineBody,
+    ) -> Result<LineStream, Failure> {
+        match self {
+            Self::Remote(remote) => remote.send_lines(call, lines).await,
+            Self::Local(local) => local.send_lines(call, lines).await,
+        }
+    }
+
     /// Stops an engine in this process, which releases its leases.
     pub(super) async fn close(self) {
         match self {
@@ -125,10 +137,19 @@ impl LocalGateway {
             Role::Admin => &self.admin,
         };
         let request = call.request("localhost", key)?.map(axum::body::Body::new);
-        let response = match self.router.clone().oneshot(request).await {
+        Reply::read(self.call(request).await).await
+    }
+
+    async fn send_lines(&self, call: &Call, lines: LineBody) -> Result<LineStream, Failure> {
+        let request = call.request_of_lines("localhost", &self.worker, lines)?;
+        let response = self.call(request.map(axum::body::Body::new)).await;
+        LineStream::of(response, None).await
+    }
+
+    async fn call(&self, request: Request<axum::body::Body>) -> Response {
+        match self.router.clone().oneshot(request).await {
             Ok(response) => response,
             Err(never) => match never {},
-        };
-        Reply::read(response).await
+        }
     }
 }

@@ -1,10 +1,16 @@
 //! The commands, one file each. Most of them call a gateway through `gateway_client`.
 
+mod audit;
 mod banner;
+mod batch;
+mod config_changes;
 mod dead_letters;
 mod declarations;
 mod doctor;
+mod feedback;
 mod gateway_client;
+mod kinds;
+mod pause;
 mod pools;
 pub mod progress;
 mod queries;
@@ -57,6 +63,10 @@ async fn dispatch(context: &Context, command: Command) -> Result<(), Failure> {
     match command {
         Command::Serve(_) => serve::run(context).await,
         Command::Solve(args) => solve::run(context, &args).await,
+        Command::Batch(args) => Box::pin(batch::run(context, &args)).await,
+        Command::Fetch(args) => solve::fetch(context, &args).await,
+        Command::Feedback(args) => feedback::run(context, &args).await,
+        Command::Kinds(args) => kinds::run(args.json),
         Command::Sim(args) => sim::run(context, &args).await,
         Command::History(args) => queries::history(&args).run(context, &args.client).await,
         Command::Active(client) => {
@@ -67,13 +77,16 @@ async fn dispatch(context: &Context, command: Command) -> Result<(), Failure> {
         }
         Command::Report(args) => queries::report(&args).run(context, &args.client).await,
         Command::DeadLetters(action) => Box::pin(dead_letters::run(context, &action)).await,
+        Command::Audit(action) => Box::pin(audit::run(context, &action)).await,
         Command::Pools(args) => Box::pin(pools::run(context, &args)).await,
+        Command::Pause(args) => Box::pin(pause::pause(context, &args)).await,
+        Command::Resume(args) => Box::pin(pause::resume(context, &args)).await,
         Command::Explain(args) => queries::explain(&args.id)?.run(context, &args.client).await,
         Command::Balance(client) => {
             Query::new("/v1/balance", tables::balance).run(context, &client).await
         }
         Command::RetryTable(args) => retry_table::run(context, args.json),
-        Command::Sites(action) => sites::run(context, &action),
+        Command::Sites(action) => sites::run(context, &action).await,
         Command::Doctor(args) => Box::pin(doctor::run(context, args.json)).await,
         Command::Store(action) => store::run(context, &action).await,
         Command::Config(ConfigAction::Schema) => output::json(&schema()),

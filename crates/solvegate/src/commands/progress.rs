@@ -1,8 +1,14 @@
-//! A progress bar on stderr, shown on a terminal only. Used by `dead-letters` and by the benchmarks.
+//! A progress bar on stderr, shown on a terminal only. Used by `dead-letters`, `batch`, `solve` and the benchmarks.
 
-use std::io::{IsTerminal as _, stderr};
+use std::{
+    io::{IsTerminal as _, stderr},
+    time::Duration,
+};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// How often a spinner moves.
+const TICK: Duration = Duration::from_millis(200);
 
 /// A bar, or a counter if the total is unknown. Dropping it removes it.
 pub struct Progress(ProgressBar);
@@ -25,8 +31,33 @@ impl Progress {
         Self(bar)
     }
 
+    /// A spinner beside what is being waited for.
+    pub fn waiting(json: bool) -> Self {
+        let progress = Self::new("", None, json);
+        if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} ({elapsed})") {
+            progress.0.set_style(style);
+        }
+        progress.0.enable_steady_tick(TICK);
+        progress
+    }
+
     pub fn count(&self) -> usize {
         usize::try_from(self.0.position()).unwrap_or(usize::MAX)
+    }
+
+    /// Steps per second, lately.
+    pub fn per_second(&self) -> f64 {
+        self.0.per_sec()
+    }
+
+    /// Replaces the text beside the bar.
+    pub fn say(&self, message: String) {
+        self.0.set_message(message);
+    }
+
+    /// Removes the bar.
+    pub fn clear(&self) {
+        self.0.finish_and_clear();
     }
 
     pub fn add(&self, more: u64) {

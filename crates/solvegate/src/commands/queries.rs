@@ -44,6 +44,11 @@ pub(super) fn history(args: &HistoryArgs) -> Query {
         .with("sitekey", args.sitekey.as_ref())
         .with("kind", args.kind.as_ref())
         .with("state", args.state.as_ref())
+        .with("worker", args.worker.as_ref())
+        .with("project", args.project.as_ref())
+        .with("code", args.code.as_ref())
+        .with("from", args.from.as_ref())
+        .with("to", args.to.as_ref())
         .with("cursor", args.cursor.as_ref())
         .with("limit", Some(args.limit))
 }

@@ -3,7 +3,8 @@
 use std::{fmt, net::SocketAddr, time::Duration};
 
 use domain::{
-    actor::AdminRole,
+    actor::{Actor, AdminRole},
+    admin_action::AdminAction,
     claim::Allowance,
     id::{Project, WorkerName},
     secret::Secret,
@@ -13,10 +14,10 @@ use doors::{
 };
 use tokio::{net::TcpListener, sync::oneshot};
 
-use super::{Context, banner};
+use super::{Context, banner, config_changes};
 use crate::{
     assemble::{Assembled, Purpose, door_admin, door_worker, priorities, queue_limits},
-    config::{Admin, Config, LOCAL, Sources, Tls, Worker},
+    config::{Admin, Config, LOCAL, Sources, Tls},
     exit::{Exit, Failure},
     keys::{self, GeneratedKeys},
     open_files,
@@ -31,6 +32,9 @@ struct RunningGateway<'c> {
     doors: Doors,
     tls: Option<TlsMaterial>,
 }
+
+/// Who reloads by a signal, in the audit trail. No admin can have this name.
+const SIGHUP: &str = "sighup";
 
 /// With the engine's 20 s for paid tasks this adds up to the documented 25 s.
 const DOORS_DRAIN: Duration = Duration::from_secs(5);
@@ -88,7 +92,7 @@ impl RunningGateway<'_> {
         });
         let control = async {
             while signals.next().await == SignalAction::Reload {
-                self.reload();
+                self.reload().await;
             }
             tracing::info!("draining, refusing new claims while paid tasks finish");
             // The doors stay open during the drain, so that waiting callers get their answers. A second signal ends it.
@@ -103,14 +107,23 @@ impl RunningGateway<'_> {
         tracing::info!("stopped");
     }
 
-    fn reload(&mut self) {
-        if let Err(error) = self.try_reload() {
-            tracing::error!(%error, "reload failed, keeping the old configuration");
+    async fn reload(&mut self) {
+        let action = match self.try_reload() {
+            Ok(action) => action,
+            Err(error) => {
+                tracing::error!(%error, "reload failed, keeping the old configuration");
+                return;
+            }
+        };
+        let by = Actor::process(WorkerName::new(SIGHUP).expect("a valid name"));
+        // A reload that revokes a key must not wait for the store, so it is in force already.
+        if let Err(error) = self.assembled.engine.administer(by, action.clone()).await {
+            tracing::error!(%error, ?action, "failed to write the reload to the audit trail");
         }
     }
 
     /// Everything that can fail comes first, so that an error leaves the old configuration in force as a whole.
-    fn try_reload(&mut self) -> Result<(), Failure> {
+    fn try_reload(&mut self) -> Result<AdminAction, Failure> {
         let new = self.sources.load()?;
         let admins = admins(&new, &self.keys);
         if admins.is_empty() {
@@ -118,16 +131,21 @@ impl RunningGateway<'_> {
                 "[admin] key: is missing, and a reload makes none; restart the gateway to get one";
             return Err(Failure::new(Exit::Usage, what));
         }
+        // Prices need a restart, so the new budgets have to be computed with the old ones.
+        new.check_budgets(&self.config.upstream.prices)?;
         let certificate = self.read_certificate(&new)?;
+        let webhooks = self.assembled.webhooks_of(&new)?;
         let provider_key = self.new_provider_key(&new);
         if let Some(key) = &provider_key {
             self.assembled.upstream.set_key(key.clone()).map_err(Failure::of(Exit::Usage))?;
         }
         self.put_into_force(&new)?;
         self.doors.admins().replace(admins).map_err(Failure::of(Exit::Usage))?;
+        self.assembled.replace_webhooks(webhooks);
         if let (Some(current), Some(certificate)) = (&self.tls, &certificate) {
             current.replace(certificate);
         }
+        let action = config_changes::reload(&self.config, &new, provider_key.is_some());
         let restart = self.config.needs_restart(&new).join(", ");
         tracing::info!(
             declarations_changed = self.config.declarations != new.declarations,
@@ -146,7 +164,7 @@ impl RunningGateway<'_> {
         if provider_key.is_some() {
             self.config.upstream.service = new.upstream.service;
         }
-        Ok(())
+        Ok(action)
     }
 
     /// Another key of the account. The key of another service is not sent to the one in use.
@@ -171,7 +189,7 @@ impl RunningGateway<'_> {
             engine.set_declarations(new.declarations.clone().into());
             engine.set_priorities(priorities(&new.workers));
             engine.set_queue_limits(queue_limits(&new.workers));
-            engine.set_allowances(Worker::allowances(&new.workers));
+            engine.set_budgets(new.budgets());
         });
         replaced.map_err(Failure::of(Exit::Usage))
     }
@@ -225,6 +243,7 @@ pub(super) fn local_worker(key: KeyDigest) -> Result<doors::Worker, Failure> {
         rate: None,
         poll_rate: None,
         read_rate: None,
+        balance: true,
         priority: 1,
     })
 }

@@ -17,6 +17,7 @@ pub(super) async fn run(context: &Context, args: &SimArgs) -> Result<(), Failure
     let mut config = SimConfig::new(behaviour(args, key));
     config.listen = args.listen;
     config.ledger_file.clone_from(&args.ledger);
+    config.tasks_file.clone_from(&args.tasks);
     if !args.listen.ip().is_loopback() {
         let message = "--listen: the simulator is for this machine only; listen on 127.0.0.1";
         return Err(Failure::new(Exit::Usage, message));

@@ -118,8 +118,47 @@ pub(super) fn story(answer: &Value) -> Result<(), Failure> {
     output::rows(["at", "event", ""], members(&answer["entries"]).map(cells))
 }
 
+/// Who did what from where. The details of a reload are long and stand last.
+pub(super) fn audit(answer: &Value) -> Result<(), Failure> {
+    let cells = |entry: &Value| {
+        let facts = entry["facts"].as_object().into_iter().flatten();
+        let about = ["claim", "solve"].map(|name| (name, &entry[name]));
+        let about = about.into_iter().filter(|(_, id)| !id.is_null());
+        let facts = about.chain(facts.map(|(name, value)| (name.as_str(), value)));
+        let facts: Vec<_> = facts.map(|(name, value)| format!("{name}={}", text(value))).collect();
+        let mut cells = texts(entry, "seq at actor role address action");
+        cells.push(facts.join(" "));
+        cells
+    };
+    let headings = ["seq", "at", "actor", "role", "address", "action", ""];
+    output::rows(headings, members(&answer["items"]).map(cells))?;
+    more(answer)
+}
+
 pub(super) fn balance(answer: &Value) -> Result<(), Failure> {
     output::line(format_args!("{}", text(&answer["balance"])))
+}
+
+/// What is paused, since when and by whom.
+pub(super) fn pauses(answer: &Value) -> Result<(), Failure> {
+    let cells = |pause: &Value| {
+        let mut cells = texts(pause, "since by role address");
+        cells.insert(0, pause_scope(pause));
+        cells
+    };
+    let mut items = members(&answer["items"]).peekable();
+    if items.peek().is_none() {
+        return output::line(format_args!("nothing is paused"));
+    }
+    output::rows(["paused", "since", "by", "role", "address"], items.map(cells))
+}
+
+pub(super) fn pause_scope(scope: &Value) -> String {
+    match (scope["site"].as_str(), scope["worker"].as_str()) {
+        (Some(site), _) => format!("site {site}"),
+        (None, Some(worker)) => format!("worker {worker}"),
+        (None, None) => "everything".to_owned(),
+    }
 }
 
 fn list(answer: &Value, columns: &str) -> Result<(), Failure> {

@@ -13,6 +13,7 @@ use super::*;
 
 mod access_keys;
 mod admins;
+mod budgets;
 mod guard;
 mod limits;
 mod reference;
@@ -77,7 +78,7 @@ const EVERYTHING: &str = r#"
         slots = 12
         submits_per_second = 5
         polls_per_task = 9
-        price_per_1000 = { recaptcha_v2 = 1.0, image = 0.5 }
+        price_per_1000 = { recaptcha_v2 = 1.0, image = 0.5, default = 2.0 }
         pingback_url = "https://gate.internal"
         pingback_secret = "env:PINGBACK"
         [store]
@@ -162,7 +163,7 @@ fn every_key_of_the_contract_is_understood() {
     ];
     let config = load(EVERYTHING, &secrets).unwrap();
     assert_eq!(config.upstream.slots, Slots::Fixed(12));
-    assert_eq!(config.upstream.prices.len(), 2);
+    assert_eq!(config.upstream.prices.kinds.len(), 2);
     let worker = &config.workers[0];
     assert_eq!(worker.rate, Some("20/s".parse().unwrap()));
     assert_eq!(worker.budget.cost_per_day.unwrap().micros(), 5_000_000);
@@ -296,6 +297,14 @@ fn what_is_unsafe_or_not_there_yet_is_refused_with_the_way_out() {
         ),
         ("[alerts]\nurl = \"https://x.example/\"\ncooldown = \"0s\"".into(), "longer than zero"),
         ("[callbacks]\nsecret = \"env:NOT_SET\"".into(), "NOT_SET is not set"),
+        (
+            worker(&format!("key = \"{KEY}\"\ncallbacks = {{ host = \"x\" }}")),
+            "did you mean `hosts`",
+        ),
+        (
+            worker(&format!("key = \"{KEY}\"\ncallbacks = {{ secret = \"env:NOT_SET\" }}")),
+            "NOT_SET is not set",
+        ),
         (
             "[store]\nurl = \"memory:\"\n[alerts]\nurl = \"https://x.example/\"".into(),
             "[callbacks] secret: is missing",

@@ -3,6 +3,7 @@
 
 mod access_keys;
 mod admins;
+mod budgets;
 mod notifications;
 mod opened;
 mod polling;
@@ -151,16 +152,14 @@ pub(super) fn check(
         hosts: keys.callbacks.hosts.value,
     };
     let can_make = data.is_some() && !store.is_shared();
-    let alerts = notifications::check_alerts(keys.alerts, &workers, &callbacks, can_make)?;
+    let alerts = notifications::check_alerts(keys.alerts, &callbacks, can_make)?;
     if store.is_shared() {
         upstream::check_shared(upstream.pingback.as_ref())?;
     }
     let scopes = Worker::scopes(&workers);
     let declarations = sites::check(keys.site, keys.images, scopes, simulated)?;
-    let priced = upstream.prices.keys();
-    opened::check_kinds("[upstream] price_per_1000", priced, &declarations.sites)?;
-    opened::check_kinds("[tokens]", keys.tokens.keys(), &declarations.sites)?;
-    Ok(Config {
+    check_kinds(&upstream, &keys.tokens, &declarations)?;
+    let config = Config {
         listen: check_listen(&keys.listen, tls.is_some())?,
         hosts: keys.hosts.check(check_hosts)?,
         tls,
@@ -186,7 +185,20 @@ pub(super) fn check(
         lifetimes: check_lifetimes(keys.tokens)?,
         upstream,
         written,
-    })
+    };
+    config.check_budgets(&config.upstream.prices)?;
+    Ok(config)
+}
+
+/// The kinds in tables by kind.
+fn check_kinds(
+    upstream: &Upstream,
+    tokens: &BTreeMap<Kind, TokenKeys>,
+    declared: &Declarations,
+) -> Result<(), ConfigError> {
+    let priced = upstream.prices.kinds.keys();
+    opened::check_kinds("[upstream] price_per_1000", priced, &declared.sites)?;
+    opened::check_kinds("[tokens]", tokens.keys(), &declared.sites)
 }
 
 fn check_listen(written: &Given<SocketAddr>, has_tls: bool) -> Result<SocketAddr, ConfigError> {

@@ -9,6 +9,7 @@ use std::{
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use domain::secret::Secret;
 use http::StatusCode;
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use solvegate::client::{Call, Remote};
@@ -226,14 +227,57 @@ async fn an_address_that_is_not_named_is_refused_at_submit_public_or_not() {
     assert_eq!((sim.charges().await, other.received().len()), (0, 0));
 }
 
+/// Worker two signs and sends as it is configured now; worker one as `[callbacks]` says.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_with_callbacks_of_its_own_has_its_own_secret_and_hosts() {
+    const OWN: &str = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3";
+    const NEXT: &str = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD";
+    let dir = tempfile::tempdir().unwrap();
+    let sim = Sim::start(dir.path(), &["--solve-time", "200ms"]);
+    let (common, own) = (Receiver::start().await, Receiver::start().await);
+    let gateway = Gateway::with(dir.path(), &sim, &naming(&common, ""));
+    let file = dir.path().join("solvegate.toml");
+    let written = fs::read_to_string(&file).unwrap();
+    let reload = async |callbacks: &str| {
+        let name = "name = \"two\"\n";
+        let text = written.replace(name, &format!("{name}callbacks = {{ {callbacks} }}\n"));
+        assert_ne!(text, written);
+        fs::write(&file, text).unwrap();
+        let before = gateway.process.stderr().matches("reload").count();
+        gateway.process.signal(Signal::HUP);
+        eventually("the reload is logged", async || {
+            (gateway.process.stderr().matches("reload").count() > before).then_some(())
+        })
+        .await;
+    };
+    let claim = |receiver: &Receiver| Call::post("/v1/solves", challenge(&receiver.url()));
+    let own_host = format!("hosts = [\"{}\"]", own.address);
+    reload(&format!("{own_host}, secret = \"{OWN}\"")).await;
+    assert_eq!(gateway.send_as_two(&claim(&common)).await.status, StatusCode::BAD_REQUEST);
+    assert_eq!(gateway.send(&claim(&own)).await.status, StatusCode::BAD_REQUEST, "of another");
+    gateway.send_as_two(&claim(&own)).await;
+    assert!(own.first().await.is_signed_with(OWN));
+    gateway.send(&claim(&common)).await;
+    let told = common.first().await;
+    assert!(told.is_signed_with(&made_secret(dir.path())) && !told.is_signed_with(OWN));
+
+    // A mistake changes nothing; then both secrets sign while one replaces the other.
+    reload(&format!("{own_host}, secret = \"whsec_short\"")).await;
+    let said = gateway.process.stderr();
+    assert!(said.contains("[[worker]] two callbacks secret: it is not base64"), "{said}");
+    reload(&format!("{own_host}, secret = [\"{NEXT}\", \"{OWN}\"]")).await;
+    gateway.send_as_two(&claim(&own).header("idempotency-key", "next")).await;
+    let told = eventually("the next notice", async || own.received().get(1).cloned()).await;
+    assert!(told.is_signed_with(OWN) && told.is_signed_with(NEXT), "{}", told.head);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_place_to_keep_a_secret_callbacks_are_refused_with_a_remedy() {
     let dir = tempfile::tempdir().unwrap();
     let serve = ["serve", "--listen", "127.0.0.1:0", "--store", "memory:"];
     let gateway = Process::start(command(dir.path(), &serve));
     let base = gateway.line_after("is listening on ");
-    let key = gateway.line_after("worker key:");
-    let key = Secret::new(key.split_whitespace().next().unwrap());
+    let key = Secret::new(gateway.key_in_file(dir.path(), "worker key:"));
     let call = Call::post("/v1/solves", challenge("https://hooks.example.com/"));
     let refused = Remote::new(&base, key, None).unwrap().send(&call).await.unwrap();
     assert!(refused.status.is_client_error(), "{}", refused.body);

@@ -66,6 +66,10 @@ fn every_help_text_matches_its_golden_file() {
         "",
         "serve",
         "solve",
+        "batch",
+        "fetch",
+        "feedback",
+        "kinds",
         "sim",
         "history",
         "active",
@@ -80,6 +84,8 @@ fn every_help_text_matches_its_golden_file() {
         "pools expect",
         "pools set",
         "pools close",
+        "pause",
+        "resume",
         "explain",
         "retry-table",
         "sites",
@@ -239,8 +245,7 @@ fn a_self_signed_gateway_is_trusted_by_its_certificate_and_by_nothing_else() {
     let gateway = Process::start(command(dir.path(), &serve));
     let base = gateway.line_after("is listening on ");
     assert!(base.starts_with("https://"), "{base}");
-    let shown = gateway.line_after("admin key:");
-    let key = shown.split_whitespace().next().unwrap();
+    let key = &*gateway.key_in_file(dir.path(), "admin key:");
     let ask = ["balance", "--server", &base];
     let environment = [("SOLVEGATE_KEY", key)];
     let refused = run(dir.path(), &ask, &environment);
@@ -265,6 +270,23 @@ async fn a_gateway_without_tls_says_so() {
     let refused = run(dir.path(), &["balance", "--server", &secure], &environment);
     assert_eq!(refused.code, Some(3), "{}{}", refused.stdout, refused.stderr);
     assert!(refused.stderr.contains("does not speak TLS: use http://"), "{}", refused.stderr);
+}
+
+#[test]
+fn a_second_start_says_where_both_keys_are_and_the_first_command_has_an_idempotency_key() {
+    let dir = tempfile::tempdir().unwrap();
+    let banner = || {
+        let gateway = Process::start(command(dir.path(), &["serve", "--listen", "127.0.0.1:0"]));
+        gateway.line_after("real key:");
+        gateway.stdout()
+    };
+    let first = banner();
+    assert_eq!(first.matches("   (new").count(), 2, "{first}");
+    assert!(first.contains("-H 'Idempotency-Key: order-1'"), "{first}");
+    let second = banner();
+    for file in ["worker.key.sha256", "admin.key.sha256"] {
+        assert!(second.contains(file), "{second}");
+    }
 }
 
 #[test]

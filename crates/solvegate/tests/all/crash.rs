@@ -40,7 +40,7 @@ fn settings() -> Settings {
 
 /// The gateway resubmits one ambiguous attempt per second in total. A killed gateway leaves more of them than that, and
 /// this deadline ends the claims whose turn does not come. All others are served long before.
-const DEADLINE_S: u64 = 60;
+const DEADLINE_S: u64 = 120;
 
 /// A claim whose name is its idempotency key and its site key, so that both ledgers can be joined.
 fn claim(name: &str) -> Call {

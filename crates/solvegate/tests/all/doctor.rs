@@ -5,7 +5,7 @@ use std::{fs, net::TcpListener, os::unix::fs::PermissionsExt as _, path::Path};
 use serde_json::Value;
 use store_tests::servers::{Persistence, RedisOptions, RedisServer};
 
-use crate::support::{ClosedPort, Gateway, Sim, run};
+use crate::support::{ADMIN, ClosedPort, Gateway, Sim, WORKER, run};
 
 const KEY: &str = "canary-provider-8901234567890123";
 
@@ -140,6 +140,20 @@ fn a_port_in_use_is_wrong_unless_a_gateway_has_it() {
     assert_eq!(output.code, Some(0), "{}", output.stdout);
     assert!(output.stdout.contains("a gateway answers on"), "{}", output.stdout);
     assert!(output.stdout.contains("! store"), "its directory is in use: {}", output.stdout);
+
+    let pause = ["pause", "--server", &gateway.base, "--key", "env:ADMIN_KEY"];
+    let paused = run(dir.path(), &pause, &[("ADMIN_KEY", ADMIN)]);
+    assert!(
+        paused.stdout.starts_with("paused: everything\n"),
+        "{}{}",
+        paused.stdout,
+        paused.stderr
+    );
+    let output = run(dir.path(), &["doctor", "--listen", address], &[]);
+    assert_eq!(output.code, Some(0), "{}", output.stdout);
+    assert!(output.stdout.contains("and submissions are paused"), "{}", output.stdout);
+    let worker = run(dir.path(), &pause, &[("ADMIN_KEY", WORKER)]);
+    assert_eq!(worker.code, Some(4), "{}", worker.stderr);
 }
 
 #[test]

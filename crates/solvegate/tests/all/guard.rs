@@ -1,20 +1,44 @@
 //! The table of docs/guard.md, through the real binary, against a provider that keeps what it is sent: exactly the declared
 //! claims arrive, and no undeclared target.
 
+mod cases;
+
 use std::{collections::BTreeMap, fs, os::unix::fs::PermissionsExt as _, path::Path};
 
 use domain::{challenge::Kind, secret::Secret};
 use futures_util::future::join_all;
+use rustix::process::Signal;
+use serde_json::{Value, json};
 use solvegate::client::{Call, Remote};
 use url::form_urlencoded;
 
-use crate::support::{LoggingProvider, Process, Sent, WORKER, WORKER_TWO, command, eventually};
+use self::cases::{case, listed, opened, pageless, pages, pictures, the_rest};
+use crate::support::{
+    ADMIN, LoggingProvider, Process, Sent, WORKER, WORKER_TWO, command, eventually,
+};
+
+const WORKER_THREE: &str = "canary-worker-three-901234567890";
+const WORKER_FOUR: &str = "canary-worker-four-8901234567890";
 
 const SHOP: &str = "https://shop.example.com/login";
 const OPEN: &str = "https://open.example.com/login";
 const PINNED: &str = "https://pinned.example.com/login";
 const EVIL: &str = "https://evil.example/login";
 const PICTURE: &str = "R0lGODlhAQABAAAAACw=";
+
+/// Everything of H2 that a site can open.
+const OPENED: &str = r#"
+            methods = [
+                "vkcaptcha", "datadome", "altcha", "amazon_waf", "lemin", "capy", "atb_captcha", "tencent",
+                "keycaptcha", "cybersiara", "cutcaptcha", "mt_captcha", "friendly_captcha", "prosopo", "captchafox",
+                "yandex", "audio", "vkimage", "temuimage", "bounding_box",
+            ]
+            params = [
+                "redirect_uri", "captcha_url", "challenge_url", "challenge_json", "iv", "context", "challenge_script",
+                "captcha_script", "captcha_id", "captchakey", "app_id", "api_server", "s_s_c_user_id", "master_url_id",
+                "misery_key", "api_key", "div_id", "body",
+            ]
+"#;
 
 const OK: &str = "OK";
 const BAD: &str = "ERROR_BAD_PARAMETERS";
@@ -27,8 +51,15 @@ struct Case {
     expected: &'static str,
 }
 
+/// The API that a claim comes through.
+#[derive(Clone, Copy, PartialEq)]
+enum Api {
+    InPhp,
+    V1,
+}
+
 struct Gateway {
-    _process: Process,
+    process: Process,
     base: String,
 }
 
@@ -54,22 +85,22 @@ impl Gateway {
             name = "two"
             key = "{WORKER_TWO}"
             sites = ["open.example.com"]
+            [[worker]]
+            name = "three"
+            key = "{WORKER_THREE}"
+            sites = ["open.example.com"]
+            images = true
+            [[worker]]
+            name = "four"
+            key = "{WORKER_FOUR}"
+            images = false
             [[site]]
             host = "shop.example.com"
             basis = "own shop"
             [[site]]
             host = "open.example.com"
             basis = "own shop, everything of H2 opened"
-            methods = [
-                "vkcaptcha", "datadome", "altcha", "amazon_waf", "lemin", "capy", "atb_captcha", "tencent",
-                "keycaptcha", "cybersiara", "cutcaptcha", "mt_captcha", "friendly_captcha", "prosopo", "captchafox",
-                "yandex", "audio",
-            ]
-            params = [
-                "redirect_uri", "captcha_url", "challenge_url", "challenge_json", "iv", "context", "challenge_script",
-                "captcha_script", "captcha_id", "captchakey", "app_id", "api_server", "s_s_c_user_id", "master_url_id",
-                "misery_key", "api_key", "div_id",
-            ]
+            {OPENED}
             [[site]]
             host = "pinned.example.com"
             basis = "own shop"
@@ -86,10 +117,31 @@ impl Gateway {
         fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
         let process = Process::start(command(dir, &["serve"]));
         let base = process.line_after("is listening on ");
-        Self { _process: process, base }
+        Self { process, base }
     }
 
-    async fn submit(&self, case: &Case) -> String {
+    async fn submit(&self, api: Api, case: &Case) -> String {
+        match api {
+            Api::InPhp => self.submit_form(case).await,
+            Api::V1 => self.submit_json(case).await,
+        }
+    }
+
+    /// The same claim as v1 writes it. Its refusals have fewer codes.
+    async fn submit_json(&self, case: &Case) -> String {
+        let body = v1_body(&case.fields);
+        let call = Call::post("/v1/solves", body);
+        let remote = Remote::new(&self.base, Secret::new(case.key), None).unwrap();
+        let reply = remote.send(&call).await.unwrap();
+        match (reply.status.as_u16(), reply.body["code"].as_str()) {
+            (200..=202, _) => OK.to_owned(),
+            (403, Some("site_not_declared")) => UNDECLARED.to_owned(),
+            (400, Some(_)) => BAD.to_owned(),
+            (status, _) => format!("{status} {}", reply.body),
+        }
+    }
+
+    async fn submit_form(&self, case: &Case) -> String {
         let mut query = form_urlencoded::Serializer::new(String::new());
         query.extend_pairs(&case.fields);
         query.extend_pairs([
@@ -106,190 +158,49 @@ impl Gateway {
     }
 }
 
-// === cases ===
-
-fn case(fields: &[(&str, &str)], expected: &'static str) -> Case {
-    let fields = fields.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
-    Case { key: WORKER, fields, expected }
-}
-
-/// The fields without which a method is incomplete, besides the page.
-fn needed(kind: &Kind) -> Vec<(&'static str, &'static str)> {
-    match kind {
-        Kind::RecaptchaV2 => vec![("method", "userrecaptcha"), ("googlekey", "k")],
-        Kind::RecaptchaV3 => {
-            vec![("method", "userrecaptcha"), ("version", "v3"), ("googlekey", "k")]
-        }
-        Kind::Hcaptcha => vec![("method", "hcaptcha"), ("sitekey", "k")],
-        Kind::Turnstile => vec![("method", "turnstile"), ("sitekey", "k")],
-        Kind::CloudflareChallenge => vec![
-            ("method", "cloudflare_challenge"),
-            ("proxy", "u:p@proxy.example.net:8080"),
-            ("proxytype", "HTTP"),
-        ],
-        Kind::Geetest => vec![("method", "geetest"), ("gt", "k"), ("challenge", "c")],
-        Kind::GeetestV4 => vec![("method", "geetest"), ("version", "4"), ("captcha_id", "k")],
-        Kind::Funcaptcha => vec![("method", "funcaptcha"), ("publickey", "k")],
-        Kind::Image => vec![("method", "base64"), ("body", PICTURE)],
-        Kind::TextQuestion => vec![("method", "post"), ("textcaptcha", "2+2")],
-        Kind::Grid => vec![("method", "base64"), ("recaptcha", "1"), ("body", PICTURE)],
-        Kind::Coordinates => {
-            vec![("method", "base64"), ("coordinatescaptcha", "1"), ("body", PICTURE)]
-        }
-        Kind::Bls => vec![("method", "bls"), ("instructions", "i"), ("image_base64_1", PICTURE)],
-        Kind::Rotate => vec![("method", "rotatecaptcha"), ("body", PICTURE)],
-        Kind::Other(_) => unreachable!("only known kinds are asked for"),
-    }
-}
-
-/// Every kind with a page: declared, not declared, absent, and for a worker that is restricted to another site.
-fn pages() -> Vec<Case> {
-    let mut cases = Vec::new();
-    for kind in Kind::known().filter(|kind| !kind.is_pageless()) {
-        let with = |page: Option<&str>, expected| {
-            let mut fields = needed(&kind);
-            fields.extend(page.map(|page| ("pageurl", page)));
-            case(&fields, expected)
-        };
-        cases.push(with(Some(SHOP), OK));
-        cases.push(with(Some(EVIL), UNDECLARED));
-        cases.push(with(Some("https://shop.example.com:80/"), UNDECLARED));
-        cases.push(with(None, "ERROR_PAGEURL"));
-        cases.push(Case { key: WORKER_TWO, ..with(Some(SHOP), UNDECLARED) });
-        cases.push(Case { key: WORKER_TWO, ..with(Some(OPEN), OK) });
-    }
-    cases
-}
-
-/// Every listed parameter of every kind with a page passes with a value of the site, and a foreign host passes in none.
-fn listed() -> Vec<Case> {
-    let mut cases = Vec::new();
-    for kind in Kind::known().filter(|kind| !kind.is_pageless()) {
-        for listed in kind.params().filter(|name| !matches!(*name, "version" | "proxytype")) {
-            let name = listed.replace('*', "blob");
-            let with = |value: &str, expected| {
-                let mut fields = needed(&kind);
-                fields.retain(|(given, _)| *given != name);
-                fields.extend([("pageurl", SHOP), (name.as_str(), value)]);
-                case(&fields, expected)
-            };
-            if name != "proxy" {
-                cases.push(with("https://shop.example.com/a", OK));
-                cases.push(with("https://evil.example/a", UNDECLARED));
-                cases.push(with("https%3A%2F%2Fevil.example%2Fa", UNDECLARED));
-                cases.push(with("//evil.example/a", UNDECLARED));
-            }
-        }
-        let mut fields = needed(&kind);
-        fields.extend([("pageurl", SHOP), ("redirect_uri", "x")]);
-        cases.push(case(&fields, BAD));
-    }
-    cases
-}
-
-/// The methods and parameters of the review that choose the real target. The shop opened none of them.
-fn opened() -> Vec<Case> {
-    let methods: [(&str, &[&str]); 16] = [
-        ("vkcaptcha", &["redirect_uri"]),
-        ("datadome", &["captcha_url"]),
-        ("altcha", &["challenge_url", "challenge_json"]),
-        ("amazon_waf", &["iv", "context", "challenge_script", "captcha_script"]),
-        ("lemin", &["captcha_id", "api_server", "div_id"]),
-        ("capy", &["captchakey", "api_server"]),
-        ("atb_captcha", &["app_id", "api_server"]),
-        ("tencent", &["app_id", "captcha_script"]),
-        ("keycaptcha", &["s_s_c_user_id"]),
-        ("cybersiara", &["master_url_id"]),
-        ("cutcaptcha", &["misery_key", "api_key"]),
-        ("mt_captcha", &[]),
-        ("friendly_captcha", &[]),
-        ("prosopo", &[]),
-        ("captchafox", &[]),
-        ("yandex", &[]),
-    ];
-    let mut cases = Vec::new();
-    for (method, params) in methods {
-        let with = |page, more: Option<(&str, &str)>, expected| {
-            let mut fields = vec![("method", method), ("sitekey", "k"), ("pageurl", page)];
-            fields.extend(more);
-            case(&fields, expected)
-        };
-        cases.extend([with(SHOP, None, BAD), with(OPEN, None, OK), with(EVIL, None, UNDECLARED)]);
-        cases.push(with(OPEN, Some(("not_opened", "x")), BAD));
-        cases.push(case(&[("method", method), ("sitekey", "k")], BAD));
-        for param in params {
-            cases.push(with(OPEN, Some((param, "https://open.example.com/cb")), OK));
-            for foreign in [
-                "https://evil.example/cb",
-                "evil.example",
-                "https://open.example.com@evil.example/",
-            ] {
-                cases.push(with(OPEN, Some((param, foreign)), UNDECLARED));
-            }
-        }
-    }
-    let nested = "https://open.example.com/?referer=https%3A%2F%2Fevil.example%2F";
-    cases.push(case(
-        &[("method", "datadome"), ("pageurl", OPEN), ("captcha_url", nested)],
-        UNDECLARED,
-    ));
-    cases
-}
-
-/// Vendors' hosts, names that stand in for checked fields, and pinned site keys.
-fn the_rest() -> Vec<Case> {
-    let recaptcha = [("method", "userrecaptcha"), ("googlekey", "k"), ("pageurl", SHOP)];
-    let with = |name, value, expected| {
-        let mut fields = recaptcha.to_vec();
-        fields.push((name, value));
-        case(&fields, expected)
+/// The form of in.php as the body of `POST /v1/solves`.
+fn v1_body(fields: &[(String, String)]) -> Value {
+    let get = |name: &str| fields.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str());
+    let version = get("version");
+    let kind = match get("method").unwrap() {
+        "userrecaptcha" if version == Some("v3") => "recaptcha_v3",
+        "userrecaptcha" => "recaptcha_v2",
+        "geetest" if version == Some("4") => "geetest_v4",
+        "rotatecaptcha" => "rotate",
+        "post" => "text",
+        "base64" if get("recaptcha").is_some() => "grid",
+        "base64" if get("coordinatescaptcha").is_some() => "coordinates",
+        "base64" => "image",
+        other => other,
     };
-    let mut cases = vec![
-        with("domain", "www.recaptcha.net", OK),
-        with("action", "www.recaptcha.net", UNDECLARED),
-        with("userAgent", "Mozilla/5.0 (X11) Chrome/120.0.0.0 (KHTML, like Gecko)", OK),
-        with("min_score", "0.3", OK),
-        with("data-s", "Ab3.Co/xyz+12==", OK),
-        with("body", PICTURE, BAD),
-        case(&[("method", "turnstyle"), ("sitekey", "k"), ("pageurl", SHOP)], BAD),
-        case(&[("method", "turnstile"), ("sitekey", "a b"), ("pageurl", SHOP)], "ERROR_GOOGLEKEY"),
-        case(&[("method", "turnstile"), ("sitekey", "pinned-key"), ("pageurl", PINNED)], OK),
-        case(&[("method", "turnstile"), ("sitekey", "k"), ("pageurl", PINNED)], UNDECLARED),
-    ];
-    for shadow in [
-        "PageUrl",
-        "PAGEURL",
-        "page_url",
-        "url",
-        "websiteURL",
-        "websiteKey",
-        "sitekey",
-        "Pingback",
-        "callback",
-        "callbackUrl",
-        "softId",
-        "Key",
-        "pageurl[]",
-        "pageurl[0]",
-    ] {
-        cases.push(with(shadow, SHOP, BAD));
+    let sitekey = match kind {
+        "recaptcha_v2" | "recaptcha_v3" => "googlekey",
+        "geetest" => "gt",
+        "geetest_v4" => "captcha_id",
+        "funcaptcha" => "publickey",
+        _ => "sitekey",
+    };
+    let is_kind = |name: &str| {
+        matches!(name, "method" | "recaptcha" | "coordinatescaptcha") || name == "version"
+    };
+    let mut body = json!({ "kind": kind, "params": {}, "fresh": true });
+    for (name, value) in fields.iter().filter(|(name, _)| !is_kind(name)) {
+        match name.as_str() {
+            "pageurl" => body["pageurl"] = json!(value),
+            // An opened method has pictures among its parameters.
+            "body"
+                if kind == "image"
+                    || kind == "grid"
+                    || kind == "coordinates"
+                    || kind == "rotate" =>
+            {
+                body["image"] = json!(value);
+            }
+            name if name == sitekey => body["sitekey"] = json!(value),
+            name => body["params"][name] = json!(value),
+        }
     }
-    cases
-}
-
-/// Pictures and questions, with and without `[images]`.
-fn pictures(expected: &'static str) -> Vec<Case> {
-    let kinds = [Kind::Image, Kind::TextQuestion];
-    let mut cases: Vec<Case> = kinds.iter().map(|kind| case(&needed(kind), expected)).collect();
-    for foreign in kinds.iter().map(needed) {
-        let mut with_page = foreign.clone();
-        with_page.push(("pageurl", EVIL));
-        cases.push(case(&with_page, UNDECLARED));
-        let mut with_param = foreign;
-        with_param.push(("redirect_uri", EVIL));
-        cases.push(case(&with_param, if expected == OK { BAD } else { UNDECLARED }));
-    }
-    cases
+    body
 }
 
 // === judge ===
@@ -312,14 +223,16 @@ fn counted(all: impl Iterator<Item = Sent>) -> BTreeMap<Sent, usize> {
     counts
 }
 
-async fn judge(images: &str, cases: Vec<Case>) {
+async fn judge(api: Api, images: &str, cases: Vec<Case>) {
     let dir = tempfile::tempdir().unwrap();
     let provider = LoggingProvider::start().await;
     let gateway = Gateway::start(dir.path(), &provider, images);
     for batch in cases.chunks(16) {
-        let answers = join_all(batch.iter().map(|case| gateway.submit(case))).await;
+        let answers = join_all(batch.iter().map(|case| gateway.submit(api, case))).await;
         for (case, answer) in batch.iter().zip(answers) {
-            assert_eq!(answer, case.expected, "{:?}", case.fields);
+            let is_one_of_v1 = matches!(case.expected, OK | UNDECLARED) || api == Api::InPhp;
+            let expected = if is_one_of_v1 { case.expected } else { BAD };
+            assert_eq!(answer, expected, "{:?}", case.fields);
         }
     }
     let accepted: Vec<&Case> = cases.iter().filter(|case| case.expected == OK).collect();
@@ -333,17 +246,110 @@ async fn judge(images: &str, cases: Vec<Case>) {
     assert!(!sent.keys().any(named_evil), "an undeclared target arrived");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn exactly_what_the_guard_allows_reaches_the_provider() {
+async fn judge_pages(api: Api) {
     let mut cases = pages();
     cases.extend(listed());
     cases.extend(opened());
     cases.extend(the_rest());
-    cases.extend(pictures(UNDECLARED));
-    judge("", cases).await;
+    cases.extend(pictures(&[]));
+    judge(api, "", cases).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn exactly_what_the_guard_allows_reaches_the_provider() {
+    judge_pages(Api::InPhp).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn exactly_what_the_guard_allows_reaches_the_provider_through_v1() {
+    judge_pages(Api::V1).await;
+}
+
+/// `[images]` by itself allows two kinds.
+const BY_DEFAULT: &[&str] = &["image", "text"];
+/// All of them but `text`, to see that the list replaces the default.
+const NAMED: &[&str] = &[
+    "image",
+    "grid",
+    "coordinates",
+    "bls",
+    "rotate",
+    "audio",
+    "vkimage",
+    "temuimage",
+    "bounding_box",
+];
+
+#[tokio::test(flavor = "multi_thread")]
 async fn pictures_reach_the_provider_only_when_images_are_declared() {
-    judge("[images]\nbasis = \"own forms\"", pictures(OK)).await;
+    for api in [Api::InPhp, Api::V1] {
+        judge(api, "[images]\nbasis = \"own forms\"", pictures(BY_DEFAULT)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn other_pictures_reach_the_provider_only_when_their_kind_is_named() {
+    let images = format!("[images]\nbasis = \"own forms\"\nkinds = {NAMED:?}");
+    for api in [Api::InPhp, Api::V1] {
+        judge(api, &images, pictures(NAMED)).await;
+    }
+}
+
+/// What is revived has to pass the guard as it is then.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dead_letter_is_revived_only_for_what_is_still_declared() {
+    let dir = tempfile::tempdir().unwrap();
+    let provider = LoggingProvider::start().await;
+    provider.refuse_all(Some("ERROR_BAD_TOKEN_OR_PAGEURL"));
+    let images = "[images]\nbasis = \"own forms\"";
+    let admin = format!("{images}\n[admin]\nkey = \"{ADMIN}\"");
+    let gateway = Gateway::start(dir.path(), &provider, &admin);
+    let turnstile =
+        |page| case(&[("method", "turnstile"), ("sitekey", "k"), ("pageurl", page)], OK);
+    let of_three = |case: Case| Case { key: WORKER_THREE, ..case };
+    let picture = Case { key: WORKER_THREE, fields: pageless(&Kind::Image, 1), expected: OK };
+    let page = of_three(turnstile(OPEN));
+    let pinned =
+        case(&[("method", "turnstile"), ("sitekey", "pinned-key"), ("pageurl", PINNED)], OK);
+    let kept = turnstile(SHOP);
+    for case in [&picture, &page, &pinned, &kept] {
+        assert_eq!(gateway.submit(Api::InPhp, case).await, OK, "{:?}", case.fields);
+    }
+    let admin = Remote::new(&gateway.base, Secret::new(ADMIN), None).unwrap();
+    let ids: Vec<Value> = eventually("four dead letters", async || {
+        let letters = admin.send(&Call::get("/v1/dead-letters")).await.unwrap();
+        let letters = letters.body["items"].as_array()?.clone();
+        (letters.len() == 4).then(|| letters.iter().map(|letter| letter["id"].clone()).collect())
+    })
+    .await;
+    let before = provider.sent().len();
+    provider.refuse_all(None);
+    let file = dir.path().join("solvegate.toml");
+    let config = fs::read_to_string(&file).unwrap();
+    let narrowed = config
+        .replace(
+            "sites = [\"open.example.com\"]\n            images = true",
+            "sites = [\"shop.example.com\"]\n            images = false",
+        )
+        .replace("sitekeys = [\"pinned-key\"]", "sitekeys = [\"another-key\"]");
+    assert_ne!(config, narrowed);
+    fs::write(&file, narrowed).unwrap();
+    gateway.process.signal(Signal::HUP);
+    eventually("the reload", async || {
+        gateway.process.stderr().contains("configuration reloaded").then_some(())
+    })
+    .await;
+    let revive = Call::post("/v1/dead-letters/revive", json!({ "ids": ids }));
+    let reply = admin.send(&revive).await.unwrap();
+    assert!(reply.status.is_success(), "{}", reply.body);
+    let arrived = eventually("the claim that is still declared", async || {
+        let sent = provider.sent();
+        (sent.len() > before).then(|| sent[before..].to_vec())
+    })
+    .await;
+    let arrived = counted(arrived.into_iter().map(without_account));
+    assert_eq!(arrived, counted([expected_fields(&kept)].into_iter()), "{}", reply.body);
+    let opened = |result: &&Value| result["result"] == "opened";
+    let results = reply.body["results"].as_array().unwrap();
+    assert_eq!((results.len(), results.iter().filter(opened).count()), (4, 1), "{}", reply.body);
 }

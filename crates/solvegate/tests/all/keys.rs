@@ -1,6 +1,6 @@
 //! Keys and certificates change while the gateway runs.
 
-use std::{fs, os::unix::fs::PermissionsExt as _, path::Path, time::Duration};
+use std::{fs, time::Duration};
 
 use domain::{key::KeyDigest, secret::Secret};
 use doors::SelfSigned;
@@ -9,19 +9,9 @@ use rustix::process::Signal;
 use serde_json::json;
 use solvegate::client::{Call, Remote};
 
-use crate::support::{Gateway, Settings, Sim, WORKER, eventually};
+use crate::support::{Gateway, Settings, Sim, WORKER, eventually, write_private};
 
 const NEW: &str = "c7e10b5d94a82f36d0b9e1f7483a6c52";
-
-/// Rewrites the configuration and waits for the reload.
-async fn reload(gateway: &Gateway, dir: &Path, change: impl Fn(String) -> String) {
-    let file = dir.join("solvegate.toml");
-    fs::write(&file, change(fs::read_to_string(&file).unwrap())).unwrap();
-    let reloads = || gateway.process.stderr().matches("configuration reloaded").count();
-    let before = reloads();
-    gateway.process.signal(Signal::HUP);
-    eventually("the reload", async || (reloads() > before).then_some(())).await;
-}
 
 async fn status(gateway: &Gateway, key: &str, path: &str) -> StatusCode {
     let remote = Remote::new(&gateway.base, Secret::new(key), None).unwrap();
@@ -43,21 +33,15 @@ async fn a_workers_key_is_replaced_with_overlap_and_the_old_one_ends() {
     let keys = |until: &str| {
         format!("keys = [{{ sha256 = \"{new}\" }}, {{ key = \"{WORKER}\", until = \"{until}\" }}]")
     };
-    reload(&gateway, dir.path(), |text| text.replace(&line, &keys("2099-12-31"))).await;
+    gateway.reload(dir.path(), |text| text.replace(&line, &keys("2099-12-31"))).await;
     assert_eq!(statuses().await, (StatusCode::OK, StatusCode::OK), "both, for a while");
     let ended = |text: String| text.replace("2099-12-31", "2020-12-31");
-    reload(&gateway, dir.path(), ended).await;
+    gateway.reload(dir.path(), ended).await;
     assert_eq!(statuses().await, (StatusCode::UNAUTHORIZED, StatusCode::OK));
     let log = gateway.process.stderr();
     let refused = log.lines().find(|line| line.contains("login failed, key has expired")).unwrap();
     assert!(refused.contains("\"owner\":\"one\"") && refused.contains("127.0.0.1"), "{refused}");
     assert!(!log.contains(WORKER) && !log.contains(NEW), "keys are not logged");
-}
-
-/// Writes a file that only its owner can read.
-fn write_private(path: &Path, text: &str) {
-    fs::write(path, text).unwrap();
-    fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -69,7 +53,7 @@ async fn the_key_of_the_account_is_replaced_without_a_restart() {
     let balance = async || gateway.send(&Call::get("/v1/balance")).await.status;
     assert_ne!(balance().await, StatusCode::OK, "the service does not know the old key");
     let account = "canary-provider-8901234567890123";
-    reload(&gateway, dir.path(), |text| text.replace(account, "file:sim.key")).await;
+    gateway.reload(dir.path(), |text| text.replace(account, "file:sim.key")).await;
     assert_eq!(balance().await, StatusCode::OK);
     let log = gateway.process.stderr();
     assert!(
@@ -81,7 +65,7 @@ async fn the_key_of_the_account_is_replaced_without_a_restart() {
         text.replace(&format!("url = \"{}\"", sim.url), &format!("url = \"{elsewhere}\""))
             .replace("file:sim.key", account)
     };
-    reload(&gateway, dir.path(), moved).await;
+    gateway.reload(dir.path(), moved).await;
     assert_eq!(balance().await, StatusCode::OK);
     assert!(gateway.process.stderr().contains("\"needs_restart\":\"[upstream]\""));
 }
@@ -116,7 +100,7 @@ async fn a_renewed_certificate_is_shown_after_a_reload_and_a_wrong_one_is_not() 
     let under_way = tokio::spawn(async move { remote.send(&call).await.unwrap().status });
     eventually("the claim", async || (sim.charges().await == 1).then_some(())).await;
     show(&second, &second);
-    reload(&gateway, dir.path(), |text| text).await;
+    gateway.reload(dir.path(), |text| text).await;
     assert_eq!((works("first.pem").await, works("second.pem").await), (false, true));
     assert_eq!(under_way.await.unwrap(), StatusCode::OK);
     show(&third, &second);

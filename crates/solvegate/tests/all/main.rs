@@ -3,11 +3,18 @@
 
 mod support;
 
+mod at_rest;
+mod audit;
 mod bad_inputs;
+mod batch;
+mod budgets;
 mod callbacks;
 mod cli;
+mod clients;
+mod commands;
 mod crash;
 mod dead_letters;
+mod demo;
 mod doctor;
 mod drain;
 mod dynamodb;
@@ -15,6 +22,7 @@ mod end_to_end;
 mod faults;
 mod guard;
 mod keys;
+mod kinds;
 mod ledger;
 mod neighbours;
 mod pools;
@@ -24,6 +32,8 @@ mod redis;
 mod replicas;
 mod retry_table;
 mod secrets;
+mod simulator;
 mod slots;
 mod slow;
+mod stops;
 mod strangers;

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, fs, path::Path, process::Command, time::Duratio
 use rustix::process::Signal;
 use solvegate::client::{Call, Remote};
 
-use crate::support::{Process, command, program, run, wall_clock};
+use crate::support::{Process, command, program, read_key, run, wall_clock};
 
 /// The default port of a gateway, and that of a second one.
 const GATEWAYS: [&str; 2] = ["8402", "8403"];
@@ -70,14 +70,13 @@ fn steps(block: &str) -> Vec<Step> {
     steps
 }
 
-/// The keys that the first start prints.
+/// The keys that the first start makes.
 type Keys = Vec<(&'static str, String)>;
 
-fn copied(said: &str) -> Keys {
+fn copied(dir: &Path, said: &str) -> Keys {
     let key = |name, start| {
-        let mut lines = said.lines().filter(|line| line.contains("(new, shown only once)"));
-        let line = lines.find_map(|line| line.strip_prefix(start))?;
-        Some((name, line.split_whitespace().next()?.to_owned()))
+        let mut lines = said.lines().filter(|line| line.contains("(new; "));
+        Some((name, read_key(dir, lines.find_map(|line| line.strip_prefix(start))?)))
     };
     [key("WORKER_KEY", "worker key:"), key("ADMIN_KEY", "admin key:")]
         .into_iter()
@@ -171,6 +170,13 @@ fn dynoxide(dir: &Path, words: &[String]) -> Command {
     command
 }
 
+/// The file that the README shows.
+fn csv_of_the_readme() -> String {
+    let readme = include_str!("../../../../README.md");
+    let shown = readme.split_once("```csv\n").and_then(|(_, rest)| rest.split_once("```"));
+    shown.expect("the README shows a batch").0.to_owned()
+}
+
 /// Runs one block, in its own directory.
 struct Reader {
     dir: tempfile::TempDir,
@@ -183,6 +189,7 @@ impl Reader {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("picture.png"), b"any bytes do for the simulator").unwrap();
+        fs::write(dir.path().join("orders.csv"), csv_of_the_readme()).unwrap();
         Self { dir, ports: Ports::new(), keys: Keys::new(), running: Vec::new() }
     }
 
@@ -214,7 +221,7 @@ impl Reader {
         };
         self.ports.0.insert(written, port);
         let said = process.stdout();
-        self.keys.extend(copied(&said));
+        self.keys.extend(copied(self.dir.path(), &said));
         self.running.push(process);
         said
     }
@@ -282,7 +289,7 @@ async fn read_all(document: &str, count: usize) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_marked_command_of_the_readme_does_what_it_says() {
-    read_all(include_str!("../../../../README.md"), 5).await;
+    read_all(include_str!("../../../../README.md"), 6).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -14,6 +14,7 @@ mod kills;
 mod load;
 mod losses;
 mod sharing;
+mod stops;
 
 use std::time::Instant;
 

@@ -53,11 +53,14 @@ pub(super) async fn a_claim_that_collects_takes_the_stocked_token_with_the_answe
 pub(super) async fn the_budget_of_solves_holds(world: World) {
     for n in 0..3 {
         let mut new = world.turnstile("a");
-        new.allowance = Allowance { solves_per_day: Some(2), cost_per_day: None };
+        new.allowance = Allowance { solves_per_day: Some(2), ..Allowance::default() };
         match world.admit(new).await {
             Admission::Opened(_) => assert!(n < 2),
-            Admission::OverBudget { limit, until } => {
-                assert_eq!((n, limit, until), (2, "solves_per_day", world.now().day().end()));
+            Admission::OverBudget(reached) => {
+                assert_eq!(
+                    (n, reached.limit, reached.until),
+                    (2, "solves_per_day", world.now().day().end())
+                );
             }
             other => panic!("{other:?}"),
         }
@@ -68,17 +71,17 @@ pub(super) async fn the_budget_of_money_holds(world: World) {
     let limit = Money::from_micros(PRICE.micros() * 2);
     for n in 0..3 {
         let mut new = world.turnstile("a");
-        new.allowance = Allowance { solves_per_day: None, cost_per_day: Some(limit) };
+        new.allowance = Allowance { cost_per_day: Some(limit), ..Allowance::default() };
         match world.admit(new).await {
             Admission::Opened(_) => assert!(n < 2),
-            Admission::OverBudget { limit, .. } => assert_eq!((n, limit), (2, "cost_per_day")),
+            Admission::OverBudget(reached) => assert_eq!((n, reached.limit), (2, "cost_per_day")),
             other => panic!("{other:?}"),
         }
     }
 }
 
 pub(super) async fn a_budget_is_per_worker_and_day(world: World) {
-    let one = Allowance { solves_per_day: Some(1), cost_per_day: None };
+    let one = Allowance { solves_per_day: Some(1), ..Allowance::default() };
     let mut new = world.turnstile("a");
     new.allowance = one;
     world.open(new).await;
@@ -93,10 +96,10 @@ pub(super) async fn a_budget_is_per_worker_and_day(world: World) {
 
 pub(super) async fn a_refused_claim_changes_nothing(world: World) {
     let mut new = world.turnstile("a");
-    new.allowance = Allowance { solves_per_day: Some(0), cost_per_day: None };
+    new.allowance = Allowance { solves_per_day: Some(0), ..Allowance::default() };
     new.key = crate::named(&new, "k");
     let again = new.clone();
-    assert!(matches!(world.admit(new).await, Admission::OverBudget { .. }));
+    assert!(matches!(world.admit(new).await, Admission::OverBudget(_)));
     assert_eq!(world.entries().await, []);
     assert!(world.store.find_claim(again.id).await.unwrap().is_none());
     // The refused claim used up neither its ids nor its key.

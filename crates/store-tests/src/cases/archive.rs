@@ -11,10 +11,10 @@ use domain::{
 };
 
 use super::concurrency::all_at_once;
-use crate::world::{World, named, worker};
+use crate::world::{World, admin, named, worker};
 
 /// Another store, whose clock also starts at noon.
-fn other() -> World {
+pub(super) fn other() -> World {
     World::new(&stores::open("memory:").unwrap())
 }
 
@@ -34,6 +34,7 @@ async fn refuse(world: &World) {
         project: domain::id::Project::new("shop").unwrap(),
         kind: None,
         event: Event::Refused { code: "ERROR_PAGEURL".into(), pageurl: None },
+        by: None,
     };
     world.store.note(note, world.now()).await.unwrap();
 }
@@ -172,7 +173,7 @@ pub(super) async fn a_purged_dead_letter_leaves_the_archive(world: World) {
     source.copy_to_archive(archive, 500).await;
     let open = || archive.dead_letters(DeadLetterFilter::open(Scope::All, 9));
     assert_eq!(open().await.unwrap().items, [source.dead_letter(&failed).await]);
-    source.store.purge(failed.solve.unwrap(), worker("admin"), source.now()).await.unwrap();
+    source.store.purge(failed.solve.unwrap(), admin(), source.now()).await.unwrap();
     source.copy_to_archive(archive, 500).await;
     assert!(open().await.unwrap().items.is_empty());
     assert!(archive.dead_letter(failed.solve.unwrap()).await.unwrap().is_none());

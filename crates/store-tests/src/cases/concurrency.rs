@@ -45,13 +45,13 @@ pub(super) async fn twenty_callers_with_a_budget_of_one_open_one_solve(world: Wo
         let world = world.clone();
         async move {
             let mut new = world.turnstile("a");
-            new.allowance = Allowance { solves_per_day: Some(1), cost_per_day: None };
+            new.allowance = Allowance { solves_per_day: Some(1), ..Allowance::default() };
             world.admit(new).await
         }
     })
     .await;
     let opened = admissions.iter().filter(|one| matches!(one, Admission::Opened(_))).count();
-    let refused = admissions.iter().filter(|one| matches!(one, Admission::OverBudget { .. }));
+    let refused = admissions.iter().filter(|one| matches!(one, Admission::OverBudget(_)));
     assert_eq!((opened, refused.count()), (1, 19));
 }
 

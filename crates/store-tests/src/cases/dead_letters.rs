@@ -5,7 +5,7 @@ use std::time::Duration;
 use domain::{
     claim::{Admission, Allowance, Claim, ClaimState},
     dead_letter::Closing,
-    id::{Project, WorkerName},
+    id::Project,
     ledger::Event,
     ports::{DeadLetterFilter, Revival, Scope, SweepRequest},
     retry::{Verdict, own},
@@ -14,7 +14,7 @@ use domain::{
 };
 
 use super::concurrency::all_at_once;
-use crate::world::{World, derived, named, over, token_of, worker};
+use crate::world::{World, admin, derived, named, over, token_of, worker};
 
 const UNSOLVABLE: &str = "ERROR_CAPTCHA_UNSOLVABLE";
 
@@ -184,11 +184,11 @@ pub(super) async fn all_claims_of_a_shared_dead_letter_are_revived(world: World)
 pub(super) async fn a_revival_keeps_to_the_budget(world: World) {
     let failed = world.fail(world.turnstile("a"), UNSOLVABLE).await;
     let mut ask = world.revive(&failed);
-    let used_up = Allowance { solves_per_day: Some(1), cost_per_day: None };
+    let used_up = Allowance { solves_per_day: Some(0), ..Allowance::default() };
     ask.allowances.insert(worker("ann"), used_up);
     let before = world.entries().await.len();
     let refused = world.store.revive(ask, world.now()).await.unwrap();
-    assert!(matches!(refused, Revival::Back(Admission::OverBudget { .. })), "{refused:?}");
+    assert!(matches!(refused, Revival::Back(Admission::OverBudget(_))), "{refused:?}");
     assert_eq!(world.entries().await.len(), before);
     assert!(world.dead_letter(&failed).await.closed.is_none(), "it can be revived tomorrow");
 }
@@ -206,7 +206,7 @@ async fn dead_letter_of_two(world: &World) -> Claim {
 pub(super) async fn a_dead_letter_is_revived_for_the_workers_that_may_open_a_solve(world: World) {
     let failed = dead_letter_of_two(&world).await;
     let mut ask = world.revive(&failed);
-    let used_up = Allowance { solves_per_day: Some(1), cost_per_day: None };
+    let used_up = Allowance { solves_per_day: Some(0), ..Allowance::default() };
     ask.allowances.insert(worker("ann"), used_up);
     let Revival::Back(Admission::Opened(back)) =
         world.store.revive(ask, world.now()).await.unwrap()
@@ -278,9 +278,8 @@ pub(super) async fn a_key_reused_since_is_not_taken_back(world: World) {
 pub(super) async fn a_purged_dead_letter_is_gone_and_recorded(world: World) {
     let failed = world.fail(world.turnstile("a"), UNSOLVABLE).await;
     let dead_letter = failed.solve.unwrap();
-    let by = WorkerName::new("admin").unwrap();
-    assert!(world.store.purge(dead_letter, by.clone(), world.now()).await.unwrap());
-    assert!(!world.store.purge(dead_letter, by, world.now()).await.unwrap());
+    assert!(world.store.purge(dead_letter, admin(), world.now()).await.unwrap());
+    assert!(!world.store.purge(dead_letter, admin(), world.now()).await.unwrap());
     assert!(world.records.dead_letter(dead_letter).await.unwrap().is_none());
     let all = DeadLetterFilter::open(Scope::All, 9);
     assert!(world.records.dead_letters(all).await.unwrap().items.is_empty());

@@ -3,12 +3,15 @@
 mod admit;
 mod advance;
 mod archive;
+mod audit;
+mod budgets;
 mod concurrency;
 mod dead_letters;
 mod guard;
 mod keys;
 mod lease;
 mod outbox;
+mod pause;
 mod pools;
 mod promote;
 mod records;
@@ -67,6 +70,20 @@ pub const CASES: &[Case] = cases! {
         a_refill_that_is_no_longer_declared_ends,
         nothing_ends_while_the_guard_allows_it,
     ],
+    pause: [
+        a_pause_is_kept_and_names_who_made_it,
+        pausing_and_resuming_are_in_the_audit_trail_once,
+        paused_work_is_not_paid_for_and_goes_on_afterwards,
+        a_pause_of_others_stops_nothing,
+        a_paused_lost_reply_is_not_followed_by_another_attempt,
+        a_lost_reply_that_would_not_be_repeated_does_not_wait,
+        a_paid_task_is_harvested_while_paused,
+        a_shared_answer_is_bought_for_the_worker_that_is_not_paused,
+        undeclared_work_fails_even_while_it_is_paused,
+        a_paused_claim_lapses_at_its_deadline,
+        nothing_is_ordered_for_a_paused_pool,
+        the_number_of_pauses_is_bounded,
+    ],
     admit: [
         a_new_claim_opens_one_solve,
         a_name_that_is_taken_is_drawn_again,
@@ -75,6 +92,26 @@ pub const CASES: &[Case] = cases! {
         the_budget_of_money_holds,
         a_budget_is_per_worker_and_day,
         a_refused_claim_changes_nothing,
+    ],
+    budgets: [
+        what_is_reserved_is_settled_with_the_real_price,
+        an_unknown_charge_counts_at_list_price,
+        what_was_certainly_not_charged_is_released,
+        a_refused_submission_keeps_its_reservation_for_the_retry,
+        retries_count_and_stop_at_the_limit,
+        a_task_that_cost_nothing_gives_its_money_back,
+        an_authorised_attempt_needs_room_of_its_own,
+        an_orphan_corrects_what_was_assumed,
+        a_month_is_more_than_its_days,
+        an_attempt_is_settled_on_the_day_it_was_reserved_for,
+        a_token_of_a_pool_counts_for_the_worker_that_gets_it,
+        a_budget_of_money_holds_for_tokens_of_a_pool,
+        a_token_that_others_left_is_free,
+        a_refill_that_a_claim_was_waiting_for_takes_the_place_of_its_own_attempt,
+        a_pool_orders_no_more_than_its_budget,
+        the_account_pays_for_everything,
+        the_account_is_the_sum_of_its_workers_and_pools,
+        callers_of_several_workers_share_the_account,
     ],
     keys: [
         the_same_key_is_the_same_claim,
@@ -243,12 +280,26 @@ pub const CASES: &[Case] = cases! {
         a_dead_letter_keeps_its_claims,
         a_store_without_its_archive_keeps_its_own_history_again,
     ],
+    audit: [
+        every_entry_is_chained_to_the_one_before,
+        a_chain_goes_on_when_its_beginning_is_dropped,
+        an_archive_has_the_hashes_of_its_store,
+        a_chain_is_read_in_pieces,
+        what_an_admin_does_is_written_with_the_change,
+        what_a_worker_does_is_not_an_admins_action,
+        an_action_that_changes_nothing_leaves_no_entry,
+        the_audit_trail_is_filtered_and_paged,
+        a_deleted_entry_leaves_the_audit_trail,
+    ],
     records: [
         history_is_paged_newest_first,
         history_is_filtered,
         a_worker_sees_its_own,
+        a_worker_sees_no_claims_of_others_that_share_its_solve,
+        an_opened_solve_leaves_the_names_of_its_parameters,
         active_lists_what_is_under_way,
         totals_are_by_day_and_worker,
+        a_worker_gets_its_own_totals_of_every_day,
         dead_letters_are_listed_and_found,
         a_claim_is_explained_in_order,
         an_explanation_does_not_mention_other_joined_claims,
@@ -264,6 +315,7 @@ pub const CASES: &[Case] = cases! {
         unknown_kinds_share_one_row_of_the_totals,
         a_lease_leaves_the_pictures_in_the_store,
         a_renewal_counts_the_living_holders,
+        a_gateway_that_is_restarted_again_and_again_counts_once,
     ],
     concurrency: [
         fifty_callers_with_one_key_open_one_solve,

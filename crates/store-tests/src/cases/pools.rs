@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use domain::{
-    claim::{Admission, Claim, ClaimState},
+    claim::{Admission, Allowance, Claim, ClaimState},
     fingerprint::Fingerprint,
     id::{HolderId, Project, SolveId, WorkerName},
     ledger::Event,
@@ -15,7 +15,7 @@ use domain::{
 use super::concurrency::all_at_once;
 use crate::world::{PRICE, World, token_of};
 
-async fn pool(world: &World, level: Level) -> Fingerprint {
+pub(super) async fn pool(world: &World, level: Level) -> Fingerprint {
     let new = world.turnstile("a");
     let order = StandingOrder {
         challenge: new.challenge,
@@ -27,7 +27,7 @@ async fn pool(world: &World, level: Level) -> Fingerprint {
         waste: 100,
         is_declared: true,
     };
-    world.store.set_pool(new.fingerprint, Some(order), world.now()).await.unwrap();
+    world.store.set_pool(new.fingerprint, Some(order), None, world.now()).await.unwrap();
     new.fingerprint
 }
 
@@ -35,7 +35,7 @@ async fn state(world: &World) -> PoolState {
     world.records.pools(world.now()).await.unwrap().remove(0)
 }
 
-async fn refill(world: &World, holder: u64, pool: Fingerprint, level: u32) -> Refilled {
+pub(super) async fn refill(world: &World, holder: u64, pool: Fingerprint, level: u32) -> Refilled {
     let names = (0..level.max(20)).map(|_| world.fresh_solve()).collect();
     refill_as(world, HolderId::from_number(holder), pool, level, names).await
 }
@@ -54,6 +54,8 @@ async fn refill_as(
         solves,
         wanted_until: world.now().plus(Duration::from_secs(60)),
         price: Some(PRICE),
+        budget: Allowance::default(),
+        account: Allowance::default(),
     };
     world.store.refill(ask, world.now()).await.unwrap()
 }
@@ -81,7 +83,7 @@ pub(super) async fn a_standing_order_is_kept_and_changed(world: World) {
     pool(&world, Level::Fixed(3)).await;
     let changed = state(&world).await.pool;
     assert_eq!((changed.order.level, changed.arrived), (Level::Fixed(3), 1));
-    world.store.set_pool(fingerprint, None, world.now()).await.unwrap();
+    world.store.set_pool(fingerprint, None, None, world.now()).await.unwrap();
     assert!(world.records.pools(world.now()).await.unwrap().is_empty());
 }
 
@@ -249,11 +251,11 @@ pub(super) async fn a_lost_reply_of_a_refill_is_written_off(world: World) {
 pub(super) async fn announced_demand_may_be_bought(world: World) {
     let fingerprint = pool(&world, Level::Auto).await;
     let expectation = Expectation { left: 25, at: world.now().plus(Duration::from_secs(60)) };
-    world.store.expect(fingerprint, expectation, world.now()).await.unwrap().unwrap();
+    world.store.expect(fingerprint, expectation, None, world.now()).await.unwrap().unwrap();
     world.holder(1).await;
     assert_eq!(refill(&world, 1, fingerprint, 25).await.opened.len(), 25);
     let unknown = Fingerprint::from_bytes([7; 32]);
-    let nothing = world.store.expect(unknown, expectation, world.now()).await.unwrap();
+    let nothing = world.store.expect(unknown, expectation, None, world.now()).await.unwrap();
     assert!(nothing.is_none());
 }
 
@@ -298,6 +300,7 @@ fn report(claim: &Claim, good: bool) -> Note {
         project: claim.project.clone(),
         kind: Some(claim.kind.clone()),
         event: Event::Reported { good },
+        by: None,
     }
 }
 

@@ -1,11 +1,12 @@
 //! Queries.
 
 use domain::{
+    budget::{Amount, BudgetScope},
     challenge::Kind,
-    claim::{Claim, ClaimState},
+    claim::{Admission, Claim, ClaimState},
     id::{Project, WorkerName},
     ledger::Event,
-    ports::{ClaimFilter, DeadLetterFilter, Note, Scope, TotalsFilter},
+    ports::{ClaimFilter, DaySpending, DeadLetterFilter, Note, Scope, TotalsFilter},
     solve::Stage,
 };
 
@@ -51,7 +52,9 @@ pub(super) async fn history_is_paged_newest_first(world: World) {
 
 pub(super) async fn history_is_filtered(world: World) {
     let one = open_as(&world, "ann", "a").await;
+    world.pass(1);
     let two = open_as(&world, "ann", "b").await;
+    world.pass(1);
     let three = open_as(&world, "bob", "a").await;
     world.withdraw(&two).await;
     let two = world.find(&two).await;
@@ -60,12 +63,23 @@ pub(super) async fn history_is_filtered(world: World) {
     let kind = ClaimFilter { kind: Some(Kind::Image), ..everything() };
     let project = ClaimFilter { project: Some(Project::new("anns").unwrap()), ..everything() };
     let both = ClaimFilter { scope: of("bob"), ..site.clone() };
+    let since = ClaimFilter { since: Some(three.opened_at), ..everything() };
+    let until = ClaimFilter { until: Some(one.opened_at), ..everything() };
+    let never =
+        ClaimFilter { since: Some(three.opened_at), until: Some(one.opened_at), ..everything() };
+    let own_since = ClaimFilter { since: Some(three.opened_at), ..site.clone() };
+    let code = ClaimFilter { code: Some("ERROR_X".into()), ..everything() };
     for (filter, expected) in [
         (site, vec![&three, &one]),
         (state, vec![&two]),
         (kind, vec![]),
         (project, vec![&two, &one]),
         (both, vec![&three]),
+        (since, vec![&three]),
+        (until, vec![&one]),
+        (never, vec![]),
+        (own_since, vec![&three]),
+        (code, vec![]),
     ] {
         let found = world.records.history(filter.clone()).await.unwrap().items;
         assert_eq!(found.iter().collect::<Vec<_>>(), expected, "{filter:?}");
@@ -84,6 +98,33 @@ pub(super) async fn a_worker_sees_its_own(world: World) {
     assert_eq!(world.records.totals(ask).await.unwrap().len(), 1);
     let prefix_of_a_name = ClaimFilter { scope: of("an"), ..everything() };
     assert!(world.records.history(prefix_of_a_name).await.unwrap().items.is_empty());
+}
+
+pub(super) async fn a_worker_sees_no_claims_of_others_that_share_its_solve(world: World) {
+    let own = world.open(world.image(b"a picture")).await;
+    let mut joining = world.image(b"a picture");
+    joining.worker = WorkerName::new("bob").unwrap();
+    let Admission::Joined(other) = world.admit(joining).await else { panic!("not joined") };
+    let claims = async |scope| world.records.active(scope, 9).await.unwrap()[0].claims.clone();
+    assert_eq!(claims(of("ann")).await, [own.id]);
+    assert_eq!(claims(Scope::All).await, [own.id, other.id]);
+    world.fail_solve(&own, "ERROR_PAGEURL").await;
+    let letters = async |scope| {
+        let filter = DeadLetterFilter { closed: true, ..DeadLetterFilter::open(scope, 9) };
+        world.records.dead_letters(filter).await.unwrap().items[0].claims.clone()
+    };
+    assert_eq!(letters(of("ann")).await, [own.id]);
+    assert_eq!(letters(Scope::All).await, [own.id, other.id]);
+}
+
+pub(super) async fn an_opened_solve_leaves_the_names_of_its_parameters(world: World) {
+    world.open(world.image(b"a picture")).await;
+    let carried = Event::Carried { params: vec!["body".into()], targets: Vec::new() };
+    let entries = world.entries().await;
+    assert_eq!((entries.len(), &entries[1].event), (2, &carried));
+    assert_eq!((entries[1].claim, entries[1].at), (entries[0].claim, entries[0].at));
+    world.open(world.turnstile("a")).await;
+    assert_eq!(world.entries().await.len(), 3, "nothing but page and site key");
 }
 
 pub(super) async fn active_lists_what_is_under_way(world: World) {
@@ -121,6 +162,32 @@ pub(super) async fn totals_are_by_day_and_worker(world: World) {
     assert_eq!((counts.polls, counts.solve_ms), (3, 17_000));
     assert_eq!((counts.cost, counts.saved, counts.savings()), (PRICE, PRICE, 1));
     assert_eq!(world.records.totals(ask(today, world.now().day())).await.unwrap().len(), 3);
+}
+
+pub(super) async fn a_worker_gets_its_own_totals_of_every_day(world: World) {
+    let first = world.now().day();
+    // Names that are neighbours in the order of the rows.
+    let names = ["ann", "an", "ann.b", "ann-b", "anna", "Ann"];
+    for day in 0..3 {
+        for (n, name) in names.iter().enumerate() {
+            for claim in 0..=n {
+                open_as(&world, name, &format!("{day}-{claim}")).await;
+            }
+        }
+        world.pass_days(1);
+    }
+    let last = world.now().day();
+    for (n, name) in names.iter().enumerate() {
+        let ask = TotalsFilter { scope: of(name), from: first, to: last };
+        let totals = world.records.totals(ask).await.unwrap();
+        let seen: Vec<_> = totals.iter().map(|total| total.counts.opened).collect();
+        let own = u64::try_from(n + 1).unwrap();
+        assert_eq!(seen, [own; 3], "{name}: {totals:?}");
+        assert!(totals.iter().all(|total| total.worker.as_str() == *name), "{totals:?}");
+        assert!(totals.is_sorted_by_key(|total| total.day));
+    }
+    let all = TotalsFilter { scope: Scope::All, from: first, to: last };
+    assert_eq!(world.records.totals(all).await.unwrap().len(), 3 * names.len());
 }
 
 pub(super) async fn dead_letters_are_listed_and_found(world: World) {
@@ -214,6 +281,7 @@ pub(super) async fn notes_are_entries(world: World) {
         project: claim.project.clone(),
         kind: Some(claim.kind.clone()),
         event: Event::Reported { good: true },
+        by: None,
     };
     world.store.note(note.clone(), world.now()).await.unwrap();
     let story = world.records.explain(claim.id).await.unwrap();
@@ -235,10 +303,14 @@ pub(super) async fn spending_is_by_day_and_worker(world: World) {
     let lease = world.lose_reply(&ambiguous).await;
     world.authorise(&lease).await.unwrap();
     let spent = world.records.spending(today).await.unwrap();
-    let opened: Vec<_> =
-        spent.workers.iter().map(|(name, spent)| (name.as_str(), spent.opened)).collect();
-    assert_eq!((opened, spent.authorised), (vec![("ann", 2), ("bob", 2)], 1));
-    assert_eq!(spent.workers[0].1.listed, PRICE + PRICE);
+    let scope = |name: &str| BudgetScope::Worker(WorkerName::new(name).unwrap());
+    let used = |spent: &DaySpending, name: &str| spent.books[&scope(name)].day(spent.day).used();
+    let two = Amount { solves: 2, cost: PRICE + PRICE };
+    // The attempt that was authorised is one more.
+    let three = Amount { solves: 3, cost: PRICE + PRICE + PRICE };
+    assert_eq!((used(&spent, "ann"), used(&spent, "bob"), spent.authorised), (two, three, 1));
     world.pass_days(1);
-    assert!(world.records.spending(world.now().day()).await.unwrap().workers.is_empty());
+    let next = world.records.spending(world.now().day()).await.unwrap();
+    assert_eq!((used(&next, "ann"), next.authorised), (Amount::default(), 0));
+    assert_eq!(next.books[&scope("ann")].month.used(), two);
 }

@@ -6,11 +6,11 @@ use domain::{
     challenge::{Challenge, ChallengeParts, Kind},
     claim::{Admission, Claim, Repeats},
     fingerprint::{Fingerprint, Identity},
-    id::HolderId,
+    id::{HolderId, Place},
     lease::Holder,
     ledger::{Counts, Event},
     money::Money,
-    ports::{LeaseRequest, Note, Scope, TotalsFilter},
+    ports::{Chance, LeaseRequest, Note, Scope, TotalsFilter},
     site::PageUrl,
 };
 
@@ -89,6 +89,7 @@ fn report(claim: &Claim) -> Note {
         project: claim.project.clone(),
         kind: Some(claim.kind.clone()),
         event: Event::Reported { good: true },
+        by: None,
     }
 }
 
@@ -158,4 +159,35 @@ pub(super) async fn a_renewal_counts_the_living_holders(world: World) {
     assert_eq!(hold(2).await, 2);
     world.store.release(HolderId::from_number(1)).await.unwrap();
     assert_eq!(hold(2).await, 1);
+}
+
+pub(super) async fn a_gateway_that_is_restarted_again_and_again_counts_once(world: World) {
+    let hold = async |id: HolderId| {
+        let until = world.now().plus(LeaseRequest::TERM);
+        world.store.hold(Holder { id, until }).await.unwrap()
+    };
+    let (here, there) = (Place::named("here:8402"), Place::named("there:8402"));
+    let process = |place, number| HolderId::draw_in(place, &Drawn(number));
+    let other = HolderId::from_number(7);
+    assert_eq!(hold(other).await, 1);
+    for number in [1, 3, 5] {
+        assert_eq!(hold(process(here, number)).await, 2, "each replaces the one before");
+    }
+    assert_eq!(hold(process(there, 1)).await, 3);
+    // It is counted once, and a process that was believed dead keeps its lease.
+    let claim = world.open(world.turnstile("a")).await;
+    let leases = world.lease(process(here, 1)).await;
+    assert_eq!(leases.iter().map(|lease| Some(lease.solve.id)).collect::<Vec<_>>(), [claim.solve]);
+    assert!(world.lease(process(here, 5)).await.is_empty());
+    world.pass(16);
+    assert_eq!(hold(other).await, 1);
+}
+
+#[derive(Debug)]
+struct Drawn(u64);
+
+impl Chance for Drawn {
+    fn draw(&self) -> u64 {
+        self.0
+    }
 }

@@ -97,6 +97,7 @@ pub(super) async fn a_shared_answer_reported_bad_serves_nobody_else(world: World
         project: claim.project.clone(),
         kind: Some(claim.kind.clone()),
         event: Event::Reported { good },
+        by: None,
     };
     world.store.note(report(&first, true), world.now()).await.unwrap();
     let Admission::Stocked(second) = world.admit(world.image(PICTURE)).await else {

@@ -99,11 +99,11 @@ pub(super) async fn a_fetch_after_expiry_returns_nothing_and_is_recorded_once(wo
 
 pub(super) async fn an_unsent_solve_ends_with_its_claim(world: World) {
     let claim = world.open(world.turnstile("a")).await;
-    let found = world.store.withdraw(claim.id, world.now()).await.unwrap().unwrap();
+    let found = world.store.withdraw(claim.id, None, world.now()).await.unwrap().unwrap();
     assert!(found.was_waiting && found.claim.state == ClaimState::Withdrawn);
     let holder = world.holder(1).await;
     assert_eq!(world.lease(holder).await.len(), 0);
-    let again = world.store.withdraw(claim.id, world.now()).await.unwrap().unwrap();
+    let again = world.store.withdraw(claim.id, None, world.now()).await.unwrap().unwrap();
     assert!(!again.was_waiting && again.claim == found.claim);
     assert_eq!(world.count(|event| matches!(event, Event::Ended { .. })).await, 1);
     assert_eq!(world.count(|event| matches!(event, Event::DeadLettered { .. })).await, 0);

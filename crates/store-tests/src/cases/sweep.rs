@@ -135,7 +135,7 @@ pub(super) async fn a_reused_key_outlives_its_first_claim(world: World) {
     world.pass(90 * 86_400 - 3600);
     let second = world.open(keyed(&world)).await;
     world.pass(3600);
-    world.store.withdraw(second.id, world.now()).await.unwrap();
+    world.store.withdraw(second.id, None, world.now()).await.unwrap();
     world.sweep().await;
     assert!(world.store.find_claim(first.id).await.unwrap().is_none());
     match world.admit(keyed(&world)).await {

@@ -62,6 +62,11 @@ impl DynamoDbServer {
         url(self.port, crate::corner::ANY_TABLE)
     }
 
+    /// The directory with everything the server writes.
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
     pub fn kill(&self) {
         let mut child = self.child.lock().unwrap();
         child.kill().unwrap();

@@ -93,6 +93,11 @@ impl PostgresServer {
         self.port
     }
 
+    /// The directory with everything the server writes.
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
     pub fn is_running(&self) -> bool {
         self.child.lock().unwrap().try_wait().unwrap().is_none()
     }

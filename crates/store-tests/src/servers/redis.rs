@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    path::Path,
     process::{Child, Command, Stdio},
     sync::Mutex,
 };
@@ -75,6 +76,11 @@ impl RedisServer {
 
     pub fn port(&self) -> u16 {
         self.port
+    }
+
+    /// The directory with everything the server writes.
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
     }
 
     /// True also for a paused process.

@@ -5,6 +5,7 @@ mod differential;
 mod durability;
 mod dynamodb;
 mod gateways;
+mod listings;
 mod postgres;
 mod redis;
 mod schedule;

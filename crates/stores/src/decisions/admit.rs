@@ -1,25 +1,25 @@
 //! Admits a claim: replays it under its key, serves it from stock, joins it to a solve in progress, or opens a solve.
 
 use domain::{
+    budget::{BudgetScope, Reservations},
     challenge::Sharing,
     claim::{Admission, Claim, ClaimState, KeyRule, NewClaim, Repeats, Source},
     ledger::{Counts, Event},
     money::Money,
-    ports::Spent,
     solve::{Origin, Solve, Stage},
     time::Timestamp,
-    token::Token,
 };
 
 use crate::{
     Result,
-    schema::keys::{Text, starting_with},
-    schema::tables::{Challenges, Claims, Joinable, Solves, Spending, Stock, Stocked},
+    schema::keys::starting_with,
+    schema::tables::{Challenges, Claims, Joinable, Solves, Stock, Stocked, Table},
     tx::{Order, TypedRead, TypedWrite},
 };
 
 use super::support::{
     allocate::allotted,
+    budgets::{self, Buyer},
     context::DecisionCtx,
     delivery::{deliver_token, record_delivered},
     indexes, ledger,
@@ -49,7 +49,7 @@ pub(crate) fn admit_new(ctx: &mut DecisionCtx<'_>, new: &NewClaim) -> Result<Adm
     let stocked = take_stock(ctx, new)?;
     if let Some(stocked) = stocked {
         pools::count_arrival(ctx, new.fingerprint, true)?;
-        return Ok(Admission::Stocked(serve(ctx, new, stocked.token)?));
+        return Ok(Admission::Stocked(serve(ctx, new, stocked)?));
     }
     let is_live = new.revives.is_none();
     if is_live && let Some(claim) = promote::take_over(ctx, new)? {
@@ -62,13 +62,11 @@ pub(crate) fn admit_new(ctx: &mut DecisionCtx<'_>, new: &NewClaim) -> Result<Adm
     if new.deadline < new.soonest {
         return Ok(Admission::TooLate);
     }
-    let spent = spent_today(ctx, new)?;
-    if let Some(limit) = exceeded_limit(new, spent) {
-        let until = ctx.now.day().end();
-        return Ok(Admission::OverBudget { limit, until });
+    if let Some(reached) = budgets::exceeded(ctx, &buyer(new), new.price)? {
+        return Ok(Admission::OverBudget(reached));
     }
     pools::count_arrival(ctx, new.fingerprint, false)?;
-    Ok(Admission::Opened(open(ctx, new, spent)?))
+    Ok(Admission::Opened(open(ctx, new)?))
 }
 
 // === replay ===
@@ -110,14 +108,18 @@ fn replay(ctx: &mut DecisionCtx<'_>, new: &NewClaim, claim: Claim) -> Result<Cla
 
 // === stock ===
 
-/// Takes the exclusive token that expires first out of the stock, or reads the shared answer that expires last.
+/// Takes the exclusive token that expires first out of the stock, or reads the shared answer that expires last. A worker
+/// without room in its budget gets only what others left over.
 fn take_stock(ctx: &mut DecisionCtx<'_>, new: &NewClaim) -> Result<Option<Stocked>> {
-    let usable = pools::usable_range(new.fingerprint, ctx.now);
     let exclusive = new.challenge.kind().sharing() == Sharing::Exclusive;
-    let order = if exclusive { Order::Rising } else { Order::Falling };
-    let Some((key, stocked)) = ctx.tx.scan::<Stock>(usable, order, 1)?.pop() else {
-        return Ok(None);
+    let found = match in_stock(ctx, new, exclusive, 1)?.pop() {
+        Some(first) if !budgets::may_take(ctx, &first.1, &buyer(new), new.price)? => {
+            let all = in_stock(ctx, new, exclusive, usize::MAX)?;
+            all.into_iter().find(|(_, stocked)| !budgets::is_of_pool(stocked))
+        }
+        first => first,
     };
+    let Some((key, stocked)) = found else { return Ok(None) };
     if exclusive {
         let (fingerprint, usable_until, solve) = key;
         pools::take_stock(ctx.tx, (usable_until, fingerprint, solve))?;
@@ -125,7 +127,24 @@ fn take_stock(ctx: &mut DecisionCtx<'_>, new: &NewClaim) -> Result<Option<Stocke
     Ok(Some(stocked))
 }
 
-fn serve(ctx: &mut DecisionCtx<'_>, new: &NewClaim, token: Token) -> Result<Claim> {
+/// The usable tokens, those to hand out first at the beginning.
+fn in_stock(
+    ctx: &DecisionCtx<'_>,
+    new: &NewClaim,
+    exclusive: bool,
+    limit: usize,
+) -> Result<Vec<(<Stock as Table>::Key, Stocked)>> {
+    let usable = pools::usable_range(new.fingerprint, ctx.now);
+    let order = if exclusive { Order::Rising } else { Order::Falling };
+    ctx.tx.scan::<Stock>(usable, order, limit)
+}
+
+fn serve(ctx: &mut DecisionCtx<'_>, new: &NewClaim, stocked: Stocked) -> Result<Claim> {
+    if budgets::is_of_pool(&stocked) {
+        let cost = stocked.token.cost.or(new.price);
+        budgets::charge_stocked(ctx, &new.worker, ctx.now.day(), cost)?;
+    }
+    let token = stocked.token;
     let mut claim = new_claim::claim_of(new, ctx.now);
     claim.state = ClaimState::Served;
     claim.source = Some(Source::Stock);
@@ -154,33 +173,22 @@ fn find_joinable(ctx: &DecisionCtx<'_>, new: &NewClaim) -> Result<Option<Solve>>
 
 // === open ===
 
-fn spent_today(ctx: &DecisionCtx<'_>, new: &NewClaim) -> Result<Spent> {
-    let key = (ctx.now.day(), Text::new(new.worker.as_str()));
-    Ok(ctx.tx.get::<Spending>(&key)?.unwrap_or_default())
+fn buyer(new: &NewClaim) -> Buyer {
+    let scope = BudgetScope::Worker(new.worker.clone());
+    Buyer { scope, own: new.allowance, account: new.account }
 }
 
-/// The limit that one more solve would exceed.
-fn exceeded_limit(new: &NewClaim, spent: Spent) -> Option<&'static str> {
-    if new.allowance.solves_per_day.is_some_and(|limit| spent.opened >= limit) {
-        return Some("solves_per_day");
-    }
-    let limit = new.allowance.cost_per_day?;
-    match new.price {
-        Some(price) => (spent.listed + price > limit).then_some("cost_per_day"),
-        // An unknown price is not zero, so it fits no budget.
-        None => Some("cost_per_day, which needs a price_per_1000 of this kind"),
-    }
-}
-
-fn open(ctx: &mut DecisionCtx<'_>, new: &NewClaim, spent: Spent) -> Result<Claim> {
+fn open(ctx: &mut DecisionCtx<'_>, new: &NewClaim) -> Result<Claim> {
     let mut claim = new_claim::claim_of(new, ctx.now);
     claim.solve = Some(new.solve);
     ctx.record(&claim, Event::Opened { basis: new.basis.as_ref().to_owned() });
-    indexes::insert_solve(ctx.tx, &solve_of(new, ctx.now))?;
+    if let Some(carried) = Event::carried(&new.challenge) {
+        ctx.record(&claim, carried);
+    }
+    let mut solve = solve_of(new, ctx.now);
+    budgets::reserve(ctx, &buyer(new), &mut solve)?;
+    indexes::insert_solve(ctx.tx, &solve)?;
     ctx.tx.put::<Challenges>(new.solve, new.challenge.clone())?;
-    let now =
-        Spent { opened: spent.opened + 1, listed: spent.listed + new.price.unwrap_or_default() };
-    ctx.tx.put::<Spending>((ctx.now.day(), Text::new(new.worker.as_str())), now)?;
     new_claim::insert(ctx, new, &claim)?;
     Ok(claim)
 }
@@ -215,5 +223,6 @@ fn solve_of(new: &NewClaim, now: Timestamp) -> Solve {
         price: new.price,
         policy: new.policy,
         ended_at: None,
+        reservations: Reservations::default(),
     }
 }

@@ -1,11 +1,14 @@
 //! Advances a solve by a fenced decision. Such a decision may spend money, so it needs a holder whose lease is valid, the
 //! current fence, and budget left for the day.
 
+use std::collections::BTreeSet;
+
 use domain::{
     claim::ClaimState,
     declarations::Guard,
-    id::ClaimId,
+    id::{ClaimId, WorkerName},
     lease::Lease,
+    money::Money,
     ports::{Advanced, StoreError},
     retry::{Code, own},
     solve::{AmbiguousPolicy, Decision, Refused, Solve, Stage},
@@ -17,12 +20,16 @@ use crate::{
     tx::{TypedRead, TypedWrite},
 };
 
-use super::support::{
-    context::DecisionCtx,
-    dead_letters,
-    effort::Effort,
-    fail::{end_claims, fail_solve},
-    indexes,
+use super::{
+    pause::pauses,
+    support::{
+        budgets::{self, Buyer},
+        context::DecisionCtx,
+        dead_letters,
+        effort::Effort,
+        fail::{end_claims, fail_solve},
+        indexes,
+    },
 };
 
 /// Applies the decision, or returns why it is refused.
@@ -50,11 +57,24 @@ pub(crate) fn advance(
             return drop_claims(ctx, &before, &lost).map(Advanced::Done);
         }
     }
+    let buyer = buyer_of_another(&before, &decision);
+    if let Some(buyer) = &buyer
+        && budgets::exceeded(ctx, buyer, before.price)?.is_some()
+    {
+        if before.stage == Stage::Queued {
+            return end_over_budget(ctx, &before).map(Advanced::Done);
+        }
+        return Ok(Advanced::Refused(Refused::Budget));
+    }
     let mut solve = before.clone();
     let events = match solve.decide(lease.fence, &decision, ctx.now) {
         Ok(events) => events,
         Err(refused) => return Ok(Advanced::Refused(refused)),
     };
+    budgets::follow(ctx, &mut solve, &events)?;
+    if let Some(buyer) = &buyer {
+        budgets::reserve(ctx, buyer, &mut solve)?;
+    }
     ctx.record_all(&solve, events);
     apply(ctx, &before, &mut solve, &decision)?;
     Ok(Advanced::Done(solve))
@@ -69,25 +89,33 @@ fn forbidden_claims(
 ) -> Result<Vec<ClaimId>> {
     let mut forbidden = Vec::new();
     for id in &solve.claims {
-        let claim = indexes::existing_claim(ctx.tx, *id)?;
-        if !guard.allows(&lease.challenge, &claim.worker, ctx.now) {
+        if !guard.allows(&lease.challenge, &worker_of(ctx, solve, *id)?, ctx.now) {
             forbidden.push(*id);
         }
     }
     Ok(forbidden)
 }
 
+/// The workers that wait for the solve; for a refill the one that it is bought for.
+fn waiting_workers(ctx: &DecisionCtx<'_>, solve: &Solve) -> Result<BTreeSet<WorkerName>> {
+    if solve.claims.is_empty() {
+        return Ok([solve.worker.clone()].into());
+    }
+    solve.claims.iter().map(|id| worker_of(ctx, solve, *id)).collect()
+}
+
+/// The worker of a waiting claim. The solve has that of the claim it was opened for, which is nearly always the only one, so
+/// that an intent reads no claim for it.
+fn worker_of(ctx: &DecisionCtx<'_>, solve: &Solve, claim: ClaimId) -> Result<WorkerName> {
+    if solve.origin.is_for(claim) {
+        return Ok(solve.worker.clone());
+    }
+    Ok(indexes::existing_claim(ctx.tx, claim)?.worker)
+}
+
 /// Whether the guard allows a solve that no claim waits for: a refill.
 fn allows_itself(ctx: &DecisionCtx<'_>, lease: &Lease, solve: &Solve, guard: &Guard) -> bool {
     solve.claims.is_empty() && guard.allows(&lease.challenge, &solve.worker, ctx.now)
-}
-
-/// Whether the guard allows all that the solve would be paid for.
-fn is_allowed(ctx: &DecisionCtx<'_>, lease: &Lease, solve: &Solve, guard: &Guard) -> Result<bool> {
-    if solve.claims.is_empty() {
-        return Ok(allows_itself(ctx, lease, solve, guard));
-    }
-    Ok(forbidden_claims(ctx, lease, solve, guard)?.is_empty())
 }
 
 /// Fails some of the claims for good, without a dead letter. The solve goes on for the others.
@@ -97,6 +125,36 @@ fn drop_claims(ctx: &mut DecisionCtx<'_>, before: &Solve, lost: &[ClaimId]) -> R
     let code = Code::from(own::SITE_NOT_DECLARED);
     end_claims(ctx, lost, ClaimState::Failed, &code, &Effort::without_answer(before))?;
     indexes::update_solve(ctx.tx, before, &solve)?;
+    Ok(solve)
+}
+
+/// Who pays for the attempt that the decision leads to, unless it is reserved already. The first attempt was reserved with the
+/// solve.
+fn buyer_of_another(solve: &Solve, decision: &Decision) -> Option<Buyer> {
+    match (decision, solve.stage) {
+        (Decision::Intend { guard, .. }, Stage::Queued) if solve.reservations.open.is_none() => {
+            Some(Buyer::of(solve, guard))
+        }
+        (Decision::Authorise { guard, .. }, Stage::Ambiguous) => Some(Buyer::of(solve, guard)),
+        (
+            Decision::Intend { .. }
+            | Decision::Authorise { .. }
+            | Decision::WriteOff
+            | Decision::Lapse { .. }
+            | Decision::Forbid { .. },
+            _,
+        ) => None,
+    }
+}
+
+/// Fails a queued solve that the budget has no other attempt for. Its dead letter can be revived when there is room again.
+fn end_over_budget(ctx: &mut DecisionCtx<'_>, before: &Solve) -> Result<Solve> {
+    let (mut solve, code) = (before.clone(), Code::from(own::BUDGET_EXCEEDED));
+    let claims = std::mem::take(&mut solve.claims);
+    let events = solve.fail(code.clone(), Some(Money::ZERO), ctx.now);
+    ctx.record_all(&solve, events);
+    indexes::update_solve(ctx.tx, before, &solve)?;
+    fail_solve(ctx, &solve, &claims, &code, &Effort::without_answer(&solve))?;
     Ok(solve)
 }
 
@@ -199,25 +257,35 @@ fn refusal(
             return Ok((!has_open_end).then_some(Refused::Moved));
         }
     };
-    if must_be == Some(solve.stage)
-        && let Some(guard) = guard
-        && !is_allowed(ctx, lease, solve, guard)?
-    {
+    let Some(guard) = guard.filter(|_| must_be == Some(solve.stage)) else {
+        return Ok(is_authorise(decision).then_some(Refused::Moved));
+    };
+    let workers = waiting_workers(ctx, solve)?;
+    if !workers.iter().all(|worker| guard.allows(&lease.challenge, worker, ctx.now)) {
         return Ok(Some(Refused::Undeclared));
     }
-    if !is_authorise(decision) {
-        return Ok(None);
+    if is_authorise(decision)
+        && let Some(refused) = over_ambiguity_policy(ctx, solve)?
+    {
+        return Ok(Some(refused));
     }
-    let allowed = solve.policy.ambiguous == AmbiguousPolicy::ResubmitOnce && solve.authorised == 0;
-    if !allowed || solve.stage != Stage::Ambiguous {
+    // Last, so that only what would be paid for waits for the end of a pause.
+    let is_paused = pauses(ctx.tx)?.stopping(&lease.challenge, &workers).is_some();
+    Ok(is_paused.then_some(Refused::Paused))
+}
+
+/// Why an ambiguous attempt may not be followed by another one.
+fn over_ambiguity_policy(ctx: &DecisionCtx<'_>, solve: &Solve) -> Result<Option<Refused>> {
+    if solve.policy.ambiguous != AmbiguousPolicy::ResubmitOnce || solve.authorised > 0 {
         return Ok(Some(Refused::Moved));
     }
-    if authorised_today(ctx)? >= solve.policy.ambiguity_budget {
-        return Ok(Some(Refused::Budget));
-    }
-    Ok(None)
+    let is_used_up = authorised_today(ctx)? >= solve.policy.ambiguity_budget;
+    Ok(is_used_up.then_some(Refused::Budget))
 }
 
 fn authorised_today(ctx: &DecisionCtx<'_>) -> Result<u32> {
     Ok(ctx.tx.get::<Authorised>(&ctx.now.day())?.unwrap_or(0))
 }
+
+#[cfg(test)]
+mod tests;

@@ -11,13 +11,13 @@ use domain::{
 
 use crate::{
     Result,
-    schema::tables::{ArchiveProgress, Archived, Claims, LedgerIndex, Pages, Subject},
+    schema::tables::{ArchiveProgress, Archived, Claims, LedgerIndex, Subject},
     tx::{ReadTx, TypedRead, TypedWrite, WriteTx},
 };
 
 use super::support::{
     dead_letters, indexes,
-    ledger::{archive_subject, has_entry, raise_total, subject, write_page},
+    ledger::{LedgerEnd, archive_subject, has_entry, raise_total, subject, write_page},
     merge::claim_progress,
     secrets::without_secrets,
 };
@@ -82,19 +82,21 @@ fn is_known(tx: &dyn ReadTx, entry: &Entry) -> Result<bool> {
 }
 
 /// Appends entries, those of one moment as one page. They keep their numbers unless these are taken, because a store that
-/// lost writes uses numbers twice.
+/// lost writes uses numbers twice. The archive has a chain of its own: with the same entries under the same numbers it has
+/// the same hashes.
 fn append(tx: &mut dyn WriteTx, mut entries: Vec<Entry>) -> Result<()> {
-    let mut last = tx.last::<Pages>()?.unwrap_or(0);
+    let mut end = LedgerEnd::read(tx)?;
+    let mut last = end.seq;
     for entry in &mut entries {
         last = entry.seq.max(last + 1);
         entry.seq = last;
     }
     for page in entries.chunk_by(|a, b| a.at == b.at) {
-        let Some(end) = page.last() else { continue };
+        let Some(last) = page.last() else { continue };
         if page.iter().any(|entry| subject(entry).is_none()) {
-            tx.put::<LedgerIndex>((Subject::Moment(end.at), end.seq), ())?;
+            tx.put::<LedgerIndex>((Subject::Moment(last.at), last.seq), ())?;
         }
-        write_page(tx, end.seq, page.to_vec())?;
+        end = write_page(tx, end, page.to_vec())?;
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Leases solves to holders, and takes solves over from holders whose lease expired. An expired lease spends nothing: the
 //! next holder finds an intent and makes it ambiguous.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use domain::{
     id::{HolderId, SolveId},
@@ -20,17 +20,26 @@ use crate::{
     tx::{Order, TypedRead, TypedWrite, WriteTx},
 };
 
-use super::support::{context::DecisionCtx, effort::Effort, fail::fail_solve, indexes};
+use super::support::{budgets, context::DecisionCtx, effort::Effort, fail::fail_solve, indexes};
 
 /// When a solve is due, and its id.
 type Due = (Timestamp, SolveId);
 
-/// Takes or renews a lease. Returns how many holders have a lease at its beginning.
+/// Takes or renews a lease. Returns how many gateways have a lease at its beginning. Processes of one place count once: the
+/// later one has replaced the others, whose leases end by themselves.
 pub(crate) fn hold(tx: &mut dyn WriteTx, holder: Holder) -> Result<usize> {
     tx.put::<Holders>(holder.id, holder.until)?;
     let began_at = holder.until.minus(LeaseRequest::TERM);
     let rows = tx.scan::<Holders>(all(), Order::Rising, usize::MAX)?;
-    Ok(rows.iter().filter(|(_, until)| *until > began_at).count())
+    let living = rows.iter().filter(|(_, until)| *until > began_at);
+    let (mut places, mut others) = (BTreeSet::new(), 0);
+    for (holder, _) in living {
+        match holder.place() {
+            Some(place) => _ = places.insert(place),
+            None => others += 1,
+        }
+    }
+    Ok(places.len() + others)
 }
 
 /// Gives up a holder's lease. Its solves are free at once, except intents. Whether the bytes of an intent left is not known
@@ -92,7 +101,9 @@ fn if_available(ctx: &DecisionCtx<'_>, id: SolveId) -> Result<Vec<Due>> {
 fn take(ctx: &mut DecisionCtx<'_>, holder: HolderId, id: SolveId) -> Result<Option<Lease>> {
     let before = indexes::existing_solve(ctx.tx, id)?;
     let mut solve = before.clone();
-    for event in solve.take(holder, ctx.now) {
+    let events = solve.take(holder, ctx.now);
+    budgets::follow(ctx, &mut solve, &events)?;
+    for event in events {
         // A poisoned solve fails after an attempt that may have been charged.
         let cost_unknown = u64::from(matches!(event, Event::Failed { .. }));
         ctx.record_with(&solve, event, Counts { cost_unknown, ..Counts::default() });

@@ -3,7 +3,7 @@
 //!
 //! - For callers: [`admit`], [`deliver`], [`withdraw`], [`note`]
 //! - For the driver: [`lease`], [`advance`], [`settle`]
-//! - For operators: [`revive`], [`purge`], [`set_pool`], [`expect`]
+//! - For operators: [`revive`], [`purge`], [`set_pool`], [`expect`], [`set_pause`]
 //! - For maintenance: [`sweep`], [`refill`], [`callbacks`], [`archive`]
 //! - After a server lost writes: [`restore`], [`void_stock`]
 //!
@@ -17,6 +17,7 @@ mod deliver;
 mod lease;
 mod note;
 mod outbox;
+mod pause;
 mod refill;
 mod restore;
 mod revive;
@@ -33,6 +34,7 @@ pub(crate) use deliver::deliver;
 pub(crate) use lease::{hold, lease, release};
 pub(crate) use note::note;
 pub(crate) use outbox::{callbacks, called_back};
+pub(crate) use pause::{PAUSES_MEMO, PauseRow, pauses, set_pause};
 pub(crate) use refill::{expect, refill, set_pool};
 pub(crate) use restore::{RecoveryRecord, RestoreOrder, Restored, restore};
 pub(crate) use revive::{purge, revive};

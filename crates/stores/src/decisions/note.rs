@@ -2,6 +2,7 @@
 //! shared answer takes the answer out of stock.
 
 use domain::{
+    admin_action::AdminAction,
     challenge::Sharing,
     claim::Claim,
     ledger::Event,
@@ -39,7 +40,10 @@ pub(crate) fn note(ctx: &mut DecisionCtx<'_>, note: &Note) -> Result<bool> {
         project: note.project.clone(),
         kind: note.kind.clone(),
     };
-    ctx.record(about, note.event.clone());
+    ctx.record(about.clone(), note.event.clone());
+    if let (Some(by), Event::Reported { good }) = (&note.by, &note.event) {
+        ctx.administered(about, by, AdminAction::Reported { good: *good });
+    }
     Ok(is_news)
 }
 

@@ -4,10 +4,13 @@
 use std::sync::Arc;
 
 use domain::{
+    actor::Actor,
+    admin_action::AdminAction,
+    budget::{BudgetScope, Reservations},
     fingerprint::Fingerprint,
     id::{HolderId, SolveId},
     ledger::Event,
-    pool::{Expectation, Pool, StandingOrder},
+    pool::{Expectation, Pool, PoolId, StandingOrder},
     ports::{RefillRequest, Refilled},
     solve::{AmbiguousPolicy, Origin, Policy, Solve, Stage},
     time::Timestamp,
@@ -17,42 +20,68 @@ use domain::{
 use crate::{
     Result,
     schema::tables::{Challenges, Pools, Solves},
-    tx::{TypedRead, TypedWrite, WriteTx},
+    tx::{TypedRead, TypedWrite},
 };
 
-use super::support::{
-    context::DecisionCtx,
-    indexes,
-    pools::{coming, update, usable},
+use super::{
+    pause::pauses,
+    support::{
+        budgets::{self, Buyer},
+        context::DecisionCtx,
+        indexes,
+        pools::{coming, update, usable},
+    },
 };
 
 /// Sets the standing order of a pool, or removes the pool. A changed order keeps what the pool has learned.
 pub(crate) fn set_pool(
-    tx: &mut dyn WriteTx,
+    ctx: &mut DecisionCtx<'_>,
     fingerprint: Fingerprint,
-    order: Option<StandingOrder>,
-    now: Timestamp,
+    order: Option<&StandingOrder>,
+    by: Option<&Actor>,
 ) -> Result<Option<Pool>> {
-    let Some(order) = order else { return tx.take::<Pools>(&fingerprint) };
-    let before = tx.get::<Pools>(&fingerprint)?;
+    let Some(order) = order else { return close(ctx, fingerprint, by) };
+    let before = ctx.tx.get::<Pools>(&fingerprint)?;
     let pool = match before {
-        Some(pool) if pool.order == order => return Ok(Some(pool)),
-        Some(pool) => Pool { order, ..pool },
-        None => Pool::new(fingerprint, order, now),
+        Some(pool) if pool.order == *order => return Ok(Some(pool)),
+        Some(pool) => Pool { order: order.clone(), ..pool },
+        None => Pool::new(fingerprint, order.clone(), ctx.now),
     };
-    tx.put::<Pools>(fingerprint, pool.clone())?;
+    if let Some(by) = by {
+        let StandingOrder { level, most, waste, .. } = *order;
+        ctx.administered(&pool, by, AdminAction::PoolSet { pool: pool.id(), level, most, waste });
+    }
+    ctx.tx.put::<Pools>(fingerprint, pool.clone())?;
     Ok(Some(pool))
+}
+
+fn close(
+    ctx: &mut DecisionCtx<'_>,
+    fingerprint: Fingerprint,
+    by: Option<&Actor>,
+) -> Result<Option<Pool>> {
+    let closed = ctx.tx.take::<Pools>(&fingerprint)?;
+    if let (Some(pool), Some(by)) = (&closed, by) {
+        ctx.administered(pool, by, AdminAction::PoolClosed { pool: pool.id() });
+    }
+    Ok(closed)
 }
 
 /// Announces demand that the pool should expect.
 pub(crate) fn expect(
-    tx: &mut dyn WriteTx,
+    ctx: &mut DecisionCtx<'_>,
     fingerprint: Fingerprint,
     expectation: Expectation,
-    now: Timestamp,
+    by: Option<&Actor>,
 ) -> Result<Option<Pool>> {
-    update(tx, fingerprint, |pool| pool.expect(expectation.left, expectation.at, now))?;
-    tx.get::<Pools>(&fingerprint)
+    let Expectation { left: count, at } = expectation;
+    let now = ctx.now;
+    update(ctx.tx, fingerprint, |pool| pool.expect(count, at, now))?;
+    let pool = ctx.tx.get::<Pools>(&fingerprint)?;
+    if let (Some(pool), Some(by)) = (&pool, by) {
+        ctx.administered(pool, by, AdminAction::Expected { pool: pool.id(), count, at });
+    }
+    Ok(pool)
 }
 
 /// Opens solves for the tokens that a pool is short of.
@@ -69,14 +98,19 @@ pub(crate) fn refill(ctx: &mut DecisionCtx<'_>, request: &RefillRequest) -> Resu
     // These have expired, but no sweep has counted them yet.
     let unswept = stock.iter().filter(|until| **until < ctx.now.plus(MIN_LEFT)).count();
     let mut spare = stock.len() - unswept + coming(ctx.tx, request.pool)?;
+    let order = &pool.order;
+    let is_paused = pauses(ctx.tx)?.stopping(&order.challenge, [&order.worker]).is_some();
     let mut opened = Vec::new();
     for id in &request.solves {
         let short = u64::try_from(spare).unwrap_or(u64::MAX) < u64::from(request.target.level);
-        if !short || !pool.may_order(spare + unswept) {
+        if is_paused || !short || !pool.may_order(spare + unswept) {
             break;
         }
         if ctx.tx.has::<Solves>(id)? {
             continue;
+        }
+        if budgets::exceeded(ctx, &buyer(request), request.price)?.is_some() {
+            break;
         }
         open(ctx, &pool, request, *id)?;
         pool.ordered += 1;
@@ -99,6 +133,11 @@ fn may_control(ctx: &DecisionCtx<'_>, pool: &Pool, holder: HolderId) -> Result<b
     Ok(!is_taken && ctx.is_alive(holder)?)
 }
 
+fn buyer(request: &RefillRequest) -> Buyer {
+    let scope = BudgetScope::Pool(PoolId::of(&request.pool));
+    Buyer { scope, own: request.budget, account: request.account }
+}
+
 fn open(
     ctx: &mut DecisionCtx<'_>,
     pool: &Pool,
@@ -106,7 +145,7 @@ fn open(
     id: SolveId,
 ) -> Result<()> {
     let order = &pool.order;
-    let solve = Solve {
+    let mut solve = Solve {
         id,
         origin: Origin::Refill,
         fingerprint: pool.fingerprint,
@@ -132,10 +171,15 @@ fn open(
         // No claim waits for it, so a lost reply is not worth a second payment.
         policy: Policy { ambiguous: AmbiguousPolicy::Never, ambiguity_budget: 0 },
         ended_at: None,
+        reservations: Reservations::default(),
     };
+    budgets::reserve(ctx, &buyer(request), &mut solve)?;
     let event =
         Event::Ordered { basis: order.basis.as_ref().to_owned(), target: request.target.level };
     ctx.record(&solve, event);
+    if let Some(carried) = Event::carried(&order.challenge) {
+        ctx.record(&solve, carried);
+    }
     ctx.tx.put::<Challenges>(id, Arc::clone(&order.challenge))?;
     indexes::insert_solve(ctx.tx, &solve)
 }

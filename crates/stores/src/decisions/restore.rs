@@ -9,13 +9,13 @@ mod tests;
 pub(crate) use record::{RecoveryRecord, RestoreOrder};
 
 use domain::{
+    budget::BudgetBook,
     challenge::Sharing,
     claim::{Claim, ClaimState},
     dead_letter::DeadLetter,
     id::{ClaimId, SolveId},
-    ledger::Entry,
+    ledger::{Entry, Event},
     pool::Pool,
-    ports::Spent,
     solve::{Fact, Solve, Stage},
     time::{Day, Timestamp},
     token::Token,
@@ -32,9 +32,10 @@ use crate::{
 };
 
 use super::{
+    pause::restore_pauses,
     settle::settle,
     support::{
-        context::DecisionCtx,
+        context::{Attribution, DecisionCtx},
         dead_letters, indexes,
         ledger::{append_page, raise_total},
         merge::{claim_progress, is_newer_solve},
@@ -84,12 +85,14 @@ fn merge(tx: &mut dyn WriteTx, record: &RecoveryRecord, now: Timestamp) -> Resul
             let is_older = |known: &Pool| counters(known) < counters(pool);
             put_newer::<Pools>(tx, pool.fingerprint, pool, is_older)
         }
-        RecoveryRecord::Page(seq, page) => merge_page(tx, *seq, page),
+        RecoveryRecord::Loss { known, found } => note_loss(tx, *known, *found, now),
+        RecoveryRecord::Page(seq, page) => merge_page(tx, *seq, &page.entries),
         RecoveryRecord::Total(total) => raise_total(tx, total),
-        RecoveryRecord::Spent(key, spent) => raise_spent(tx, key, *spent),
+        RecoveryRecord::Spent(key, spent) => raise_spent(tx, key, spent),
         RecoveryRecord::Authorised(day, count) => {
             put_newer::<Authorised>(tx, *day, count, |known| known < count)
         }
+        RecoveryRecord::Pauses(row) => restore_pauses(tx, row),
     }
 }
 
@@ -286,21 +289,31 @@ fn merge_dead_letter(tx: &mut dyn WriteTx, record: &DeadLetter) -> Result<bool> 
     Ok(is_new)
 }
 
-/// Appends a missing page at the end of the ledger, because its numbers may be in use.
-fn merge_page(tx: &mut dyn WriteTx, seq: u64, page: &[Entry]) -> Result<bool> {
-    if tx.get::<Pages>(&seq)?.is_some_and(|known| known == page) {
+/// Appends a missing page at the end of the ledger, because its numbers may be in use. Its entries get new hashes there.
+fn merge_page(tx: &mut dyn WriteTx, seq: u64, entries: &[Entry]) -> Result<bool> {
+    if tx.get::<Pages>(&seq)?.is_some_and(|known| known.entries == entries) {
         return Ok(false);
     }
-    append_page(tx, page.to_vec())?;
+    append_page(tx, entries.to_vec())?;
     Ok(true)
 }
 
-fn raise_spent(tx: &mut dyn WriteTx, key: &(Day, Text), record: Spent) -> Result<bool> {
+/// Writes down that the ledger has lost entries, so that an auditor sees why hashes of before are gone.
+fn note_loss(tx: &mut dyn WriteTx, known: u64, found: u64, now: Timestamp) -> Result<bool> {
+    DecisionCtx::run(tx, now, |ctx| {
+        ctx.record(Attribution::gateway(), Event::WritesLost { known, found });
+        Ok(true)
+    })
+}
+
+/// Raises every sum to at least the record's, so that nothing that was spent is forgotten.
+fn raise_spent(tx: &mut dyn WriteTx, key: &(Day, Text), record: &BudgetBook) -> Result<bool> {
     let known = tx.get::<Spending>(key)?.unwrap_or_default();
-    let raised =
-        Spent { opened: known.opened.max(record.opened), listed: known.listed.max(record.listed) };
-    if raised != known {
+    let mut raised = known.clone();
+    raised.raise(record);
+    let changed = raised != known;
+    if changed {
         tx.put::<Spending>(key.clone(), raised)?;
     }
-    Ok(raised != known)
+    Ok(changed)
 }

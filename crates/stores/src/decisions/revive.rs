@@ -4,11 +4,13 @@
 use std::{sync::Arc, time::Duration};
 
 use domain::{
+    actor::Actor,
+    admin_action::AdminAction,
     challenge::Challenge,
     claim::{Admission, Allowance, Claim, ClaimState, KeyRule, NewClaim},
     dead_letter::{Closed, Closing, DeadLetter},
     fingerprint::KeyHash,
-    id::{ClaimId, SolveId, WorkerName},
+    id::{ClaimId, SolveId},
     ledger::Event,
     money::Money,
     ports::{Revival, ReviveRequest},
@@ -51,15 +53,17 @@ pub(crate) fn revive(ctx: &mut DecisionCtx<'_>, request: &ReviveRequest) -> Resu
     if let Some(claim) = revived_claim(&first) {
         dead.letter.closed =
             Some(Closed { at: ctx.now, how: Closing::Revived, claim: Some(claim) });
-        ctx.record(&dead.letter, Event::Revived { by: request.by.clone(), claim });
+        ctx.record(&dead.letter, Event::Revived { by: request.by.name.clone(), claim });
+        ctx.administered(&dead.letter, &request.by, AdminAction::Revived { claim });
         ctx.tx.put::<DeadLetters>(request.letter, dead.letter)?;
     }
     Ok(Revival::Back(first))
 }
 
-pub(crate) fn purge(ctx: &mut DecisionCtx<'_>, id: SolveId, by: WorkerName) -> Result<bool> {
+pub(crate) fn purge(ctx: &mut DecisionCtx<'_>, id: SolveId, by: &Actor) -> Result<bool> {
     let Some(letter) = dead_letters::delete(ctx.tx, id)? else { return Ok(false) };
-    ctx.record(&letter, Event::Purged { by });
+    ctx.record(&letter, Event::Purged { by: by.name.clone() });
+    ctx.administered(&letter, by, AdminAction::Purged);
     secrets::drop_useless_of(ctx, &letter)?;
     if ctx.tx.get::<Solves>(&id)?.is_none_or(|solve| solve.stage.is_final()) {
         ctx.tx.take::<Challenges>(&id)?;
@@ -118,7 +122,7 @@ fn revived_claim(admission: &Admission) -> Option<ClaimId> {
         | Admission::Joined(claim)
         | Admission::Opened(claim) => Some(claim.id),
         Admission::Mismatch(_)
-        | Admission::OverBudget { .. }
+        | Admission::OverBudget(_)
         | Admission::TooLate
         | Admission::NameTaken => None,
     }
@@ -205,6 +209,7 @@ fn next_generation(
         deadline: request.deadline,
         price: request.price,
         allowance,
+        account: request.account,
         policy: request.policy,
         collect: false,
         callback_url: old.callback_url.clone(),

@@ -2,6 +2,7 @@
 //! it changes nothing.
 
 use domain::{
+    budget::Reservations,
     challenge::Sharing,
     id::{ClaimId, SolveId, TaskId},
     ledger::{Counts, Entry, Event},
@@ -20,8 +21,8 @@ use crate::{
 };
 
 use super::support::{
-    allocate, context::DecisionCtx, dead_letters, delivery, effort::Effort, fail::fail_solve,
-    indexes, ledger::has_entry, margin, pools,
+    allocate, budgets, context::DecisionCtx, dead_letters, delivery, effort::Effort,
+    fail::fail_solve, indexes, ledger::has_entry, margin, pools,
 };
 
 /// The code of a solve whose answer arrived after its token had expired.
@@ -37,13 +38,13 @@ pub(crate) fn settle(
     let mut solve = before.clone();
     let mut orphan = None;
     let fresh = match learn(ctx, &mut solve, attempt, fact)? {
-        FactEffect::Known => record_unwritten_price(ctx, &solve, attempt, fact)?,
+        FactEffect::Known => record_unwritten_price(ctx, &mut solve, attempt, fact)?,
         FactEffect::Moved(events) => {
             apply(ctx, &before, &mut solve, (attempt, fact), events)?;
             true
         }
         FactEffect::Orphaned { task, sent_at } => {
-            orphan = adopt(ctx, &solve, attempt, (task, sent_at))?;
+            orphan = adopt(ctx, &mut solve, attempt, (task, sent_at))?;
             orphan.is_some()
         }
     };
@@ -95,7 +96,7 @@ fn quarantine(solve: &mut Solve, attempt: u32, now: Timestamp) -> FactEffect {
 /// restored claim that held the token ended the solve (`restore`), and only now does the answer itself arrive again.
 fn record_unwritten_price(
     ctx: &mut DecisionCtx<'_>,
-    solve: &Solve,
+    solve: &mut Solve,
     attempt: u32,
     fact: &Fact,
 ) -> Result<bool> {
@@ -108,7 +109,10 @@ fn record_unwritten_price(
     }
     let event = Event::Ready { attempt, task: solved.task.clone(), cost: solved.cost };
     let more = extra_counts(&event, solve, ctx.now);
-    ctx.record_with(solve, event, more);
+    let before = solve.clone();
+    budgets::follow(ctx, solve, std::slice::from_ref(&event))?;
+    indexes::update_solve(ctx.tx, &before, solve)?;
+    ctx.record_with(&*solve, event, more);
     pools::count_cost(ctx, solve.fingerprint, solved.cost)?;
     Ok(true)
 }
@@ -122,6 +126,7 @@ fn apply(
     (attempt, fact): (u32, &Fact),
     events: Vec<Event>,
 ) -> Result<()> {
+    budgets::follow(ctx, solve, &events)?;
     for event in events {
         let more = extra_counts(&event, solve, ctx.now);
         ctx.record_with(&*solve, event, more);
@@ -131,6 +136,7 @@ fn apply(
     }
     if solve.stage == Stage::Queued && solve.claims.is_empty() && solve.origin != Origin::Refill {
         let events = solve.abandon(own::WITHDRAWN, ctx.now);
+        budgets::follow(ctx, solve, &events)?;
         ctx.record_all(solve, events);
     }
     let claims =
@@ -212,7 +218,7 @@ fn on_solved(
 /// Opens a solve that harvests a paid task whose attempt was already replaced by another.
 fn adopt(
     ctx: &mut DecisionCtx<'_>,
-    parent: &Solve,
+    parent: &mut Solve,
     attempt: u32,
     (task, sent_at): (TaskId, Timestamp),
 ) -> Result<Option<SolveId>> {
@@ -221,7 +227,7 @@ fn adopt(
     if ctx.tx.has::<Solves>(&id)? {
         return Ok(None);
     }
-    ctx.record(parent, Event::Orphaned { attempt, task: task.clone(), by: id });
+    ctx.record(&*parent, Event::Orphaned { attempt, task: task.clone(), by: id });
     ctx.tx.put::<Tasks>(Text::new(task.as_str()), (id, 1))?;
     ctx.tx.put::<Challenges>(id, challenge)?;
     let orphan = Solve {
@@ -242,8 +248,21 @@ fn adopt(
         failures: Vec::new(),
         polls: 0,
         ended_at: None,
+        reservations: inherited(ctx, parent, attempt)?,
         ..parent.clone()
     };
     indexes::insert_solve(ctx.tx, &orphan)?;
     Ok(Some(id))
+}
+
+/// Moves what was assumed about the attempt from the parent to its orphan, which will learn the real charge.
+fn inherited(ctx: &mut DecisionCtx<'_>, parent: &mut Solve, attempt: u32) -> Result<Reservations> {
+    let before = parent.clone();
+    let assumed = &mut parent.reservations.assumed;
+    let Some(at) = assumed.iter().position(|(of, _)| *of == attempt) else {
+        return Ok(Reservations::default());
+    };
+    let (_, reservation) = assumed.remove(at);
+    indexes::update_solve(ctx.tx, &before, parent)?;
+    Ok(Reservations { open: None, assumed: vec![(1, reservation)] })
 }

@@ -1,6 +1,8 @@
 //! Withdraws a claim. Unsent work ends, paid work goes on, and a token that nobody fetched serves the next claim.
 
 use domain::{
+    actor::Actor,
+    admin_action::AdminAction,
     claim::{Claim, ClaimState},
     id::ClaimId,
     ports::Withdrawal,
@@ -16,9 +18,14 @@ use super::support::{
     fail, indexes,
 };
 
-pub(crate) fn withdraw(ctx: &mut DecisionCtx<'_>, id: ClaimId) -> Result<Option<Withdrawal>> {
+pub(crate) fn withdraw(
+    ctx: &mut DecisionCtx<'_>,
+    id: ClaimId,
+    by: Option<&Actor>,
+) -> Result<Option<Withdrawal>> {
     let Some(claim) = ctx.tx.get::<Claims>(&id)? else { return Ok(None) };
     let was_waiting = claim.state == ClaimState::Waiting;
+    let before = claim.state;
     let claim = match (claim.state, unfetched_token(&claim, ctx.now)) {
         (ClaimState::Waiting, _) => withdraw_waiting(ctx, &claim)?,
         (ClaimState::Served, Some(token)) => {
@@ -29,6 +36,9 @@ pub(crate) fn withdraw(ctx: &mut DecisionCtx<'_>, id: ClaimId) -> Result<Option<
             _,
         ) => claim,
     };
+    if let Some(by) = by.filter(|_| claim.state != before) {
+        ctx.administered(&claim, by, AdminAction::Withdrawn);
+    }
     Ok(Some(Withdrawal { claim, was_waiting }))
 }
 

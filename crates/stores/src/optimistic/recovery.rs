@@ -8,11 +8,12 @@ use std::{
 };
 
 use crate::{
-    decisions::RecoveryRecord,
-    schema::codec::{Codec, read_key},
+    decisions::{PAUSES_MEMO, RecoveryRecord},
+    schema::codec::{Codec, key_bytes, read_key},
+    schema::keys::Text,
     schema::tables::{
-        Archived, Authorised, Challenges, Claims, DeadLetters, Holders, Pages, Pools, Solves,
-        Spending, Table, Totals,
+        Archived, Authorised, Challenges, Claims, DeadLetters, Holders, Memos, Pages, Pools,
+        Solves, Spending, Table, Totals,
     },
 };
 
@@ -47,9 +48,10 @@ const ROW_OVERHEAD: usize = 160;
 /// Beyond this many surplus entries, `finished` is cleared of rows that were written again.
 const MAX_SURPLUS: usize = 1000;
 
-/// The tables whose rows are recorded, in the order in which they are restored.
-const RECORDED: [u8; 10] = [
+/// The tables whose rows are recorded, in the order in which they are restored. Of the memos only the pauses are.
+const RECORDED: [u8; 11] = [
     Holders::TAG,
+    Memos::TAG,
     Challenges::TAG,
     Solves::TAG,
     Claims::TAG,
@@ -183,7 +185,14 @@ fn challenge_of(solve: &RawKey) -> Option<RawKey> {
 
 /// The place of a row in the order of restoring; `None`: the row is not recorded.
 fn restore_order(key: &RawKey) -> Option<usize> {
+    if key[0] == Memos::TAG && **key != *pauses_key() {
+        return None;
+    }
     RECORDED.iter().position(|tag| *tag == key[0])
+}
+
+fn pauses_key() -> Vec<u8> {
+    key_bytes::<Memos>(&Text::new(PAUSES_MEMO))
 }
 
 fn record(codec: Codec, key: &RawKey, bytes: &[u8]) -> Option<RecoveryRecord> {
@@ -207,6 +216,10 @@ fn record(codec: Codec, key: &RawKey, bytes: &[u8]) -> Option<RecoveryRecord> {
         Totals::TAG => read::<Totals>(row, |_, total| Record::Total(total.into())),
         Spending::TAG => read::<Spending>(row, Record::Spent),
         Authorised::TAG => read::<Authorised>(row, Record::Authorised),
+        Memos::TAG => {
+            let bytes = codec.read_row::<Memos>(key, bytes).ok()?;
+            postcard::from_bytes(&bytes).ok().map(Record::Pauses)
+        }
         _ => None,
     }
 }
@@ -214,10 +227,7 @@ fn record(codec: Codec, key: &RawKey, bytes: &[u8]) -> Option<RecoveryRecord> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        schema::codec::key_bytes,
-        tx::{RowKey, RowValue},
-    };
+    use crate::tx::{RowKey, RowValue};
 
     fn row(key: &[u8], value: &dyn RowValue) -> Write {
         let mut bytes = Vec::new();

@@ -70,10 +70,10 @@ impl Codec {
             return Err(failed(format!("unknown row version {}", version & !SEALED).into()));
         }
         let read = if version & SEALED == 0 {
-            postcard::from_bytes(value)
+            read_value::<T>(value)
         } else {
             let opened = self.open(&context(*version, key), value);
-            postcard::from_bytes(&opened.map_err(|why| failed(why.into()))?)
+            read_value::<T>(&opened.map_err(|why| failed(why.into()))?)
         };
         read.map_err(|why| failed(why.into()))
     }
@@ -85,6 +85,24 @@ impl Codec {
             (None, None) => Err(CannotOpen::Altered),
         }
     }
+}
+
+/// Reads a row that is not sealed although its checksum is wrong, to tell what was changed; `None` when it cannot be.
+pub(crate) fn read_unverified<T: Table>(bytes: &[u8]) -> Option<T::Value> {
+    let (_, value) = bytes.split_first_chunk::<HEAD>()?;
+    read_value::<T>(value).ok()
+}
+
+/// Reads a value. One of an earlier release lacks the fields that were appended since.
+fn read_value<T: Table>(value: &[u8]) -> Result<T::Value, postcard::Error> {
+    let read = postcard::from_bytes(value);
+    if read.is_ok() || T::APPENDED == 0 {
+        return read;
+    }
+    let mut completed = Vec::with_capacity(value.len() + T::APPENDED);
+    completed.extend_from_slice(value);
+    completed.resize(value.len() + T::APPENDED, 0);
+    postcard::from_bytes(&completed)
 }
 
 /// What a sealed value is bound to: its row, because the key begins with the tag of the table, and its encoding.

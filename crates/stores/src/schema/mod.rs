@@ -2,6 +2,7 @@
 
 pub(crate) mod codec;
 pub(crate) mod keys;
+pub(crate) mod page;
 pub(crate) mod seal;
 pub(crate) mod tables;
 

@@ -4,6 +4,7 @@
 use std::{fmt, sync::Arc};
 
 use domain::{
+    budget::BudgetBook,
     callback::Callback,
     challenge::{Challenge, Kind},
     claim::Claim,
@@ -12,14 +13,17 @@ use domain::{
     id::{ClaimId, HolderId, Project, SolveId, WorkerName},
     ledger::{Entry, Total},
     pool::Pool,
-    ports::{LearnedMargin, Spent},
+    ports::LearnedMargin,
     solve::Solve,
     time::{Day, Timestamp},
     token::Token,
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use crate::schema::keys::{Key, Text};
+use crate::schema::{
+    keys::{Key, Text},
+    page::LedgerPage,
+};
 
 /// One ordered table. The types that implement this have no values; they only name a table.
 pub(crate) trait Table: 'static {
@@ -30,6 +34,10 @@ pub(crate) trait Table: 'static {
     type Key: Key;
     type Value: Clone + fmt::Debug + Serialize + DeserializeOwned + Send + 'static;
 
+    /// How many zero bytes complete a row of an earlier release. Fields are only appended, and the zero bytes are read as
+    /// their empty values; a row that has the fields ignores them.
+    const APPENDED: usize = 0;
+
     /// Whether a value must be sealed: it holds the text of a token, a parameter of a challenge or a callback address.
     fn holds_secret(_: &Self::Value) -> bool {
         false
@@ -37,7 +45,7 @@ pub(crate) trait Table: 'static {
 }
 
 macro_rules! tables {
-    ($( $(#[$doc:meta])* $tag:literal $type:ident in $name:ident: $key:ty => $value:ty $(, sealed if $holds_secret:path)?; )*) => {
+    ($( $(#[$doc:meta])* $tag:literal $type:ident in $name:ident: $key:ty => $value:ty $(, sealed if $holds_secret:path)? $(, appended $zeros:literal)?; )*) => {
         $(
             $(#[$doc])*
             #[derive(Debug)]
@@ -48,6 +56,7 @@ macro_rules! tables {
                 const NAME: &'static str = stringify!($name);
                 type Key = $key;
                 type Value = $value;
+                $( const APPENDED: usize = $zeros; )?
 
                 $( fn holds_secret(value: &$value) -> bool {
                     $holds_secret(value)
@@ -70,7 +79,7 @@ tables! {
     1 Claims in claims: ClaimId => Claim, sealed if Claim::holds_secret;
     /// The claim of each idempotency key.
     2 Keys in keys: KeyHash => Keyed;
-    3 Solves in solves: SolveId => Solve;
+    3 Solves in solves: SolveId => Solve, appended 2;
     /// The challenge of a solve. It is written once and can have a mebibyte.
     4 Challenges in challenges: SolveId => Arc<Challenge>, sealed if challenge_holds_secret;
     /// Unfinished solves without a holder, by when they are due.
@@ -90,13 +99,14 @@ tables! {
     /// The stock by expiry.
     12 Expiries in expiries: (Timestamp, Fingerprint, SolveId) => ();
     /// The ledger. A page holds the entries of one decision, and its key is the number of the last entry.
-    13 Pages in pages: u64 => Vec<Entry>;
+    13 Pages in pages: u64 => LedgerPage;
     /// The pages of the ledger that have entries about a subject.
     14 LedgerIndex in told: (Subject, u64) => ();
     /// Totals by day and label.
     15 Totals in totals: (Day, Text) => Total;
-    /// The spending of a worker on a day.
-    16 Spending in spending: (Day, Text) => Spent;
+    /// The books of the budgets, by the first day of the month and the budget (`decisions/support/budgets.rs`). Rows of
+    /// releases before 0.2.0 have a day and a worker, and what the worker opened on that day.
+    16 Spending in spending: (Day, Text) => BudgetBook, appended 10;
     /// The number of AUTHORISE events of a day.
     17 Authorised in authorised: Day => u32;
     /// Claims by age.
@@ -182,6 +192,8 @@ pub(crate) enum Subject {
     Solve(SolveId),
     /// For entries about neither, which only an archive indexes.
     Moment(Timestamp),
+    /// For entries of the audit trail, by time.
+    Audit(Timestamp),
 }
 
 /// A record that is deleted after its retention period.
@@ -224,7 +236,9 @@ macro_rules! either_key {
     };
 }
 
-either_key!(Subject: 0_u8 Claim(ClaimId), 1_u8 Solve(SolveId), 2_u8 Moment(Timestamp));
+either_key!(
+    Subject: 0_u8 Claim(ClaimId), 1_u8 Solve(SolveId), 2_u8 Moment(Timestamp), 3_u8 Audit(Timestamp)
+);
 either_key!(Retained: 0_u8 Challenge(SolveId), 1_u8 Solve(SolveId), 2_u8 Claim(ClaimId));
 
 #[cfg(test)]

@@ -10,24 +10,28 @@ use std::{
 };
 
 use domain::{
+    budget::{Amount, BudgetBook, BudgetUse, Reservation, Reservations},
     callback::Callback,
     challenge::{Challenge, ChallengeParts, Kind},
     claim::{Claim, ClaimState, Door, Source},
     fingerprint::{Fingerprint, KeyHash},
     id::{ClaimId, Project, SolveId, TaskId, WorkerName},
+    lease::Fence,
     money::Money,
     pool::{Level, Pool, StandingOrder},
     ports::Chance,
     secret::Secret,
     site::PageUrl,
-    time::Timestamp,
+    solve::{Origin, Policy, Solve, Stage},
+    time::{Day, Timestamp},
     token::{Answer, Token},
 };
 
 use super::{
     codec::{Codec, key_bytes, sealed_with},
+    keys::Text,
     seal::{BadEncryptionKey, EncryptionKey, Keyring},
-    tables::{Callbacks, Challenges, Claims, Pools, Stock, Stocked, Table},
+    tables::{Callbacks, Challenges, Claims, Pools, Solves, Spending, Stock, Stocked, Table},
 };
 use crate::tx::RowKey;
 
@@ -231,6 +235,74 @@ fn sealed_rows_keep_their_form() {
     }
     for_each_sample!(check);
     assert_eq!(written, SEALED_ROWS, "the form of sealed rows has changed");
+}
+
+// === appended fields ===
+
+fn row_with<T: Table>(key: &T::Key, value: &[u8]) -> Vec<u8> {
+    let mut row = [&[1, 0, 0, 0, 0], value].concat();
+    correct_checksum(&key_bytes::<T>(key), &mut row);
+    row
+}
+
+fn solve() -> Solve {
+    let (worker, project) = names();
+    let at = Timestamp::from_millis(1_763_337_500_000);
+    Solve {
+        id: SolveId::from_number(7),
+        origin: Origin::Claim(claim().id),
+        fingerprint: Fingerprint::from_bytes([3; 32]),
+        kind: Kind::Turnstile,
+        worker,
+        project,
+        claims: vec![claim().id],
+        stage: Stage::Submitted,
+        fence: Fence::default(),
+        holder: None,
+        attempt: 1,
+        nonce: None,
+        task: Some(TaskId::new("71200").unwrap()),
+        opened_at: at,
+        wanted_until: at,
+        accepted_at: Some(at),
+        due: at,
+        authorised: 0,
+        recoveries: 0,
+        failures: Vec::new(),
+        polls: 0,
+        price: Some(Money::from_micros(1_000)),
+        policy: Policy::default(),
+        ended_at: None,
+        reservations: Reservations::default(),
+    }
+}
+
+#[test]
+fn a_solve_of_0_1_0_holds_no_reservation() {
+    let (id, mut solve) = (solve().id, solve());
+    let bytes = postcard::to_stdvec(&solve).unwrap();
+    // 0.1.0 had no reservations; everything before them is unchanged.
+    let (earlier, appended) = bytes.split_at(bytes.len() - Solves::APPENDED);
+    assert!(appended.iter().all(|byte| *byte == 0));
+    let read = |value: &[u8]| decode::<Solves>(codec(&[]), &id, &row_with::<Solves>(&id, value));
+    assert_eq!(read(earlier), Ok(solve.clone()));
+    assert_eq!(read(&bytes), Ok(solve.clone()));
+    let reservation = Reservation { day: Day::from_number(20_000), price: None };
+    solve.reservations = Reservations { open: Some(reservation), assumed: vec![(1, reservation)] };
+    assert_eq!(read(&postcard::to_stdvec(&solve).unwrap()), Ok(solve));
+}
+
+#[test]
+fn what_a_worker_had_opened_under_0_1_0_is_what_is_reserved() {
+    let key = (Day::from_number(20_000), Text::new("ann"));
+    let opened = postcard::to_stdvec(&(7_u64, Money::from_micros(3_000))).unwrap();
+    let row = row_with::<Spending>(&key, &opened);
+    let reserved = Amount { solves: 7, cost: Money::from_micros(3_000) };
+    let month = BudgetUse { reserved, ..BudgetUse::default() };
+    let book = BudgetBook { month, days: Vec::new() };
+    assert_eq!(decode::<Spending>(codec(&[]), &key, &row), Ok(book.clone()));
+    let now = postcard::to_stdvec(&book).unwrap();
+    assert_eq!(now.len(), opened.len() + Spending::APPENDED);
 }
 
 // === sealing ===

@@ -35,10 +35,10 @@ pub enum UnlistedHosts {
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum BadWebhookConfig {
     #[error(
-        "[callbacks] secret: {0}; expected whsec_ and the base64 of 24 to 64 random bytes, best as env:NAME or file:PATH"
+        "secret: {0}; expected whsec_ and the base64 of 24 to 64 random bytes, best as env:NAME or file:PATH"
     )]
     Secret(&'static str),
-    #[error("[callbacks] hosts: {0:?} is not a host; expected host or host:port")]
+    #[error("hosts: {0:?} is not a host; expected host or host:port")]
     Host(String),
     #[error("the user agent contains characters that HTTP does not allow; use plain ASCII")]
     UserAgent,

@@ -73,7 +73,7 @@ fn webhook(url: &str) -> Webhook {
     let alert =
         NoticeData::Alert { about: None, message: "test".into(), value: None, threshold: None };
     let notice = Notice { what: "alert.test".into(), timestamp: Timestamp::default(), data: alert };
-    Webhook { id: "msg_1".into(), url: url.into(), notice }
+    Webhook { worker: None, id: "msg_1".into(), url: url.into(), notice }
 }
 
 /// A listener, and its address.
@@ -96,7 +96,7 @@ async fn one_address_that_is_not_public_refuses_a_name() {
     let (listener, ours) = listener().await;
     for answer in [vec![ours], vec![ours, public()], vec![public(), public(), ours]] {
         let sender = sender(Scripted::new([answer.clone(), answer]), &[]);
-        let refused = sender.check("https://hooks.example.com/canary").await.unwrap_err().0;
+        let refused = sender.check(None, "https://hooks.example.com/canary").await.unwrap_err().0;
         assert_eq!(
             refused,
             "the address is refused: its host resolves to a loopback address; list the host under [callbacks] hosts to allow it"
@@ -112,7 +112,7 @@ async fn one_address_that_is_not_public_refuses_a_name() {
 async fn a_name_that_changes_after_its_check_is_refused_at_delivery() {
     let (listener, ours) = listener().await;
     let sender = sender(Scripted::new([vec![public()], vec![ours]]), &[]);
-    sender.check("https://rebind.example.com/").await.unwrap();
+    sender.check(None, "https://rebind.example.com/").await.unwrap();
     let not_delivered = sender.send(&webhook("https://rebind.example.com/")).await.unwrap_err();
     assert!(not_delivered.0.contains("resolves to a loopback address"), "{not_delivered}");
     assert!(is_silent(&listener).await);
@@ -143,10 +143,10 @@ async fn the_connection_goes_to_the_address_that_was_checked() {
 async fn a_name_that_does_not_resolve_now_is_accepted_and_not_delivered_to() {
     let sender = sender(Scripted::new([vec![], vec![]]), &[]);
     let url = "https://hooks.example.com/";
-    assert_eq!(sender.check(url).await, Ok(()), "without an address");
+    assert_eq!(sender.check(None, url).await, Ok(()), "without an address");
     let nothing = sender.send(&webhook(url)).await.unwrap_err();
     assert_eq!(nothing.0, "the host of the address has no address now");
-    assert_eq!(sender.check(url).await, Ok(()), "with a resolver that is slow");
+    assert_eq!(sender.check(None, url).await, Ok(()), "with a resolver that is slow");
     let slow = sender.send(&webhook(url)).await.unwrap_err();
     assert_eq!(slow.0, "no connection within the timeout");
 }
@@ -155,8 +155,8 @@ async fn a_name_that_does_not_resolve_now_is_accepted_and_not_delivered_to() {
 async fn a_literal_is_judged_without_a_resolver() {
     let resolver = Scripted::new([vec![public()]]);
     let sender = sender(Arc::clone(&resolver), &[]);
-    assert!(sender.check("https://10.0.0.1/").await.is_err());
-    assert!(sender.check("https://93.184.215.14/").await.is_ok());
+    assert!(sender.check(None, "https://10.0.0.1/").await.is_err());
+    assert!(sender.check(None, "https://93.184.215.14/").await.is_ok());
     assert_eq!(resolver.left(), 1);
 }
 
@@ -170,17 +170,17 @@ async fn with_named_hosts_only_nothing_else_is_resolved_and_one_text_refuses_it(
         ..WebhookConfig::new(Secret::new("whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD"))
     };
     let sender = WebhookClient::with_resolver(config, Arc::new(Epoch), resolver.clone()).unwrap();
-    sender.check("http://hooks.internal:8080/a").await.unwrap();
+    sender.check(None, "http://hooks.internal:8080/a").await.unwrap();
     for url in [
         "https://hooks.example.com/",
         "https://10.0.0.1/",
         "https://localhost/",
         "https://alerts.example.com/x",
     ] {
-        let refused = sender.check(url).await.unwrap_err().0;
+        let refused = sender.check(None, url).await.unwrap_err().0;
         assert!(refused.contains("its host is not listed"), "{url}: {refused}");
         assert_eq!(sender.send(&webhook(url)).await.unwrap_err().0, refused, "{url}");
     }
     assert_eq!(resolver.left(), 1, "nothing was resolved");
-    sender.check(own).await.unwrap();
+    sender.check(None, own).await.unwrap();
 }

@@ -60,7 +60,7 @@ async fn an_address_that_is_not_public_is_refused_with_a_reason() {
     let hooks = hooks(&[]);
     for (reason, addresses) in REFUSED {
         for address in *addresses {
-            let refused = hooks.check(address).await.expect_err(address);
+            let refused = hooks.check(None, address).await.expect_err(address);
             assert!(refused.0.contains(reason), "{address}: {refused}");
             assert!(refused.0.starts_with("the address is refused: "), "{refused}");
             assert!(refused.0.len() <= 250 && !refused.0.contains("canary"), "{refused}");
@@ -74,8 +74,8 @@ async fn an_address_that_is_not_public_is_refused_with_a_reason() {
 async fn an_address_of_2048_characters_is_read_and_a_longer_one_is_not() {
     let of = |length: usize| format!("{:x<length$}", "https://93.184.215.14/");
     let hooks = hooks(&[]);
-    hooks.check(&of(2048)).await.unwrap();
-    let refused = hooks.check(&of(2049)).await.unwrap_err();
+    hooks.check(None, &of(2048)).await.unwrap();
+    let refused = hooks.check(None, &of(2049)).await.unwrap_err();
     assert!(refused.0.contains("longer than 2048"), "{refused}");
 }
 
@@ -89,7 +89,7 @@ async fn a_public_address_is_taken_in_any_notation() {
         "https://[2606:4700::1111]/",
         "https://[64:ff9b::5db8:d70e]/",
     ] {
-        assert_eq!(hooks.check(address).await, Ok(()), "{address}");
+        assert_eq!(hooks.check(None, address).await, Ok(()), "{address}");
     }
 }
 
@@ -104,7 +104,7 @@ async fn a_listener_on_this_machine_receives_nothing_unless_its_host_is_listed()
         for host in hosts {
             for scheme in ["http", "https"] {
                 let url = format!("{scheme}://{host}:{port}/");
-                assert!(hooks.check(&url).await.is_err(), "{listed:?} {url}");
+                assert!(hooks.check(None, &url).await.is_err(), "{listed:?} {url}");
                 assert!(hooks.send(&webhook(&url)).await.is_err(), "{listed:?} {url}");
             }
         }
@@ -132,7 +132,7 @@ async fn a_listed_host_may_be_private_and_unencrypted_on_its_port_or_on_any() {
         "https://[fd00::1]/",
         "http://[fd00:0::1]:443/",
     ] {
-        assert_eq!(hooks.check(allowed).await, Ok(()), "{allowed}");
+        assert_eq!(hooks.check(None, allowed).await, Ok(()), "{allowed}");
     }
     for refused in [
         "http://hooks.internal/",
@@ -143,7 +143,7 @@ async fn a_listed_host_may_be_private_and_unencrypted_on_its_port_or_on_any() {
         "http://user@10.0.0.1/",
         "ftp://10.0.0.1/",
     ] {
-        assert!(hooks.check(refused).await.is_err(), "{refused}");
+        assert!(hooks.check(None, refused).await.is_err(), "{refused}");
     }
 }
 

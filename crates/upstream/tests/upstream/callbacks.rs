@@ -70,7 +70,7 @@ fn notice(state: ClaimState, token: Option<&str>) -> Notice {
 
 pub(crate) fn webhook(url: &str) -> Webhook {
     let notice = notice(ClaimState::Served, Some("t0ken-canary"));
-    Webhook { id: "msg_123456789012345_served".into(), url: url.into(), notice }
+    Webhook { worker: None, id: "msg_123456789012345_served".into(), url: url.into(), notice }
 }
 
 /// HMAC as in RFC 2104, built on the hash alone.
@@ -117,7 +117,7 @@ async fn a_notice_arrives_whole_and_signed() {
     clock.turn(Duration::from_millis(1_790_000_005_999));
     let hooks = WebhookClient::new(config(&["127.0.0.1"]), clock).unwrap();
     let url = format!("{}/hook/a%20b?x=1&y=%2F", server.url);
-    hooks.check(&url).await.unwrap();
+    hooks.check(None, &url).await.unwrap();
     let alert = Notice {
         what: "alert.dead_letters".into(),
         timestamp: Timestamp::from_millis(1_790_000_000_123),
@@ -133,7 +133,7 @@ async fn a_notice_arrives_whole_and_signed() {
         ("callback_failed.json", notice(ClaimState::Failed, None)),
         ("callback_alert.json", alert),
     ] {
-        let webhook = Webhook { id: format!("msg_{name}"), url: url.clone(), notice };
+        let webhook = Webhook { worker: None, id: format!("msg_{name}"), url: url.clone(), notice };
         hooks.send(&webhook).await.unwrap();
         let request = server.requests().pop().unwrap();
         let (head, body) = request.split_once("\r\n\r\n").unwrap();
@@ -355,6 +355,6 @@ fn a_configuration_that_cannot_work_is_refused_at_start() {
     assert!(!format!("{secret} {secret:?}").contains("c4n4ry"));
     assert_eq!(
         secret.to_string(),
-        "[callbacks] secret: it does not start with whsec_; expected whsec_ and the base64 of 24 to 64 random bytes, best as env:NAME or file:PATH"
+        "secret: it does not start with whsec_; expected whsec_ and the base64 of 24 to 64 random bytes, best as env:NAME or file:PATH"
     );
 }

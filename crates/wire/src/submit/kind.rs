@@ -23,6 +23,8 @@ pub(super) fn from_fields(
         Some("geetest") if version == Some(V4) => Ok(Kind::GeetestV4),
         Some("geetest") => Ok(Kind::Geetest),
         Some("rotatecaptcha") => Ok(Kind::Rotate),
+        // The Ruby client's word.
+        Some("textcaptcha") => Ok(Kind::TextQuestion),
         Some(other) => same_name(other),
     }
 }
@@ -31,7 +33,10 @@ pub(super) fn from_fields(
 fn pictured(method: Option<&str>, fields: &Fields, files: &Files) -> Result<Kind, BadPart> {
     let get = |name| fields.get(name).map(String::as_str);
     if picture::has_main(fields, files) {
-        let is_grid = is_set(get("recaptcha")) || get("img_type") == Some("recaptcha");
+        // The Go and PHP clients say only how many rows and columns there are.
+        let is_grid = is_set(get("recaptcha"))
+            || get("img_type") == Some("recaptcha")
+            || ["recaptcharows", "recaptchacols"].iter().any(|name| get(name).is_some());
         let is_coordinates = is_set(get("coordinatescaptcha"));
         return Ok(match (is_grid, is_coordinates) {
             (true, _) => Kind::Grid,
@@ -94,6 +99,15 @@ pub(super) fn sitekey_name(kind: &Kind) -> &'static str {
         | Kind::Rotate
         | Kind::Other(_) => "sitekey",
     }
+}
+
+/// What in.php calls the kind and its site key: `userrecaptcha&version=v3`, `googlekey`.
+pub fn in_php_names(kind: &Kind) -> (String, &'static str) {
+    let mut fields = Fields::new();
+    mark(kind, &mut fields);
+    let method = fields.remove("method").unwrap_or_default();
+    let markers = fields.iter().map(|(name, value)| format!("&{name}={value}"));
+    (markers.fold(method, |all, marker| all + &marker), sitekey_name(kind))
 }
 
 /// Adds the fields that identify this kind. Existing fields stay, so that a contradiction is detected.

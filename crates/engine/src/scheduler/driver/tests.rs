@@ -60,6 +60,7 @@ async fn leased(shared: &Arc<Shared>) -> Box<ActiveSolve> {
         allowance: Allowance::default(),
         collect: true,
         callback_url: None,
+        address: None,
     };
     Engine(Arc::clone(shared)).claim(request).await.unwrap();
     let lease = lease(shared).await.pop().unwrap();

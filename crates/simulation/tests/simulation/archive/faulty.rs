@@ -4,13 +4,15 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use domain::{
+    chain::LedgerItem,
     claim::Claim,
     dead_letter::DeadLetter,
     id::{ClaimId, SolveId},
     ledger::{Entry, Total},
     ports::{
-        ActiveSolve, Archive, ArchiveBatch, ClaimFilter, DaySpending, DeadLetterFilter,
-        LearnedMargin, Paged, PoolState, Records, Scope, StoreError, TotalsFilter,
+        ActiveSolve, Archive, ArchiveBatch, AuditFilter, ClaimFilter, DaySpending,
+        DeadLetterFilter, LearnedMargin, Paged, PoolState, Records, Scope, StoreError,
+        TotalsFilter,
     },
     time::{Day, Timestamp},
 };
@@ -85,6 +87,8 @@ far! { Records:
     dead_letter(id: SolveId) -> Option<DeadLetter>;
     explain(claim: ClaimId) -> Vec<Entry>;
     entries(from: u64, limit: usize) -> Vec<Entry>;
+    chain(from: u64, limit: usize) -> Vec<LedgerItem>;
+    audit(filter: AuditFilter) -> Paged<Entry>;
     archive_batch(after: Option<Entry>, limit: usize) -> ArchiveBatch;
     spending(day: Day) -> DaySpending;
     pools(now: Timestamp) -> Vec<PoolState>;

@@ -3,6 +3,7 @@
 use std::{io, net::SocketAddr};
 
 use domain::secret::Secret;
+use serde_json::Value;
 use stores::Finding;
 use tokio::net::TcpListener;
 
@@ -18,13 +19,16 @@ pub(super) async fn examine(config: &Config) -> Check {
     let finding = match TcpListener::bind(listen).await {
         Ok(_) => Finding::good(format!("{listen} is free")),
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-            if is_gateway(config, listen).await {
-                Finding::good(format!("a gateway answers on {listen}"))
-            } else {
-                Finding::bad(
+            match ask_gateway(config, listen).await {
+                Some(state) if is_paused(&state) => Finding::risky(
+                    format!("a gateway answers on {listen}, and submissions are paused"),
+                    "see who paused what with `solvegate pause --list --server URL`; `solvegate resume` ends it",
+                ),
+                Some(_) => Finding::good(format!("a gateway answers on {listen}")),
+                None => Finding::bad(
                     format!("{listen} is in use by another program"),
                     "stop that program, or choose another port with --listen or `listen`",
-                )
+                ),
             }
         }
         Err(error) => Finding::bad(
@@ -35,7 +39,12 @@ pub(super) async fn examine(config: &Config) -> Check {
     Check::outside("port", finding)
 }
 
-async fn is_gateway(config: &Config, listen: SocketAddr) -> bool {
+fn is_paused(readiness: &Value) -> bool {
+    readiness["troubles"].as_array().is_some_and(|troubles| troubles.contains(&"paused".into()))
+}
+
+/// What the program on the port says to `/readyz`, if it is a gateway.
+async fn ask_gateway(config: &Config, listen: SocketAddr) -> Option<Value> {
     let scheme = if config.tls.is_some() { "https" } else { "http" };
     let cacert = match (&config.tls, &config.data) {
         (Some(Tls::Files { cert, .. }), _) => Some(cert.clone()),
@@ -44,9 +53,7 @@ async fn is_gateway(config: &Config, listen: SocketAddr) -> bool {
     };
     // The program on this port may be anything, so it gets no real key.
     let no_key = Secret::new("doctor");
-    let Ok(remote) = Remote::new(&format!("{scheme}://{listen}"), no_key, cacert.as_deref()) else {
-        return false;
-    };
-    let reply = remote.send(&Call::get("/readyz")).await;
-    reply.is_ok_and(|reply| reply.body.get("state").is_some_and(serde_json::Value::is_string))
+    let remote = Remote::new(&format!("{scheme}://{listen}"), no_key, cacert.as_deref()).ok()?;
+    let readiness = remote.send(&Call::get("/readyz")).await.ok()?.body;
+    readiness.get("state").is_some_and(Value::is_string).then_some(readiness)
 }

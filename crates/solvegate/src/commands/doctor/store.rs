@@ -16,7 +16,32 @@ pub(super) async fn examine(config: &Config) -> Vec<Check> {
         let Some(store) = store else { continue };
         checks.extend(examine_store(store).await.into_iter().map(|f| Check::outside(about, f)));
     }
+    checks.extend(encryption(config).map(|finding| Check::new("encryption", finding)));
     checks
+}
+
+/// Others can read the disks and backups of a server. An old key that stays in the configuration can still be stolen. The mode
+/// of a key's file is checked when the configuration is read.
+fn encryption(config: &Config) -> Option<Finding> {
+    let mut stores = [Some(&config.store), config.ledger.as_ref()].into_iter().flatten();
+    let remote = stores.find(|store| store.is_shared());
+    match (&config.encryption, remote) {
+        (None, Some(store)) => Some(Finding::risky(
+            format!(
+                "{store} keeps tokens, proxies, cookies and callback addresses unencrypted: whoever reads its disks or \
+                 backups has them"
+            ),
+            "make a key with `openssl rand -hex 32`, set [store] encryption_key, and keep a copy of it",
+        )),
+        (Some((_, Some(old))), _) => Some(Finding::risky(
+            format!(
+                "two encryption keys are set; rows of the old one, {}, are sealed again at each start",
+                old.id()
+            ),
+            "once every gateway has started with both, remove the second key from [store] encryption_key",
+        )),
+        (None, None) | (Some((_, None)), _) => None,
+    }
 }
 
 async fn examine_store(store: &StoreUrl) -> Vec<Finding> {

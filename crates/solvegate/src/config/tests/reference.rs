@@ -258,6 +258,7 @@ fn the_example_loads_with_every_key_set() {
         ("CHECKOUT_KEY", KEY),
         ("SOLVEGATE_STORE_KEY", "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="),
         ("CALLBACK_SECRET", "whsec_x"),
+        ("CHECKOUT_CALLBACK_SECRET", "whsec_x"),
         ("PINGBACK_SECRET", "sixteen characters"),
     ];
     let text = uncommented(&example());

@@ -18,7 +18,7 @@ pub struct Admin {
 }
 
 /// Names under which the gateway itself writes into the ledger.
-const RESERVED_NAMES: [&str; 2] = ["pool", "sighup"];
+const RESERVED_NAMES: [&str; 3] = ["pool", "sighup", "-"];
 
 impl Admin {
     /// The name of an only admin.

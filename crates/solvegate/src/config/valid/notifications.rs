@@ -4,8 +4,10 @@ use domain::secret::Secret;
 use engine::Alerts;
 use url::Url;
 
-use super::Worker;
-use crate::config::{ConfigError, written::AlertsKeys};
+use crate::config::{
+    ConfigError,
+    written::{AlertsKeys, WorkerCallbacksKeys},
+};
 
 /// How callbacks are signed and where they may go.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -18,10 +20,24 @@ pub struct Callbacks {
     pub hosts: Vec<String>,
 }
 
+/// Callbacks of one worker. What is not given is as in [`Callbacks`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkerCallbacks {
+    /// The secret, and the one before it.
+    pub secret: Option<(Secret, Option<Secret>)>,
+    pub hosts: Option<Vec<String>>,
+}
+
+/// `None`: the worker's callbacks are as all others.
+pub(super) fn of_worker(keys: WorkerCallbacksKeys) -> Option<WorkerCallbacks> {
+    let secret = keys.secret.map(|pair| (pair.value.current, pair.value.previous));
+    let hosts = keys.hosts.map(|hosts| hosts.value);
+    (secret.is_some() || hosts.is_some()).then_some(WorkerCallbacks { secret, hosts })
+}
+
 /// `can_make` says whether the gateway can make the secret that alerts are signed with.
 pub(super) fn check_alerts(
     keys: AlertsKeys,
-    workers: &[Worker],
     callbacks: &Callbacks,
     can_make: bool,
 ) -> Result<Option<Alerts>, ConfigError> {
@@ -46,6 +62,5 @@ pub(super) fn check_alerts(
         url: url.value,
         dead_letters: keys.dead_letters.value.get(),
         cooldown: keys.cooldown.value.0,
-        allowances: Worker::allowances(workers),
     }))
 }

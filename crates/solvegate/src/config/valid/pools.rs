@@ -12,6 +12,7 @@ use domain::{
 use engine::PoolWish;
 use wire::submit::V1Parts;
 
+use super::budgets;
 use crate::config::{
     ConfigError,
     written::{AutoOr, Given, PoolKeys},
@@ -62,6 +63,7 @@ fn check_pool(place: &str, keys: PoolKeys) -> Result<PoolWish, ConfigError> {
         level: size.level,
         most: size.most,
         waste: size.waste,
+        budget: budgets::allowance(keys.budget),
     })
 }
 

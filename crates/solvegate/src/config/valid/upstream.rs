@@ -1,11 +1,10 @@
 //! The paid service: its address, its key and its limits.
 
-use std::collections::BTreeMap;
-
-use domain::{challenge::Kind, money::Money, secret::Secret};
+use domain::{budget::Allowance, prices::PriceList, secret::Secret};
 use engine::Slots;
 use url::{Host, Url};
 
+use super::budgets;
 use crate::config::{
     ConfigError, Environment,
     written::{AutoOr, Given, UpstreamKeys},
@@ -18,8 +17,10 @@ pub struct Upstream {
     pub slots: Slots,
     pub submits_per_second: u32,
     pub polls_per_task: u32,
-    /// Price of one solve.
-    pub prices: BTreeMap<Kind, Money>,
+    /// Prices of one solve.
+    pub prices: PriceList,
+    /// What the account may spend.
+    pub budget: Allowance,
     pub pingback: Option<Pingback>,
 }
 
@@ -49,9 +50,9 @@ pub(super) fn check(
     keys: UpstreamKeys,
     environment: &Environment,
 ) -> Result<Upstream, ConfigError> {
-    let price = |(kind, amount): (Kind, Given<Money>)| (kind, amount.value.per_thousand());
     Ok(Upstream {
-        prices: keys.price_per_1000.into_iter().map(price).collect(),
+        prices: budgets::prices(keys.price_per_1000),
+        budget: budgets::allowance(keys.budget),
         slots: keys.slots.check(check_slots)?,
         submits_per_second: keys.submits_per_second.value.get(),
         polls_per_task: keys.polls_per_task.value.get(),

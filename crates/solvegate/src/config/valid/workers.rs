@@ -13,6 +13,8 @@ use domain::{
 use super::{
     Admin,
     access_keys::{self, TakenKeys},
+    budgets,
+    notifications::{self, WorkerCallbacks},
 };
 use crate::config::{
     ConfigError,
@@ -28,11 +30,15 @@ pub struct Worker {
     pub project: Project,
     /// The other projects it may charge.
     pub projects: Vec<Project>,
-    /// Daily limits, as the store counts them.
+    /// Its limits, as the store counts them.
     pub budget: Allowance,
+    /// Where its callbacks differ from those of the others.
+    pub callbacks: Option<WorkerCallbacks>,
     pub rate: Option<Rate>,
     pub poll_rate: Rate,
     pub read_rate: Rate,
+    /// Whether it may read the account's balance.
+    pub balance: bool,
     /// The most of its solves that wait for a slot.
     pub queue: usize,
     /// The declarations it may use.
@@ -41,11 +47,6 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// The budgets, for alerts.
-    pub fn allowances(workers: &[Self]) -> BTreeMap<WorkerName, Allowance> {
-        workers.iter().map(|worker| (worker.name.clone(), worker.budget)).collect()
-    }
-
     /// What each may use. [`LOCAL`] is known too, because the command line solves in its name on the same store.
     pub fn scopes(workers: &[Self]) -> KnownWorkers {
         let local = WorkerName::new(LOCAL).expect("a valid worker name");
@@ -99,7 +100,6 @@ fn check_worker(at: usize, keys: WorkerKeys) -> Result<Worker, ConfigError> {
         Some(project) => project.value,
         None => Project::new(name.as_str()).map_err(|error| ConfigError::at(place, error))?,
     };
-    let budget = keys.budget;
     let sites = keys.sites.map(|sites| sites.value);
     // A worker that is kept to some sites is not meant to send pictures of others.
     let images = keys.images.map_or(sites.is_none(), |given| given.value);
@@ -108,13 +108,12 @@ fn check_worker(at: usize, keys: WorkerKeys) -> Result<Worker, ConfigError> {
         keys: access,
         project,
         projects: keys.projects.check(check_projects)?,
-        budget: Allowance {
-            solves_per_day: budget.solves_per_day.map(|number| number.value),
-            cost_per_day: budget.cost_per_day.map(|amount| amount.value),
-        },
+        budget: budgets::allowance(keys.budget),
+        callbacks: notifications::of_worker(keys.callbacks),
         rate: keys.rate.map(|rate| rate.value),
         poll_rate: keys.poll_rate.value,
         read_rate: keys.read_rate.value,
+        balance: keys.balance.value,
         queue: keys.queue.check(check_queue)?,
         scope,
         priority: keys.priority.check(check_priority)?,

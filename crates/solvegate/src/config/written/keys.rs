@@ -23,7 +23,7 @@ use domain::{
 
 use super::{
     AutoOr, EncryptionKeys, Given, Key, KeyList, Mode, NonZeroDuration, OneOrMany, Params,
-    SecretPair, Section, SectionKeys,
+    PriceName, SecretPair, Section, SectionKeys,
     section::{Field, KeyForm, Source, section},
     values::NotYet,
 };
@@ -84,9 +84,12 @@ section! {
         submits_per_second: Given<NonZeroU32> = "20", example "5";
         /// The most polls for one task.
         polls_per_task: Given<NonZeroU32> = "20", example "30";
-        /// Price of 1000 solves of a kind.
-        price_per_1000: BTreeMap<Kind, Given<Money>>,
-            unset "the cost is unknown, unless the service reports it", example "1.0";
+        /// Price of 1000 solves of a kind. `recaptcha_v2_enterprise`, `recaptcha_v3_enterprise` and `hcaptcha_enterprise`
+        /// are prices of challenges with `enterprise=1`, and `default` is that of all kinds without a price of their own.
+        price_per_1000: BTreeMap<PriceName, Given<Money>>,
+            unset "the cost is unknown, unless the service reports it; the simulator's prices with the simulator",
+            example "1.0";
+        budget: BudgetKeys, reloads true;
         /// Cost per slot-second, for plans that sell threads. It is refused: this release does not have it yet.
         plan: Option<Given<NotYet>>, unset "`price_per_1000` counts";
         /// Address at which the service can reach this gateway, so that it reports finished tasks itself.
@@ -153,6 +156,7 @@ section! {
         /// The other projects that its claims may name, 100 at most.
         projects: Given<Vec<Project>> = "[]", example r#"["returns"]"#;
         budget: BudgetKeys;
+        callbacks: WorkerCallbacksKeys;
         /// The most claims in a period, on all gateways together.
         rate: Option<Given<Rate>>, unset "unlimited", example "20/s";
         /// The most fetches of claims in a period (`res.php`, `GET /v1/solves/ID`), on all gateways together.
@@ -165,18 +169,26 @@ section! {
         sites: Option<Given<Vec<HostRule>>>, unset "all of them", example r#"["shop.example.com"]"#;
         /// Whether it may have challenges without a page solved, as far as `[images]` allows them.
         images: Option<Given<bool>>, unset "`true`; `false` with `sites`", example "true";
+        /// Whether it may read the account's balance at the provider, through `/v1/balance` and `getbalance`.
+        balance: Given<bool> = "true", example "false";
         /// Its share of the slots beside the other workers, from 1 to 100.
         priority: Given<u32> = "1", example "3";
     }
 }
 
 section! {
-    /// Daily limits of a worker.
+    /// Limits on spending, of a worker, of a pool's refills, or of the whole account. Retries count, and so do tokens of a
+    /// pool that a worker's claims get. Limits on money need a price for everything that may be solved.
     BudgetKeys {
-        /// The most new solves per day (UTC).
+        /// The most solves per day (UTC). Every attempt that the service accepted, or may have accepted, is one.
         solves_per_day: Option<Given<u64>>, unset "unlimited", example "2000";
-        /// The most money per day (UTC), at the prices of `price_per_1000`.
+        /// The most money per day (UTC). It is reserved at the prices of `price_per_1000`, and counted at what the service
+        /// charged.
         cost_per_day: Option<Given<Money>>, unset "unlimited", example "5.0";
+        /// The most solves per month (UTC).
+        solves_per_month: Option<Given<u64>>, unset "unlimited", example "40000";
+        /// The most money per month (UTC).
+        cost_per_month: Option<Given<Money>>, unset "unlimited", example "100.0";
     }
 }
 
@@ -242,6 +254,7 @@ section! {
         waste: Given<f64> = "0.10", example "0.2";
         /// The project its costs are charged to.
         project: Given<Project> = "pool", example "checkout";
+        budget: BudgetKeys;
     }
 }
 
@@ -300,6 +313,16 @@ section! {
         secret: Option<Given<SecretPair>>, unset "made at the first start", example "env:CALLBACK_SECRET";
         /// Hosts that callbacks may go to, with or without a port. They may have a private address or no TLS.
         hosts: Given<Vec<String>> = "[]", example r#"["hooks.internal:9000"]"#;
+    }
+}
+
+section! {
+    /// Callbacks of one worker, where they differ from `[callbacks]`.
+    WorkerCallbacksKeys {
+        /// Secret that they are signed with. While one replaces another, `["env:NEW", "env:OLD"]`.
+        secret: Option<Given<SecretPair>>, unset "that of `[callbacks]`", example "env:CHECKOUT_CALLBACK_SECRET";
+        /// The only hosts that they may go to.
+        hosts: Option<Given<Vec<String>>>, unset "those of `[callbacks]`", example r#"["hooks.checkout.internal"]"#;
     }
 }
 

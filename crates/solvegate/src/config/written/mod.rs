@@ -24,8 +24,8 @@ pub use environment::Environment;
 pub(crate) use environment::variable;
 pub use flags::Flags;
 pub(crate) use keys::{
-    AdminKeys, AlertsKeys, CodeKeys, ImagesKeys, Keys, PollingKeys, PoolKeys, RetryKeys, SiteKeys,
-    TlsKeys, TokenKeys, UpstreamKeys, WorkerKeys,
+    AdminKeys, AlertsKeys, BudgetKeys, CodeKeys, ImagesKeys, Keys, PollingKeys, PoolKeys,
+    RetryKeys, SiteKeys, TlsKeys, TokenKeys, UpstreamKeys, WorkerCallbacksKeys, WorkerKeys,
 };
 pub(crate) use secret::{Reader, check_mode};
 pub(crate) use section::{
@@ -33,7 +33,9 @@ pub(crate) use section::{
 };
 pub(crate) use tree::{File, Node, Origin};
 pub use values::read_duration;
-pub(crate) use values::{AutoOr, EncryptionKeys, Mode, NonZeroDuration, Params, SingleValue};
+pub(crate) use values::{
+    AutoOr, EncryptionKeys, Mode, NonZeroDuration, Params, PriceName, SingleValue,
+};
 
 use section::{Field as _, Source};
 

@@ -339,6 +339,18 @@ impl<T: SingleValue> SingleValue for Vec<T> {
 
 // === impl MapName ===
 
+/// A kind, a kind with `_enterprise`, or `default`.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct PriceName(pub(crate) Kind);
+
+impl MapName for PriceName {
+    const NAMES: MapNames = MapNames { example: "default", ..Kind::NAMES };
+
+    fn parse(name: &str) -> Result<Self, String> {
+        Kind::parse(name).map(Self)
+    }
+}
+
 impl MapName for Kind {
     const NAMES: MapNames =
         MapNames { placeholder: "KIND", example: "turnstile", from_variable: str::to_owned };

@@ -1,14 +1,17 @@
 //! Several gateways on one store and one provider, each in its own directory. A killed gateway comes back on another
 //! port behind the same [`Door`], as behind a load balancer.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    fs,
+    sync::{Arc, Mutex},
+};
 
 use domain::secret::Secret;
 use rustix::process::Signal;
 use solvegate::client::{Call, Remote, Reply};
 use tempfile::TempDir;
 
-use crate::support::{Gateway, Settings, Sim, WORKER};
+use crate::support::{Gateway, Settings, Sim, WORKER, eventually};
 
 pub(super) const GATEWAYS: usize = 3;
 
@@ -34,6 +37,11 @@ pub(super) struct Door(Mutex<Arc<Remote>>);
 impl Fleet {
     /// Starts all gateways on a store, with a provider that takes this long.
     pub(super) fn start(store: &str, solve_time: &str) -> Self {
+        Self::with_slots(store, solve_time, Settings::default().slots)
+    }
+
+    /// The same with this many slots at each gateway.
+    pub(super) fn with_slots(store: &str, solve_time: &str, slots: &'static str) -> Self {
         let dirs: Vec<TempDir> = (0..GATEWAYS).map(|_| tempfile::tempdir().unwrap()).collect();
         let sim = Sim::start(dirs[0].path(), &["--solve-time", solve_time]);
         let settings = Settings {
@@ -44,6 +52,7 @@ impl Fleet {
             upstream: "price_per_1000 = { turnstile = 1.45, image = 0.7 }".into(),
             poll_ms: 100,
             log: "warn",
+            slots,
             ..Settings::default()
         };
         let start = |dir: &TempDir| Gateway::with(dir.path(), &sim, &settings);
@@ -54,6 +63,22 @@ impl Fleet {
 
     pub(super) fn gateway(&self, number: usize) -> &Gateway {
         &self.gateways[number]
+    }
+
+    /// Changes the configuration files of all gateways and has them reload. Returns once `is_done` at every one.
+    pub(super) async fn reload(
+        &self,
+        change: impl Fn(String) -> String,
+        is_done: impl AsyncFn(&Gateway) -> bool,
+    ) {
+        for (gateway, dir) in self.gateways.iter().zip(&self.dirs) {
+            let file = dir.path().join("solvegate.toml");
+            fs::write(&file, change(fs::read_to_string(&file).unwrap())).unwrap();
+            gateway.process.signal(Signal::HUP);
+        }
+        for gateway in &self.gateways {
+            eventually("the reload", async || is_done(gateway).await.then_some(())).await;
+        }
     }
 
     /// kill -9.

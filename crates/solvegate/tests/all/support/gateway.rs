@@ -3,11 +3,12 @@
 use std::{fs, os::unix::fs::PermissionsExt as _, path::Path, time::Duration};
 
 use domain::secret::Secret;
+use rustix::process::Signal;
 use serde_json::Value;
 use solvegate::client::{Call, Remote, Reply};
 
 use super::{
-    Sim,
+    Sim, eventually,
     process::{Process, command},
 };
 
@@ -20,7 +21,7 @@ pub(crate) const ADMIN: &str = "canary-admin-key-678901234567890";
 /// The certificate of a gateway with TLS, in its directory.
 pub(crate) const CERTIFICATE: &str = "data/tls-cert.pem";
 /// The account's key at the provider.
-const PROVIDER: &str = "canary-provider-8901234567890123";
+pub(crate) const PROVIDER: &str = "canary-provider-8901234567890123";
 
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
@@ -28,6 +29,8 @@ pub(crate) struct Settings {
     pub(crate) listen: String,
     /// `[store] url`.
     pub(crate) store: String,
+    /// More of `[store]`.
+    pub(crate) store_more: String,
     /// More of `[upstream]`.
     pub(crate) upstream: String,
     /// At the top of the file.
@@ -42,6 +45,8 @@ pub(crate) struct Settings {
     pub(crate) log: &'static str,
     /// `--tls-self-signed`.
     pub(crate) tls: bool,
+    /// A last change of the file.
+    pub(crate) edit: fn(&str) -> String,
 }
 
 pub(crate) struct Gateway {
@@ -63,6 +68,7 @@ impl Default for Settings {
         Self {
             listen: "127.0.0.1:0".into(),
             store: "embedded:data".into(),
+            store_more: String::new(),
             upstream: String::new(),
             top: String::new(),
             more: String::new(),
@@ -70,6 +76,7 @@ impl Default for Settings {
             poll_ms: 200,
             log: "info",
             tls: false,
+            edit: str::to_owned,
         }
     }
 }
@@ -77,8 +84,9 @@ impl Default for Settings {
 // === impl Settings ===
 
 impl Settings {
-    fn file(&self, sim: &Sim) -> String {
-        let Self { listen, store, upstream, top, more, slots, poll_ms, .. } = self;
+    /// The configuration file.
+    pub(crate) fn file(&self, sim: &Sim) -> String {
+        let Self { listen, store, store_more, upstream, top, more, slots, poll_ms, .. } = self;
         let url = &sim.url;
         format!(
             r#"
@@ -92,6 +100,7 @@ impl Settings {
             {upstream}
             [store]
             url = "{store}"
+            {store_more}
             [admin]
             key = "{ADMIN}"
             [[worker]]
@@ -148,9 +157,7 @@ impl Gateway {
 
     /// Starts it in `dir`, with the data of an earlier gateway there.
     pub(crate) fn with(dir: &Path, sim: &Sim, settings: &Settings) -> Self {
-        let file = dir.join("solvegate.toml");
-        fs::write(&file, settings.file(sim)).unwrap();
-        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+        write_private(&dir.join("solvegate.toml"), &(settings.edit)(&settings.file(sim)));
         let mut args = vec!["serve", "--log", settings.log];
         args.extend(settings.tls.then_some("--tls-self-signed"));
         let process = Process::start(command(dir, &args));
@@ -178,6 +185,16 @@ impl Gateway {
 
     pub(crate) async fn send_as_admin(&self, call: &Call) -> Reply {
         self.admin.send(call).await.unwrap()
+    }
+
+    /// Changes the configuration file in `dir` and waits for the reload. The log has to show `info`.
+    pub(crate) async fn reload(&self, dir: &Path, change: impl Fn(String) -> String) {
+        let file = dir.join("solvegate.toml");
+        fs::write(&file, change(fs::read_to_string(&file).unwrap())).unwrap();
+        let reloads = || self.process.stderr().matches("configuration reloaded").count();
+        let before = reloads();
+        self.process.signal(Signal::HUP);
+        eventually("the reload", async || (reloads() > before).then_some(())).await;
     }
 
     /// Claims and waits for the end.
@@ -224,4 +241,10 @@ impl Days<'_> {
 
 fn date(stats: &Value) -> String {
     stats["date"].as_str().unwrap_or_else(|| panic!("{stats}")).to_owned()
+}
+
+/// Writes a file that only its owner can read.
+pub(crate) fn write_private(path: &Path, text: &str) {
+    fs::write(path, text).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
 }

@@ -7,10 +7,12 @@ mod process;
 mod provider;
 mod sim;
 
-pub(crate) use gateway::{ADMIN, CERTIFICATE, Gateway, Settings, WORKER, WORKER_TWO};
+pub(crate) use gateway::{
+    ADMIN, CERTIFICATE, Gateway, PROVIDER, Settings, WORKER, WORKER_TWO, write_private,
+};
 pub(crate) use ledgers::{all_claims, all_entries, allotments};
 pub(crate) use ports::{ClosedPort, Forward};
-pub(crate) use process::{Process, command, program, run};
+pub(crate) use process::{Process, command, program, read_key, run};
 pub(crate) use provider::{LoggingProvider, Sent};
 pub(crate) use sim::Sim;
 

@@ -39,7 +39,7 @@ struct Lines {
 /// home of the user who runs the tests.
 pub(crate) fn program(dir: &Path, program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
-    command.current_dir(dir).env_clear().env("HOME", dir).stdin(Stdio::null());
+    command.current_dir(dir).env_clear().env("HOME", dir).env("TMPDIR", dir).stdin(Stdio::null());
     command.envs(std::env::var_os("PATH").map(|path| ("PATH", path)));
     command
 }
@@ -87,6 +87,11 @@ impl Process {
         let ended = self.child.lock().unwrap().try_wait().unwrap();
         let (stdout, stderr) = (self.stdout(), self.stderr());
         panic!("no line with {start:?}\nended: {ended:?}\nstdout: {stdout}\nstderr: {stderr}")
+    }
+
+    /// The key that this first start made: the line that begins with `title` names its file, relative to `dir`.
+    pub(crate) fn key_in_file(&self, dir: &Path, title: &str) -> String {
+        read_key(dir, &self.line_after(title))
     }
 
     pub(crate) fn stdout(&self) -> String {
@@ -172,4 +177,11 @@ impl Lines {
             text = self.more.wait_timeout(text, left).unwrap().0;
         }
     }
+}
+
+/// The key in the file that a line such as `in FILE   (new; …)` names.
+pub(crate) fn read_key(dir: &Path, line: &str) -> String {
+    let path = line.trim().strip_prefix("in ").and_then(|rest| rest.split_once("   (new"));
+    let (path, _) = path.unwrap_or_else(|| panic!("no file of a key: {line}"));
+    std::fs::read_to_string(dir.join(path)).unwrap()
 }

@@ -13,7 +13,14 @@ use url::form_urlencoded;
 /// The fields of one submission.
 pub(crate) type Sent = BTreeMap<String, String>;
 
-type Log = Arc<Mutex<Vec<Sent>>>;
+type Log = Arc<Mutex<Kept>>;
+
+#[derive(Default)]
+struct Kept {
+    sent: Vec<Sent>,
+    /// The answer to every submission, instead of an id.
+    refusal: Option<&'static str>,
+}
 
 pub(crate) struct LoggingProvider {
     pub(crate) url: String,
@@ -38,7 +45,12 @@ impl LoggingProvider {
     }
 
     pub(crate) fn sent(&self) -> Vec<Sent> {
-        self.log.lock().unwrap().clone()
+        self.log.lock().unwrap().sent.clone()
+    }
+
+    /// Answers every submission with this code from now on, or accepts all again.
+    pub(crate) fn refuse_all(&self, code: Option<&'static str>) {
+        self.log.lock().unwrap().refusal = code;
     }
 }
 
@@ -50,6 +62,6 @@ impl Drop for LoggingProvider {
 
 async fn submit(State(log): State<Log>, body: String) -> String {
     let mut log = log.lock().unwrap();
-    log.push(form_urlencoded::parse(body.as_bytes()).into_owned().collect());
-    format!("OK|{}", 1000 + log.len())
+    log.sent.push(form_urlencoded::parse(body.as_bytes()).into_owned().collect());
+    log.refusal.map_or_else(|| format!("OK|{}", 1000 + log.sent.len()), str::to_owned)
 }

@@ -4,6 +4,7 @@ use super::{often_compacting, rarely_compacting};
 use crate::{
     gateways::{
         concurrent_callers, gateways,
+        pauses::a_pause_holds_at_every_gateway,
         schedules::{one_after_another, three_in_turn},
         skew::{below_ten_seconds, sixteen_seconds_ahead},
         texts::{names_are_kept_apart, texts_come_back},
@@ -87,4 +88,9 @@ async fn any_text_is_kept_and_read_back() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn names_of_workers_and_projects_are_kept_apart() {
     names_are_kept_apart(&often_compacting()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pause_holds_at_every_gateway_at_once() {
+    a_pause_holds_at_every_gateway(&often_compacting()).await;
 }

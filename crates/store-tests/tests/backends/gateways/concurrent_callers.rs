@@ -23,7 +23,7 @@ pub(crate) async fn three_hundred_with_one_key(all: &[Gateway]) {
             Admission::Stocked(_)
             | Admission::Joined(_)
             | Admission::Mismatch(_)
-            | Admission::OverBudget { .. }
+            | Admission::OverBudget(_)
             | Admission::TooLate
             | Admission::NameTaken => panic!("{admission:?}"),
         })

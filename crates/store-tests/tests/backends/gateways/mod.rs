@@ -2,6 +2,7 @@
 
 pub(crate) mod concurrent_callers;
 pub(crate) mod notifications;
+pub(crate) mod pauses;
 pub(crate) mod schedules;
 pub(crate) mod skew;
 pub(crate) mod texts;

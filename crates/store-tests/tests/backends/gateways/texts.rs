@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use domain::{
     challenge::{Challenge, ChallengeParts, Kind},
-    claim::{Claim, Delivery, NewClaim},
+    claim::{Allowance, Claim, Delivery, NewClaim},
     fingerprint::{Fingerprint, Identity},
     id::{Project, WorkerName},
     ledger::Event,
@@ -54,6 +54,7 @@ async fn refused_late(world: &World) {
         project: claim.project,
         kind: Some(claim.kind),
         event: Event::Reported { good: false },
+        by: None,
     };
     world.store.note(report, world.now()).await.expect("the server is up");
 }
@@ -72,7 +73,7 @@ async fn order_one(world: &World) {
         is_declared: true,
     };
     let pool = new.fingerprint;
-    world.store.set_pool(pool, Some(order), world.now()).await.expect("the server is up");
+    world.store.set_pool(pool, Some(order), None, world.now()).await.expect("the server is up");
     let refill = RefillRequest {
         pool,
         holder: world.holder(1).await,
@@ -80,6 +81,8 @@ async fn order_one(world: &World) {
         solves: vec![world.fresh_solve()],
         wanted_until: world.now().plus(Duration::from_secs(60)),
         price: Some(PRICE),
+        budget: Allowance::default(),
+        account: Allowance::default(),
     };
     let refilled = world.store.refill(refill, world.now()).await.expect("the server is up");
     assert_eq!(refilled.opened.len(), 1);
@@ -198,15 +201,8 @@ pub(crate) async fn texts_come_back(url: &str, longest_name: usize) {
 }
 
 pub(crate) async fn history(world: &World, sitekey: Option<&str>) -> Vec<Claim> {
-    let filter = ClaimFilter {
-        scope: Scope::All,
-        sitekey: sitekey.map(Into::into),
-        kind: None,
-        state: None,
-        project: None,
-        from: None,
-        limit: 1000,
-    };
+    let sitekey = sitekey.map(Into::into);
+    let filter = ClaimFilter { sitekey, ..ClaimFilter::all(Scope::All, 1000) };
     world.records.history(filter).await.expect("the server is up").items
 }
 

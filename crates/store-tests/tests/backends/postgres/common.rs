@@ -7,6 +7,7 @@ use super::pooled_postgres_url;
 use crate::{
     gateways::{
         concurrent_callers, gateways,
+        pauses::a_pause_holds_at_every_gateway,
         schedules::{one_after_another, three_in_turn},
         skew::{below_ten_seconds, sixteen_seconds_ahead},
         texts::{names_are_kept_apart, texts_come_back},
@@ -130,4 +131,9 @@ async fn a_name_beyond_what_is_kept_is_unknown() {
         assert!(matches!(delivered, Ok(None)), "{delivered:?}");
         assert!(matches!(known, Ok(Some(_))), "{known:?}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pause_holds_at_every_gateway_at_once() {
+    a_pause_holds_at_every_gateway(&shared_postgres().url()).await;
 }

@@ -124,7 +124,8 @@ fn the_documentation_names_every_table() {
 
 // === plans ===
 
-/// Fills the tables with rows beside those that decisions and queries read.
+/// Fills the tables with rows beside those that decisions and queries read. The last page is read by every decision, so the
+/// other pages are before it.
 const FILL: &str = "
     SET search_path TO SCHEMA;
     INSERT INTO claims (claim, version, body, worker) SELECT n, 1, '\\x00', 'w' FROM generate_series(1, 200000) n;
@@ -142,7 +143,7 @@ const FILL: &str = "
     INSERT INTO stock (fingerprint, expires_at, solve, version, body)
         SELECT sha256(n::text::bytea), LATEST + interval '1 year', n, 1, '\\x00' FROM generate_series(1, 3000) n;
     INSERT INTO expiries SELECT LATEST + interval '1 year', sha256(n::text::bytea), n FROM generate_series(1, 3000) n;
-    INSERT INTO pages (seq, version, body) SELECT 1000 + n, 1, '\\x00' FROM generate_series(1, 200000) n;
+    INSERT INTO pages (seq, version, body) SELECT -n, 1, '\\x00' FROM generate_series(1, 200000) n;
     INSERT INTO totals (day, label, version, body)
         SELECT '2100-01-01'::date + n % 400, 'w' || n, 1, '\\x00' FROM generate_series(1, 50000) n;
     INSERT INTO died SELECT LATEST - n * interval '1 second', n FROM generate_series(1, 50000) n;
@@ -192,15 +193,7 @@ async fn use_once_more(world: &World) {
 
 async fn read_everything(backend: &Backend, world: &World) {
     let records = &backend.records;
-    let all = ClaimFilter {
-        scope: Scope::All,
-        sitekey: None,
-        kind: None,
-        state: None,
-        project: None,
-        from: None,
-        limit: 5,
-    };
+    let all = ClaimFilter::all(Scope::All, 5);
     let worker = WorkerName::new("qa").expect("a name");
     let own = ClaimFilter { scope: Scope::Worker(worker), ..all.clone() };
     let failed = ClaimFilter { state: Some(ClaimState::Failed), limit: 1, ..all.clone() };

@@ -12,18 +12,21 @@
 use std::time::{Duration, Instant};
 
 use domain::{
+    chain::{ChainedEntry, LedgerItem},
     claim::{Admission, Claim, ClaimState, Delivery, NewClaim},
     id::Nonce,
     ledger::Event,
-    ports::StoreError,
-    solve::{Decision, Fact, Stage},
+    ports::{AuditFilter, StoreError},
+    solve::{Decision, Fact, Refused, Stage},
 };
 use store_tests::{
     World, check, named,
     servers::{FaultProxy, Persistence, RedisOptions, RedisServer},
-    task, token_of,
+    task, token_of, verify_chain,
 };
 use stores::Backend;
+
+use crate::gateways::pauses::{a_pause_holds_at_every_gateway, set_pause};
 
 /// The store must be back to normal within this time.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -106,6 +109,55 @@ async fn two_gateways_each_restore_their_own_records() {
     }
     far.settle(lease.solve.id, 1, far.solved("t1")).await;
     assert_eq!(delivered(&world, &claim).await, "token-t1");
+}
+
+/// A hash that was noted before the loss is gone, and the trail says why. What two gateways restored is one chain.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_loss_is_in_the_audit_trail_and_the_chain_is_intact() {
+    let server = server();
+    let (one, world) = gateway(&server).await;
+    let other = crate::connect(&server.url(), "losses").await;
+    let far = world.through(&other);
+    world.serve(world.turnstile("a"), "t1").await;
+    far.serve(far.turnstile("b"), "t2").await;
+    let before = verify_chain(&*one.records).await.unwrap();
+    roll_back(&server);
+
+    until_back(&one, &world).await;
+    until_back(&other, &far).await;
+    let after = verify_chain(&*one.records).await.expect("the restored ledger is one chain");
+    assert!(after.entries > before.entries, "{after:?}");
+    assert_eq!((after.first, after.unhashed), (Some(1), 0));
+    let filter = AuditFilter { action: Some("writes_lost".into()), ..AuditFilter::all(10) };
+    let losses = one.records.audit(filter).await.unwrap().items;
+    assert!(!losses.is_empty(), "nothing says that entries were lost");
+    let noted = one.records.chain(before.last.unwrap(), 1).await.unwrap();
+    let noted = noted.into_iter().find_map(|item| match item {
+        LedgerItem::Entry(ChainedEntry { link, .. }) => link.map(|link| link.hash),
+        LedgerItem::Unreadable { .. } => None,
+    });
+    assert_ne!(noted, before.head, "a noted hash cannot be there by chance");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pause_is_restored_and_a_later_resume_with_it() {
+    let server = server();
+    let (one, world) = gateway(&server).await;
+    let other = crate::connect(&server.url(), "losses").await;
+    let far = world.through(&other);
+    let claim = far.open(far.turnstile("a")).await;
+    far.lease_of(&claim).await;
+    set_pause(&world, true).await;
+    roll_back(&server);
+    until_back(&one, &world).await;
+    until_back(&other, &far).await;
+    assert_eq!(far.intend(&far.lease_of(&claim).await).await, Err(Refused::Paused));
+    // Each gateway now has a version of its own: the later one counts.
+    set_pause(&far, false).await;
+    roll_back(&server);
+    until_back(&one, &world).await;
+    until_back(&other, &far).await;
+    assert!(world.store.pauses().await.unwrap().is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -355,4 +407,9 @@ async fn an_intent_that_arrives_after_it_was_withheld_is_not_written() {
         .await;
     assert_eq!(again.unwrap().stage, Stage::Intent, "no other gateway has begun it");
     check(&*backend.records).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pause_holds_at_every_gateway_at_once() {
+    a_pause_holds_at_every_gateway(&server().url()).await;
 }

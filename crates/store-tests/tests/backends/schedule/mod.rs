@@ -65,8 +65,8 @@ struct Plan {
     callbacks: Vec<Callback>,
 }
 
-/// The number of kinds of events, without `Refused`, which is a note like `Reported`.
-pub(crate) const EVENTS: usize = 29;
+/// The number of kinds of events, without `Refused` and `Refusals`, which are notes like `Reported`, and `WritesLost`.
+pub(crate) const EVENTS: usize = 31;
 
 /// Runs a comparison for each seed and returns the events that occurred.
 pub(crate) async fn compare_all<F>(
@@ -192,6 +192,8 @@ impl Plan {
             solves: (0..3).map(|_| world.fresh_solve()).collect(),
             wanted_until: world.now().plus(Duration::from_secs(60)),
             price: None,
+            budget: Allowance::default(),
+            account: Allowance::default(),
         }))
     }
 
@@ -228,7 +230,7 @@ impl Plan {
             new.callback_url = Some(Secret::new("https://hooks.example.com/"));
         }
         if self.chance.u8(0..8) == 0 {
-            new.allowance = Allowance { solves_per_day: Some(5), cost_per_day: None };
+            new.allowance = Allowance { solves_per_day: Some(5), ..Allowance::default() };
         }
         if let (0, Some(claim)) = (self.chance.u8(0..20), self.claim()) {
             new.id = claim.id;

@@ -4,7 +4,6 @@ use std::fmt::Debug;
 
 use domain::{
     claim::{Admission, Claim, Delivery, NewClaim},
-    id::WorkerName,
     lease::Holder,
     ledger::Event,
     pool::{Level, StandingOrder},
@@ -36,7 +35,7 @@ pub(super) async fn perform(
             };
             format!("{token:?} {answer:?}")
         }
-        Act::Withdraw(id) => comparable(&store.withdraw(id, now).await),
+        Act::Withdraw(id) => comparable(&store.withdraw(id, None, now).await),
         Act::Hold(id) => {
             comparable(&store.hold(Holder { id, until: now.plus(LeaseRequest::TERM) }).await)
         }
@@ -104,7 +103,7 @@ async fn perform_by_operator(
             comparable(&answer)
         }
         Act::Purge(dead_letter) => {
-            comparable(&store.purge(dead_letter, WorkerName::new("admin").unwrap(), now).await)
+            comparable(&store.purge(dead_letter, store_tests::admin(), now).await)
         }
         Act::Callbacks(limit) => {
             let answer = store.callbacks(limit, now).await;
@@ -126,7 +125,9 @@ async fn perform_by_operator(
                 is_declared: true,
             };
             let order = (level != Some(0)).then_some(order);
-            comparable(&store.set_pool(new.fingerprint, order, now).await)
+            comparable(
+                &store.set_pool(new.fingerprint, order, Some(store_tests::admin()), now).await,
+            )
         }
         Act::Refill(ask) => comparable(&store.refill(*ask, now).await),
         other => panic!("{other:?}"),
@@ -140,6 +141,7 @@ fn bad_report(claim: Claim) -> Note {
         project: claim.project,
         kind: Some(claim.kind),
         event: Event::Reported { good: false },
+        by: None,
     }
 }
 

@@ -64,7 +64,7 @@ async fn a_decision_that_meets_a_bad_row_fails_alone() {
     corrupt_row(&store, &Claims::key(bad.id));
     let now = world.now();
     let answers = futures_util::future::join_all(
-        [bad.id, good.id, bad.id, good.id].map(|id| world.store.withdraw(id, now)),
+        [bad.id, good.id, bad.id, good.id].map(|id| world.store.withdraw(id, None, now)),
     )
     .await;
     for (place, answer) in answers.into_iter().enumerate() {

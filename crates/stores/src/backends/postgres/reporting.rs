@@ -47,7 +47,7 @@ pub(super) fn reporting_columns(
             whose(stocked.worker.as_str(), stocked.project.as_str(), stocked.kind.name())
         }
         Pages::TAG => {
-            let page = codec.read_row::<Pages>(key, bytes)?;
+            let page = codec.read_row::<Pages>(key, bytes)?.entries;
             vec![
                 number("first_seq", page.first().map(|entry| entry.seq)),
                 at("at", page.first().map(|entry| entry.at)),
@@ -56,8 +56,8 @@ pub(super) fn reporting_columns(
         }
         Totals::TAG => total(&codec.read_row::<Totals>(key, bytes)?),
         Spending::TAG => {
-            let spent = codec.read_row::<Spending>(key, bytes)?;
-            vec![number("opened", spent.opened), micros("listed_micros", spent.listed)]
+            let reserved = codec.read_row::<Spending>(key, bytes)?.month.reserved;
+            vec![number("opened", reserved.solves), micros("listed_micros", reserved.cost)]
         }
         Authorised::TAG => {
             vec![number("authorised", u64::from(codec.read_row::<Authorised>(key, bytes)?))]

@@ -35,6 +35,8 @@ pub(super) struct KeyNames {
 /// The expiry of the metadata, the indexes, and tables that only grow.
 pub(super) const LONGEST_DAYS: u32 = 402;
 const HISTORY: u32 = 92;
+/// A hundred years: a pause must outlast any time in which nobody changes it. Decisions delete the memos that end.
+const NEVER: u32 = 36_500;
 
 // === impl TableForm ===
 
@@ -72,7 +74,7 @@ impl TableForm {
             t::Pages::TAG => Self::both::<t::Pages>(HISTORY).large(),
             t::LedgerIndex::TAG => Self::index::<t::LedgerIndex>(),
             t::Totals::TAG => Self::both::<t::Totals>(LONGEST_DAYS),
-            t::Spending::TAG => Self::both::<t::Spending>(3),
+            t::Spending::TAG => Self::both::<t::Spending>(70),
             t::Authorised::TAG => Self::both::<t::Authorised>(3),
             t::ByTime::TAG => Self::index::<t::ByTime>(),
             t::ByWorker::TAG => Self::index::<t::ByWorker>(),
@@ -86,7 +88,7 @@ impl TableForm {
             t::Pools::TAG => Self::both::<t::Pools>(LONGEST_DAYS),
             t::Spare::TAG => Self::index::<t::Spare>(),
             t::Margins::TAG => Self::both::<t::Margins>(LONGEST_DAYS),
-            t::Memos::TAG => Self::both::<t::Memos>(LONGEST_DAYS).large(),
+            t::Memos::TAG => Self::both::<t::Memos>(NEVER).large(),
             t::Archived::TAG => Self::rows::<t::Archived>(LONGEST_DAYS),
             _ => unreachable!("no table has the tag {tag}"),
         }

@@ -181,7 +181,9 @@ impl RedisCommitter {
             "Redis lost writes it had acknowledged, restoring this gateway's records"
         );
         meta.is_restoring = true;
-        let known = self.recovery.records().into_iter();
+        // The sort is stable, so the ledger says first that it lost entries.
+        let loss = RecoveryRecord::Loss { known: known.count, found: meta.count };
+        let known = std::iter::once(loss).chain(self.recovery.records());
         let mut records: Vec<_> = known.map(|record| (record.order(), record)).collect();
         self.recovery.drop_pages();
         // Pages that an earlier restore has not written yet exist nowhere else.

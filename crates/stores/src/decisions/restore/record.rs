@@ -3,18 +3,21 @@
 use std::sync::Arc;
 
 use domain::{
+    budget::BudgetBook,
     challenge::Challenge,
     claim::{Claim, ClaimState},
     dead_letter::DeadLetter,
     id::{HolderId, SolveId},
-    ledger::{Entry, Total},
+    ledger::Total,
     pool::Pool,
-    ports::Spent,
     solve::Solve,
     time::{Day, Timestamp},
 };
 
-use crate::schema::keys::Text;
+use crate::{
+    decisions::PauseRow,
+    schema::{keys::Text, page::LedgerPage},
+};
 
 /// The last version of a record that this process wrote.
 #[derive(Clone, Debug)]
@@ -25,16 +28,22 @@ pub(crate) enum RecoveryRecord {
     Claim(Box<Claim>),
     DeadLetter(Box<DeadLetter>),
     Pool(Box<Pool>),
-    Page(u64, Vec<Entry>),
+    /// The server lost writes: it has `found` commits of the `known` ones.
+    Loss {
+        known: u64,
+        found: u64,
+    },
+    Page(u64, LedgerPage),
     Total(Box<Total>),
-    Spent((Day, Text), Spent),
+    Spent((Day, Text), BudgetBook),
     Authorised(Day, u32),
+    Pauses(PauseRow),
 }
 
 /// The order in which records are restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum RestoreOrder {
-    /// The holders whose leases are valid.
+    /// The holders whose leases are valid, and what is paused.
     First,
     /// Records that prove a payment or an end.
     Own,
@@ -52,23 +61,33 @@ impl RecoveryRecord {
         match self {
             Self::Solve(solve) => !solve.stage.is_final(),
             Self::Claim(claim) => claim.state == ClaimState::Waiting,
-            Self::Holder(..) | Self::Pool(_) | Self::Spent(..) | Self::Authorised(..) => true,
-            Self::Challenge(..) | Self::DeadLetter(_) | Self::Page(..) | Self::Total(_) => false,
+            Self::Holder(..)
+            | Self::Pool(_)
+            | Self::Spent(..)
+            | Self::Authorised(..)
+            | Self::Pauses(_) => true,
+            Self::Challenge(..)
+            | Self::DeadLetter(_)
+            | Self::Loss { .. }
+            | Self::Page(..)
+            | Self::Total(_) => false,
         }
     }
 
     pub(crate) fn order(&self) -> RestoreOrder {
         match self {
-            Self::Holder(..) => RestoreOrder::First,
+            Self::Holder(..) | Self::Pauses(_) => RestoreOrder::First,
             Self::Claim(claim) if claim.state == ClaimState::Waiting => RestoreOrder::Waiting,
             Self::Challenge(..)
             | Self::Solve(_)
             | Self::Claim(_)
             | Self::Spent(..)
             | Self::Authorised(..) => RestoreOrder::Own,
-            Self::DeadLetter(_) | Self::Pool(_) | Self::Page(..) | Self::Total(_) => {
-                RestoreOrder::Last
-            }
+            Self::DeadLetter(_)
+            | Self::Pool(_)
+            | Self::Loss { .. }
+            | Self::Page(..)
+            | Self::Total(_) => RestoreOrder::Last,
         }
     }
 }

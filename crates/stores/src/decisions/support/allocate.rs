@@ -20,7 +20,7 @@ use crate::{
     tx::{Order, TypedRead, TypedWrite},
 };
 
-use super::{context::DecisionCtx, effort::Effort, fail, indexes, pools};
+use super::{budgets, context::DecisionCtx, effort::Effort, fail, indexes, pools};
 
 /// Gives the usable token of an ended solve to the claims that wait for it, and the rest to the stock.
 pub(crate) fn harvest(
@@ -97,7 +97,13 @@ fn allocate(
         None => waiting(ctx, fingerprint, 1)?.pop(),
     };
     match recipient {
-        Some(claim) => serve(ctx, &claim, &stocked.token, effort),
+        Some(claim) => {
+            if budgets::is_of_pool(&stocked) {
+                let cost = stocked.token.cost;
+                budgets::charge_in_place(ctx, &claim.worker, claim.solve, cost)?;
+            }
+            serve(ctx, &claim, &stocked.token, effort)
+        }
         None => add_to_stock(ctx, fingerprint, stocked),
     }
 }

@@ -1,11 +1,14 @@
 //! The decision in progress: its transaction, its time, and the ledger entries it records.
 
 use domain::{
+    actor::Actor,
+    admin_action::AdminAction,
     challenge::Kind,
     claim::Claim,
     dead_letter::DeadLetter,
     id::{ClaimId, HolderId, Project, SolveId, WorkerName},
     ledger::{Counts, Entry, Event, Total},
+    pool::Pool,
     solve::Solve,
     time::Timestamp,
 };
@@ -94,6 +97,18 @@ impl<'a> DecisionCtx<'a> {
         self.totals.push(Total { day, worker, project, kind, counts });
     }
 
+    /// Records what an admin did. A worker acts for itself, which the entries about its claim say already.
+    pub(crate) fn administered(
+        &mut self,
+        about: impl Into<Attribution>,
+        by: &Actor,
+        action: AdminAction,
+    ) {
+        if by.is_admin() {
+            self.record(about, Event::Administered { by: by.clone(), action });
+        }
+    }
+
     pub(crate) fn record_all(&mut self, about: &Solve, events: Vec<Event>) {
         for event in events {
             self.record(about, event);
@@ -104,6 +119,16 @@ impl<'a> DecisionCtx<'a> {
 // === impl Attribution ===
 
 impl Attribution {
+    /// What the gateway did by itself, about no worker's work.
+    pub(crate) fn gateway() -> Self {
+        Self::of_nobody(WorkerName::nobody())
+    }
+
+    /// About no work; `who` did or asked it.
+    pub(crate) fn of_nobody(who: WorkerName) -> Self {
+        Self { claim: None, solve: None, worker: who, project: Project::nobody(), kind: None }
+    }
+
     fn new(
         claim: Option<ClaimId>,
         solve: Option<SolveId>,
@@ -131,6 +156,13 @@ impl From<&Solve> for Attribution {
 impl From<&DeadLetter> for Attribution {
     fn from(letter: &DeadLetter) -> Self {
         Self::new(None, Some(letter.id), &letter.worker, &letter.project, &letter.kind)
+    }
+}
+
+impl From<&Pool> for Attribution {
+    fn from(pool: &Pool) -> Self {
+        let order = &pool.order;
+        Self::new(None, None, &order.worker, &order.project, order.challenge.kind())
     }
 }
 

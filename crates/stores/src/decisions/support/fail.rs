@@ -11,7 +11,7 @@ use domain::{
 
 use crate::Result;
 
-use super::{context::DecisionCtx, dead_letters, effort::Effort, indexes};
+use super::{budgets, context::DecisionCtx, dead_letters, effort::Effort, indexes};
 
 /// Fails the claims that waited for the solve, and writes its dead letter.
 pub(crate) fn fail_solve(
@@ -88,6 +88,7 @@ pub(crate) fn leave_solve(
     let last = after.claims.is_empty();
     if last {
         let events = after.abandon(code, ctx.now);
+        budgets::follow(ctx, &mut after, &events)?;
         ctx.record_all(&after, events);
     }
     indexes::update_solve(ctx.tx, &before, &after)?;

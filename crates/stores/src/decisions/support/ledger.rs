@@ -2,7 +2,9 @@
 //! The daily totals are sums over the entries.
 
 use domain::{
+    chain::EntryHash,
     claim::ClaimState,
+    id::WorkerName,
     ledger::{Counts, Entry, Event, Total},
     money::Money,
     time::Day,
@@ -11,38 +13,68 @@ use domain::{
 use crate::{
     Result,
     schema::keys::Text,
+    schema::page::LedgerPage,
     schema::tables::{LedgerIndex, Pages, Subject, Totals},
     tx::{Order, ReadTx, TypedRead, TypedWrite, WriteTx},
 };
 
 // === pages ===
 
+/// The end of the ledger, after which the next page is written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LedgerEnd {
+    /// The number of the last entry.
+    pub(crate) seq: u64,
+    /// Its hash.
+    hash: EntryHash,
+}
+
 /// Numbers the entries after the last page, and writes them as the next one.
 pub(crate) fn append_page(tx: &mut dyn WriteTx, mut entries: Vec<Entry>) -> Result<()> {
-    let mut seq = tx.last::<Pages>()?.unwrap_or(0);
+    let end = LedgerEnd::read(tx)?;
+    let mut seq = end.seq;
     for entry in &mut entries {
         seq += 1;
         entry.seq = seq;
     }
-    write_page(tx, seq, entries)
+    write_page(tx, end, entries).map(drop)
 }
 
-/// Writes a page of numbered entries, and its index.
-pub(crate) fn write_page(tx: &mut dyn WriteTx, seq: u64, page: Vec<Entry>) -> Result<()> {
-    let mut subjects: Vec<Subject> = page.iter().filter_map(subject).collect();
+/// Writes a page of numbered entries with their hashes, and its index. Returns the end after it.
+pub(crate) fn write_page(
+    tx: &mut dyn WriteTx,
+    end: LedgerEnd,
+    entries: Vec<Entry>,
+) -> Result<LedgerEnd> {
+    let Some(seq) = entries.last().map(|entry| entry.seq) else { return Ok(end) };
+    let mut subjects: Vec<Subject> = entries.iter().filter_map(subject).collect();
+    subjects.extend(entries.iter().filter_map(audit_subject));
     subjects.sort_unstable();
     subjects.dedup();
     for subject in subjects {
         tx.put::<LedgerIndex>((subject, seq), ())?;
     }
-    tx.put::<Pages>(seq, page)
+    let page = LedgerPage::chained(end.hash, entries);
+    let hash = page.last_hash();
+    tx.put::<Pages>(seq, page)?;
+    Ok(LedgerEnd { seq, hash })
+}
+
+impl LedgerEnd {
+    /// Reads the last page. Decisions depend on its number anyway, so it is in their read set.
+    pub(crate) fn read(tx: &dyn ReadTx) -> Result<Self> {
+        let seq = tx.last::<Pages>()?;
+        let page = seq.map(|seq| tx.get::<Pages>(&seq)).transpose()?.flatten();
+        let hash = page.map_or(EntryHash::START, |page| page.last_hash());
+        Ok(Self { seq: seq.unwrap_or(0), hash })
+    }
 }
 
 /// The entries from number `from` on.
 pub(crate) fn entries(tx: &dyn ReadTx, from: u64, limit: usize) -> Result<Vec<Entry>> {
     // A page has at least one entry, so `limit` pages hold enough.
     let pages = tx.scan::<Pages>(from..=u64::MAX, Order::Rising, limit)?;
-    let all = pages.into_iter().flat_map(|(_, page)| page);
+    let all = pages.into_iter().flat_map(|(_, page)| page.entries);
     Ok(all.filter(|entry| entry.seq >= from).take(limit).collect())
 }
 
@@ -65,7 +97,7 @@ pub(crate) fn has_entry(
     matches: impl Fn(&Entry) -> bool,
 ) -> Result<bool> {
     for seq in pages_about(tx, subject, 0, usize::MAX)? {
-        if tx.get::<Pages>(&seq)?.unwrap_or_default().iter().any(&matches) {
+        if tx.get::<Pages>(&seq)?.unwrap_or_default().entries.iter().any(&matches) {
             return Ok(true);
         }
     }
@@ -81,6 +113,11 @@ pub(crate) fn subject(entry: &Entry) -> Option<Subject> {
 /// The subject that an archive indexes an entry by. It indexes every entry, also those about neither claim nor solve.
 pub(crate) fn archive_subject(entry: &Entry) -> Subject {
     subject(entry).unwrap_or(Subject::Moment(entry.at))
+}
+
+/// Where the audit trail finds an entry that belongs to it.
+pub(crate) fn audit_subject(entry: &Entry) -> Option<Subject> {
+    entry.event.audited_as().map(|_| Subject::Audit(entry.at))
 }
 
 // === totals ===
@@ -111,8 +148,13 @@ pub(crate) fn raise_total(tx: &mut dyn WriteTx, least: &Total) -> Result<bool> {
 }
 
 fn total_key(total: &Total) -> (Day, Text) {
-    let label = format!("{}/{}/{}", total.worker, total.project, total.kind);
+    let label = format!("{}{}/{}", label_of_worker(&total.worker), total.project, total.kind);
     (total.day, Text::new(&label))
+}
+
+/// How the labels of a worker's totals begin. A name has no slash.
+pub(crate) fn label_of_worker(worker: &WorkerName) -> String {
+    format!("{worker}/")
 }
 
 /// The counts that an event adds to the totals.
@@ -123,6 +165,7 @@ pub(crate) fn counts_of(event: &Event) -> Counts {
         Event::Replayed => Counts { claims: 1, replayed: 1, ..none },
         Event::Joined => Counts { claims: 1, joined: 1, ..none },
         Event::Refused { .. } => Counts { refused: 1, ..none },
+        Event::Refusals { count, .. } => Counts { refused: *count, ..none },
         Event::Ordered { .. } => Counts { ordered: 1, ..none },
         Event::Accepted { .. } | Event::Orphaned { .. } => Counts { attempts: 1, ..none },
         Event::Ambiguous { .. } => Counts { ambiguous: 1, ..none },
@@ -151,8 +194,11 @@ pub(crate) fn counts_of(event: &Event) -> Counts {
         | Event::Reported { .. }
         | Event::Revived { .. }
         | Event::Purged { .. }
+        | Event::Administered { .. }
+        | Event::WritesLost { .. }
         | Event::CalledBack { .. }
-        | Event::CallbackDropped { .. } => none,
+        | Event::CallbackDropped { .. }
+        | Event::Carried { .. } => none,
     }
 }
 

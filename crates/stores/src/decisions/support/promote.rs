@@ -2,6 +2,7 @@
 //! wants the same token, the work becomes urgent.
 
 use domain::{
+    budget::Reservations,
     claim::{Claim, ClaimState, NewClaim},
     fingerprint::KeyHash,
     id::SolveId,
@@ -88,6 +89,8 @@ pub(crate) fn promote_solve(
 fn replace(ctx: &mut DecisionCtx<'_>, before: &Solve, after: &Solve) -> Result<()> {
     let mut ended = before.clone();
     ended.claims.clear();
+    // The solve that takes its place keeps what was reserved.
+    ended.reservations = Reservations::default();
     let events = ended.abandon(own::NOT_NEEDED, ctx.now);
     ctx.record_all(&ended, events);
     indexes::update_solve(ctx.tx, before, &ended)?;

@@ -31,6 +31,8 @@ pub(crate) const KEY_KEPT: Duration = DAY;
 const HISTORY_KEPT: Duration = Duration::from_secs(90 * 86_400);
 const DEAD_LETTERS_KEPT: Duration = Duration::from_secs(30 * 86_400);
 const TOTALS_KEPT_DAYS: u32 = 400;
+/// From the first day of their month, so that an attempt of the last month can still be settled.
+const BOOKS_KEPT_DAYS: u32 = 62;
 
 /// With an archive, a claim outlives its key by this much, so that the end of its callback is still archived. Records that
 /// were not archived in time are checked again after this much.
@@ -226,16 +228,16 @@ fn delete_pages(ctx: &mut DecisionCtx<'_>, archival: Archival, limit: usize) -> 
     let is_old = |page: &[Entry]| page.first().is_none_or(|entry| is_past(entry.at, kept, ctx.now));
     // Most sweeps find nothing, so one page is read before a whole batch is.
     let first = ctx.tx.scan::<Pages>(0..=u64::MAX, Order::Rising, 1)?;
-    if !first.iter().any(|(_, page)| is_old(page)) {
+    if !first.iter().any(|(_, page)| is_old(&page.entries)) {
         return Ok(0);
     }
     let mut deleted = 0;
     for (seq, page) in ctx.tx.scan::<Pages>(0..=u64::MAX, Order::Rising, limit)? {
-        if seq >= stays || !is_old(&page) {
+        if seq >= stays || !is_old(&page.entries) {
             break;
         }
-        delete_page(ctx.tx, seq, &page)?;
-        deleted += page.len();
+        delete_page(ctx.tx, seq, &page.entries)?;
+        deleted += page.entries.len();
     }
     Ok(deleted)
 }
@@ -243,6 +245,9 @@ fn delete_pages(ctx: &mut DecisionCtx<'_>, archival: Archival, limit: usize) -> 
 fn delete_page(tx: &mut dyn WriteTx, seq: u64, page: &[Entry]) -> Result<()> {
     for entry in page {
         tx.take::<LedgerIndex>(&(ledger::archive_subject(entry), seq))?;
+        if let Some(subject) = ledger::audit_subject(entry) {
+            tx.take::<LedgerIndex>(&(subject, seq))?;
+        }
         if let Event::Accepted { task, .. } | Event::Orphaned { task, .. } = &entry.event {
             tx.take::<Tasks>(&Text::new(task.as_str()))?;
             repeats::forget_report(tx, task)?;
@@ -261,7 +266,7 @@ fn delete_totals(ctx: &mut DecisionCtx<'_>, limit: usize) -> Result<usize> {
         ctx.tx.take::<Totals>(&key)?;
         deleted += 1;
     }
-    for (key, _) in ctx.tx.scan::<Spending>(range(1), Order::Rising, limit)? {
+    for (key, _) in ctx.tx.scan::<Spending>(range(BOOKS_KEPT_DAYS), Order::Rising, limit)? {
         ctx.tx.take::<Spending>(&key)?;
     }
     let before_yesterday = until(2);

@@ -1,0 +1,30 @@
+//! The planted bugs: a simulation that cannot find them proves nothing.
+
+/// Bugs the simulation must find.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bug {
+    /// The gateway submits without a durable intent.
+    NoIntent,
+    /// A dead holder's intent is put back into the queue.
+    LeaseEndAuthorises,
+    /// The gateway drops the task id when it is busy.
+    ForgetsTask,
+    /// A lost reply counts as "not sent".
+    LostMeansNotSent,
+    /// Keys are ignored: equal challenges get the same token.
+    IgnoresKeys,
+    /// A token's lifetime restarts when it is stored, as in a list whose expiry every push extends.
+    RenewsTokens,
+    /// A failed poll counts as a task that ended.
+    PollFaultEndsTask,
+    /// A retry does not wait for its backoff.
+    RetriesAtOnce,
+    /// A callback leaves the outbox when it is tried, not when the receiver accepts it.
+    DropsFailedCallbacks,
+    /// The store drops a pause, for example as a row past its retention.
+    ForgetsPauses,
+    /// A gateway goes by the declarations that it was started with.
+    KeepsDeclarations,
+    /// A gateway does not know the budgets of the others' workers: nothing is limited.
+    IgnoresBudgets,
+}

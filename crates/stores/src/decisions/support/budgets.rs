@@ -1,0 +1,338 @@
+//! The books of the budgets. The price of an attempt is reserved in the decision that may lead to it, settled by the fact that
+//! ends it, and released when its solve ends without one. An attempt that was certainly not charged leaves its reservation to
+//! the next.
+//!
+//! A month of a budget is one row. Workers and pools always have one, so that a budget that is configured later knows what
+//! was used before. The account's row, which every gateway would write at every spend, exists only while its budget is
+//! limited: it begins with the sum of the others, and from then on all gateways keep it.
+
+use domain::{
+    budget::{Allowance, BudgetBook, BudgetScope, BudgetUse, LimitReached, Reservation},
+    declarations::{Guard, POOL},
+    fingerprint::Fingerprint,
+    id::{SolveId, WorkerName},
+    ledger::Event,
+    money::Money,
+    pool::PoolId,
+    retry::own,
+    solve::{Solve, Stage},
+    time::Day,
+};
+
+use crate::{
+    Result,
+    schema::keys::{Key, Text},
+    schema::tables::{Solves, Spending, Stocked},
+    tx::{Order, ReadTx, TypedRead, TypedWrite},
+};
+
+use super::context::DecisionCtx;
+
+/// Who buys, and within which limits.
+pub(crate) struct Buyer {
+    pub(crate) scope: BudgetScope,
+    pub(crate) own: Allowance,
+    pub(crate) account: Allowance,
+}
+
+/// How an attempt ended, as far as money is concerned.
+enum Ending {
+    /// The provider said what it charged, or that it does not say.
+    Charged(Option<Money>),
+    /// It may have been charged, and nobody will say so.
+    GivenUp,
+}
+
+const ACCOUNT: &str = "account/";
+const WORKER: &str = "worker/";
+const A_POOL: &str = "pool/";
+
+// === impl Buyer ===
+
+impl Buyer {
+    /// The buyer of a solve, within the budgets that a decision carries.
+    pub(crate) fn of(solve: &Solve, guard: &Guard) -> Self {
+        let budgets = guard.budgets();
+        let scope = scope_of(&solve.worker, &solve.fingerprint);
+        let own = match scope {
+            BudgetScope::Pool(_) => budgets.of_pool(&solve.fingerprint),
+            BudgetScope::Worker(_) | BudgetScope::Account => budgets.of_worker(&solve.worker),
+        };
+        Self { scope, own, account: budgets.account }
+    }
+}
+
+/// The budget that pays for work of this worker. Refills are bought in the name of [`POOL`].
+pub(crate) fn scope_of(worker: &WorkerName, fingerprint: &Fingerprint) -> BudgetScope {
+    if worker.as_str() == POOL {
+        BudgetScope::Pool(PoolId::of(fingerprint))
+    } else {
+        BudgetScope::Worker(worker.clone())
+    }
+}
+
+// === limits ===
+
+/// The limit that one more attempt at this price would exceed.
+pub(crate) fn exceeded(
+    ctx: &DecisionCtx<'_>,
+    buyer: &Buyer,
+    price: Option<Money>,
+) -> Result<Option<LimitReached>> {
+    let today = ctx.now.day();
+    let reached = |allowance: &Allowance, book: &BudgetBook, scope: &BudgetScope| {
+        let (limit, until) = allowance.exceeded(book, today, price)?;
+        Some(LimitReached { scope: scope.clone(), limit, until })
+    };
+    if buyer.own.is_limited()
+        && let book = own_book(ctx.tx, &buyer.scope, today)?
+        && let Some(reached) = reached(&buyer.own, &book, &buyer.scope)
+    {
+        return Ok(Some(reached));
+    }
+    if !buyer.account.is_limited() {
+        return Ok(None);
+    }
+    let book = match ctx.tx.get::<Spending>(&row(&BudgetScope::Account, today))? {
+        Some(book) => book,
+        None => account_sum(ctx.tx, today)?,
+    };
+    Ok(reached(&buyer.account, &book, &BudgetScope::Account))
+}
+
+/// Whether the worker's budget has room for a token of the stock. One that others left over is free.
+pub(crate) fn may_take(
+    ctx: &DecisionCtx<'_>,
+    stocked: &Stocked,
+    buyer: &Buyer,
+    price: Option<Money>,
+) -> Result<bool> {
+    let own = Buyer { scope: buyer.scope.clone(), own: buyer.own, account: Allowance::default() };
+    Ok(!is_of_pool(stocked) || exceeded(ctx, &own, stocked.token.cost.or(price))?.is_none())
+}
+
+/// Whether a pool has paid for the token and no claim has had it yet.
+pub(crate) fn is_of_pool(stocked: &Stocked) -> bool {
+    stocked.worker.as_str() == POOL
+}
+
+// === bookings ===
+
+/// Reserves one attempt for the solve. The caller has checked the limits.
+pub(crate) fn reserve(ctx: &mut DecisionCtx<'_>, buyer: &Buyer, solve: &mut Solve) -> Result<()> {
+    let (day, price) = (ctx.now.day(), solve.price);
+    if buyer.account.is_limited() {
+        open_account(ctx, day)?;
+    }
+    solve.reservations.open = Some(Reservation { day, price });
+    book(ctx, &buyer.scope, day, |sums| sums.reserve(price))
+}
+
+/// Books what the events of a solve mean for its reservations.
+pub(crate) fn follow(ctx: &mut DecisionCtx<'_>, solve: &mut Solve, events: &[Event]) -> Result<()> {
+    for event in events {
+        if let Some((attempt, ending)) = ending(event, solve.attempt) {
+            let charge = match ending {
+                Ending::Charged(charge) => charge,
+                Ending::GivenUp => None,
+            };
+            close(ctx, solve, attempt, charge)?;
+        }
+    }
+    if solve.stage.is_final()
+        && let Some(Reservation { day, price }) = solve.reservations.open.take()
+    {
+        book_for(ctx, solve, day, |sums| sums.release(price))?;
+    }
+    Ok(())
+}
+
+/// The attempt that an event ended, and how.
+fn ending(event: &Event, current: u32) -> Option<(u32, Ending)> {
+    if let Event::TaskOver { attempt, cost, .. } | Event::Ready { attempt, cost, .. } = event {
+        return Some((*attempt, Ending::Charged(*cost)));
+    }
+    if let Event::Authorised { attempt, .. } | Event::WrittenOff { attempt } = event {
+        return Some((*attempt, Ending::GivenUp));
+    }
+    // Of these, too, nobody knows whether they were charged.
+    let is_shared =
+        matches!(event, Event::NotAccepted { code, .. } if code.as_str() == own::DUPLICATE_TASK);
+    let is_poison = matches!(event, Event::Failed { code } if code.as_str() == own::POISON);
+    (is_shared || is_poison).then_some((current, Ending::GivenUp))
+}
+
+/// Settles an attempt, or corrects what was assumed about it.
+fn close(
+    ctx: &mut DecisionCtx<'_>,
+    solve: &mut Solve,
+    attempt: u32,
+    charge: Option<Money>,
+) -> Result<()> {
+    let known = solve.reservations.assumed.iter().position(|(of, _)| *of == attempt);
+    if let Some(at) = known {
+        let Some(charge) = charge else { return Ok(()) };
+        let (_, Reservation { day, price }) = solve.reservations.assumed.remove(at);
+        return book_for(ctx, solve, day, |sums| sums.correct(price, charge));
+    }
+    let is_reserved = attempt == solve.attempt;
+    let reserved = solve.reservations.open.take_if(|_| is_reserved);
+    let reservation = reserved.unwrap_or(Reservation { day: ctx.now.day(), price: solve.price });
+    if reserved.is_none() {
+        // It was charged after all, or by a release that reserved nothing.
+        book_for(ctx, solve, reservation.day, |sums| sums.reserve(reservation.price))?;
+    }
+    if charge.is_none() {
+        solve.reservations.assumed.push((attempt, reservation));
+    }
+    book_for(ctx, solve, reservation.day, |sums| sums.settle(reservation.price, charge))
+}
+
+/// Counts a token of a pool against the budget of the worker that gets it.
+pub(crate) fn charge_stocked(
+    ctx: &mut DecisionCtx<'_>,
+    worker: &WorkerName,
+    day: Day,
+    cost: Option<Money>,
+) -> Result<()> {
+    let scope = BudgetScope::Worker(worker.clone());
+    change_own(ctx, &scope, day, |sums| sums.take_stocked(cost))
+}
+
+/// Counts a token of a pool that goes to a waiting claim, in place of the attempt that is still reserved for the claim. A
+/// claim whose attempt was already paid has been counted; its own token goes to the stock.
+pub(crate) fn charge_in_place(
+    ctx: &mut DecisionCtx<'_>,
+    worker: &WorkerName,
+    own: Option<SolveId>,
+    cost: Option<Money>,
+) -> Result<()> {
+    let own = own.map(|id| ctx.tx.get::<Solves>(&id)).transpose()?.flatten();
+    let unsent = own.filter(|solve| solve.stage == Stage::Queued);
+    match unsent.and_then(|solve| solve.reservations.open) {
+        Some(reserved) => charge_stocked(ctx, worker, reserved.day, cost.or(reserved.price)),
+        None => Ok(()),
+    }
+}
+
+fn book_for(
+    ctx: &mut DecisionCtx<'_>,
+    solve: &Solve,
+    day: Day,
+    change: impl Fn(&mut BudgetUse),
+) -> Result<()> {
+    book(ctx, &scope_of(&solve.worker, &solve.fingerprint), day, change)
+}
+
+fn book(
+    ctx: &mut DecisionCtx<'_>,
+    scope: &BudgetScope,
+    day: Day,
+    change: impl Fn(&mut BudgetUse),
+) -> Result<()> {
+    change_own(ctx, scope, day, &change)?;
+    let account = row(&BudgetScope::Account, day);
+    match ctx.tx.get::<Spending>(&account)? {
+        Some(mut book) => {
+            book.book(day, change);
+            ctx.tx.put::<Spending>(account, book)
+        }
+        None => Ok(()),
+    }
+}
+
+fn change_own(
+    ctx: &mut DecisionCtx<'_>,
+    scope: &BudgetScope,
+    day: Day,
+    change: impl Fn(&mut BudgetUse),
+) -> Result<()> {
+    let mut book = own_book(ctx.tx, scope, day)?;
+    book.book(day, change);
+    ctx.tx.put::<Spending>(row(scope, day), book)
+}
+
+// === rows ===
+
+/// The key of the row with the books of a budget for the day's month.
+fn row(scope: &BudgetScope, day: Day) -> (Day, Text) {
+    let name = match scope {
+        BudgetScope::Account => ACCOUNT.to_owned(),
+        BudgetScope::Worker(name) => format!("{WORKER}{name}"),
+        BudgetScope::Pool(id) => format!("{A_POOL}{id}"),
+    };
+    (day.month(), Text::new(&name))
+}
+
+/// Whose books a row has. The names of workers have no slash, so rows of releases before 0.2.0 are not mistaken for books.
+fn scope_in(name: &Text) -> Option<BudgetScope> {
+    let name = name.as_str();
+    if name == ACCOUNT {
+        return Some(BudgetScope::Account);
+    }
+    if let Some(pool) = name.strip_prefix(A_POOL) {
+        return pool.parse().ok().map(BudgetScope::Pool);
+    }
+    WorkerName::new(name.strip_prefix(WORKER)?).ok().map(BudgetScope::Worker)
+}
+
+/// The books of a worker or a pool. A worker's first ones begin with what an earlier release counted on the day.
+fn own_book(tx: &dyn ReadTx, scope: &BudgetScope, day: Day) -> Result<BudgetBook> {
+    if let Some(book) = tx.get::<Spending>(&row(scope, day))? {
+        return Ok(book);
+    }
+    let earlier = match scope {
+        BudgetScope::Worker(name) => tx.get::<Spending>(&(day, Text::new(name.as_str())))?,
+        BudgetScope::Pool(_) | BudgetScope::Account => None,
+    };
+    Ok(earlier.map(|row| carried_over(&row, day)).unwrap_or_default())
+}
+
+/// The books that follow from a row of a release before 0.2.0: all it counted is spent.
+fn carried_over(row: &BudgetBook, day: Day) -> BudgetBook {
+    let opened = row.month.reserved;
+    let mut book = BudgetBook::default();
+    book.book(day, |sums| {
+        (sums.reserved, sums.settled, sums.charged) = (opened, opened, opened.cost);
+    });
+    book
+}
+
+/// Opens the books of the account, unless they are open.
+fn open_account(ctx: &mut DecisionCtx<'_>, day: Day) -> Result<()> {
+    let account = row(&BudgetScope::Account, day);
+    if ctx.tx.has::<Spending>(&account)? {
+        return Ok(());
+    }
+    let sum = account_sum(ctx.tx, day)?;
+    ctx.tx.put::<Spending>(account, sum)
+}
+
+/// What all workers and pools bought in a month.
+fn account_sum(tx: &dyn ReadTx, day: Day) -> Result<BudgetBook> {
+    let mut sum = BudgetBook::default();
+    for (scope, book) in books(tx, day)? {
+        if scope != BudgetScope::Account {
+            sum.add_bought(&book);
+        }
+    }
+    Ok(sum)
+}
+
+/// The books of a day's month, with what an earlier release counted on the day.
+pub(crate) fn books(tx: &dyn ReadTx, day: Day) -> Result<Vec<(BudgetScope, BudgetBook)>> {
+    let on = |day: Day| {
+        (day, Text::least())..=(Day::from_number(day.number().saturating_add(1)), Text::least())
+    };
+    let rows = tx.scan::<Spending>(on(day.month()), Order::Rising, usize::MAX)?;
+    let mut books: Vec<_> =
+        rows.into_iter().filter_map(|((_, name), book)| Some((scope_in(&name)?, book))).collect();
+    for ((_, name), row) in tx.scan::<Spending>(on(day), Order::Rising, usize::MAX)? {
+        let Ok(worker) = WorkerName::new(name.as_str()) else { continue };
+        let scope = BudgetScope::Worker(worker);
+        if books.iter().all(|(known, _)| *known != scope) {
+            books.push((scope, carried_over(&row, day)));
+        }
+    }
+    Ok(books)
+}
