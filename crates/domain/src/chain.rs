@@ -98,6 +98,16 @@ impl EntryHash {
 
 // === impl LedgerItem ===
 
+impl LedgerItem {
+    /// The number of its entry, or of the last one it affects.
+    pub fn seq(&self) -> u64 {
+        match self {
+            Self::Entry(chained) => chained.entry.seq,
+            Self::Unreadable { seq, .. } => *seq,
+        }
+    }
+}
+
 impl From<LedgerItem> for Line {
     fn from(item: LedgerItem) -> Self {
         let nothing = Self { prev: None, hash: None, unreadable: None, entry: None };

@@ -35,7 +35,7 @@ pub(crate) fn chain(tx: &dyn ReadTx, from: u64, limit: usize) -> Result<Vec<Ledg
             return Ok(());
         }
         let seq = read_key::<Pages>(codec.backend, key)?;
-        items.extend(items_of(codec, key, seq, stored).filter(|item| from <= number(item)));
+        items.extend(items_of(codec, key, seq, stored).filter(|item| from <= item.seq()));
         Ok(())
     })?;
     Ok(items)
@@ -76,13 +76,6 @@ fn cause(error: &StoreError) -> String {
         StoreError::Unavailable { source, .. } | StoreError::Corrupt { source, .. } => {
             source.to_string()
         }
-    }
-}
-
-fn number(item: &LedgerItem) -> u64 {
-    match item {
-        LedgerItem::Entry(chained) => chained.entry.seq,
-        LedgerItem::Unreadable { seq, .. } => *seq,
     }
 }
 

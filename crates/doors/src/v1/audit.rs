@@ -67,18 +67,11 @@ pub(super) async fn export(
     let limit = query.number("limit", 1..=MAX_EXPORT)?.unwrap_or(MAX_EXPORT);
     let limit = usize::try_from(limit).expect("at most a thousand");
     let items = doors.engine().records().chain(from, limit).await?;
-    let next = items.last().map(|last| number(last).saturating_add(1));
+    let next = items.last().map(|last| last.seq().saturating_add(1));
     // The order of the members matters here, and a `Value` does not keep it.
     let body = serde_json::to_string(&ExportPage { items: &items, next });
     let body = body.expect("an entry has no maps with keys that are not texts");
     Ok(([(header::CONTENT_TYPE, "application/json")], body).into_response())
-}
-
-fn number(item: &LedgerItem) -> u64 {
-    match item {
-        LedgerItem::Entry(chained) => chained.entry.seq,
-        LedgerItem::Unreadable { seq, .. } => *seq,
-    }
 }
 
 /// A time, or a day that stands for one.

@@ -9,18 +9,6 @@ use domain::{
     ports::{ClaimFilter, Records, Scope},
 };
 
-pub(crate) async fn all_entries(records: &dyn Records) -> Vec<Entry> {
-    let mut all: Vec<Entry> = Vec::new();
-    loop {
-        let from = all.last().map_or(0, |entry| entry.seq + 1);
-        let page = records.entries(from, 5_000).await.unwrap();
-        if page.is_empty() {
-            return all;
-        }
-        all.extend(page);
-    }
-}
-
 pub(crate) async fn all_claims(records: &dyn Records) -> BTreeMap<ClaimId, Claim> {
     let mut filter = ClaimFilter::all(Scope::All, 1_000);
     let mut all = BTreeMap::new();

@@ -10,11 +10,12 @@ mod sim;
 pub(crate) use gateway::{
     ADMIN, CERTIFICATE, Gateway, PROVIDER, Settings, WORKER, WORKER_TWO, write_private,
 };
-pub(crate) use ledgers::{all_claims, all_entries, allotments};
+pub(crate) use ledgers::{all_claims, allotments};
 pub(crate) use ports::{ClosedPort, Forward};
 pub(crate) use process::{Process, command, program, read_key, run};
 pub(crate) use provider::{LoggingProvider, Sent};
 pub(crate) use sim::Sim;
+pub(crate) use store_tests::all_entries;
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
