@@ -54,9 +54,9 @@ pub enum Stage {
     Overdue,
     /// Bytes were sent and the reply was lost, so a task may exist and be paid.
     ///
-    /// Entered from `Intent`, by the lost reply or by the death of the holder. After [`AMBIGUOUS_WAIT`] the driver
-    /// authorises one more attempt (`Queued`) or writes the money off (`Failed`). A late fact about the attempt moves it
-    /// as it would have moved `Intent`.
+    /// Entered from `Intent`, by the lost reply or by the death of the holder. After [`AMBIGUOUS_WAIT`], or after
+    /// [`TAKEOVER_GRACE`] when it was taken over, the driver authorises one more attempt (`Queued`) or writes the money off
+    /// (`Failed`). A late fact about the attempt moves it as it would have moved `Intent`.
     Ambiguous,
     /// The answer came, and its token went to a claim or to stock. Final.
     Ready,
@@ -159,6 +159,10 @@ pub const MOST_RECOVERIES: u32 = 3;
 /// How long the driver waits before it decides about a lost reply: the provider's pingback may still bring the task.
 pub const AMBIGUOUS_WAIT: Duration = Duration::from_secs(2);
 
+/// How long after the end of its holder's lease an open intent waits before anything is decided about it. A holder that only
+/// seemed dead, because it was stopped or cut off, may still bring the reply, and then nothing is paid again.
+pub const TAKEOVER_GRACE: Duration = Duration::from_secs(15);
+
 // === impl Stage ===
 
 impl Stage {
@@ -237,15 +241,17 @@ impl Solve {
         matches!(self.stage, Stage::Intent | Stage::Submitted | Stage::Overdue | Stage::Ambiguous)
     }
 
-    /// Leases it to `holder`. The intent of a dead holder becomes ambiguous, because its bytes may have been sent.
-    pub fn take(&mut self, holder: HolderId, now: Timestamp) -> Vec<Event> {
+    /// Leases it to `holder`. The intent of a dead holder becomes ambiguous, because its bytes may have been sent; a decision
+    /// about it is due at `decide_at`.
+    pub fn take(&mut self, holder: HolderId, decide_at: Timestamp, now: Timestamp) -> Vec<Event> {
         let taken_from = self.holder.replace(holder);
         self.fence = self.fence.next();
         let Some(from) = taken_from else { return Vec::new() };
         let mut events = vec![Event::Recovered { from, by: holder, fence: self.fence }];
         if self.stage == Stage::Intent {
             self.recoveries += 1;
-            events.extend(self.lose_reply("holder died between intent and reply".into(), now));
+            events
+                .extend(self.lose_reply("holder died between intent and reply".into(), decide_at));
         }
         if self.recoveries > MOST_RECOVERIES && !self.stage.is_final() {
             events.extend(self.fail(own::POISON.into(), None, now));

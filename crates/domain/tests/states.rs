@@ -248,7 +248,7 @@ fn holds(events: &[Event]) -> bool {
 
 fn at(stage: Stage) -> Solve {
     let mut solve = opened();
-    solve.take(HOLDER, NOW);
+    solve.take(HOLDER, NOW, NOW);
     let walk: &[MoveFn] = match stage {
         Stage::Queued => &[start, accept, |s| fact(s, &task_over(again()))],
         Stage::Intent => &[start],
@@ -368,7 +368,7 @@ fn apply_fact(solve: &mut Solve, attempt: u32, fact: &Fact) -> String {
 
 fn take(solve: &mut Solve) -> String {
     let before = solve.clone();
-    solve.take(OTHER, NOW);
+    solve.take(OTHER, NOW, NOW);
     assert_eq!(solve.fence, before.fence.next(), "a change of holder raises the fence");
     moved(&before, solve)
 }

@@ -23,6 +23,8 @@ pub struct Health {
 pub(crate) struct HealthMonitor {
     /// The store's last error, until it answers again.
     pub(crate) store_error: Mutex<Option<String>>,
+    /// How wrong the clock is, until it agrees with the store's server again.
+    pub(crate) clock_error: Mutex<Option<String>>,
     pub(crate) panicked: Mutex<Option<&'static str>>,
 }
 
@@ -31,7 +33,8 @@ impl Engine {
         let (scheduler, monitor) = (&self.0.scheduler, &self.0.maintenance.health);
         let store_error = monitor.store_error.lock().clone();
         let draining = scheduler.is_draining();
-        let mut troubles: Vec<String> = store_error.iter().cloned().collect();
+        let clock_error = monitor.clock_error.lock().clone();
+        let mut troubles: Vec<String> = store_error.iter().chain(&clock_error).cloned().collect();
         let panicked = *monitor.panicked.lock();
         troubles.extend(panicked.map(|part| format!("the {part} panicked: restart the gateway")));
         troubles.extend(draining.then(|| "draining".to_owned()));
@@ -42,12 +45,13 @@ impl Engine {
         }));
         troubles.extend(scheduler.breakers.troubles());
         let mut failing: Vec<_> = store_error.iter().map(|_| "store").collect();
+        failing.extend(clock_error.as_ref().map(|_| "clock"));
         failing.extend(panicked.map(|_| "engine"));
         failing.extend(draining.then_some("draining"));
         failing.extend((!pauses.is_empty()).then_some("paused"));
         failing.extend(scheduler.breakers.failing());
         Health {
-            ready: store_error.is_none() && !draining,
+            ready: store_error.is_none() && clock_error.is_none() && !draining,
             troubles,
             failing,
             in_flight: scheduler.slots.used(),

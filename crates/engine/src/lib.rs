@@ -155,7 +155,11 @@ impl Engine {
             ports.records = Arc::new(WithArchive { store: ports.records, archive });
         }
         let shared = Arc::new(Shared::new(ports, config));
-        lease_renewal::renew(&shared).await?;
+        match lease_renewal::renew(&shared).await {
+            // It starts, says in `/readyz` what is wrong, and waits for the clock to be corrected.
+            Ok(()) | Err(StoreError::WrongClock(_)) => {}
+            Err(error) => return Err(error),
+        }
         pauses::refresh(&shared).await?;
         batch::load_support(&shared).await;
         polling_memory::load(&shared).await;

@@ -72,8 +72,24 @@ impl Shared {
         Guard::new(self.declarations()).with_budgets(self.budgets())
     }
 
-    /// Sleeps; `false` once the driver has stopped and background services may end.
+    /// Whether the clock is known to be wrong, so that the store refuses every decision.
+    pub(crate) fn is_clock_wrong(&self) -> bool {
+        self.maintenance.health.clock_error.lock().is_some()
+    }
+
+    /// Sleeps, and goes on sleeping while the clock is wrong; `false` once the driver has stopped and background services may
+    /// end.
     pub(crate) async fn pause(&self, length: Duration) -> bool {
+        while self.rest(length).await {
+            if !self.is_clock_wrong() {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Sleeps; `false` once the driver has stopped.
+    pub(crate) async fn rest(&self, length: Duration) -> bool {
         let wake = self.now().plus(length);
         tokio::select! {
             biased;
@@ -87,8 +103,14 @@ impl Shared {
         &self,
         result: Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        *self.maintenance.health.store_error.lock() =
-            result.as_ref().err().map(ToString::to_string);
+        let error = match &result {
+            // The store answers; the gateway itself is in trouble, which `clock_error` says.
+            Ok(_) | Err(StoreError::WrongClock(_)) => None,
+            Err(error @ (StoreError::Unavailable { .. } | StoreError::Corrupt { .. })) => {
+                Some(error.to_string())
+            }
+        };
+        *self.maintenance.health.store_error.lock() = error;
         result
     }
 }

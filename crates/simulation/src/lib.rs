@@ -18,6 +18,7 @@
 
 pub mod books;
 pub mod bug;
+mod clocks;
 pub mod judge;
 pub mod monitor;
 pub mod nemesis;

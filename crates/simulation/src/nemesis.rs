@@ -26,7 +26,7 @@ impl World {
                 2 if self.plan.cuts => self.cut(i, &mut rng).await,
                 3 if self.plan.jumps => {
                     let jump = Duration::from_secs(rng.u64(0..30));
-                    *self.wall.lock().unwrap() += jump;
+                    self.wall.jump(jump);
                     self.monitor.record(format!("the wall clock jumps ahead by {jump:?}"));
                 }
                 4 if self.plan.callbacks => {

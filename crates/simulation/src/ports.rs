@@ -28,12 +28,15 @@ use domain::{
     ports::{
         Advanced, BatchRefused, Chance, Clock, Fault, Feedback, LeaseRequest, Note, PauseRequest,
         PauseResult, Poll, Polled, Provider, RefillRequest, Refilled, Revival, ReviveRequest,
-        Settled, Store, StoreError, Submission, SweepRequest, Swept, Threads, Withdrawal,
+        ServerTime, Settled, Store, StoreError, Submission, SweepRequest, Swept, Threads,
+        Withdrawal,
     },
     retry::{Code, Verdict, own},
     solve::{Decision, Fact, Solve, Solved, Stage},
     time::Timestamp,
 };
+
+use stores::Timing;
 
 use crate::monitor::Monitor;
 
@@ -100,6 +103,9 @@ pub struct RemoteStore {
     pub life: Arc<Life>,
     pub store: Arc<dyn Store>,
     pub clock: Arc<dyn Clock>,
+    /// Follows the clock, and compares it with the wall clock of the server.
+    pub timing: Timing,
+    pub wall: Arc<dyn Clock>,
     pub gate: Arc<Gate>,
     /// The same for all gateways.
     pub store_faults: Arc<Mutex<StoreFaults>>,
@@ -130,7 +136,16 @@ impl RemoteStore {
         self.rng.lock().unwrap().u32(0..1000) < of_thousand
     }
 
+    /// A call that needs the right time.
     async fn call<T>(
+        &self,
+        call: impl Future<Output = Result<T, StoreError>> + Send,
+    ) -> Result<T, StoreError> {
+        self.timing.check()?;
+        self.pass(call).await
+    }
+
+    async fn pass<T>(
         &self,
         call: impl Future<Output = Result<T, StoreError>> + Send,
     ) -> Result<T, StoreError> {
@@ -223,12 +238,18 @@ impl Store for RemoteStore {
         self.call(self.store.repeats(id)).await
     }
 
+    async fn compare_clock(&self) -> Result<(), StoreError> {
+        let server =
+            || async { Ok(Some(ServerTime { at: self.wall.now(), precision: Duration::ZERO })) };
+        self.pass(self.timing.compare(server)).await
+    }
+
     async fn hold(&self, holder: Holder) -> Result<usize, StoreError> {
         self.call(self.store.hold(holder)).await
     }
 
     async fn release(&self, holder: HolderId) -> Result<(), StoreError> {
-        self.call(self.store.release(holder)).await
+        self.pass(self.store.release(holder)).await
     }
 
     async fn lease(&self, ask: LeaseRequest, now: Timestamp) -> Result<Vec<Lease>, StoreError> {
@@ -280,7 +301,7 @@ impl Store for RemoteStore {
             other => other,
         };
         let lost = Fact::ReplyLost { why: "forgotten".into(), due: now };
-        self.call(self.store.settle(solve, attempt, if forget { lost } else { fact }, now)).await
+        self.pass(self.store.settle(solve, attempt, if forget { lost } else { fact }, now)).await
     }
 
     async fn note(&self, note: Note, now: Timestamp) -> Result<bool, StoreError> {
@@ -312,7 +333,7 @@ impl Store for RemoteStore {
     }
 
     async fn called_back(&self, callback: &Callback, now: Timestamp) -> Result<(), StoreError> {
-        self.call(self.store.called_back(callback, now)).await
+        self.pass(self.store.called_back(callback, now)).await
     }
 
     async fn set_pool(

@@ -2,6 +2,7 @@
 //! period without faults, after which every claim must have ended.
 
 pub mod budgets;
+mod clocks;
 pub mod pools;
 mod workers;
 
@@ -25,11 +26,12 @@ use domain::{
 };
 use engine::{Engine, EngineConfig, FixedPolling, Ports, Slots};
 use simulator::{Account, BehaviourConfig, Fault, FaultPlan, Latency, SimProvider, VirtualClock};
-use stores::Backend;
+use stores::{Backend, Timing};
 use tokio::sync::watch;
 
 use crate::{
     books::PRICE,
+    clocks::{GatewayClock, WallClock},
     monitor::{Monitor, Observed},
     ports::{Bug, Gate, Life, Receiver, RemoteProvider, RemoteStore, SeededChance, StoreFaults},
 };
@@ -47,6 +49,8 @@ pub struct Plan {
     pub pauses: bool,
     pub cuts: bool,
     pub jumps: bool,
+    /// Some gateways come back from a crash with a clock that is far ahead.
+    pub wrong_clocks: bool,
     /// An operator revives and purges dead letters.
     pub operator: bool,
     /// Claims have callbacks, to a receiver that is down now and then.
@@ -103,6 +107,8 @@ pub struct Gateway {
     pub record: Arc<Life>,
     pub life: watch::Sender<u64>,
     pub gate: Arc<Gate>,
+    /// Its clock is far ahead, so it must not be ready.
+    pub is_ahead: bool,
 }
 
 pub struct World {
@@ -121,8 +127,8 @@ pub struct World {
     /// Gateways no longer declare pools.
     pub is_closing: AtomicBool,
     pub store_faults: Arc<Mutex<StoreFaults>>,
-    /// How far the wall clock is ahead. It may jump; a running process does not notice.
-    pub wall: Mutex<Duration>,
+    /// It may jump; a gateway notices when it compares its clock with the store's.
+    pub wall: Arc<WallClock>,
 }
 
 const SETTLE: Duration = Duration::from_secs(20 * 60);
@@ -149,6 +155,7 @@ impl Plan {
             slots: 10,
             // Drawn apart as well.
             stops: seed % 7 == 1,
+            wrong_clocks: seed % 5 == 2,
             gateways: rng.usize(1..=3),
             workers: rng.usize(2..=6),
             claims_each: rng.usize(2..=8),
@@ -228,6 +235,7 @@ impl World {
         }
         let gateway = |_| {
             Mutex::new(Gateway {
+                is_ahead: false,
                 engine: None,
                 record: Arc::default(),
                 life: watch::Sender::new(0),
@@ -250,7 +258,7 @@ impl World {
             announced: Mutex::default(),
             is_closing: AtomicBool::new(false),
             store_faults: Arc::new(Mutex::new(plan.store_faults)),
-            wall: Mutex::default(),
+            wall: Arc::new(WallClock::new(start)),
             account,
             start,
             plan,
@@ -311,6 +319,7 @@ impl World {
         self.receiver.is_down.store(false, std::sync::atomic::Ordering::SeqCst);
         self.end_stops().await;
         self.account.with(|behaviour| behaviour.set_balance(Money::from_micros(1_000_000_000)));
+        self.end_wrong_clocks();
         for i in 0..self.gateways.len() {
             let gate = Arc::clone(&self.gateways[i].lock().unwrap().gate);
             gate.cut.store(false, std::sync::atomic::Ordering::SeqCst);
@@ -329,7 +338,7 @@ impl World {
     async fn traces(&self) -> Traces {
         self.monitor.check_new_entries().await;
         let pause = if self.plan.pauses { LONGEST_PAUSE } else { Duration::ZERO };
-        let skew = if self.plan.gateways > 1 { *self.wall.lock().unwrap() } else { Duration::ZERO };
+        let skew = if self.plan.gateways > 1 { self.wall.ahead() } else { Duration::ZERO };
         Traces {
             observed: self.monitor.result(),
             slack: pause + skew,
@@ -365,8 +374,8 @@ impl World {
             (Arc::clone(&gateway.gate), *gateway.life.borrow() + 1)
         };
         let seed = self.plan.seed.wrapping_mul(31).wrapping_add(i as u64 * 1009 + life);
-        let offset = *self.wall.lock().unwrap();
-        let clock: Arc<dyn Clock> = Arc::new(VirtualClock::new(self.start, offset));
+        let off = self.clock_error(seed, life);
+        let clock: Arc<dyn Clock> = Arc::new(GatewayClock::start(&self.wall, off));
         for attempt in 0..50 {
             let record = Arc::new(Life { gateway: i, ..Life::default() });
             let ports = self.ports(&gate, &clock, seed.wrapping_add(100_000 * attempt), &record);
@@ -376,9 +385,10 @@ impl World {
                 let mut gateway = self.gateways[i].lock().unwrap();
                 gateway.engine = Some(engine);
                 gateway.record = Arc::clone(&record);
+                gateway.is_ahead = !off.is_zero();
                 self.lives.lock().unwrap().push(record);
                 gateway.life.send_replace(life);
-                self.monitor.record(format!("gateway {i} started"));
+                self.monitor.record(format!("gateway {i} started, its clock {off:?} ahead"));
                 return;
             }
             self.sleep(Duration::from_secs(1)).await;
@@ -393,7 +403,11 @@ impl World {
         life: &Arc<Life>,
     ) -> Ports {
         let bug = self.plan.bug;
+        let timing = Timing::default();
+        timing.follow(Arc::clone(clock));
         let store = RemoteStore {
+            timing,
+            wall: Arc::clone(&self.wall) as Arc<dyn Clock>,
             monitor: Arc::clone(&self.monitor),
             life: Arc::clone(life),
             store: Arc::clone(&self.backend.store),

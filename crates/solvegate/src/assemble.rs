@@ -80,7 +80,12 @@ impl Assembled {
             Some(ledger) => Some(connect(ledger, keys).await?.archive),
             None => None,
         };
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock::start_after(last_seen(&backend).await?));
+        let clock: Arc<dyn Clock> = Arc::new(if config.store.is_shared() {
+            SystemClock::start()
+        } else {
+            SystemClock::start_after(last_seen(&backend).await?)
+        });
+        backend.timing.follow(Arc::clone(&clock));
         let pingback = keys::pingback_secret(config, &chance)?;
         let (mut wanted, sim) = find_service(config, &clock, &chance).await?;
         if let (Some(ours), Some(secret)) = (&config.upstream.pingback, pingback.clone()) {

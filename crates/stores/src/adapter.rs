@@ -6,7 +6,7 @@ mod runner;
 
 pub(crate) use keys::REGISTERED_KEYS;
 pub use runner::Counters;
-pub(crate) use runner::{DecideFn, Extent, ReadFn, ResultSlot, TransactionRunner, decision};
+pub(crate) use runner::{DecideFn, Extent, Lane, ReadFn, ResultSlot, TransactionRunner, decision};
 
 use std::{path::Path, sync::Arc};
 
@@ -52,6 +52,7 @@ use crate::{
         keys::Text,
         tables::{Archived, Challenges, Claims, DeadLetters, Memos, Solves, Table},
     },
+    timing::Timing,
     tx::{ReadTx, TypedRead, TypedWrite, WriteTx},
 };
 
@@ -61,6 +62,7 @@ use runner::query;
 #[derive(Clone, Debug)]
 pub struct StoreAdapter {
     runner: Arc<dyn TransactionRunner>,
+    timing: Arc<Timing>,
 }
 
 // === impl StoreAdapter ===
@@ -77,7 +79,11 @@ impl StoreAdapter {
     }
 
     pub(crate) fn new(runner: Arc<dyn TransactionRunner>) -> Self {
-        Self { runner }
+        Self { runner, timing: Arc::default() }
+    }
+
+    pub(crate) fn timing(&self) -> Arc<Timing> {
+        Arc::clone(&self.timing)
     }
 
     pub fn counters(&self) -> Counters {
@@ -88,18 +94,45 @@ impl StoreAdapter {
         &self,
         decide: impl FnMut(&mut dyn WriteTx) -> Result<T> + Send + 'static,
     ) -> Result<T> {
+        self.decide_in(Lane::Normal, decide).await
+    }
+
+    async fn decide_in<T: Send + 'static>(
+        &self,
+        lane: Lane,
+        decide: impl FnMut(&mut dyn WriteTx) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
         let (decide, slot) = decision(decide);
-        self.runner.decide(decide).await?;
+        self.runner.decide(decide, lane).await?;
         slot.take()
     }
 
-    /// Runs a decision that writes to the ledger.
+    /// Runs a decision that writes to the ledger, unless the clock is wrong or it has waited too long.
     async fn decide_at<T: Send + 'static>(
         &self,
-        now: Timestamp,
+        asked: Timestamp,
         mut decide: impl FnMut(&mut DecisionCtx<'_>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        self.decide(move |tx| DecisionCtx::run(tx, now, &mut decide)).await
+        self.timing.check()?;
+        let timing = self.timing();
+        self.decide(move |tx| {
+            timing.check_wait(asked)?;
+            DecisionCtx::run(tx, timing.at_decision(asked), &mut decide)
+        })
+        .await
+    }
+
+    /// Records a fact. It may be the only trace of money, so it goes first and is never refused.
+    async fn record_at<T: Send + 'static>(
+        &self,
+        asked: Timestamp,
+        mut decide: impl FnMut(&mut DecisionCtx<'_>) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let timing = self.timing();
+        self.decide_in(Lane::Urgent, move |tx| {
+            DecisionCtx::run(tx, timing.at_decision(asked), &mut decide)
+        })
+        .await
     }
 
     async fn get<T: Table>(&self, key: T::Key) -> Result<Option<T::Value>> {
@@ -163,12 +196,17 @@ impl Store for StoreAdapter {
         self.read(Extent::OneRow, move |tx| repeats::repeats(tx, id)).await
     }
 
+    async fn compare_clock(&self) -> Result<()> {
+        self.timing.compare(|| self.runner.server_time()).await
+    }
+
     async fn hold(&self, holder: Holder) -> Result<usize> {
-        self.decide(move |tx| decisions::hold(tx, holder)).await
+        self.timing.check()?;
+        self.decide_in(Lane::Urgent, move |tx| decisions::hold(tx, holder)).await
     }
 
     async fn release(&self, holder: HolderId) -> Result<()> {
-        self.decide(move |tx| decisions::release(tx, holder)).await
+        self.decide_in(Lane::Urgent, move |tx| decisions::release(tx, holder)).await
     }
 
     async fn lease(&self, request: LeaseRequest, now: Timestamp) -> Result<Vec<Lease>> {
@@ -187,7 +225,7 @@ impl Store for StoreAdapter {
         fact: Fact,
         now: Timestamp,
     ) -> Result<Settled> {
-        self.decide_at(now, move |ctx| decisions::settle(ctx, solve, attempt, &fact)).await
+        self.record_at(now, move |ctx| decisions::settle(ctx, solve, attempt, &fact)).await
     }
 
     async fn note(&self, note: Note, now: Timestamp) -> Result<bool> {
@@ -208,7 +246,7 @@ impl Store for StoreAdapter {
 
     async fn called_back(&self, callback: &Callback, now: Timestamp) -> Result<()> {
         let callback = callback.clone();
-        self.decide_at(now, move |ctx| decisions::called_back(ctx, &callback)).await
+        self.record_at(now, move |ctx| decisions::called_back(ctx, &callback)).await
     }
 
     async fn set_pool(

@@ -76,6 +76,7 @@ fn cause(error: &StoreError) -> String {
         StoreError::Unavailable { source, .. } | StoreError::Corrupt { source, .. } => {
             source.to_string()
         }
+        StoreError::WrongClock(_) => error.to_string(),
     }
 }
 
@@ -146,7 +147,7 @@ mod tests {
         run: impl FnMut(&mut dyn crate::tx::WriteTx) -> Result<T> + Send + 'static,
     ) -> T {
         let (decide, slot) = decision(run);
-        runner.decide(decide).await.unwrap();
+        runner.decide(decide, crate::adapter::Lane::Normal).await.unwrap();
         slot.take().unwrap()
     }
 

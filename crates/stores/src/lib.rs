@@ -7,6 +7,7 @@
 //! - `decisions/`: every decision of the `Store` port, written once for all backends; `queries`, `audit`: the reads of `Records`
 //! - `tx`: the transaction that decisions and queries run in; `schema/`: tables, keys, row encoding
 //! - `backends/`: `memory`, `embedded`, `redis`, `postgres`, `dynamodb`
+//! - `timing`: the gateway's clock, compared with the server's
 //! - `notifier`: claim notifications within one process; `examine`: the findings about a server that `doctor` prints
 
 mod adapter;
@@ -18,6 +19,7 @@ mod notifier;
 mod optimistic;
 mod queries;
 mod schema;
+mod timing;
 mod tx;
 
 use std::{io, path::PathBuf, sync::Arc};
@@ -33,6 +35,7 @@ pub use backends::redis::is_prefix;
 pub use examine::{Finding, Weight};
 pub use notifier::LocalNotifier;
 pub use schema::seal::{BadEncryptionKey, EncryptionKey, KeyId, Keyring};
+pub use timing::Timing;
 
 /// An open store, as the ports it implements.
 #[derive(Clone, Debug)]
@@ -45,6 +48,8 @@ pub struct Backend {
     pub name: &'static str,
     /// The findings of [`examine`] about its server.
     pub findings: Vec<Finding>,
+    /// The clock that its decisions follow.
+    pub timing: Arc<Timing>,
 }
 
 /// Why a store could not be opened. Nothing was changed.
@@ -236,8 +241,10 @@ fn open_local(
 }
 
 fn backend(store: StoreAdapter, name: &'static str) -> Backend {
+    let timing = store.timing();
     let store = Arc::new(store);
     Backend {
+        timing,
         records: store.clone(),
         archive: store.clone(),
         store,

@@ -75,10 +75,12 @@ impl Connection {
         let Self { mut sender, mut driver } = self;
         let (body, open) = {
             let reply = pin!(exchange(&mut sender, request, bounds));
-            match select(reply, &mut driver).await {
-                Either::Left((body, _)) => (body, true),
+            // The connection comes first. A process that was stopped finds its timeout over and the reply waiting, and must
+            // read before it gives up.
+            match select(&mut driver, reply).await {
                 // The connection has ended, but the reply may have arrived before that.
-                Either::Right((_, reply)) => (reply.await, false),
+                Either::Left((_, reply)) => (reply.await, false),
+                Either::Right((body, _)) => (body, true),
             }
         };
         Ok(Exchanged { body: body?, connection: open.then_some(Self { sender, driver }) })
@@ -100,10 +102,10 @@ impl Connection {
             timeout_at(deadline, body).await.ok();
             Ok(head.status)
         });
-        match select(status, &mut driver).await {
-            Either::Left((status, _)) => status,
-            // As in `send`.
-            Either::Right((_, status)) => status.await,
+        // As in `send`.
+        match select(&mut driver, status).await {
+            Either::Left((_, status)) => status.await,
+            Either::Right((status, _)) => status,
         }
     }
 

@@ -13,7 +13,7 @@ mod webhooks;
 
 pub use archive::{Archive, ArchiveBatch, History};
 pub use chance::Chance;
-pub use clock::Clock;
+pub use clock::{Clock, ClockOffset, MAX_CLOCK_OFFSET, ServerTime};
 pub use notifier::{Notifier, Subscription};
 pub use provider::{BatchRefused, Fault, Feedback, Poll, Polled, Provider, Submission, Threads};
 pub use records::{

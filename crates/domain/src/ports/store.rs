@@ -21,6 +21,7 @@ use crate::{
     time::Timestamp,
 };
 
+use super::clock::ClockOffset;
 use super::requests::{
     LeaseRequest, Note, PauseRequest, RefillRequest, ReviveRequest, SweepRequest,
 };
@@ -124,6 +125,13 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// Reads how often a claim was answered again.
     async fn repeats(&self, id: ClaimId) -> StoreResult<Repeats>;
+
+    /// Compares the clock of this gateway with the server's. While they are more than [`MAX_CLOCK_OFFSET`] apart, this and
+    /// every decision that takes a time fail with [`StoreError::WrongClock`], except facts: they may be the only trace of
+    /// money. A store without a server has no clock to compare with.
+    ///
+    /// [`MAX_CLOCK_OFFSET`]: super::MAX_CLOCK_OFFSET
+    async fn compare_clock(&self) -> StoreResult<()>;
 
     /// Takes or renews the one lease of a process. Returns how many processes hold a lease at the beginning of this one,
     /// itself included, so that limits of all processes together can be divided among them.
@@ -321,6 +329,11 @@ pub enum StoreError {
         /// The decoding error, or the contradiction.
         source: Arc<dyn Error + Send + Sync>,
     },
+    /// The clock of this gateway is wrong, so it must not decide what has expired. The store changed nothing.
+    #[error(
+        "the clock of this gateway is {0} that of the store's server: correct the clock of this machine (NTP), and restart the gateway if its clock was ahead"
+    )]
+    WrongClock(ClockOffset),
 }
 
 impl StoreError {

@@ -105,6 +105,11 @@ impl Store for FaultyStore {
         self.inner.repeats(id).await
     }
 
+    async fn compare_clock(&self) -> Result<(), StoreError> {
+        self.check()?;
+        self.inner.compare_clock().await
+    }
+
     async fn hold(&self, holder: Holder) -> Result<usize, StoreError> {
         self.check()?;
         self.inner.hold(holder).await

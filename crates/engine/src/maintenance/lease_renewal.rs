@@ -26,16 +26,24 @@ pub(crate) struct GatewayLease {
 }
 
 pub(crate) async fn run(shared: Arc<Shared>) {
-    while shared.pause(LeaseRequest::TERM / 3).await {
-        if let Err(error) = renew(&shared).await {
-            tracing::error!(%error, "failed to renew the gateway's lease");
+    while shared.rest(LeaseRequest::TERM / 3).await {
+        match renew(&shared).await {
+            // A wrong clock was logged when it was found.
+            Ok(()) | Err(StoreError::WrongClock(_)) => {}
+            Err(error) => tracing::error!(%error, "failed to renew the gateway's lease"),
         }
     }
 }
 
-/// Takes the lease, or renews it.
+/// Takes the lease, or renews it, if the clock agrees with the store's server.
 pub(crate) async fn renew(shared: &Shared) -> Result<(), StoreError> {
     let lease = &shared.scheduler.lease;
+    if let Err(error) = compare_clock(shared).await {
+        if matches!(error, StoreError::WrongClock(_)) {
+            lease.until.store(0, Ordering::SeqCst);
+        }
+        return Err(error);
+    }
     let now = shared.now();
     let until = now.plus(LeaseRequest::TERM);
     let held = shared.ports.store.hold(Holder { id: lease.holder(), until }).await;
@@ -43,6 +51,29 @@ pub(crate) async fn renew(shared: &Shared) -> Result<(), StoreError> {
     lease.gateways.store(gateways.max(1), Ordering::Relaxed);
     lease.until.store(until.millis(), Ordering::SeqCst);
     Ok(())
+}
+
+/// Compares the clock with the store's, and remembers for `/readyz` and for the driver whether it is wrong.
+async fn compare_clock(shared: &Shared) -> Result<(), StoreError> {
+    let result = shared.ports.store.compare_clock().await;
+    let mut known = shared.maintenance.health.clock_error.lock();
+    match &result {
+        Ok(()) => {
+            if known.take().is_some() {
+                tracing::info!("the clock agrees with the store's server again");
+                shared.scheduler.wake();
+            }
+        }
+        Err(error @ StoreError::WrongClock(_)) => {
+            if known.replace(error.to_string()).is_none() {
+                tracing::error!(%error, "this gateway decides nothing until its clock is right");
+            }
+        }
+        // Nothing was learned about the clock.
+        Err(StoreError::Unavailable { .. } | StoreError::Corrupt { .. }) => {}
+    }
+    drop(known);
+    shared.record_store_health(result)
 }
 
 fn draw(place: Option<Place>, chance: &dyn Chance) -> HolderId {

@@ -8,7 +8,7 @@ use domain::{
     id::{AttemptName, Nonce},
     ports::{Advanced, Submission},
     retry::{Class, Code, Effect, RetryMoment, Verdict, own},
-    solve::{AMBIGUOUS_WAIT, AmbiguousPolicy, Decision, Fact, Origin, Refused, Solve},
+    solve::{AMBIGUOUS_WAIT, AmbiguousPolicy, Decision, Fact, Origin, Refused, Solve, Stage},
     time::Timestamp,
 };
 
@@ -230,6 +230,9 @@ pub(crate) async fn decide_ambiguous(
     shared: Arc<Shared>,
     mut active: Box<ActiveSolve>,
 ) -> NextStep {
+    if shared.now() < active.lease.solve.due {
+        return await_late_reply(&shared, active).await;
+    }
     if active.lease.solve.policy.ambiguous == AmbiguousPolicy::ResubmitOnce {
         let due = shared.now();
         match advance(&shared, &mut active, Decision::Authorise { due, guard: shared.guard() })
@@ -250,6 +253,30 @@ pub(crate) async fn decide_ambiguous(
         }
         // A late fact has moved it on, or another gateway has it.
         Advance::Refused(_) | Advance::StoreFailed => NextStep::Resync,
+    }
+}
+
+/// The holder from which the solve was taken over may still bring the reply. It writes that to the store, so this looks there
+/// again and again until the end of the grace period.
+async fn await_late_reply(shared: &Shared, mut active: Box<ActiveSolve>) -> NextStep {
+    let (id, fence) = (active.lease.solve.id, active.lease.fence);
+    let found = shared.ports.store.find_solve(id).await;
+    let Ok(Some(solve)) = shared.record_store_health(found) else { return NextStep::Resync };
+    let is_ours = solve.holder == Some(shared.scheduler.lease.holder()) && solve.fence == fence;
+    if !is_ours || solve.stage.is_final() {
+        return NextStep::Released;
+    }
+    let (stage, due) = (solve.stage, solve.due);
+    active.lease.solve = solve;
+    match stage {
+        Stage::Ambiguous => NextStep::At(shared.now().plus(AMBIGUOUS_WAIT).min(due), active),
+        Stage::Submitted | Stage::Overdue => {
+            tracing::info!(solve = %id, "the reply to a submission arrived after a takeover");
+            poll::start(shared, active)
+        }
+        // It was not accepted, and may go again when it is due.
+        Stage::Queued => NextStep::At(due, active),
+        Stage::Intent | Stage::Ready | Stage::Failed => NextStep::Resync,
     }
 }
 

@@ -5,12 +5,11 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use domain::{
-    declarations::Declarations,
     id::SolveId,
     lease::Lease,
     ports::StoreError,
-    solve::Stage,
-    time::{Day, Timestamp},
+    solve::{AMBIGUOUS_WAIT, Stage},
+    time::Timestamp,
 };
 use futures_util::FutureExt;
 use tokio::task::{JoinError, JoinSet};
@@ -26,6 +25,7 @@ use crate::{
 use super::{
     Scheduler,
     active::{ActiveSolve, Agenda, NextStep, Turn},
+    declared::DeclarationFilter,
     in_flight::InFlight,
     leases::{LEASE_EVERY, LEASE_LIMIT, LeaseCycle, release},
     paused::PauseFilter,
@@ -52,8 +52,7 @@ struct Driver {
     /// When queued solves are next considered; `None` while only a freed slot helps.
     submit_at: Option<Timestamp>,
     drain_until: Option<Timestamp>,
-    /// The declarations that the queue was last checked against, and the day.
-    guarded: (Arc<Declarations>, Day),
+    declared: DeclarationFilter,
     pauses: PauseFilter,
     report: RoundReport,
 }
@@ -120,7 +119,7 @@ impl Driver {
             kept: BTreeSet::new(),
             submit_at: None,
             drain_until: None,
-            guarded: (shared.declarations(), now.day()),
+            declared: DeclarationFilter::new(shared, now),
             pauses: PauseFilter::new(shared),
             report: RoundReport::default(),
             shared: Arc::clone(shared),
@@ -198,6 +197,10 @@ impl Driver {
         if !self.leases.is_due(now) || self.scheduler().is_draining() {
             return;
         }
+        if self.shared.is_clock_wrong() {
+            self.leases.next_at = now.plus(LEASE_EVERY);
+            return;
+        }
         if now >= self.unanswerable_check_at {
             for active in remove_unanswerable(self.scheduler(), now) {
                 self.run_step(active, submit::lapse);
@@ -211,23 +214,14 @@ impl Driver {
 
     /// Takes queued solves out when new declarations, or a new day, forbid them. The store decides again about each.
     fn stop_undeclared(&mut self, now: Timestamp) {
-        let in_force = (self.shared.declarations(), now.day());
-        if Arc::ptr_eq(&in_force.0, &self.guarded.0) && in_force.1 == self.guarded.1 {
+        if !self.declared.refresh(&self.shared, now) {
             return;
         }
-        self.guarded = in_force;
-        let forbidden =
-            self.scheduler().queue.lock().remove_where(|active| self.is_forbidden(active, now));
+        let forbids = |active: &Box<ActiveSolve>| self.declared.forbids(active, now);
+        let forbidden = self.scheduler().queue.lock().remove_where(forbids);
         for active in forbidden {
             self.run_step(active, submit::forbid);
         }
-    }
-
-    /// Whether nobody may have it solved. The intent checks those with several claims, because each may have its worker.
-    fn is_forbidden(&self, active: &ActiveSolve, now: Timestamp) -> bool {
-        let (solve, challenge) = (&active.lease.solve, &active.lease.challenge);
-        let declared = &self.guarded.0;
-        solve.claims.len() <= 1 && declared.check(challenge, &solve.worker, now).is_err()
     }
 
     /// Brings forward the next poll of tasks with a pingback. A task that has used half of its polls keeps its schedule, so
@@ -251,7 +245,7 @@ impl Driver {
         while self.steps.len() < MAX_STEPS {
             let Some(mut active) = self.agenda.take_due(now) else { return };
             match active.lease.solve.stage {
-                Stage::Queued if self.is_forbidden(&active, now) => {
+                Stage::Queued if self.declared.forbids(&active, now) => {
                     self.run_step(active, submit::forbid);
                 }
                 Stage::Queued => {
@@ -259,8 +253,12 @@ impl Driver {
                     enqueue(self.scheduler(), active, is_paused);
                 }
                 Stage::Submitted | Stage::Overdue => self.run_step(active, poll::poll),
+                Stage::Ambiguous if self.shared.is_clock_wrong() => {
+                    active.not_before = now.plus(LEASE_EVERY);
+                    self.agenda.insert(active);
+                }
                 Stage::Ambiguous => match self.pauses.hold_until(&active, now) {
-                    Some(at) if !self.is_forbidden(&active, now) => {
+                    Some(at) if !self.declared.forbids(&active, now) => {
                         active.not_before = at;
                         self.agenda.insert(active);
                     }
@@ -276,7 +274,8 @@ impl Driver {
         loop {
             let scheduler = &self.shared.scheduler;
             let is_full = self.steps.len() >= MAX_STEPS;
-            if scheduler.is_draining() || !self.leases.knows_all || is_full {
+            let is_stopped = scheduler.is_draining() || self.shared.is_clock_wrong();
+            if is_stopped || !self.leases.knows_all || is_full {
                 return None;
             }
             match self.submissions.next(scheduler, now) {
@@ -357,6 +356,10 @@ impl Driver {
     /// before a resync is not polled again before its minimum gap.
     fn first_step(&self, lease: &Lease) -> (Timestamp, u32) {
         let (now, solve) = (self.shared.now(), &lease.solve);
+        if solve.stage == Stage::Ambiguous {
+            // In its grace period, the driver looks for a late reply every two seconds.
+            return (solve.due.min(now.plus(AMBIGUOUS_WAIT)), 0);
+        }
         if solve.task.is_none() {
             return (solve.due, 0);
         }

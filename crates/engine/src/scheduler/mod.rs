@@ -12,6 +12,7 @@
 
 pub(crate) mod active;
 pub(crate) mod circuit_breaker;
+mod declared;
 pub(crate) mod driver;
 pub(crate) mod estimate;
 pub(crate) mod fair_queue;

@@ -37,6 +37,7 @@ fn with_archive(stage: &mut Stage) -> ArchivedStore {
         notifier: Arc::new(LocalNotifier::new()),
         name: "memory",
         findings: Vec::new(),
+        timing: Arc::default(),
     };
     let kept = stores::open("memory:").unwrap();
     let archive = FaultyArchive { archive: kept.archive.clone(), mode: Mutex::default() };

@@ -183,7 +183,7 @@ impl Protocol {
         if self.requeues_dead_intents && world.solve.stage == Stage::Intent {
             world.solve.stage = Stage::Queued;
         }
-        world.solve.take(holder(i), NOW);
+        world.solve.take(holder(i), NOW, NOW);
         world.replicas[i] = Replica::Leased(world.solve.fence);
         Some(())
     }

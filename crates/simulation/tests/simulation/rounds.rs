@@ -103,7 +103,8 @@ fn killed(policy: AmbiguousPolicy) -> (usize, ClaimState, usize) {
             assert_eq!(tally, RoundReport::default(), "it may still live");
         }
         stage.pass(seconds(16)).await;
-        for _ in 0..3 {
+        // One takes it over, the others wait for the end of the grace period, decide, submit and poll.
+        for _ in 0..5 {
             second.run_all(soon(&stage)).await.unwrap();
             stage.pass(seconds(10)).await;
         }

@@ -12,6 +12,7 @@ use domain::{
     ledger::{Entry, Event},
     money::Money,
     ports::{Notifier, Scope, Subscription},
+    solve::TAKEOVER_GRACE,
 };
 use engine::{FixedPolling, Outcome, Slots};
 use simulator::{BehaviourConfig, Call, Fault, Planned};
@@ -243,12 +244,12 @@ fn a_solve_whose_submission_kills_the_gateway_again_and_again_is_given_up() {
         let mut engine = stage.gateway(0).await;
         let id = open(&engine, "a").await;
         for life in 1..=3 {
-            stage.pass(seconds(3)).await;
+            stage.pass(seconds(3) + TAKEOVER_GRACE).await;
             engine.crash();
             stage.pass(seconds(16)).await;
             engine = stage.gateway(life).await;
         }
-        stage.pass(seconds(10)).await;
+        stage.pass(seconds(3) + TAKEOVER_GRACE).await;
         let outcome = engine.fetch(&Scope::All, id, Duration::ZERO).await.unwrap();
         let Outcome::Failed(claim) = outcome else { panic!("{outcome:?}") };
         assert_eq!(claim.code.unwrap().as_str(), "AMBIGUOUS", "long before its deadline");

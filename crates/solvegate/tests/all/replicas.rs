@@ -8,6 +8,7 @@
     reason = "figures are shown with --nocapture; a judge looks for what it knows"
 )]
 
+mod clocks;
 mod fleet;
 mod judge;
 mod kills;

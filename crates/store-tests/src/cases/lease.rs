@@ -8,7 +8,7 @@ use domain::{
     ledger::Event,
     ports::LeaseRequest,
     retry::{Verdict, own},
-    solve::{MOST_RECOVERIES, Refused, Stage},
+    solve::{MOST_RECOVERIES, Refused, Stage, TAKEOVER_GRACE},
 };
 
 use crate::{World, accepted, refused};
@@ -101,9 +101,27 @@ pub(super) async fn a_dead_holders_intent_becomes_ambiguous(world: World) {
     let taken = world.lease(two).await.remove(0);
     assert_eq!(taken.solve.stage, Stage::Ambiguous);
     assert!(taken.fence > lease.fence);
+    // The dead holder may have been stopped only. Its lease ended a second ago; a lease later something may be decided.
+    assert_eq!(taken.solve.due, world.now().plus(TAKEOVER_GRACE - Duration::from_secs(1)));
     // The end of the lease authorised nothing: the new holder must authorise before it submits.
     assert_eq!(world.intend(&taken).await, Err(Refused::Moved));
     assert_eq!(world.count(|event| matches!(event, Event::Recovered { .. })).await, 1);
+    assert_eq!(world.count(|event| matches!(event, Event::Authorised { .. })).await, 0);
+}
+
+pub(super) async fn a_reply_that_comes_after_the_takeover_pays_for_nothing_more(world: World) {
+    world.open(world.turnstile("a")).await;
+    let one = world.holder(1).await;
+    let lease = world.lease(one).await.remove(0);
+    world.intend(&lease).await.unwrap();
+    world.pass(16);
+    let two = world.holder(2).await;
+    let taken = world.lease(two).await.remove(0);
+    // The first holder was stopped and goes on: what it learned counts, and the solve stays the second one's.
+    let settled = world.settle(lease.solve.id, 1, accepted("t1")).await;
+    assert_eq!(settled.solve.stage, Stage::Submitted);
+    assert_eq!((settled.solve.holder, settled.solve.fence), (Some(two), taken.fence));
+    assert_eq!(world.authorise(&taken).await, Err(Refused::Moved));
     assert_eq!(world.count(|event| matches!(event, Event::Authorised { .. })).await, 0);
 }
 

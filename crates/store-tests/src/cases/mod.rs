@@ -143,6 +143,7 @@ pub const CASES: &[Case] = cases! {
         a_named_solve_is_taken_from_the_dead_only,
         a_dead_holders_intent_becomes_ambiguous,
         a_dead_holders_task_is_taken_over_at_once,
+        a_reply_that_comes_after_the_takeover_pays_for_nothing_more,
         a_task_recorded_by_a_clock_ahead_is_taken_over_too,
         a_dead_holders_solves_come_in_their_turn,
         a_dead_holders_backoff_is_kept,

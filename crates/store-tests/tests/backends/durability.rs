@@ -28,6 +28,7 @@ fn open(dir: &Path) -> (Arc<StoreAdapter>, World) {
         notifier: Arc::new(LocalNotifier::new()),
         name: "embedded",
         findings: Vec::new(),
+        timing: Arc::default(),
     };
     (store, World::new(&backend))
 }

@@ -3,6 +3,7 @@
 use std::{fmt, sync::Arc};
 
 use async_trait::async_trait;
+use domain::ports::ServerTime;
 use parking_lot::Mutex;
 
 use crate::{
@@ -14,14 +15,28 @@ use crate::{
 #[async_trait]
 pub(crate) trait TransactionRunner: fmt::Debug + Send + Sync + 'static {
     /// Runs a decision and commits its writes, all or none, durably. `decide` may run more than once; the last run counts.
-    async fn decide(&self, decide: DecideFn) -> Result<()>;
+    async fn decide(&self, decide: DecideFn, lane: Lane) -> Result<()>;
 
     /// Reads rows. The query sees every decision that was committed before. `read` may run more than once.
     async fn read(&self, read: ReadFn, extent: Extent) -> Result<()>;
 
+    /// What the server's clock shows; `None` without a server.
+    async fn server_time(&self) -> Result<Option<ServerTime>> {
+        Ok(None)
+    }
+
     fn counters(&self) -> Counters {
         Counters::default()
     }
+}
+
+/// Which queue a decision waits in, if it has to wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lane {
+    /// Leases and facts. They go first, so that no number of new claims makes a living gateway look dead.
+    Urgent,
+    /// Everything else.
+    Normal,
 }
 
 /// A decision that stores its own result. It returns `false` when its writes must not be committed.

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use domain::ports::StoreError;
 
 use crate::{
-    adapter::{Counters, DecideFn, Extent, ReadFn, TransactionRunner},
+    adapter::{Counters, DecideFn, Extent, Lane, ReadFn, TransactionRunner},
     schema::{codec::Codec, seal::Keyring},
     tx::{KeyRange, ReadRow, ReadTx, RowKey, RowValue, Stored, WriteTx},
 };
@@ -51,7 +51,7 @@ impl Memory {
 
 #[async_trait]
 impl TransactionRunner for Memory {
-    async fn decide(&self, mut decide: DecideFn) -> Result<(), StoreError> {
+    async fn decide(&self, mut decide: DecideFn, _: Lane) -> Result<(), StoreError> {
         self.with(|rows| decide(rows)).map(drop)
     }
 

@@ -9,7 +9,7 @@ use domain::{
     ledger::{Counts, Event},
     ports::LeaseRequest,
     retry::{Code, own},
-    solve::{Solve, Stage},
+    solve::{Solve, Stage, TAKEOVER_GRACE},
     time::Timestamp,
 };
 
@@ -101,7 +101,7 @@ fn if_available(ctx: &DecisionCtx<'_>, id: SolveId) -> Result<Vec<Due>> {
 fn take(ctx: &mut DecisionCtx<'_>, holder: HolderId, id: SolveId) -> Result<Option<Lease>> {
     let before = indexes::existing_solve(ctx.tx, id)?;
     let mut solve = before.clone();
-    let events = solve.take(holder, ctx.now);
+    let events = solve.take(holder, end_of_grace(ctx, before.holder)?, ctx.now);
     budgets::follow(ctx, &mut solve, &events)?;
     for event in events {
         // A poisoned solve fails after an attempt that may have been charged.
@@ -115,12 +115,21 @@ fn take(ctx: &mut DecisionCtx<'_>, holder: HolderId, id: SolveId) -> Result<Opti
         fail_solve(ctx, &solve, &claims, &code, &effort)?;
         return Ok(None);
     }
-    solve.due = solve.due.min(ctx.now);
+    if solve.stage != Stage::Ambiguous {
+        solve.due = solve.due.min(ctx.now);
+    }
     indexes::update_solve(ctx.tx, &before, &solve)?;
     let challenge = indexes::existing_challenge(ctx.tx, id)?;
     let file_bytes = challenge.file_bytes();
     let challenge = if file_bytes == 0 { challenge } else { Arc::new(challenge.without_files()) };
     Ok(Some(Lease { holder, fence: solve.fence, solve, challenge, file_bytes }))
+}
+
+/// When something may be decided about what the dead holder `from` has sent. Counts from the end of its lease, as far as the
+/// store knows it: the embedded store knows that all holders of before its start are dead.
+fn end_of_grace(ctx: &DecisionCtx<'_>, from: Option<HolderId>) -> Result<Timestamp> {
+    let until = from.map(|from| ctx.tx.get::<Holders>(&from)).transpose()?.flatten();
+    Ok(until.unwrap_or(ctx.now).plus(TAKEOVER_GRACE).max(ctx.now))
 }
 
 /// The holders that have solves and whose lease expired.

@@ -30,11 +30,11 @@ pub(crate) use writer::{Commit, CommitError, CommitOutcome, CommitSeq, Committer
 use std::{fmt, future::Future, sync::Arc};
 
 use async_trait::async_trait;
-use domain::ports::{BoxError, StoreError};
+use domain::ports::{BoxError, ServerTime, StoreError};
 
 use crate::{
     Result,
-    adapter::{DecideFn, Extent, ReadFn, TransactionRunner},
+    adapter::{DecideFn, Extent, Lane, ReadFn, TransactionRunner},
 };
 
 /// The version of a row: a new random value for every commit that writes it.
@@ -57,10 +57,13 @@ pub(crate) struct RemoteBackend<V> {
     queue: WriteQueue,
 }
 
-/// Compares the read sets of queries with the server's rows.
+/// What queries ask of the server: to compare their read sets with its rows, and its time.
 pub(crate) trait Validator: Send + Sync + 'static {
     /// Compares everything at one moment.
     fn validate(&self, reads: &ReadSet) -> impl Future<Output = Result<CommitOutcome>> + Send;
+
+    /// What its clock shows.
+    fn server_time(&self) -> impl Future<Output = Result<ServerTime>> + Send;
 }
 
 /// A conflict returns at most this many rows of one range; a decision that needs more scans again.
@@ -81,12 +84,16 @@ impl<V: Validator> RemoteBackend<V> {
 
 #[async_trait]
 impl<V: Validator> TransactionRunner for RemoteBackend<V> {
-    async fn decide(&self, decide: DecideFn) -> Result<()> {
-        self.queue.commit(decide).await
+    async fn decide(&self, decide: DecideFn, lane: Lane) -> Result<()> {
+        self.queue.commit(decide, lane).await
     }
 
     async fn read(&self, read: ReadFn, _: Extent) -> Result<()> {
         read::read(self, read).await
+    }
+
+    async fn server_time(&self) -> Result<Option<ServerTime>> {
+        self.validator.server_time().await.map(Some)
     }
 }
 

@@ -1,6 +1,9 @@
 //! Runs queries on rows that live on a server: a query runs again until the server has confirmed every row it read.
 
-use crate::{Result, adapter::ReadFn};
+use crate::{
+    Result,
+    adapter::{Lane, ReadFn},
+};
 
 use super::{
     CommitOutcome, OptimisticTx, ReadSet, RemoteBackend, RowCache, Validator, unavailable,
@@ -34,7 +37,7 @@ pub(crate) async fn read<V: Validator>(backend: &RemoteBackend<V>, mut read: Rea
             CommitOutcome::Retry => {}
             CommitOutcome::DataLost => {
                 // Only the writer can start over. An empty decision makes it notice the loss, too.
-                backend.queue.commit(Box::new(|_| true)).await?;
+                backend.queue.commit(Box::new(|_| true), Lane::Normal).await?;
                 return Err(unavailable(backend.kind.name(), "it lost acknowledged writes"));
             }
         }

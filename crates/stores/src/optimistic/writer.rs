@@ -12,13 +12,13 @@ use std::{
 };
 
 use domain::ports::StoreError;
-use tokio::{sync::mpsc::Receiver, time::timeout};
+use tokio::time::timeout;
 
 use crate::{Result, adapter::DecideFn};
 
 use super::{
     BackendKind, Conflict, OptimisticTx, RawKey, ReadSet, RowCache, RowVersion, Write, WriteQueue,
-    batch::{Batch, answered},
+    batch::{Batch, WriteQueueReceiver, answered},
     queued::QueuedDecision,
     unavailable,
 };
@@ -117,7 +117,7 @@ struct WriterTask<C> {
     kind: BackendKind,
     committer: C,
     cache: RowCache,
-    queue: Receiver<QueuedDecision>,
+    queue: WriteQueueReceiver,
     /// Decisions that did not fit into the last commit.
     deferred: VecDeque<QueuedDecision>,
     /// The number of the last commit that was sent.
@@ -127,6 +127,8 @@ struct WriterTask<C> {
 
 /// Decisions in one commit. A server does nothing else while it applies one.
 const MAX_BATCH: usize = 64;
+/// Urgent decisions that join a batch of deferred ones.
+const MAX_URGENT: usize = 8;
 /// A batch is given up after this many tries.
 const MAX_TRIES: usize = 100;
 /// Every so many tries, retry with half of the batch: a smaller read set conflicts less.
@@ -163,9 +165,13 @@ impl<C: Committer> WriterTask<C> {
 
     /// The decisions that were deferred, or else those that wait in the queue; empty when the queue is closed.
     async fn next_batch(&mut self) -> Batch {
-        let mut batch: Batch = self.deferred.drain(..).collect();
-        if batch.is_empty() {
-            self.queue.recv_many(&mut batch, MAX_BATCH).await;
+        let mut batch = Batch::new();
+        if self.deferred.is_empty() {
+            self.queue.fill(&mut batch, MAX_BATCH).await;
+        } else {
+            // What was deferred conflicted in a larger batch, so only a few urgent ones come before it.
+            self.queue.add_urgent(&mut batch, MAX_URGENT);
+            batch.extend(self.deferred.drain(..));
         }
         batch
     }

@@ -65,7 +65,7 @@ async fn a_workers_report_reads_its_own_rows_only() {
         }
         true
     };
-    memory.decide(Box::new(write)).await.unwrap();
+    memory.decide(Box::new(write), crate::adapter::Lane::Normal).await.unwrap();
     let read = |tx: &dyn ReadTx| {
         let tx = Counting { tx, rows: Cell::new(0) };
         let scope = Scope::Worker(WorkerName::new("w1").unwrap());

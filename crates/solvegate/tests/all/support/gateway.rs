@@ -45,6 +45,8 @@ pub(crate) struct Settings {
     pub(crate) log: &'static str,
     /// `--tls-self-signed`.
     pub(crate) tls: bool,
+    /// Variables of its environment.
+    pub(crate) environment: Vec<(String, String)>,
     /// A last change of the file.
     pub(crate) edit: fn(&str) -> String,
 }
@@ -76,6 +78,7 @@ impl Default for Settings {
             poll_ms: 200,
             log: "info",
             tls: false,
+            environment: Vec::new(),
             edit: str::to_owned,
         }
     }
@@ -160,7 +163,9 @@ impl Gateway {
         write_private(&dir.join("solvegate.toml"), &(settings.edit)(&settings.file(sim)));
         let mut args = vec!["serve", "--log", settings.log];
         args.extend(settings.tls.then_some("--tls-self-signed"));
-        let process = Process::start(command(dir, &args));
+        let mut command = command(dir, &args);
+        command.envs(settings.environment.iter().cloned());
+        let process = Process::start(command);
         let base = process.line_after("is listening on ");
         let certificate = settings.tls.then(|| dir.join(CERTIFICATE));
         let remote =

@@ -6,7 +6,7 @@ use crate::{
         concurrent_callers, gateways,
         pauses::a_pause_holds_at_every_gateway,
         schedules::{one_after_another, three_in_turn},
-        skew::{below_ten_seconds, sixteen_seconds_ahead},
+        skew::{self, below_ten_seconds, sixteen_seconds_ahead},
         texts::{names_are_kept_apart, texts_come_back},
     },
     prefix,
@@ -73,6 +73,11 @@ async fn a_thousand_takers_at_three_gateways_get_five_hundred_tokens() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_clock_less_than_ten_seconds_ahead_takes_nothing_over() {
     below_ten_seconds(&rarely_compacting()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clock_an_hour_off_is_refused() {
+    skew::a_clock_an_hour_off_is_refused(&rarely_compacting()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

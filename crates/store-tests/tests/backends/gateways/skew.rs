@@ -1,20 +1,24 @@
 //! Gateways whose clocks differ. A holder renews its lease of 15 s every 5 s, so another gateway's clock may be up to
 //! 10 s ahead without taking a living holder for dead. Beyond that it does, and still nothing is paid twice.
 
-use std::time::Duration;
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
+use async_trait::async_trait;
 use domain::{
     claim::Claim,
     id::{HolderId, Nonce},
     lease::{Holder, Lease},
     ledger::Event,
-    ports::{Advanced, LeaseRequest},
+    ports::{Advanced, Clock, LeaseRequest, StoreError},
     solve::{Decision, Refused, Stage},
     time::Timestamp,
 };
 use store_tests::{accepted, token_of};
 
-use crate::prefix;
+use crate::{connect, prefix};
 
 use super::{Gateway, gateways};
 
@@ -67,6 +71,45 @@ pub(crate) async fn below_ten_seconds(url: &str) {
     }
     assert_eq!(ALLOWANCE + RENEWAL, LeaseRequest::TERM);
     assert!(!taken_by_one_ahead(url, ALLOWANCE).await.is_empty(), "the allowance is not more");
+}
+
+/// A clock that is off by some seconds.
+#[derive(Debug)]
+struct OffClock(i64);
+
+#[async_trait]
+impl Clock for OffClock {
+    fn now(&self) -> Timestamp {
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).expect("it is after 1970");
+        let now = Timestamp::default().plus(since_epoch);
+        let by = Duration::from_secs(self.0.unsigned_abs());
+        if self.0 < 0 { now.minus(by) } else { now.plus(by) }
+    }
+
+    async fn sleep_until(&self, _: Timestamp) {}
+}
+
+/// The server says what time it is: a gateway up to four seconds off works, one that is an hour off decides nothing.
+pub(crate) async fn a_clock_an_hour_off_is_refused(url: &str) {
+    for off in [0, 4, -4] {
+        let right = connect(url, &prefix()).await;
+        right.timing.follow(Arc::new(OffClock(off)));
+        right.store.compare_clock().await.unwrap_or_else(|error| panic!("{off} s: {error}"));
+        right
+            .store
+            .hold(Holder { id: OURS, until: Timestamp::from_millis(u64::MAX) })
+            .await
+            .expect("it is right");
+    }
+    for off in [3_600, -3_600] {
+        let wrong = connect(url, &prefix()).await;
+        wrong.timing.follow(Arc::new(OffClock(off)));
+        let compared = wrong.store.compare_clock().await;
+        assert!(matches!(compared, Err(StoreError::WrongClock(_))), "{off} s: {compared:?}");
+        let held =
+            wrong.store.hold(Holder { id: OURS, until: Timestamp::from_millis(u64::MAX) }).await;
+        assert!(matches!(held, Err(StoreError::WrongClock(_))), "{off} s: {held:?}");
+    }
 }
 
 /// A gateway 16 s ahead takes over everything from a holder that has just renewed. That holder goes on by its own

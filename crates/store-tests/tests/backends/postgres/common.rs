@@ -9,7 +9,7 @@ use crate::{
         concurrent_callers, gateways,
         pauses::a_pause_holds_at_every_gateway,
         schedules::{one_after_another, three_in_turn},
-        skew::{below_ten_seconds, sixteen_seconds_ahead},
+        skew::{self, below_ten_seconds, sixteen_seconds_ahead},
         texts::{names_are_kept_apart, texts_come_back},
     },
     prefix,
@@ -97,6 +97,11 @@ async fn two_hundred_solves_behind_a_pooler() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_clock_less_than_ten_seconds_ahead_takes_nothing_over() {
     below_ten_seconds(&shared_postgres().url()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clock_an_hour_off_is_refused() {
+    skew::a_clock_an_hour_off_is_refused(&shared_postgres().url()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

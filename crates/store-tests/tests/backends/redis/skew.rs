@@ -2,7 +2,7 @@
 
 use store_tests::servers::{shared_cluster, shared_redis};
 
-use crate::gateways::skew::{below_ten_seconds, sixteen_seconds_ahead};
+use crate::gateways::skew::{self, below_ten_seconds, sixteen_seconds_ahead};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_clock_less_than_ten_seconds_ahead_takes_nothing_over() {
@@ -17,4 +17,14 @@ async fn a_clock_less_than_ten_seconds_ahead_takes_nothing_over_at_a_cluster() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_clock_sixteen_seconds_ahead_takes_over_and_nothing_is_paid_twice() {
     sixteen_seconds_ahead(&shared_redis().url()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clock_an_hour_off_is_refused() {
+    skew::a_clock_an_hour_off_is_refused(&shared_redis().url()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clock_an_hour_off_is_refused_at_a_cluster() {
+    skew::a_clock_an_hour_off_is_refused(&shared_cluster().url()).await;
 }

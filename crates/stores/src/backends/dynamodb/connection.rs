@@ -5,15 +5,21 @@ use std::{
     collections::HashMap,
     error::Error,
     future::Future,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
 use aws_config::{BehaviorVersion, Region, retry::RetryConfig, timeout::TimeoutConfig};
 use aws_sdk_dynamodb::{
     Client,
-    config::{Builder, Credentials},
-    error::{ProvideErrorMetadata, SdkError},
+    config::{
+        Builder, ConfigBag, Credentials, Intercept, RuntimeComponents,
+        interceptors::BeforeDeserializationInterceptorContextRef,
+    },
+    error::{BoxError, ProvideErrorMetadata, SdkError},
     operation::{
         create_table::builders::CreateTableFluentBuilder, query::builders::QueryFluentBuilder,
     },
@@ -41,7 +47,15 @@ pub(super) struct TableClient {
     pub(super) usage: Mutex<DynamoDbUse>,
     /// The table was missing, so it may be another one when it is back.
     pub(super) was_missing: AtomicBool,
+    /// The date of the last reply.
+    pub(super) date: SharedDate,
 }
+
+pub(super) type SharedDate = Arc<Mutex<Option<String>>>;
+
+/// Notes the date of every reply.
+#[derive(Debug)]
+struct DateReader(SharedDate);
 
 #[derive(Debug)]
 pub(super) enum WriteResult {
@@ -105,11 +119,14 @@ impl TableClient {
         if let Some(endpoint) = &address.endpoint {
             config = config.endpoint_url(endpoint.as_str());
         }
+        let date = SharedDate::default();
+        config = config.interceptor(DateReader(Arc::clone(&date)));
         Self {
             client: Client::from_conf(config.build()),
             address,
             usage: Mutex::default(),
             was_missing: AtomicBool::new(false),
+            date,
         }
     }
 
@@ -325,6 +342,25 @@ impl TableClient {
 
 fn units(consumed: Option<&ConsumedCapacity>) -> f64 {
     consumed.and_then(ConsumedCapacity::capacity_units).unwrap_or(0.0)
+}
+
+// === impl DateReader ===
+
+impl Intercept for DateReader {
+    fn name(&self) -> &'static str {
+        "date reader"
+    }
+
+    fn read_after_transmit(
+        &self,
+        context: &BeforeDeserializationInterceptorContextRef<'_>,
+        _: &RuntimeComponents,
+        _: &mut ConfigBag,
+    ) -> Result<(), BoxError> {
+        let date = context.response().headers().get("date");
+        *self.0.lock() = date.map(str::to_owned);
+        Ok(())
+    }
 }
 
 // === conditions ===

@@ -1,9 +1,13 @@
 //! The current rows of the tables: the segments, with the changes of the log since then on top. Segments change during a compaction,
 //! so those that were read may not fit together; then they are read again.
 
-use std::{collections::BTreeMap, mem, ops::RangeInclusive, sync::Arc};
+use std::{collections::BTreeMap, mem, ops::RangeInclusive, sync::Arc, time::Duration};
 
-use domain::ports::StoreError;
+use aws_sdk_dynamodb::primitives::{DateTime, DateTimeFormat};
+use domain::{
+    ports::{ServerTime, StoreError},
+    time::Timestamp,
+};
 use futures_util::future::try_join_all;
 
 use crate::optimistic::{
@@ -13,7 +17,7 @@ use crate::optimistic::{
 use super::{
     connection::ItemRange,
     error::unavailable,
-    layout::{Segment, StoredValue, segment_partition, table_end},
+    layout::{Segment, StoredValue, meta_key, segment_partition, table_end},
     log::{Log, State},
 };
 
@@ -178,6 +182,19 @@ impl Validator for Log {
         self.catch_up().await?;
         let snapshot = self.snapshot(reads).await?;
         snapshot.compare(self, reads).await
+    }
+
+    async fn server_time(&self) -> Result<ServerTime, StoreError> {
+        // Every reply has a date. This request is the cheapest one that the account is certainly allowed.
+        self.client.get(meta_key()).await?;
+        let date = self.client.date.lock().clone();
+        let read = date
+            .as_deref()
+            .and_then(|date| DateTime::from_str(date, DateTimeFormat::HttpDate).ok());
+        let millis = read.and_then(|date| u64::try_from(date.secs()).ok());
+        let at = millis.ok_or_else(|| unavailable("its replies have no date"))?;
+        let at = Timestamp::from_millis(at.saturating_mul(1_000));
+        Ok(ServerTime { at, precision: Duration::from_secs(1) })
     }
 }
 

@@ -24,7 +24,7 @@ use redb::{ReadableDatabase, TableDefinition};
 
 use crate::{
     OpenError,
-    adapter::{Counters, DecideFn, Extent, ReadFn, TransactionRunner},
+    adapter::{Counters, DecideFn, Extent, Lane, ReadFn, TransactionRunner},
     schema::{codec::Codec, seal::Keyring},
 };
 
@@ -54,7 +54,7 @@ impl Embedded {
 
 #[async_trait]
 impl TransactionRunner for Embedded {
-    async fn decide(&self, decide: DecideFn) -> Result<(), StoreError> {
+    async fn decide(&self, decide: DecideFn, _: Lane) -> Result<(), StoreError> {
         self.writer.commit(decide).await
     }
 

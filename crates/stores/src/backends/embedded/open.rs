@@ -15,7 +15,7 @@ use std::{
     },
 };
 
-use domain::ports::BoxError;
+use domain::{ports::BoxError, time::Timestamp};
 use redb::{
     Builder, Database, DatabaseError, Durability, ReadableTable, StorageError, TableDefinition,
 };
@@ -177,7 +177,8 @@ fn prepare(dir: &Path, database: &Database) -> Result<(), BoxError> {
         }
         let mut rows = EmbeddedTx::new(transaction.open_table(ROWS)?, CODEC);
         for (holder, _) in rows.scan::<Holders>(all(), Order::Rising, usize::MAX)? {
-            rows.take::<Holders>(&holder)?;
+            // The lock of the directory proves that they are dead, so nobody waits for what they left.
+            rows.put::<Holders>(holder, Timestamp::default())?;
         }
     }
     transaction.commit()?;

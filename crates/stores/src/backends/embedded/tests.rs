@@ -5,6 +5,7 @@ use std::{path::Path, sync::atomic::Ordering};
 use domain::{
     id::{HolderId, SolveId},
     ports::{LeaseRequest, StoreError},
+    time::Timestamp,
 };
 use redb::ReadableDatabase;
 use store_tests::World;
@@ -14,7 +15,7 @@ mod damage;
 use super::{Embedded, ROWS};
 use crate::{
     OpenError,
-    adapter::{Extent, StoreAdapter, TransactionRunner as _},
+    adapter::{Extent, Lane, StoreAdapter, TransactionRunner as _},
     schema::tables::{Claims, Holders, Solves},
     tx::{ReadTx, TypedRead, TypedWrite, WriteTx},
 };
@@ -88,7 +89,7 @@ async fn a_decision_that_fails_half_way_leaves_nothing_behind() {
         tx.take::<Solves>(&SolveId::from_number(1)).unwrap();
         false
     };
-    store.decide(Box::new(fail_half_way)).await.unwrap();
+    store.decide(Box::new(fail_half_way), Lane::Normal).await.unwrap();
     assert_eq!(world.find(&claim).await, claim);
     assert_eq!(world.entries().await, before);
 }
@@ -98,7 +99,8 @@ async fn a_panic_in_a_decision_stops_the_store() {
     let dir = tempfile::tempdir().unwrap();
     let (store, world) = open(dir.path());
     let claim = world.open(world.turnstile("a")).await;
-    let panicked = store.decide(Box::new(|_| panic!("an impossible page, for a test"))).await;
+    let panicked =
+        store.decide(Box::new(|_| panic!("an impossible page, for a test")), Lane::Normal).await;
     let is_corrupt = |why| matches!(why, StoreError::Corrupt { what: "file", .. });
     assert!(panicked.is_err_and(is_corrupt));
     assert!(world.store.find_claim(claim.id).await.is_err_and(is_corrupt));
@@ -116,7 +118,9 @@ async fn holders_from_before_a_restart_are_dead_at_once() {
     drop((store, world));
     let (store, world) = open(dir.path());
     let last = lease.holder;
-    let read = Box::new(move |tx: &dyn ReadTx| assert!(!tx.has::<Holders>(&last).unwrap()));
+    let read = Box::new(move |tx: &dyn ReadTx| {
+        assert_eq!(tx.get::<Holders>(&last).unwrap(), Some(Timestamp::default()))
+    });
     store.read(read, Extent::OneRow).await.unwrap();
     let holder = world.holder(7).await;
     let ask = LeaseRequest::any(holder, 9);

@@ -4,12 +4,18 @@
 //! gateways, and compares the read set. The second writes and commits, or fetches the current rows after a conflict. Validating
 //! takes one round trip, without a lock, on a snapshot.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicI64, AtomicU64, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicI64, AtomicU64, Ordering},
+    },
+    time::Duration,
 };
 
-use domain::ports::{BoxError, StoreError};
+use domain::{
+    ports::{BoxError, ServerTime, StoreError},
+    time::Timestamp,
+};
 use tokio_postgres::Row as SqlRow;
 
 use crate::{
@@ -65,6 +71,7 @@ const BEGIN_READ: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; \
     SET LOCAL statement_timeout = '10s'; \
     SET LOCAL jit = off; SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; \
     SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off";
+const NOW: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint";
 const COMMIT: SqlStep = SqlStep::Plain("COMMIT");
 const ROLLBACK: SqlStep = SqlStep::Plain("ROLLBACK");
 
@@ -289,6 +296,22 @@ impl Validator for PostgresServer {
             conflicts.extend(range.conflict_if_changed(rows));
         }
         Ok(CommitOutcome::of_conflicts(conflicts))
+    }
+
+    async fn server_time(&self) -> Result<ServerTime, StoreError> {
+        let steps = [SqlStep::Query(Statement::new(NOW))];
+        let mut attempts = 0;
+        let results = loop {
+            attempts += 1;
+            match self.reader_pool.run(&steps).await {
+                Err(error) if self.may_retry(&error, attempts, false).await => {}
+                results => break results.map_err(|error| self.unavailable(&error, attempts))?,
+            }
+        };
+        let millis = results.iter().flatten().next().and_then(|row| row.try_get::<_, i64>(0).ok());
+        let millis = millis.and_then(|millis| u64::try_from(millis).ok());
+        let at = millis.ok_or_else(|| unavailable("it returned no time"))?;
+        Ok(ServerTime { at: Timestamp::from_millis(at), precision: Duration::ZERO })
     }
 }
 

@@ -1,8 +1,14 @@
 //! The server as this process sees it: the connection, the scripts, and the metadata of the stored data.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
 
-use domain::ports::{BoxError, StoreError};
+use domain::{
+    ports::{BoxError, ServerTime, StoreError},
+    time::Timestamp,
+};
 use parking_lot::{Mutex, MutexGuard};
 use redis::{Cmd, RedisError, RedisResult};
 
@@ -142,6 +148,16 @@ impl Validator for RedisServer {
     async fn validate(&self, reads: &ReadSet) -> Result<CommitOutcome, StoreError> {
         self.check_settled()?;
         Ok(self.compare(reads).await?.into())
+    }
+
+    async fn server_time(&self) -> Result<ServerTime, StoreError> {
+        let reply = self.connection.send_to_owner(&redis::cmd("TIME"), &self.names.meta()).await;
+        let reply = reply.map_err(|error| unavailable(describe(&error)))?;
+        let (seconds, micros): (u64, u64) =
+            redis::from_redis_value(reply).map_err(|_| unavailable("unexpected reply to TIME"))?;
+        let at =
+            Timestamp::from_millis(seconds.saturating_mul(1_000).saturating_add(micros / 1_000));
+        Ok(ServerTime { at, precision: Duration::ZERO })
     }
 }
 

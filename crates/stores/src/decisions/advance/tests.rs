@@ -63,7 +63,7 @@ async fn read_by_intent(memory: &Memory, world: &World, lease: Lease) -> (usize,
         DecisionCtx::run(&mut counting, now, |ctx| advance(ctx, &lease, &intend))?;
         Ok(counting.read.into_inner())
     });
-    memory.decide(decide).await.unwrap();
+    memory.decide(decide, crate::adapter::Lane::Normal).await.unwrap();
     let read = result.take().unwrap();
     let count = |tag| read.get(&tag).copied().unwrap_or_default();
     (count(Claims::TAG), count(Memos::TAG))

@@ -42,7 +42,7 @@ impl Store {
     async fn restore(&self, record: RecoveryRecord) -> Restored {
         let now = self.world.now();
         let (decide, result) = decision(move |tx| restore(tx, &record, now));
-        self.memory.decide(decide).await.unwrap();
+        self.memory.decide(decide, crate::adapter::Lane::Normal).await.unwrap();
         result.take().unwrap()
     }
 
