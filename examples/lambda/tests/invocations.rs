@@ -241,6 +241,10 @@ async fn an_invocation_killed_between_intent_and_reply_is_not_repeated_blindly()
     assert_eq!(outside.round().await["leased"], 0);
     outside.pass(16);
     assert_eq!(outside.round().await["submitted"], 0);
+    // The container may only have been frozen, so its reply is waited for before anything is decided.
+    assert_eq!(outside.fetch(&id).await["statusCode"], 202);
+    outside.pass(16);
+    assert_eq!(outside.round().await["submitted"], 0);
     let answer = outside.fetch(&id).await;
     assert_eq!(answer["statusCode"], 502, "{answer}");
     assert_eq!((outside.paid(), outside.submits()), (1, 1));
