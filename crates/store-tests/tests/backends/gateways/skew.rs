@@ -78,6 +78,7 @@ pub(crate) async fn below_ten_seconds(url: &str) {
 struct OffClock(i64);
 
 #[async_trait]
+#[expect(clippy::disallowed_methods, reason = "this is an implementation of the Clock port")]
 impl Clock for OffClock {
     fn now(&self) -> Timestamp {
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).expect("it is after 1970");
