@@ -4,7 +4,7 @@
 //! # Layout
 //! - [`cli`]: the command line; `hit`, `durable`, `inflight`: one file per bench; this process generates the load
 //! - `slots`, `polling`, `pool`: in virtual time, on a `virtual_gateway`, evaluated from its ledgers (`slot_usage` for
-//!   `slots`); solve times are `lognormal`
+//!   `slots`, with its `late_worker`); solve times are `lognormal`
 //! - `dead_letters`, `growth`: on stores filled by `fixtures`; `history`, `decisions`: on a PostgreSQL only
 //! - `remote_store`: a store on a server, removed afterwards; `probes`: plain connections to that server
 //! - `server`: the measured programs, each in its own process; `server_process`: our end of it; `vitals`: the
@@ -22,6 +22,7 @@ mod growth;
 mod history;
 mod hit;
 mod inflight;
+mod late_worker;
 mod load;
 mod lognormal;
 mod polling;

@@ -35,12 +35,10 @@ pub(crate) struct ActiveSolve {
 
 pub(crate) type ActiveSolves = Vec<Box<ActiveSolve>>;
 
-/// A worker's turn at a slot. The fair queue charges the worker an expected slot time when the turn begins and corrects
-/// the charge when the slot is free again.
+/// A worker's turn at a slot, for the fair queue.
 #[derive(Clone, Debug)]
 pub(crate) struct Turn {
     pub(crate) lane: LaneName,
-    pub(crate) charge: u64,
     pub(crate) since: Timestamp,
 }
 

@@ -252,7 +252,7 @@ impl Driver {
                 }
                 Stage::Queued => {
                     let is_paused = self.pauses.stops(&active);
-                    enqueue(self.scheduler(), active, is_paused);
+                    enqueue(self.scheduler(), active, is_paused, now);
                 }
                 Stage::Submitted | Stage::Overdue => self.run_step(active, poll::poll),
                 Stage::Ambiguous if self.shared.is_clock_wrong() => {
@@ -486,12 +486,10 @@ impl Driver {
         }
     }
 
-    /// Ends a worker's turn, and replaces its estimated slot time with the real one.
+    /// Ends a worker's turn.
     fn end_turn(&self, turn: Option<Turn>) {
         let Some(turn) = turn else { return };
-        let took = self.shared.now().since(turn.since).as_millis();
-        let took = u64::try_from(took).unwrap_or(u64::MAX);
-        self.scheduler().queue.lock().settle(&turn.lane, turn.charge, took);
+        self.scheduler().queue.lock().settle(&turn.lane, turn.since, self.shared.now());
     }
 }
 

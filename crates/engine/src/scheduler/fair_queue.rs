@@ -1,10 +1,15 @@
-//! Fair queue of solves that wait for a slot: deficit round robin over workers. Workers share slot time, not turns: a turn
-//! is charged with the usual solve time of the kind and corrected when the task is over. Within a lane the oldest goes
-//! first; work that somebody waits for goes before refills, and retries need the retry budget. Revived dead letters share
-//! one lane, so that thousands of them neither delay live claims nor starve. Paused work is parked: it keeps its place and
-//! counts as queued, but takes no turn.
+//! Fair queue of solves that wait for a slot. Workers share slot time, not turns, in proportion to their priority.
+//!
+//! The lane goes first that has used the least: the slot time of its turns so far, those under way included, and for each of
+//! these one more turn, because it will go on for a while. Nothing is estimated, so a wrong estimate cannot favour a worker.
+//! A lane that starts to wait is level with the others: it neither owes what it used while it was alone, nor has it saved up
+//! what it did not use. This is start-time fair queueing with the real slot time in place of a packet's length.
+//!
+//! Within a lane the oldest goes first; work that somebody waits for goes before refills, and retries need the retry budget.
+//! Revived dead letters share one lane, so that thousands of them neither delay live claims nor starve. Paused work is
+//! parked: it keeps its place and counts as queued, but takes no turn.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use domain::{
     id::{SolveId, WorkerName},
@@ -17,8 +22,8 @@ use super::queue_room::Load;
 #[derive(Debug)]
 pub(crate) struct FairQueue<T> {
     lanes: BTreeMap<LaneName, Lane<T>>,
-    /// Lanes that are not empty, in the order of their turns.
-    round: VecDeque<LaneName>,
+    /// The slot time used by the waiting lane that has used the least. Never falls.
+    level: SlotTime,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,8 +39,6 @@ pub(crate) struct QueuedSolve<T> {
     pub(crate) opened_at: Timestamp,
     pub(crate) solve: SolveId,
     pub(crate) kind: WorkKind,
-    /// The charge for its turn, in milliseconds of a slot.
-    pub(crate) charge: u64,
     /// The size of its pictures.
     pub(crate) bytes: usize,
     pub(crate) item: T,
@@ -57,17 +60,25 @@ struct Lane<T> {
     parked: BTreeMap<(Timestamp, SolveId), QueuedSolve<T>>,
     /// The size of the pictures of all its solves.
     bytes: usize,
-    /// Milliseconds it may still use in this round; negative when it has overdrawn.
-    deficit: i64,
+    /// The slot time of its turns that are over.
+    used: SlotTime,
     priority: u32,
-    /// Turns taken and not yet settled.
-    out: usize,
+    /// Turns under way.
+    out: u64,
+    /// The sum of their starts, in milliseconds.
+    started: u64,
+    /// How long its last turn took.
+    last_turn: u64,
 }
 
-/// A lane never owes more slot time than this.
-const MAX_DEBT: i64 = 60_000;
-/// Milliseconds that each round gives a worker, times its priority.
-const QUANTUM: i64 = 1000;
+/// Microseconds of a slot, divided by the priority of the lane.
+type SlotTime = u64;
+
+/// Milliseconds that a turn under way is expected to go on. About what a task takes; it only decides how evenly the slots
+/// are spread at a moment, not how much slot time a lane gets.
+const TURN: u64 = 15_000;
+/// A lane is never further ahead of the others than by its last turn, and than by this many milliseconds.
+const MAX_DEBT: u64 = 60_000;
 
 // === impl LaneName ===
 
@@ -95,17 +106,17 @@ impl<T> QueuedSolve<T> {
 
 impl<T> FairQueue<T> {
     pub(crate) fn new() -> Self {
-        Self { lanes: BTreeMap::new(), round: VecDeque::new() }
+        Self { lanes: BTreeMap::new(), level: 0 }
     }
 
-    pub(crate) fn push(&mut self, waiting: QueuedSolve<T>, priority: u32) {
-        let name = waiting.lane.clone();
+    pub(crate) fn push(&mut self, waiting: QueuedSolve<T>, priority: u32, now: Timestamp) {
+        self.raise_level(now);
+        let level = self.level;
         let lane = self.lane(&waiting, priority);
-        let had_none = lane.has_none_ready();
-        lane.insert(waiting);
-        if had_none {
-            self.round.push_back(name);
+        if lane.has_none_ready() {
+            lane.catch_up_with(level, now);
         }
+        lane.insert(waiting);
     }
 
     /// Adds paused work.
@@ -122,69 +133,58 @@ impl<T> FairQueue<T> {
     }
 
     /// The pauses have changed: parks what is paused now, and lets the rest go on.
-    pub(crate) fn sort_parked(&mut self, is_paused: impl Fn(&T) -> bool) {
+    pub(crate) fn sort_parked(&mut self, now: Timestamp, is_paused: impl Fn(&T) -> bool) {
+        self.raise_level(now);
         for lane in self.lanes.values_mut() {
+            if lane.has_none_ready() {
+                lane.catch_up_with(self.level, now);
+            }
             lane.sort_parked(&is_paused);
         }
-        let lanes = &self.lanes;
-        let is_ready = |name: &LaneName| lanes.get(name).is_some_and(|lane| !lane.has_none_ready());
-        self.round.retain(is_ready);
-        let missing: Vec<_> = lanes
-            .keys()
-            .filter(|name| is_ready(name) && !self.round.contains(name))
-            .cloned()
-            .collect();
-        self.round.extend(missing);
     }
 
     /// Takes the next one: live work before refills, retries only if the budget allows one.
-    pub(crate) fn pop(&mut self, may_retry: bool) -> Option<QueuedSolve<T>> {
+    pub(crate) fn pop(&mut self, may_retry: bool, now: Timestamp) -> Option<QueuedSolve<T>> {
         let live = self.lanes.values().any(|lane| lane.has_live(may_retry));
-        let refill_turn = !live && self.lanes.values().any(|lane| lane.has(WorkKind::Refill));
-        if !live && !refill_turn {
-            return None;
-        }
-        loop {
-            let name = self.round.pop_front()?;
-            let Some(lane) = self.lanes.get_mut(&name) else { continue };
-            let Some(kind) = lane.next(may_retry, refill_turn) else {
-                self.round.push_back(name);
+        let may_go = |lane: &&Lane<T>| lane.next(may_retry, !live).is_some();
+        let least = self.lanes.values().filter(may_go).map(|lane| lane.used(now)).min()?;
+        self.level = self.level.max(least);
+        let mut first = None;
+        for lane in self.lanes.values_mut() {
+            let Some((kind, since)) = lane.next(may_retry, !live) else {
+                lane.catch_up_with(self.level, now);
                 continue;
             };
-            let charge = lane.charge(kind);
-            if lane.deficit < charge {
-                lane.deficit += QUANTUM * i64::from(lane.priority);
-                self.round.push_back(name);
-                continue;
+            lane.forgive_debt(self.level, now);
+            let order = (lane.expected_use(now), since);
+            if first.as_ref().is_none_or(|(best, _, _)| order < *best) {
+                first = Some((order, kind, lane));
             }
-            let next = lane.take(kind)?;
-            lane.deficit -= charge;
-            lane.out += 1;
-            if lane.has_none_ready() {
-                // Unused time is not saved up; overdrawn time stays owed while tasks are out.
-                lane.deficit = lane.deficit.min(0);
-            } else {
-                self.round.push_front(name);
-            }
-            return Some(next);
+        }
+        let (_, kind, lane) = first?;
+        let next = lane.take(kind)?;
+        lane.out += 1;
+        lane.started += now.millis();
+        Some(next)
+    }
+
+    /// A turn is over that began at `since`.
+    pub(crate) fn settle(&mut self, name: &LaneName, since: Timestamp, now: Timestamp) {
+        self.raise_level(now);
+        let Some(lane) = self.lanes.get_mut(name) else { return };
+        lane.end_turn(since, now);
+        if lane.is_unused() {
+            self.lanes.remove(name);
         }
     }
 
-    /// A turn is over: settles the difference between its charge and the time it took.
-    pub(crate) fn settle(&mut self, name: &LaneName, charge: u64, took: u64) {
-        let alone = self.round.iter().all(|other| other == name);
-        let Some(lane) = self.lanes.get_mut(name) else { return };
-        lane.deficit += signed(charge) - signed(took);
-        // Time used while nobody else waited cost nobody anything, and no debt may starve a worker.
-        let max_debt = if alone { 0 } else { MAX_DEBT };
-        lane.deficit = lane.deficit.max(-max_debt);
-        lane.out = lane.out.saturating_sub(1);
-        if lane.has_none_ready() {
-            lane.deficit = lane.deficit.min(0);
-            if lane.is_unused() {
-                self.lanes.remove(name);
-            }
-        }
+    /// Raises the level to that of the lane that has used the least, of those that wait or, if none does, of those that have
+    /// turns under way.
+    fn raise_level(&mut self, now: Timestamp) {
+        let of = |lanes: &mut dyn Iterator<Item = &Lane<T>>| lanes.map(|lane| lane.used(now)).min();
+        let waiting = of(&mut self.lanes.values().filter(|lane| !lane.has_none_ready()));
+        let least = waiting.or_else(|| of(&mut self.lanes.values().filter(|lane| lane.out > 0)));
+        self.level = self.level.max(least.unwrap_or_default());
     }
 
     pub(crate) fn remove_where(&mut self, mut matches: impl FnMut(&T) -> bool) -> Vec<T> {
@@ -203,8 +203,6 @@ impl<T> FairQueue<T> {
             }
         }
         self.lanes.retain(|_, lane| !lane.is_unused());
-        let lanes = &self.lanes;
-        self.round.retain(|name| lanes.get(name).is_some_and(|lane| !lane.has_none_ready()));
         removed
     }
 
@@ -228,7 +226,7 @@ impl<T> FairQueue<T> {
 
     /// Whether any of them may take a turn.
     pub(crate) fn has_ready(&self) -> bool {
-        !self.round.is_empty()
+        self.lanes.values().any(|lane| !lane.has_none_ready())
     }
 
     pub(crate) fn load(&self, name: &LaneName) -> Load {
@@ -242,7 +240,7 @@ impl<T> FairQueue<T> {
     /// Whether only retries wait, so that time alone helps.
     pub(crate) fn has_only_retries(&self) -> bool {
         let others = |lane: &Lane<T>| lane.has(WorkKind::Fresh) || lane.has(WorkKind::Refill);
-        !self.round.is_empty() && !self.lanes.values().any(others)
+        self.has_ready() && !self.lanes.values().any(others)
     }
 
     /// How many solves of the lane go before one that was opened then, and the lane's share of the slots in thousandths.
@@ -266,7 +264,8 @@ impl<T> FairQueue<T> {
 impl<T> Lane<T> {
     fn new() -> Self {
         let (waiting, parked) = (BTreeMap::new(), BTreeMap::new());
-        Self { waiting, parked, bytes: 0, deficit: 0, priority: 1, out: 0 }
+        let (used, out, started, last_turn) = (0, 0, 0, 0);
+        Self { waiting, parked, bytes: 0, used, priority: 1, out, started, last_turn }
     }
 
     fn insert(&mut self, one: QueuedSolve<T>) {
@@ -310,20 +309,15 @@ impl<T> Lane<T> {
         self.has(WorkKind::Fresh) || (may_retry && self.has(WorkKind::Retry))
     }
 
-    /// The kind of the oldest solve that may go.
-    fn next(&self, may_retry: bool, refill_turn: bool) -> Option<WorkKind> {
-        let first = |kind| self.waiting.get(&kind)?.first_key_value().map(|(key, _)| *key);
-        match (first(WorkKind::Fresh), first(WorkKind::Retry).filter(|_| may_retry)) {
-            (Some(fresh), Some(retry)) if retry < fresh => Some(WorkKind::Retry),
-            (Some(_), _) => Some(WorkKind::Fresh),
-            (None, Some(_)) => Some(WorkKind::Retry),
-            (None, None) => (refill_turn && self.has(WorkKind::Refill)).then_some(WorkKind::Refill),
-        }
-    }
-
-    fn charge(&self, kind: WorkKind) -> i64 {
-        let first = self.waiting.get(&kind).and_then(BTreeMap::first_key_value);
-        first.map_or(0, |(_, one)| signed(one.charge))
+    /// The kind and the place of the oldest solve that may go.
+    fn next(&self, may_retry: bool, may_refill: bool) -> Option<(WorkKind, (Timestamp, SolveId))> {
+        let first = |kind| {
+            let line = self.waiting.get(&kind)?;
+            line.first_key_value().map(|(place, _)| (kind, *place))
+        };
+        let retry = first(WorkKind::Retry).filter(|_| may_retry);
+        let live = first(WorkKind::Fresh).into_iter().chain(retry).min_by_key(|(_, place)| *place);
+        live.or_else(|| first(WorkKind::Refill).filter(|_| may_refill))
     }
 
     fn take(&mut self, kind: WorkKind) -> Option<QueuedSolve<T>> {
@@ -331,11 +325,41 @@ impl<T> Lane<T> {
         self.bytes -= one.bytes;
         Some(one)
     }
-}
 
-/// The provider keeps a result for ten minutes, so no turn is charged with more.
-fn signed(millis: u64) -> i64 {
-    i64::try_from(millis.min(600_000)).unwrap_or(600_000)
+    // --- slot time ---
+
+    /// The slot time of all its turns until now.
+    fn used(&self, now: Timestamp) -> SlotTime {
+        let under_way = (self.out * now.millis()).saturating_sub(self.started);
+        self.used + self.weighted(under_way)
+    }
+
+    /// The slot time of its turns by their expected end.
+    fn expected_use(&self, now: Timestamp) -> SlotTime {
+        self.used(now) + self.weighted(self.out * TURN)
+    }
+
+    fn weighted(&self, millis: u64) -> SlotTime {
+        millis * 1000 / u64::from(self.priority)
+    }
+
+    fn end_turn(&mut self, since: Timestamp, now: Timestamp) {
+        self.last_turn = now.since(since).as_millis().try_into().unwrap_or(u64::MAX);
+        self.used += self.weighted(self.last_turn);
+        self.out = self.out.saturating_sub(1);
+        self.started = self.started.saturating_sub(since.millis());
+    }
+
+    /// It begins to wait: what it did not use before is not saved up.
+    fn catch_up_with(&mut self, level: SlotTime, now: Timestamp) {
+        self.used += level.saturating_sub(self.used(now));
+    }
+
+    /// It is not held back for more than about one turn, whatever it has used.
+    fn forgive_debt(&mut self, level: SlotTime, now: Timestamp) {
+        let most = level + self.weighted(self.last_turn.clamp(TURN, MAX_DEBT));
+        self.used = self.used.saturating_sub(self.used(now).saturating_sub(most));
+    }
 }
 
 #[cfg(test)]

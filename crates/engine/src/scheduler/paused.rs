@@ -32,7 +32,7 @@ impl PauseFilter {
         if !Arc::ptr_eq(&in_force, &self.0) {
             self.0 = in_force;
             let queue: &mut FairQueue<Box<ActiveSolve>> = &mut shared.scheduler.queue.lock();
-            queue.sort_parked(|active| self.stops(active));
+            queue.sort_parked(shared.now(), |active| self.stops(active));
         }
     }
 

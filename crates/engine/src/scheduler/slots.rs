@@ -51,7 +51,8 @@ const INITIAL_LIMIT: usize = 5;
 const FIRST_REPORT_WAIT: Duration = Duration::from_secs(3);
 const MAX_SLOTS: usize = 1000;
 const RAISE_WAIT: Duration = Duration::from_secs(30);
-const MAX_RAISE_WAIT: Duration = Duration::from_secs(300);
+/// A plan that became larger is found within a minute, and a refusal now and then is far from the provider's ban.
+const MAX_RAISE_WAIT: Duration = Duration::from_secs(45);
 /// When none of the occupied threads is ours, others use the account: submissions pause, with doubling waits.
 const FIRST_HOLD: Duration = Duration::from_secs(2);
 const MAX_HOLD: Duration = Duration::from_secs(60);
@@ -269,7 +270,8 @@ mod tests {
                 finish(&slots, &mut running);
             }
         }
-        assert!(refused < 40, "{refused} refusals in half an hour");
+        // One every 45 s, and some for the change from five threads to two.
+        assert!(refused < 50, "{refused} refusals in half an hour");
     }
 
     #[test]

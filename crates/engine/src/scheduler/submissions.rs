@@ -47,7 +47,7 @@ impl Submissions {
                 scheduler.breakers.hand_back(now);
                 return Err(Some(at));
             }
-            let Some(next) = scheduler.queue.lock().pop(retry_at.is_none()) else {
+            let Some(next) = scheduler.queue.lock().pop(retry_at.is_none(), now) else {
                 scheduler.breakers.hand_back(now);
                 continue;
             };
@@ -57,7 +57,7 @@ impl Submissions {
             }
             let mut active = next.item;
             active.slot = true;
-            active.turn = Some(Turn { lane: next.lane, charge: next.charge, since: now });
+            active.turn = Some(Turn { lane: next.lane, since: now });
             scheduler.slots.take(now);
             return Ok(active);
         }
@@ -72,15 +72,18 @@ impl Submissions {
 }
 
 /// Queues a solve; a paused one takes no turn.
-pub(super) fn enqueue(scheduler: &Scheduler, active: Box<ActiveSolve>, is_paused: bool) {
+pub(super) fn enqueue(
+    scheduler: &Scheduler,
+    active: Box<ActiveSolve>,
+    is_paused: bool,
+    now: Timestamp,
+) {
     let solve = &active.lease.solve;
-    let usual = scheduler.solve_times.usual(&solve.kind);
     let queued = QueuedSolve {
         lane: LaneName::of(solve),
         opened_at: solve.opened_at,
         solve: solve.id,
         kind: work_kind(solve),
-        charge: u64::try_from(usual.as_millis()).unwrap_or(u64::MAX),
         bytes: active.lease.file_bytes,
         item: active,
     };
@@ -92,7 +95,7 @@ pub(super) fn enqueue(scheduler: &Scheduler, active: Box<ActiveSolve>, is_paused
     if is_paused {
         queue.park(queued, priority);
     } else {
-        queue.push(queued, priority);
+        queue.push(queued, priority, now);
     }
 }
 

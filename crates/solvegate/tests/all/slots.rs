@@ -60,3 +60,44 @@ async fn a_workers_priority_is_shown_and_reloaded() {
     })
     .await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_arrives_late_gets_half_of_the_slots_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let sim = Sim::start(dir.path(), &["--captchaai", "--threads", "5", "--solve-time", "600ms"]);
+    let auto = Settings { slots: "\"auto\"", poll_ms: 200, ..Settings::default() };
+    let gateway = Gateway::with(dir.path(), &sim, &auto);
+    let claim = |sitekey: &str, n: usize| {
+        let body = json!({ "kind": "turnstile", "sitekey": sitekey, "pageurl": "https://shop.example.com/" });
+        Call::post("/v1/solves", body).header("idempotency-key", format!("key-{n}"))
+    };
+    for n in 0..130 {
+        assert_eq!(gateway.send(&claim("0xEARLY", n)).await.status, StatusCode::ACCEPTED);
+    }
+    // The site keys of the accepted tasks, in order.
+    let accepted = async || {
+        let tasks = sim.ledger().await.accepted;
+        tasks.into_iter().map(|task| task.sitekey.unwrap()).collect::<Vec<_>>()
+    };
+    eventually("the early worker is being served", async || {
+        (accepted().await.len() > 5).then_some(())
+    })
+    .await;
+    for n in 0..20 {
+        assert_eq!(gateway.send_as_two(&claim("0xLATE", n)).await.status, StatusCode::ACCEPTED);
+    }
+    let before = accepted().await.len();
+    let tasks = eventually("the late worker is served", async || {
+        let tasks = accepted().await;
+        (tasks.iter().filter(|sitekey| *sitekey == "0xLATE").count() == 20).then_some(tasks)
+    })
+    .await;
+    let first = tasks.iter().position(|sitekey| sitekey == "0xLATE").unwrap();
+    let last = tasks.iter().rposition(|sitekey| sitekey == "0xLATE").unwrap();
+    assert!(
+        first <= before + 5,
+        "its first turn comes after {first} tasks, not soon after {before}"
+    );
+    let others = last + 1 - first - 20;
+    assert!((15..=25).contains(&others), "{others} tasks of the other beside its twenty");
+}
