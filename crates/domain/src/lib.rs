@@ -7,6 +7,7 @@
 //! - [`lease`]: which process may move a solve; [`retry`]: what a failure means; [`dead_letter`]: solves we gave up on
 //! - [`ledger`], [`chain`], [`money`]: every decision and fact, how changes of them are found, and what they cost; [`invariant`]: what must always hold
 //! - [`reconcile`]: the ledger against the provider's balance
+//! - [`what_if`]: what the ledger's claims would have cost under other settings
 //! - [`pool`]: standing orders, and how much they may waste; [`callback`]: notices to workers and to the operator
 //! - [`actor`], [`admin_action`], [`pause`]: who administers the gateway, and what they can do
 //! - [`site`], [`declarations`]: which challenges may be solved, and for whom; [`time`], [`id`], [`secret`], [`key`], [`rate`]: small values
@@ -46,3 +47,4 @@ pub mod site;
 pub mod solve;
 pub mod time;
 pub mod token;
+pub mod what_if;

@@ -23,6 +23,7 @@ use domain::{
     fingerprint::Fingerprint,
     id::{ClaimId, HolderId, SolveId, TaskId},
     lease::{Holder, Lease},
+    money::Money,
     pause::Pauses,
     pool::{Expectation, Pool, StandingOrder},
     ports::{
@@ -386,6 +387,23 @@ impl Store for RemoteStore {
         self.call(self.store.administer(by, action, now)).await
     }
 
+    async fn ask_balance(
+        &self,
+        least_gap: Duration,
+        now: Timestamp,
+    ) -> Result<Option<u32>, StoreError> {
+        self.call(self.store.ask_balance(least_gap, now)).await
+    }
+
+    async fn record_balance(
+        &self,
+        number: u32,
+        amount: Money,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
+        self.call(self.store.record_balance(number, amount, now)).await
+    }
+
     async fn set_memo(&self, name: &str, value: Vec<u8>) -> Result<(), StoreError> {
         self.call(self.store.set_memo(name, value)).await
     }
@@ -487,7 +505,7 @@ impl Provider for RemoteProvider {
         self.provider.report(task, feedback).await
     }
 
-    async fn balance(&self) -> Result<domain::money::Money, Fault> {
+    async fn balance(&self) -> Result<Money, Fault> {
         self.provider.balance().await
     }
 

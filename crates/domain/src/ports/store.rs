@@ -1,7 +1,7 @@
 //! The contract of every store. One method is one atomic decision; the store writes its ledger entries in the same
 //! transaction; the time always comes from the caller. The crate `store-tests` holds every backend to it.
 
-use std::{error::Error, fmt, sync::Arc};
+use std::{error::Error, fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 
@@ -15,6 +15,7 @@ use crate::{
     fingerprint::Fingerprint,
     id::{ClaimId, HolderId, SolveId},
     lease::{Holder, Lease},
+    money::Money,
     pause::Pauses,
     pool::{Expectation, Pool, StandingOrder},
     solve::{Decision, Fact, Refused, Solve},

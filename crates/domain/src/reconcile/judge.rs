@@ -24,7 +24,7 @@ pub struct Reconciliation {
     pub verdict: Verdict,
     /// The readings of the balance in the period.
     pub readings: usize,
-    /// The parts of the period that are judged. Top-ups lie between them.
+    /// The parts of the period that are judged. Top-ups lie between them, and parts that do not add up stand alone.
     pub segments: Vec<Segment>,
     /// Rises of the balance.
     pub top_ups: Vec<TopUp>,
@@ -47,7 +47,7 @@ pub enum Verdict {
     DoesNotAddUp,
 }
 
-/// The time between two readings without a top-up.
+/// The time between two readings, without a top-up.
 #[derive(Clone, Debug)]
 pub struct Segment {
     /// The reading at its beginning.
@@ -161,11 +161,16 @@ impl Collected {
                 }
                 top_ups.push(self.top_up(next, prices));
                 start = next;
+            } else if top_up.is_none() && next < last && self.is_quiet(next) {
+                // Nothing crosses this reading, so what lies before it explains nothing after it.
+                segments.push(self.segment(start, next, Money::ZERO, prices));
+                start = next;
             }
         }
         if start < last {
             segments.push(self.segment(start, last, top_up.unwrap_or_default(), prices));
         }
+        let segments = Segment::coalesce(segments);
         let verdicts = segments.iter().map(|segment| segment.verdict);
         Reconciliation {
             verdict: verdicts.max().unwrap_or(Verdict::CannotBeJudged),
@@ -215,6 +220,14 @@ impl Collected {
             Money::from_micros(most.micros().saturating_mul(i64::from(*count)))
         });
         rise > refunds.sum()
+    }
+
+    /// Whether no attempt was in flight at the reading.
+    fn is_quiet(&self, at: usize) -> bool {
+        let reading = self.readings[at];
+        self.charges
+            .iter()
+            .all(|charge| charge.closed < reading.asked || charge.opened > reading.read)
     }
 
     fn rise(&self, next: usize) -> Money {
@@ -321,6 +334,39 @@ impl Collected {
             .collect();
         items.sort_by_key(|item| (item.doubt, item.at, item.solve, item.attempt));
         items
+    }
+}
+
+// === impl Segment ===
+
+impl Segment {
+    /// Joins neighbours that nothing is wrong with.
+    fn coalesce(segments: Vec<Self>) -> Vec<Self> {
+        let mut joined: Vec<Self> = Vec::new();
+        for next in segments {
+            match joined.last_mut() {
+                Some(last) if last.is_like(&next) => last.join(&next),
+                Some(_) | None => joined.push(next),
+            }
+        }
+        joined
+    }
+
+    fn is_like(&self, next: &Self) -> bool {
+        self.to == next.from
+            && self.verdict == next.verdict
+            && self.verdict != Verdict::DoesNotAddUp
+    }
+
+    fn join(&mut self, next: &Self) {
+        self.to = next.to;
+        self.attempts += next.attempts;
+        self.settled = self.settled + next.settled;
+        self.charged = self.charged + next.charged;
+        self.explains = (self.explains.0 + next.explains.0, self.explains.1 + next.explains.1);
+        self.in_flight += next.in_flight;
+        self.unpriced += next.unpriced;
+        self.unexplained = self.unexplained + next.unexplained;
     }
 }
 

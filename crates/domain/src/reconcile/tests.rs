@@ -143,6 +143,26 @@ fn a_charge_behind_the_gateways_back_is_named() {
 }
 
 #[test]
+fn what_was_uncertain_before_a_quiet_reading_explains_nothing_after_it() {
+    let mut books = Books::new();
+    books.read();
+    books.lose(2, false);
+    books.pass(3_600);
+    books.solve(3);
+    books.read();
+    books.solve(4);
+    books.charge(PRICE);
+    books.read();
+    books.solve(5);
+    books.read();
+    let found = books.judge();
+    let parts: Vec<_> = found.segments.iter().map(|s| (s.verdict, micros(s.unexplained))).collect();
+    let adds_up = (Verdict::AddsUp, 0);
+    assert_eq!(parts, [adds_up, (Verdict::DoesNotAddUp, 1_450), adds_up]);
+    assert_eq!(found.verdict, Verdict::DoesNotAddUp);
+}
+
+#[test]
 fn money_that_the_provider_did_not_charge_is_named() {
     let mut books = Books::new();
     books.read();
@@ -237,6 +257,7 @@ fn what_happens_while_the_balance_is_asked_for_is_in_flight() {
     books.solve(1);
     let amount = Money::from_micros(books.balance + PRICE.micros());
     books.write(0, Event::BalanceRead { number, amount });
+    books.pass(900);
     books.solve(2);
     books.read();
     let found = books.judge();

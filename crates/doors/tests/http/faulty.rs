@@ -222,6 +222,25 @@ impl Store for FaultyStore {
         self.inner.administer(by, action, now).await
     }
 
+    async fn ask_balance(
+        &self,
+        least_gap: Duration,
+        now: Timestamp,
+    ) -> Result<Option<u32>, StoreError> {
+        self.check()?;
+        self.inner.ask_balance(least_gap, now).await
+    }
+
+    async fn record_balance(
+        &self,
+        number: u32,
+        amount: Money,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
+        self.check()?;
+        self.inner.record_balance(number, amount, now).await
+    }
+
     async fn set_memo(&self, name: &str, value: Vec<u8>) -> Result<(), StoreError> {
         self.check()?;
         self.inner.set_memo(name, value).await

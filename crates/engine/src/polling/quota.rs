@@ -52,6 +52,14 @@ impl PollQuota {
         Ok(())
     }
 
+    /// Takes one call if some are left over, for questions that can wait.
+    pub(crate) fn take_spare(&self) -> bool {
+        let mut state = self.0.lock();
+        let is_spare = state.calls > 0;
+        state.calls -= i64::from(is_spare);
+        is_spare
+    }
+
     /// Counts calls that are made in any case.
     pub(crate) fn spend(&self, calls: usize) {
         let calls = i64::try_from(calls).unwrap_or(i64::MAX);
