@@ -15,13 +15,13 @@ mod sums;
 mod tests;
 
 pub use collect::{Collected, Collector};
-pub use judge::{Doubt, Item, Reconciliation, Segment, TopUp, Verdict};
+pub use judge::{BooksVerdict, Doubt, Item, Reconciliation, Segment, TopUp};
 
 use crate::{money::Money, time::Timestamp};
 
 /// One reading of the account's balance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reading {
+pub struct BalanceReading {
     /// When its entry was written.
     pub at: Timestamp,
     /// The balance.

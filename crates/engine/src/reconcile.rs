@@ -14,7 +14,7 @@ use domain::{
 
 use crate::{
     Engine, Shared,
-    maintenance::balance::{self, BalanceReading},
+    maintenance::balance::{self, ReadResult},
 };
 
 /// A reconciliation with the claims of its uncertain attempts.
@@ -45,7 +45,7 @@ pub enum ReconcileRefusal {
 /// How far around the day the ledger is read: attempts end within it, and balances are read more often.
 const AROUND: Duration = Duration::from_secs(2 * 3600);
 /// A balance this young is not read again for a reconciliation.
-const LEAST_GAP: Duration = Duration::from_secs(5);
+const LEAST_GAP: Duration = Duration::from_millis(250);
 /// Entries that one call to the store reads.
 const PAGE: usize = 1000;
 /// How long the archive may take to copy the reading that was just written.
@@ -67,9 +67,9 @@ impl Engine {
         }
         let (mut unread, mut since) = (None, None);
         if now.day() == day {
-            match balance::read(shared, LEAST_GAP).await? {
-                BalanceReading::Recorded | BalanceReading::NotDue => since = Some(now),
-                BalanceReading::Unknown(why) => unread = Some(why),
+            match read_now(shared).await? {
+                ReadResult::Recorded | ReadResult::NotDue => since = Some(now),
+                ReadResult::Unknown(why) => unread = Some(why),
             }
         }
         let collected = collect(shared, day, since).await?;
@@ -86,6 +86,15 @@ impl Engine {
         let items = items.collect();
         Ok(Reconciled { result, items, unread })
     }
+}
+
+/// Reads the balance, unless operators have asked for it so often that the provider's quota of calls is used.
+async fn read_now(shared: &Shared) -> Result<ReadResult, StoreError> {
+    if !shared.poller.quota.take_spare() {
+        let why = "the quota of calls to the provider is used; it grows with the next tasks";
+        return Ok(ReadResult::Unknown(why.into()));
+    }
+    balance::read(shared, LEAST_GAP).await
 }
 
 /// Reads the ledger around the day. An archive may still lack the newest entries, so this waits a little for the reading

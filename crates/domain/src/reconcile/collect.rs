@@ -15,7 +15,7 @@ use crate::{
     time::{Day, Timestamp},
 };
 
-use super::{Doubt, Reading};
+use super::{BalanceReading, Doubt};
 
 /// Reads the entries around a day, in order.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ pub struct Collector {
 #[derive(Debug)]
 pub struct Collected {
     pub(super) day: Day,
-    pub(super) readings: Vec<Reading>,
+    pub(super) readings: Vec<BalanceReading>,
     /// The certain charges: before the first reading, then after each of them.
     pub(super) gaps: Vec<Gap>,
     /// The other charges.
@@ -164,7 +164,7 @@ impl Collector {
 
     fn read(&mut self, number: u32, amount: Money, at: Timestamp) {
         let Some(asked) = self.pending.remove(&number) else { return };
-        let reading = Reading { at, amount, asked: asked.place, read: self.place };
+        let reading = BalanceReading { at, amount, asked: asked.place, read: self.place };
         // Two gateways may read at the same time. Readings that overlap say the same.
         if self.done.readings.last().is_some_and(|last| reading.asked <= last.read) {
             return;

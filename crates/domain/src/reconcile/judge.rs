@@ -10,7 +10,7 @@ use crate::{
 };
 
 use super::{
-    Reading,
+    BalanceReading,
     collect::{Attempt, Charge, ChargeFact, Collected, Sum},
     sums::Reachable,
 };
@@ -21,7 +21,7 @@ pub struct Reconciliation {
     /// The day.
     pub day: Day,
     /// The worst verdict of its segments.
-    pub verdict: Verdict,
+    pub verdict: BooksVerdict,
     /// The readings of the balance in the period.
     pub readings: usize,
     /// The parts of the period that are judged. Top-ups lie between them, and parts that do not add up stand alone.
@@ -38,7 +38,7 @@ pub struct Reconciliation {
 
 /// Whether the books add up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Verdict {
+pub enum BooksVerdict {
     /// The provider charged what the ledger says, give or take some of the uncertain attempts.
     AddsUp,
     /// There are not two readings of the balance, or attempts whose price nobody knows.
@@ -51,9 +51,9 @@ pub enum Verdict {
 #[derive(Clone, Debug)]
 pub struct Segment {
     /// The reading at its beginning.
-    pub from: Reading,
+    pub from: BalanceReading,
     /// The reading at its end.
-    pub to: Reading,
+    pub to: BalanceReading,
     /// Attempts that the ledger has with their cost.
     pub attempts: u64,
     /// What they cost.
@@ -69,7 +69,7 @@ pub struct Segment {
     /// What remains of the difference when as much as possible is explained: charged too much, or, below zero, too little.
     pub unexplained: Money,
     /// Its verdict.
-    pub verdict: Verdict,
+    pub verdict: BooksVerdict,
 }
 
 /// A rise of the balance between two readings.
@@ -117,7 +117,7 @@ pub enum Doubt {
 
 /// Where the charge of an attempt lies, seen from a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum ChargePlace {
     Inside,
     Outside,
     /// It was in flight at the start, and perhaps at the end as well.
@@ -170,10 +170,10 @@ impl Collected {
         if start < last {
             segments.push(self.segment(start, last, top_up.unwrap_or_default(), prices));
         }
-        let segments = Segment::coalesce(segments);
+        let segments = Segment::join_neighbours(segments);
         let verdicts = segments.iter().map(|segment| segment.verdict);
         Reconciliation {
-            verdict: verdicts.max().unwrap_or(Verdict::CannotBeJudged),
+            verdict: verdicts.max().unwrap_or(BooksVerdict::CannotBeJudged),
             readings: last - first + 1,
             segments,
             top_ups,
@@ -200,7 +200,7 @@ impl Collected {
         let all = self.readings.len();
         Reconciliation {
             day: self.day,
-            verdict: Verdict::CannotBeJudged,
+            verdict: BooksVerdict::CannotBeJudged,
             readings: all,
             segments: Vec::new(),
             top_ups: Vec::new(),
@@ -267,13 +267,13 @@ impl Collected {
         let (mut uncertain, mut in_flight, mut unpriced) = (Vec::new(), 0, 0);
         for charge in &self.charges {
             match (charge.place(from, to), charge.what) {
-                (Place::Outside, _) => {}
-                (Place::Inside, ChargeFact::Known(cost)) => settled.add(cost),
+                (ChargePlace::Outside, _) => {}
+                (ChargePlace::Inside, ChargeFact::Known(cost)) => settled.add(cost),
                 (place, what) => {
                     let prices = self.prices(charge, prices);
                     unpriced +=
                         u64::from(prices.is_empty() && what != ChargeFact::Known(Money::ZERO));
-                    in_flight += u64::from(place != Place::Inside);
+                    in_flight += u64::from(place != ChargePlace::Inside);
                     uncertain.push(amounts(place, what, &prices));
                 }
             }
@@ -283,9 +283,9 @@ impl Collected {
         let sums = Reachable::of(uncertain.iter().map(Vec::as_slice));
         let unexplained = sums.remainder(difference);
         let verdict = match (unexplained, unpriced) {
-            (0, 0) => Verdict::AddsUp,
-            (0.., 1..) => Verdict::CannotBeJudged,
-            _ => Verdict::DoesNotAddUp,
+            (0, 0) => BooksVerdict::AddsUp,
+            (0.., 1..) => BooksVerdict::CannotBeJudged,
+            _ => BooksVerdict::DoesNotAddUp,
         };
         Segment {
             from,
@@ -323,7 +323,7 @@ impl Collected {
         let mut items: Vec<Item> = self
             .charges
             .iter()
-            .filter(|charge| charge.place(from, to) != Place::Outside)
+            .filter(|charge| charge.place(from, to) != ChargePlace::Outside)
             .filter_map(|charge| {
                 let ChargeFact::Uncertain(doubt) = charge.what else { return None };
                 let (solve, attempt): Attempt = charge.attempt;
@@ -341,7 +341,7 @@ impl Collected {
 
 impl Segment {
     /// Joins neighbours that nothing is wrong with.
-    fn coalesce(segments: Vec<Self>) -> Vec<Self> {
+    fn join_neighbours(segments: Vec<Self>) -> Vec<Self> {
         let mut joined: Vec<Self> = Vec::new();
         for next in segments {
             match joined.last_mut() {
@@ -355,7 +355,7 @@ impl Segment {
     fn is_like(&self, next: &Self) -> bool {
         self.to == next.from
             && self.verdict == next.verdict
-            && self.verdict != Verdict::DoesNotAddUp
+            && self.verdict != BooksVerdict::DoesNotAddUp
     }
 
     fn join(&mut self, next: &Self) {
@@ -373,30 +373,30 @@ impl Segment {
 // === impl Charge ===
 
 impl Charge {
-    fn place(&self, from: Reading, to: Reading) -> Place {
+    fn place(&self, from: BalanceReading, to: BalanceReading) -> ChargePlace {
         if self.closed < from.asked || self.opened > to.read {
-            return Place::Outside;
+            return ChargePlace::Outside;
         }
         let (in_at_start, in_at_end) = (self.opened <= from.read, self.closed >= to.asked);
         match (in_at_start, in_at_end) {
-            (false, false) => Place::Inside,
-            (true, and_end) => Place::AtStart { and_end },
-            (false, true) => Place::AtEnd,
+            (false, false) => ChargePlace::Inside,
+            (true, and_end) => ChargePlace::AtStart { and_end },
+            (false, true) => ChargePlace::AtEnd,
         }
     }
 }
 
 /// What a charge may add to the provider's side, beside nothing. At the start, its price may have been charged before and
 /// given back since.
-fn amounts(place: Place, what: ChargeFact, prices: &[Money]) -> Vec<i64> {
+fn amounts(place: ChargePlace, what: ChargeFact, prices: &[Money]) -> Vec<i64> {
     let charged = prices.iter().map(|price| price.micros());
     let mut all: Vec<i64> = match (place, what) {
-        (Place::Inside | Place::Outside | Place::AtEnd, _)
+        (ChargePlace::Inside | ChargePlace::Outside | ChargePlace::AtEnd, _)
         | (
-            Place::AtStart { .. },
+            ChargePlace::AtStart { .. },
             ChargeFact::Uncertain(Doubt::Ambiguous | Doubt::Authorised | Doubt::WrittenOff),
         ) => charged.collect(),
-        (Place::AtStart { and_end }, ChargeFact::Known(cost)) => {
+        (ChargePlace::AtStart { and_end }, ChargeFact::Known(cost)) => {
             let later = charged.clone().filter(|_| and_end);
             charged
                 .clone()
@@ -405,9 +405,10 @@ fn amounts(place: Place, what: ChargeFact, prices: &[Money]) -> Vec<i64> {
                 .chain(later)
                 .collect()
         }
-        (Place::AtStart { .. }, ChargeFact::Uncertain(Doubt::UnknownCost | Doubt::InFlight)) => {
-            charged.flat_map(|price| [price, -price]).collect()
-        }
+        (
+            ChargePlace::AtStart { .. },
+            ChargeFact::Uncertain(Doubt::UnknownCost | Doubt::InFlight),
+        ) => charged.flat_map(|price| [price, -price]).collect(),
     };
     all.retain(|amount| *amount != 0);
     all.sort_unstable();

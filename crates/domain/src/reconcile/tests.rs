@@ -46,14 +46,14 @@ impl Books {
         });
     }
 
-    fn ask(&mut self) -> u32 {
+    fn begin_reading(&mut self) -> u32 {
         self.number += 1;
         self.write(0, Event::BalanceAsked { number: self.number });
         self.number
     }
 
     fn read(&mut self) {
-        let number = self.ask();
+        let number = self.begin_reading();
         let amount = Money::from_micros(self.balance);
         self.write(0, Event::BalanceRead { number, amount });
         self.pass(900);
@@ -121,7 +121,7 @@ fn books_without_a_doubt_add_up_to_the_cent() {
     books.solve(4);
     books.read();
     let found = books.judge();
-    assert_eq!((found.verdict, found.readings, found.items.len()), (Verdict::AddsUp, 3, 0));
+    assert_eq!((found.verdict, found.readings, found.items.len()), (BooksVerdict::AddsUp, 3, 0));
     let segment = &found.segments[0];
     assert_eq!(
         (segment.attempts, segment.settled, segment.charged),
@@ -138,7 +138,7 @@ fn a_charge_behind_the_gateways_back_is_named() {
     books.charge(Money::from_micros(1_200));
     books.read();
     let found = books.judge();
-    assert_eq!(found.verdict, Verdict::DoesNotAddUp);
+    assert_eq!(found.verdict, BooksVerdict::DoesNotAddUp);
     assert_eq!(micros(found.segments[0].unexplained), 1_200, "the lost reply does not explain it");
 }
 
@@ -157,9 +157,9 @@ fn what_was_uncertain_before_a_quiet_reading_explains_nothing_after_it() {
     books.read();
     let found = books.judge();
     let parts: Vec<_> = found.segments.iter().map(|s| (s.verdict, micros(s.unexplained))).collect();
-    let adds_up = (Verdict::AddsUp, 0);
-    assert_eq!(parts, [adds_up, (Verdict::DoesNotAddUp, 1_450), adds_up]);
-    assert_eq!(found.verdict, Verdict::DoesNotAddUp);
+    let adds_up = (BooksVerdict::AddsUp, 0);
+    assert_eq!(parts, [adds_up, (BooksVerdict::DoesNotAddUp, 1_450), adds_up]);
+    assert_eq!(found.verdict, BooksVerdict::DoesNotAddUp);
 }
 
 #[test]
@@ -172,7 +172,7 @@ fn money_that_the_provider_did_not_charge_is_named() {
     let found = books.judge();
     assert_eq!(
         (found.verdict, micros(found.segments[0].unexplained)),
-        (Verdict::DoesNotAddUp, -50)
+        (BooksVerdict::DoesNotAddUp, -50)
     );
 }
 
@@ -186,7 +186,7 @@ fn a_lost_reply_may_have_been_charged_or_not_and_is_listed() {
         books.pass(3_600);
         books.read();
         let found = books.judge();
-        assert_eq!(found.verdict, Verdict::AddsUp, "{is_charged}");
+        assert_eq!(found.verdict, BooksVerdict::AddsUp, "{is_charged}");
         let listed: Vec<_> = found.items.iter().map(|item| (item.solve, item.doubt)).collect();
         assert_eq!(listed, [(SolveId::from_number(7), Doubt::Authorised)]);
         assert_eq!(found.items[0].prices, [PRICE]);
@@ -201,14 +201,18 @@ fn a_late_charge_of_a_lost_reply_is_explained_in_the_next_period_too() {
     books.read();
     books.charge(PRICE);
     books.read();
-    assert_eq!(books.judge().verdict, Verdict::AddsUp);
+    assert_eq!(books.judge().verdict, BooksVerdict::AddsUp);
     let mut books = Books::new();
     books.lose(7, false);
     books.pass(3_600);
     books.read();
     books.charge(PRICE);
     books.read();
-    assert_eq!(books.judge().verdict, Verdict::DoesNotAddUp, "an hour later it is somebody else's");
+    assert_eq!(
+        books.judge().verdict,
+        BooksVerdict::DoesNotAddUp,
+        "an hour later it is somebody else's"
+    );
 }
 
 #[test]
@@ -228,7 +232,11 @@ fn an_attempt_in_flight_at_a_reading_may_be_on_either_side_of_it() {
         books.solve(2);
         books.read();
         let found = books.judge();
-        assert_eq!((found.verdict, found.segments[0].in_flight), (Verdict::AddsUp, 0), "inside");
+        assert_eq!(
+            (found.verdict, found.segments[0].in_flight),
+            (BooksVerdict::AddsUp, 0),
+            "inside"
+        );
     }
     for charged_before in [true, false] {
         let mut books = Books::new();
@@ -246,14 +254,14 @@ fn an_attempt_in_flight_at_a_reading_may_be_on_either_side_of_it() {
         books.prices.insert(SolveId::from_number(3), PRICE);
         books.read();
         let found = books.judge();
-        assert_eq!((found.verdict, found.segments[0].in_flight), (Verdict::AddsUp, 2));
+        assert_eq!((found.verdict, found.segments[0].in_flight), (BooksVerdict::AddsUp, 2));
     }
 }
 
 #[test]
 fn what_happens_while_the_balance_is_asked_for_is_in_flight() {
     let mut books = Books::new();
-    let number = books.ask();
+    let number = books.begin_reading();
     books.solve(1);
     let amount = Money::from_micros(books.balance + PRICE.micros());
     books.write(0, Event::BalanceRead { number, amount });
@@ -261,7 +269,7 @@ fn what_happens_while_the_balance_is_asked_for_is_in_flight() {
     books.solve(2);
     books.read();
     let found = books.judge();
-    assert_eq!((found.verdict, found.segments[0].in_flight), (Verdict::AddsUp, 1));
+    assert_eq!((found.verdict, found.segments[0].in_flight), (BooksVerdict::AddsUp, 1));
 }
 
 #[test]
@@ -275,7 +283,7 @@ fn a_refund_is_no_top_up() {
     books.write(1, Event::TaskOver { attempt: 1, code: "ERROR_CAPTCHA_UNSOLVABLE".into(), cost });
     books.read();
     let found = books.judge();
-    assert_eq!((found.verdict, found.top_ups.len()), (Verdict::AddsUp, 0));
+    assert_eq!((found.verdict, found.top_ups.len()), (BooksVerdict::AddsUp, 0));
 }
 
 #[test]
@@ -295,8 +303,8 @@ fn a_top_up_hides_no_loss_at_another_time() {
     assert_eq!(micros(found.top_ups[0].by_the_ledger), 5_000_000);
     let verdicts: Vec<_> =
         found.segments.iter().map(|s| (s.verdict, micros(s.unexplained))).collect();
-    assert_eq!(verdicts, [(Verdict::AddsUp, 0), (Verdict::DoesNotAddUp, 333)]);
-    assert_eq!(found.verdict, Verdict::DoesNotAddUp);
+    assert_eq!(verdicts, [(BooksVerdict::AddsUp, 0), (BooksVerdict::DoesNotAddUp, 333)]);
+    assert_eq!(found.verdict, BooksVerdict::DoesNotAddUp);
 }
 
 #[test]
@@ -312,27 +320,30 @@ fn with_the_amount_of_the_top_up_the_whole_day_is_judged() {
     };
     assert_eq!(
         books().judge().verdict,
-        Verdict::CannotBeJudged,
+        BooksVerdict::CannotBeJudged,
         "a loss would look like less paid in"
     );
     let found = books().judge_with(Some(Money::from_micros(5_000_000)));
-    assert_eq!((found.verdict, micros(found.segments[0].unexplained)), (Verdict::DoesNotAddUp, 77));
+    assert_eq!(
+        (found.verdict, micros(found.segments[0].unexplained)),
+        (BooksVerdict::DoesNotAddUp, 77)
+    );
 }
 
 #[test]
 fn without_two_readings_nothing_adds_up() {
     let mut books = Books::new();
     books.solve(1);
-    assert_eq!(books.judge().verdict, Verdict::CannotBeJudged);
+    assert_eq!(books.judge().verdict, BooksVerdict::CannotBeJudged);
     let mut books = Books::new();
     books.solve(1);
     books.read();
     books.solve(2);
-    books.ask();
+    books.begin_reading();
     let found = books.judge();
     assert_eq!(
         (found.verdict, found.not_covered),
-        (Verdict::CannotBeJudged, (2, Money::from_micros(2_900)))
+        (BooksVerdict::CannotBeJudged, (2, Money::from_micros(2_900)))
     );
 }
 
@@ -344,7 +355,7 @@ fn an_attempt_without_a_price_is_not_taken_for_free() {
     books.end(1, None);
     books.read();
     let found = books.judge();
-    assert_eq!((found.verdict, found.segments[0].unpriced), (Verdict::CannotBeJudged, 1));
+    assert_eq!((found.verdict, found.segments[0].unpriced), (BooksVerdict::CannotBeJudged, 1));
     assert_eq!((found.items[0].doubt, found.items[0].prices.len()), (Doubt::UnknownCost, 0));
 }
 
@@ -359,7 +370,7 @@ fn a_task_that_turns_up_late_is_no_doubt() {
     books.end(6, Some(PRICE));
     books.read();
     let found = books.judge();
-    assert_eq!((found.verdict, found.items.len()), (Verdict::AddsUp, 0));
+    assert_eq!((found.verdict, found.items.len()), (BooksVerdict::AddsUp, 0));
     assert_eq!(found.segments[0].settled, PRICE);
 }
 
@@ -367,10 +378,10 @@ fn a_task_that_turns_up_late_is_no_doubt() {
 fn a_reading_that_was_never_answered_leaves_no_mark() {
     let mut books = Books::new();
     books.read();
-    books.ask();
+    books.begin_reading();
     books.pass(600);
     books.solve(1);
     books.read();
     let found = books.judge();
-    assert_eq!((found.verdict, found.readings), (Verdict::AddsUp, 2));
+    assert_eq!((found.verdict, found.readings), (BooksVerdict::AddsUp, 2));
 }

@@ -9,7 +9,7 @@ use axum::{
 use domain::{
     challenge::Kind,
     money::Money,
-    reconcile::{Doubt, Reading, Segment, TopUp, Verdict},
+    reconcile::{BalanceReading, BooksVerdict, Doubt, Segment, TopUp},
 };
 use engine::{ReconcileRefusal, Reconciled, ReconciledItem};
 use serde_json::{Value, json};
@@ -94,7 +94,7 @@ fn segment(one: &Segment) -> Value {
     })
 }
 
-fn reading(reading: &Reading) -> Value {
+fn reading(reading: &BalanceReading) -> Value {
     json!({ "at": reading.at, "balance": shape::money(Some(reading.amount)) })
 }
 
@@ -140,11 +140,11 @@ fn doubt(doubt: Doubt) -> &'static str {
     }
 }
 
-fn name(verdict: Verdict) -> &'static str {
+fn name(verdict: BooksVerdict) -> &'static str {
     match verdict {
-        Verdict::AddsUp => "adds_up",
-        Verdict::CannotBeJudged => "cannot_be_judged",
-        Verdict::DoesNotAddUp => "does_not_add_up",
+        BooksVerdict::AddsUp => "adds_up",
+        BooksVerdict::CannotBeJudged => "cannot_be_judged",
+        BooksVerdict::DoesNotAddUp => "does_not_add_up",
     }
 }
 
@@ -169,7 +169,7 @@ fn why(found: &Reconciled) -> Vec<String> {
     if unpriced > 0 {
         why.push(format!("{unpriced} attempts have no known price; set price_per_1000"));
     }
-    for one in result.segments.iter().filter(|one| one.verdict == Verdict::DoesNotAddUp) {
+    for one in result.segments.iter().filter(|one| one.verdict == BooksVerdict::DoesNotAddUp) {
         let (from, to, amount) = (one.from.at, one.to.at, one.unexplained);
         why.push(if amount > Money::ZERO {
             format!("between {from} and {to} the provider charged {amount} that the ledger does not have: another user of the account, or another price")

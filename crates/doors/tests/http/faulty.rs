@@ -1,8 +1,11 @@
 //! A store that can be made unavailable.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
 
 use async_trait::async_trait;
@@ -15,6 +18,7 @@ use domain::{
     fingerprint::Fingerprint,
     id::{ClaimId, HolderId, SolveId},
     lease::{Holder, Lease},
+    money::Money,
     pause::Pauses,
     pool::{Expectation, Pool, StandingOrder},
     ports::{

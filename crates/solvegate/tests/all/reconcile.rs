@@ -257,6 +257,37 @@ async fn a_charge_at_a_quiet_time_is_named_to_the_cent() {
     assert!(output.stderr.contains("0.00145 is unexplained"), "{output:?}");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn what_if_shows_what_repeats_would_have_cost() {
+    let dir = tempfile::tempdir().unwrap();
+    let sim = Sim::start(dir.path(), &["--solve-time", "200ms"]);
+    let mut gateway = Gateway::with(dir.path(), &sim, &settings(&before(), ""));
+    let body =
+        json!({ "kind": "turnstile", "sitekey": "0x4A", "pageurl": "https://shop.example.com/" });
+    for _ in 0..4 {
+        let reply = gateway.solve(body.clone(), Some("order-17")).await;
+        assert!(reply.status.is_success(), "{}", reply.body);
+    }
+    // Two days, because midnight may pass.
+    let path = "/v1/what-if?days=2&no_keys=true";
+    let found = gateway.send_as_admin(&Call::get(path)).await.good().unwrap();
+    let costs = ["actual", "estimate"]
+        .map(|side| ["attempts", "repeats", "cost"].map(|name| found[side][name].clone()));
+    assert_eq!(costs[0], [json!(1), json!(3), json!("0.00145")], "{found}");
+    assert_eq!(costs[1], [json!(4), json!(3), json!("0.0058")], "{found}");
+    gateway.process.signal(Signal::TERM);
+    assert_eq!(gateway.process.wait().code(), Some(0));
+
+    let output = run(dir.path(), &["what-if", "--days", "2", "--json"], &[]);
+    assert_eq!(output.code, Some(0), "{output:?}");
+    let mut found: Value = serde_json::from_str(&output.stdout).unwrap();
+    assert!(found["actual"]["polls"].take().as_u64().unwrap() > 0);
+    assert_eq!(found["actual"], found["estimate"], "nothing changed");
+    let output = run(dir.path(), &["what-if", "--days", "2", "--no-keys"], &[]);
+    assert!(output.stdout.contains("3 solves more, 0 fewer"), "{output:?}");
+    assert!(output.stdout.contains("assumptions:"), "{output:?}");
+}
+
 #[test]
 fn without_the_providers_balance_nothing_adds_up() {
     let dir = tempfile::tempdir().unwrap();
