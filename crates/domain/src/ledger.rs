@@ -126,6 +126,10 @@ pub enum Event {
     /// What an opened or ordered solve sends besides page and site key: the names of its parameters and files, and the hash of
     /// each value that names a URL or host. Values are not kept. Follows `Opened` or `Ordered`.
     Carried { params: Vec<String>, targets: Vec<TargetHash> },
+    /// A gateway is about to read the account's balance at the provider.
+    BalanceAsked { number: u32 },
+    /// Fact: the account's balance at a moment between the `BalanceAsked` with this number and this entry.
+    BalanceRead { number: u32, amount: Money },
 }
 
 /// A parameter whose value names a URL or host.
@@ -267,7 +271,9 @@ impl Event {
             | Self::CallbackDropped { .. }
             | Self::Ordered { .. }
             | Self::DeadLetterReopened { .. }
-            | Self::Carried { .. } => None,
+            | Self::Carried { .. }
+            | Self::BalanceAsked { .. }
+            | Self::BalanceRead { .. } => None,
         }
     }
 }

@@ -6,6 +6,8 @@
 //! - [`claim`], [`solve`], [`attempt`], [`token`]: a worker's request, our effort, what we pay for, what comes back
 //! - [`lease`]: which process may move a solve; [`retry`]: what a failure means; [`dead_letter`]: solves we gave up on
 //! - [`ledger`], [`chain`], [`money`]: every decision and fact, how changes of them are found, and what they cost; [`invariant`]: what must always hold
+//! - [`reconcile`]: the ledger against the provider's balance
+//! - [`what_if`]: what the ledger's claims would have cost under other settings
 //! - [`pool`]: standing orders, and how much they may waste; [`callback`]: notices to workers and to the operator
 //! - [`actor`], [`admin_action`], [`pause`]: who administers the gateway, and what they can do
 //! - [`site`], [`declarations`]: which challenges may be solved, and for whom; [`time`], [`id`], [`secret`], [`key`], [`rate`]: small values
@@ -38,9 +40,11 @@ pub mod pool;
 pub mod ports;
 pub mod prices;
 pub mod rate;
+pub mod reconcile;
 pub mod retry;
 pub mod secret;
 pub mod site;
 pub mod solve;
 pub mod time;
 pub mod token;
+pub mod what_if;

@@ -60,6 +60,8 @@ pub struct EngineConfig {
     pub batches: bool,
     /// Whether the provider calls back when a task is over.
     pub pingback: bool,
+    /// How often the account's balance is written to the ledger, if at all.
+    pub balance_every: Option<Duration>,
     /// Where alerts go, if anywhere.
     pub alerts: Option<Alerts>,
     /// Where history is kept; in the store if `None`.
@@ -92,6 +94,7 @@ impl Default for EngineConfig {
             pools: Vec::new(),
             batches: true,
             pingback: false,
+            balance_every: None,
             alerts: None,
             archive: None,
         }

@@ -6,6 +6,7 @@
 //! - `scheduler`: which solve moves next, and what holds submissions back
 //! - `polling`: when tasks are polled, alone or in batches
 //! - `maintenance`: services that run beside the driver, one per file
+//! - `reconcile`: [the ledger against the provider's balance](Engine::reconcile); `what_if`: [other settings](Engine::what_if)
 //! - `dead_letters`: [reviving](Engine::revive) and [purging](Engine::purge) them
 //! - `serverless`: the same engine where no process stays ([`ServerlessDriver`])
 //! - `shared`: what all parts share; `tasks`: the only `spawn`
@@ -16,10 +17,12 @@ mod health;
 mod maintenance;
 mod pipeline;
 mod polling;
+mod reconcile;
 mod scheduler;
 mod serverless;
 mod shared;
 mod tasks;
+mod what_if;
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -51,6 +54,7 @@ pub use pipeline::{
 pub use polling::{
     Family, FixedPolling, LearnedConfig, Observation, PollQuery, Polling, SolveTimeMemory, Timing,
 };
+pub use reconcile::{ReconcileRefusal, Reconciled, ReconciledItem};
 pub use scheduler::{queue_room::QueueFull, slots::Slots};
 pub use serverless::{RoundReport, ServerlessDriver};
 pub use tasks::Tasks;

@@ -118,6 +118,11 @@ impl LedgerBooks {
             let books = sum.outstanding();
             broken.push(format!("I23: {books:?} is outstanding, the solves hold {outstanding:?}"));
         }
+        let reserved = sum.settled.solves + sum.released.solves + outstanding.solves;
+        if sum.reserved.solves != reserved {
+            let books = sum.reserved;
+            broken.push(format!("I23: {books:?} is reserved, {reserved} are explained"));
+        }
         if sum.settled != self.settled || sum.charged - sum.corrected != self.charged {
             let (settled, charged) = (sum.settled, sum.charged - sum.corrected);
             broken.push(format!(

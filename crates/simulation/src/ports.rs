@@ -1,6 +1,7 @@
 //! The ports of one simulated gateway: randomness, and a store and a provider that can be slow, unreachable, or lose
 //! replies.
 
+mod provider;
 mod receiver;
 
 use std::{
@@ -23,13 +24,13 @@ use domain::{
     fingerprint::Fingerprint,
     id::{ClaimId, HolderId, SolveId, TaskId},
     lease::{Holder, Lease},
+    money::Money,
     pause::Pauses,
     pool::{Expectation, Pool, StandingOrder},
     ports::{
-        Advanced, BatchRefused, Chance, Clock, Fault, Feedback, LeaseRequest, Note, PauseRequest,
-        PauseResult, Poll, Polled, Provider, RefillRequest, Refilled, Revival, ReviveRequest,
-        ServerTime, Settled, Store, StoreError, Submission, SweepRequest, Swept, Threads,
-        Withdrawal,
+        Advanced, Chance, Clock, LeaseRequest, Note, PauseRequest, PauseResult, RefillRequest,
+        Refilled, Revival, ReviveRequest, ServerTime, Settled, Store, StoreError, SweepRequest,
+        Swept, Withdrawal,
     },
     retry::{Code, Verdict, own},
     solve::{Decision, Fact, Solve, Solved, Stage},
@@ -42,6 +43,7 @@ use crate::monitor::Monitor;
 
 pub use crate::bug::Bug;
 
+pub use provider::RemoteProvider;
 pub use receiver::Receiver;
 
 /// Randomness from a seed.
@@ -386,6 +388,23 @@ impl Store for RemoteStore {
         self.call(self.store.administer(by, action, now)).await
     }
 
+    async fn ask_balance(
+        &self,
+        least_gap: Duration,
+        now: Timestamp,
+    ) -> Result<Option<u32>, StoreError> {
+        self.call(self.store.ask_balance(least_gap, now)).await
+    }
+
+    async fn record_balance(
+        &self,
+        number: u32,
+        amount: Money,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
+        self.call(self.store.record_balance(number, amount, now)).await
+    }
+
     async fn set_memo(&self, name: &str, value: Vec<u8>) -> Result<(), StoreError> {
         self.call(self.store.set_memo(name, value)).await
     }
@@ -420,78 +439,4 @@ pub struct Life {
     /// The `Retry-After` of each attempt.
     pub asked: Mutex<BTreeMap<(SolveId, u32), Duration>>,
     pub crashed: AtomicBool,
-}
-
-/// The provider as one gateway reaches it. It records every task id that reaches the gateway.
-#[derive(Debug)]
-pub struct RemoteProvider {
-    pub monitor: Arc<Monitor>,
-    pub life: Arc<Life>,
-    pub provider: Arc<dyn Provider>,
-    pub clock: Arc<dyn Clock>,
-    pub gate: Arc<Gate>,
-    pub bug: Option<Bug>,
-}
-
-#[async_trait]
-impl Provider for RemoteProvider {
-    async fn submit(
-        &self,
-        challenge: &domain::challenge::Challenge,
-        attempt: domain::id::AttemptName,
-    ) -> Submission {
-        self.gate.pass(&*self.clock).await;
-        self.monitor.check_submission(attempt);
-        let submission = self.provider.submit(challenge, attempt).await;
-        self.gate.pass(&*self.clock).await;
-        let (gateway, number) = (self.life.gateway, attempt.attempt);
-        let what = format!("gateway {gateway} submitted {} attempt {number}", attempt.solve);
-        self.monitor.record(format!("{what}: {submission:?}"));
-        match &submission {
-            Submission::Accepted(task) => self.life.heard.lock().unwrap().push(task.clone()),
-            Submission::Rejected { retry_after: Some(wait), .. } => {
-                let name = (attempt.solve, attempt.attempt);
-                self.life.asked.lock().unwrap().insert(name, *wait);
-            }
-            _ => {}
-        }
-        match submission {
-            Submission::Ambiguous { why, .. } if self.bug == Some(Bug::LostMeansNotSent) => {
-                Submission::NotSent(why)
-            }
-            other => other,
-        }
-    }
-
-    async fn poll(&self, task: &TaskId) -> Polled {
-        self.life.polls.lock().unwrap().push((task.clone(), self.clock.now()));
-        self.gate.pass(&*self.clock).await;
-        let polled = self.provider.poll(task).await;
-        self.gate.pass(&*self.clock).await;
-        if self.bug == Some(Bug::PollFaultEndsTask) && matches!(polled.poll, Poll::Fault(_)) {
-            return Polled { poll: Poll::Code("ERROR_CAPTCHA_UNSOLVABLE".into()), price: None };
-        }
-        polled
-    }
-
-    async fn poll_many(&self, tasks: &[TaskId]) -> Result<Vec<Polled>, BatchRefused> {
-        let now = self.clock.now();
-        self.life.polls.lock().unwrap().extend(tasks.iter().map(|task| (task.clone(), now)));
-        self.gate.pass(&*self.clock).await;
-        let polled = self.provider.poll_many(tasks).await;
-        self.gate.pass(&*self.clock).await;
-        polled
-    }
-
-    async fn report(&self, task: &TaskId, feedback: Feedback) -> Result<(), Fault> {
-        self.provider.report(task, feedback).await
-    }
-
-    async fn balance(&self) -> Result<domain::money::Money, Fault> {
-        self.provider.balance().await
-    }
-
-    async fn threads(&self) -> Result<Threads, Fault> {
-        self.provider.threads().await
-    }
 }

@@ -68,6 +68,8 @@ pub struct Plan {
     pub slots: usize,
     /// An operator pauses and resumes submissions, and withdraws and declares the site.
     pub stops: bool,
+    /// Gateways read the account's balance, which then only changes by charges and refunds.
+    pub balance: bool,
 }
 
 /// A token that a worker received.
@@ -155,6 +157,7 @@ impl Plan {
             slots: 10,
             // Drawn apart as well.
             stops: seed % 7 == 1,
+            balance: false,
             wrong_clocks: seed % 5 == 2,
             gateways: rng.usize(1..=3),
             workers: rng.usize(2..=6),
@@ -318,7 +321,9 @@ impl World {
         self.is_closing.store(true, Ordering::SeqCst);
         self.receiver.is_down.store(false, std::sync::atomic::Ordering::SeqCst);
         self.end_stops().await;
-        self.account.with(|behaviour| behaviour.set_balance(Money::from_micros(1_000_000_000)));
+        if !self.plan.balance {
+            self.account.with(|behaviour| behaviour.set_balance(Money::from_micros(1_000_000_000)));
+        }
         self.end_wrong_clocks();
         for i in 0..self.gateways.len() {
             let gate = Arc::clone(&self.gateways[i].lock().unwrap().gate);
@@ -464,6 +469,7 @@ impl World {
             pools: if closing { Vec::new() } else { self.plan.pool_wishes() },
             prices: BTreeMap::from([(Kind::Turnstile, PRICE)]).into(),
             budgets: self.plan.budgets(),
+            balance_every: self.plan.balance.then_some(60 * second),
             ..EngineConfig::default()
         }
     }

@@ -9,7 +9,7 @@ use std::{
 };
 
 use domain::{
-    challenge::Challenge,
+    challenge::{BadChallenge, Challenge},
     id::{Nonce, TaskId},
     money::Money,
     ports::{Feedback, Threads},
@@ -131,7 +131,7 @@ impl Behaviour {
         now: Timestamp,
     ) -> SubmitEffect {
         self.ledger.received_submits += 1;
-        let cost = self.config.price(challenge.kind());
+        let cost = self.config.price(challenge);
         match self.refusal(cost, now) {
             Some(code) => self.refuse(code, now),
             None => SubmitEffect::Accepted(self.accept(challenge, nonce, fate, now)),
@@ -183,7 +183,7 @@ impl Behaviour {
         let length = self.config.solve_time(kind).draw(&mut self.rng) + extra;
         let answer = answers::answer(challenge, &id, self.config.captchaai, &mut self.rng);
         let done_at = now.plus(if fate == Fate::NeverReady { LONGEST } else { length });
-        let cost = self.config.price(kind);
+        let cost = self.config.price(challenge);
         let accepted = Accepted {
             task: id.clone(),
             nonce,
@@ -308,6 +308,20 @@ impl Behaviour {
 
     pub fn set_balance(&mut self, balance: Money) {
         self.balance = balance;
+    }
+
+    /// Changes what tasks cost from now on. The names are those of kinds, and of kinds with `_enterprise`.
+    pub fn set_prices(&mut self, prices: BTreeMap<String, Money>) -> Result<(), BadChallenge> {
+        let (mut kinds, mut enterprise) = (Vec::new(), Vec::new());
+        for (name, price) in prices {
+            match name.strip_suffix("_enterprise") {
+                Some(kind) => enterprise.push((kind.parse()?, price)),
+                None => kinds.push((name.parse()?, price)),
+            }
+        }
+        self.config.prices.extend(kinds);
+        self.config.enterprise_prices.extend(enterprise);
+        Ok(())
     }
 
     /// Changes the number of threads. Running tasks continue.

@@ -2,7 +2,11 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use domain::{challenge::Kind, money::Money, secret::Secret};
+use domain::{
+    challenge::{Challenge, Kind},
+    money::Money,
+    secret::Secret,
+};
 
 use crate::pace::{self, SolveTime};
 
@@ -18,6 +22,8 @@ pub struct BehaviourConfig {
     /// Of single kinds; others have the usual ones.
     pub solve_times: BTreeMap<Kind, SolveTime>,
     pub prices: BTreeMap<Kind, Money>,
+    /// Of challenges with `enterprise=1`; others cost what their kind does.
+    pub enterprise_prices: BTreeMap<Kind, Money>,
     pub balance: Money,
     /// Behave like CaptchaAI: threads instead of prices, `threadsinfo`, numbers as ids for reCAPTCHA, `result` and `user_agent`,
     /// `ERROR_ZERO_BALANCE` when no thread is free.
@@ -43,6 +49,7 @@ impl BehaviourConfig {
             realistic: false,
             solve_times: BTreeMap::new(),
             prices: BTreeMap::new(),
+            enterprise_prices: BTreeMap::new(),
             balance: Money::from_micros(1_000_000_000),
             captchaai: false,
             bans: false,
@@ -65,7 +72,12 @@ impl BehaviourConfig {
         self.solve_times.get(kind).copied().unwrap_or_else(|| usual(kind))
     }
 
-    pub(crate) fn price(&self, kind: &Kind) -> Money {
+    pub(crate) fn price(&self, challenge: &Challenge) -> Money {
+        let kind = challenge.kind();
+        let is_enterprise = challenge.params().get("enterprise").is_some_and(|value| value == "1");
+        if let Some(price) = self.enterprise_prices.get(kind).filter(|_| is_enterprise) {
+            return *price;
+        }
         let usual = if self.captchaai { Money::ZERO } else { pace::price(kind) };
         self.prices.get(kind).copied().unwrap_or(usual)
     }

@@ -7,6 +7,7 @@
 //! | `GET /ledger` | [`crate::ledger::Ledger`] as JSON |
 //! | `GET /ledger/count` | how many submissions arrived, as a plain number |
 //! | `GET`, `POST`, `DELETE /faults` | see [`crate::faults`] |
+//! | `POST /prices` | changes what tasks cost from now on: `{"turnstile":"0.002"}` |
 
 use std::{
     convert::Infallible,
@@ -215,6 +216,7 @@ async fn answer(
             Ok(Reply::text(front.account.received_submits().to_string()).whole())
         }
         (&Method::GET, "/faults") => Ok(json(&front.account.faults(|plan| plan.list()))),
+        (&Method::POST, "/prices") => Ok(set_prices(&front.account, &body)),
         (&Method::POST, "/faults") => Ok(plan(&front.account, &body)),
         (&Method::DELETE, "/faults") => {
             front.account.faults(crate::FaultPlan::clear);
@@ -233,6 +235,21 @@ fn plan(account: &Account, body: &[u8]) -> Response<ReplyBody> {
         }
         Err(error) => {
             let mut response = Reply::text(format!("no fault was planned: {error}\n")).whole();
+            *response.status_mut() = StatusCode::BAD_REQUEST;
+            response
+        }
+    }
+}
+
+fn set_prices(account: &Account, body: &[u8]) -> Response<ReplyBody> {
+    let read = serde_json::from_slice(body).map_err(|error| error.to_string());
+    let set = read.and_then(|prices| {
+        account.with(|behaviour| behaviour.set_prices(prices)).map_err(|error| error.to_string())
+    });
+    match set {
+        Ok(()) => json(&true),
+        Err(error) => {
+            let mut response = Reply::text(format!("no price was changed: {error}\n")).whole();
             *response.status_mut() = StatusCode::BAD_REQUEST;
             response
         }

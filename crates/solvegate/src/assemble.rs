@@ -58,6 +58,9 @@ pub enum Purpose {
 /// How long paid tasks may take to finish during a drain; the doors have the rest of the 25 s.
 const DRAIN_GRACE: Duration = Duration::from_secs(20);
 
+/// How often the balance is read for `solvegate reconcile`.
+const BALANCE_EVERY: Duration = Duration::from_secs(15 * 60);
+
 /// The tasks of the built-in simulator, in the data directory.
 const SIMULATOR_TASKS: &str = "simulator-tasks.jsonl";
 
@@ -104,6 +107,7 @@ impl Assembled {
         let mut settings = engine_config(config);
         settings.archive = archive;
         settings.keeps_pools = purpose == Purpose::Serving;
+        settings.balance_every = (purpose == Purpose::Serving).then_some(BALANCE_EVERY);
         settings.place = place::of(config.listen).filter(|_| purpose == Purpose::Serving);
         if purpose == Purpose::Reading {
             settings.slots = Slots::Fixed(0);

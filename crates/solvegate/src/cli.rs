@@ -7,9 +7,11 @@ mod dead_letters;
 mod pause;
 mod pools;
 mod queries;
+mod reconcile;
 mod sim;
 mod solve;
 mod store;
+mod what_if;
 
 use std::{path::PathBuf, time::Duration};
 
@@ -23,9 +25,11 @@ pub use dead_letters::{BulkArgs, DeadLetterFilter, DeadLettersAction, PurgeArgs,
 pub use pause::{PauseArgs, ResumeArgs, ScopeArgs};
 pub use pools::{PoolSetArgs, PoolsAction, PoolsArgs};
 pub use queries::{ExplainArgs, HistoryArgs, ReportArgs, StatsArgs};
+pub use reconcile::ReconcileArgs;
 pub use sim::SimArgs;
 pub use solve::{ChallengeArgs, FeedbackArgs, FetchArgs, KindsArgs, SolveArgs, Verdict};
 pub use store::{Form, StoreAction};
+pub use what_if::WhatIfArgs;
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -35,6 +39,7 @@ Exit codes:
   3  the gateway, the store or the service cannot be reached
   4  refused: site not declared, budget or rate limit exceeded, wrong key
   5  the deadline passed
+  6  it cannot be judged (reconcile)
   130  interrupted by Ctrl-C or SIGTERM";
 
 /// A gateway between your workers and a paid solving service: paid once, delivered once, explained.
@@ -86,6 +91,12 @@ pub enum Command {
     /// Show what was paid and what was saved
     #[command(after_help = "Example:\n  solvegate report --from 2026-11-01 --to 2026-11-15")]
     Report(ReportArgs),
+    /// Compare the ledger of a day with the provider's balance
+    #[command(after_help = reconcile::RECONCILE_NOTES)]
+    Reconcile(ReconcileArgs),
+    /// Show what the claims of the last days would have cost under other settings
+    #[command(after_help = what_if::WHAT_IF_NOTES)]
+    WhatIf(WhatIfArgs),
     /// List, show, revive and purge dead letters: solves that failed for good
     #[command(subcommand)]
     DeadLetters(DeadLettersAction),
@@ -271,6 +282,8 @@ impl Cli {
             | Command::Active(client)
             | Command::Stats(StatsArgs { client, .. })
             | Command::Report(ReportArgs { client, .. })
+            | Command::Reconcile(ReconcileArgs { client, .. })
+            | Command::WhatIf(WhatIfArgs { client, .. })
             | Command::Explain(ExplainArgs { client, .. })
             | Command::Pause(PauseArgs { client, .. })
             | Command::Resume(ResumeArgs { client, .. })

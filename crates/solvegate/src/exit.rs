@@ -23,6 +23,8 @@ pub enum Exit {
     /// Site not declared, budget or rate limit exceeded, wrong key.
     Refused = 4,
     Timeout = 5,
+    /// There is not enough to judge by.
+    NotJudged = 6,
     /// SIGINT or SIGTERM; the number that shells use for Ctrl-C.
     Interrupted = 130,
 }

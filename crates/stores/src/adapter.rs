@@ -8,7 +8,7 @@ pub(crate) use keys::REGISTERED_KEYS;
 pub use runner::Counters;
 pub(crate) use runner::{DecideFn, Extent, Lane, ReadFn, ResultSlot, TransactionRunner, decision};
 
-use std::{path::Path, sync::Arc};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use domain::{
@@ -23,6 +23,7 @@ use domain::{
     id::{ClaimId, HolderId, SolveId},
     lease::{Holder, Lease},
     ledger::{Entry, Total},
+    money::Money,
     pause::Pauses,
     pool::{Expectation, Pool, StandingOrder},
     ports::{
@@ -287,6 +288,18 @@ impl Store for StoreAdapter {
     async fn administer(&self, by: Actor, action: AdminAction, now: Timestamp) -> Result<()> {
         self.decide_at(now, move |ctx| {
             ctx.administered(Attribution::of_nobody(by.name.clone()), &by, action.clone());
+            Ok(())
+        })
+        .await
+    }
+
+    async fn ask_balance(&self, least_gap: Duration, now: Timestamp) -> Result<Option<u32>> {
+        self.decide_at(now, move |ctx| decisions::ask_balance(ctx, least_gap)).await
+    }
+
+    async fn record_balance(&self, number: u32, amount: Money, now: Timestamp) -> Result<()> {
+        self.decide_at(now, move |ctx| {
+            decisions::record_balance(ctx, number, amount);
             Ok(())
         })
         .await

@@ -38,16 +38,33 @@ impl BalanceCache {
         key: Secret,
         fetch: impl Future<Output = Result<Money, Fault>>,
     ) -> Result<Money, Fault> {
+        self.get_unless(key, fetch, |_| false).await
+    }
+
+    /// Like [`BalanceCache::get`], without a balance of before this call. A fault is still cached.
+    pub(crate) async fn get_fresh(
+        &self,
+        key: Secret,
+        fetch: impl Future<Output = Result<Money, Fault>>,
+    ) -> Result<Money, Fault> {
+        self.get_unless(key, fetch, |cached| cached.answer.is_ok()).await
+    }
+
+    async fn get_unless(
+        &self,
+        key: Secret,
+        fetch: impl Future<Output = Result<Money, Fault>>,
+        is_stale: impl Fn(&CachedBalance) -> bool,
+    ) -> Result<Money, Fault> {
         let mut last = self.last.lock().await;
-        match &*last {
-            Some(cached) if cached.key == key && self.clock.now().since(cached.at) < FRESH => {
-                cached.answer.clone()
-            }
-            Some(_) | None => {
-                let answer = fetch.await;
-                *last = Some(CachedBalance { at: self.clock.now(), key, answer: answer.clone() });
-                answer
-            }
+        let is_fresh = |cached: &&CachedBalance| {
+            cached.key == key && self.clock.now().since(cached.at) < FRESH && !is_stale(cached)
+        };
+        if let Some(cached) = last.as_ref().filter(is_fresh) {
+            return cached.answer.clone();
         }
+        let answer = fetch.await;
+        *last = Some(CachedBalance { at: self.clock.now(), key, answer: answer.clone() });
+        answer
     }
 }

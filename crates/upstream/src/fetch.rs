@@ -78,11 +78,11 @@ impl Provider for Upstream {
     }
 
     async fn balance(&self) -> Result<Money, Fault> {
-        let fetch = async {
-            let body = self.call(&Action::Balance).await?;
-            self.account_value(wire::fetch::read_balance(&body))
-        };
-        self.balance.get(self.key.current(), fetch).await
+        self.balance.get(self.key.current(), self.fetch_balance()).await
+    }
+
+    async fn fresh_balance(&self) -> Result<Money, Fault> {
+        self.balance.get_fresh(self.key.current(), self.fetch_balance()).await
     }
 
     async fn threads(&self) -> Result<Threads, Fault> {
@@ -92,6 +92,11 @@ impl Provider for Upstream {
 }
 
 impl Upstream {
+    async fn fetch_balance(&self) -> Result<Money, Fault> {
+        let body = self.call(&Action::Balance).await?;
+        self.account_value(wire::fetch::read_balance(&body))
+    }
+
     fn polled(&self, reply: FetchReply) -> Polled {
         match reply {
             FetchReply::NotReady => Polled { poll: Poll::NotReady, price: None },

@@ -90,6 +90,11 @@ pub trait Provider: fmt::Debug + Send + Sync + 'static {
     /// Reads the account's balance.
     async fn balance(&self) -> Result<Money, Fault>;
 
+    /// Reads the account's balance as it is after this call began. [`Provider::balance`] may be some seconds old.
+    async fn fresh_balance(&self) -> Result<Money, Fault> {
+        self.balance().await
+    }
+
     /// Reads the account's threads.
     async fn threads(&self) -> Result<Threads, Fault>;
 }

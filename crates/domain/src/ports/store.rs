@@ -1,7 +1,7 @@
 //! The contract of every store. One method is one atomic decision; the store writes its ledger entries in the same
 //! transaction; the time always comes from the caller. The crate `store-tests` holds every backend to it.
 
-use std::{error::Error, fmt, sync::Arc};
+use std::{error::Error, fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 
@@ -15,6 +15,7 @@ use crate::{
     fingerprint::Fingerprint,
     id::{ClaimId, HolderId, SolveId},
     lease::{Holder, Lease},
+    money::Money,
     pause::Pauses,
     pool::{Expectation, Pool, StandingOrder},
     solve::{Decision, Fact, Refused, Solve},
@@ -212,6 +213,13 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// Writes down what somebody did that is about no record of the store, such as a reload.
     async fn administer(&self, by: Actor, action: AdminAction, now: Timestamp) -> StoreResult<()>;
+
+    /// Takes the right to read the account's balance at the provider, and writes down that it is read now; `None` when a
+    /// gateway did so less than `least_gap` ago and on the same day. The number belongs to the answer.
+    async fn ask_balance(&self, least_gap: Duration, now: Timestamp) -> StoreResult<Option<u32>>;
+
+    /// Writes down the balance that was read under a number.
+    async fn record_balance(&self, number: u32, amount: Money, now: Timestamp) -> StoreResult<()>;
 
     /// Stores a small value under a name, for example what the engine learned about polling.
     async fn set_memo(&self, name: &str, value: Vec<u8>) -> StoreResult<()>;

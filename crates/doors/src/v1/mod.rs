@@ -5,7 +5,8 @@
 //! - `solves`: claim, fetch, withdraw, report, explain; `request`: body → claim; `outcome`: outcome → response;
 //!   `batches`: many claims in one request
 //! - `records`: history, active; `dead_letters`, with `dead_letter_filter`; `pools`; `pauses`: the emergency stop; `totals`:
-//!   statistics and the savings report; `account`: balance, declarations; `audit`: the audit trail
+//!   statistics and the savings report; `reconcile`: the ledger against the provider's balance; `what_if`:
+//!   other settings; `account`: balance, declarations; `audit`: the audit trail
 //! - `query`: query strings; `object`: JSON bodies; `shape`: records as JSON
 
 mod account;
@@ -18,11 +19,13 @@ mod outcome;
 mod pauses;
 mod pools;
 mod query;
+mod reconcile;
 mod records;
 mod request;
 mod shape;
 mod solves;
 mod totals;
+mod what_if;
 
 use axum::{
     Router,
@@ -54,6 +57,8 @@ pub(crate) fn routes() -> Router<Doors> {
         .route("/-/resume", post(pauses::resume))
         .route("/v1/stats", get(totals::stats))
         .route("/v1/report", get(totals::savings_report))
+        .route("/v1/reconcile", get(reconcile::reconcile))
+        .route("/v1/what-if", get(what_if::what_if))
         .route("/v1/audit", get(audit::trail))
         .route("/v1/audit/export", get(audit::export))
         .route("/v1/balance", get(account::balance))

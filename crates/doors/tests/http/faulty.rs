@@ -1,8 +1,11 @@
 //! A store that can be made unavailable.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
 
 use async_trait::async_trait;
@@ -15,6 +18,7 @@ use domain::{
     fingerprint::Fingerprint,
     id::{ClaimId, HolderId, SolveId},
     lease::{Holder, Lease},
+    money::Money,
     pause::Pauses,
     pool::{Expectation, Pool, StandingOrder},
     ports::{
@@ -220,6 +224,25 @@ impl Store for FaultyStore {
     ) -> Result<(), StoreError> {
         self.check()?;
         self.inner.administer(by, action, now).await
+    }
+
+    async fn ask_balance(
+        &self,
+        least_gap: Duration,
+        now: Timestamp,
+    ) -> Result<Option<u32>, StoreError> {
+        self.check()?;
+        self.inner.ask_balance(least_gap, now).await
+    }
+
+    async fn record_balance(
+        &self,
+        number: u32,
+        amount: Money,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
+        self.check()?;
+        self.inner.record_balance(number, amount, now).await
     }
 
     async fn set_memo(&self, name: &str, value: Vec<u8>) -> Result<(), StoreError> {

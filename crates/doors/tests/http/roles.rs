@@ -3,7 +3,7 @@
 use crate::world::{ADMIN, NARROW, OPERATOR, READER, WORKER, World, request, turnstile};
 
 /// Method, path, then the status without a key, for a worker, and for admins of the roles reader, operator and admin.
-const MATRIX: [(&str, &str, [u16; 5]); 37] = [
+const MATRIX: [(&str, &str, [u16; 5]); 39] = [
     ("GET", "/", [200, 200, 200, 200, 200]),
     ("GET", "/style.css", [200, 200, 200, 200, 200]),
     ("GET", "/healthz", [200, 200, 200, 200, 200]),
@@ -34,6 +34,8 @@ const MATRIX: [(&str, &str, [u16; 5]); 37] = [
     ("POST", "/-/resume", [401, 403, 403, 400, 400]),
     ("GET", "/v1/stats", [401, 200, 200, 200, 200]),
     ("GET", "/v1/report", [401, 200, 200, 200, 200]),
+    ("GET", "/v1/reconcile", [401, 403, 200, 200, 200]),
+    ("GET", "/v1/what-if", [401, 403, 200, 200, 200]),
     ("GET", "/v1/balance", [401, 200, 200, 200, 200]),
     ("GET", "/v1/sites", [401, 403, 200, 200, 200]),
     ("GET", "/v1/workers", [401, 403, 200, 200, 200]),

@@ -1,9 +1,10 @@
 //! The services that run beside the driver, one per file: lease renewal, sweeping, counting of fetches and refusals, slot
-//! discovery, the memory of solve times, pauses, pools, callbacks, alerts and the archive. Each ends once the driver has
-//! stopped.
+//! discovery, the memory of solve times, pauses, pools, readings of the balance, callbacks, alerts and the archive. Each ends
+//! once the driver has stopped.
 
 pub(crate) mod alerts;
 pub(crate) mod archive;
+pub(crate) mod balance;
 pub(crate) mod fetch_counter;
 pub(crate) mod lease_renewal;
 pub(crate) mod outbox;
@@ -58,6 +59,9 @@ pub(crate) fn start(shared: &Arc<Shared>, source: Arc<dyn Records>) {
     }
     if config.slots == Slots::Auto {
         spawn(shared, "slot discovery", slot_discovery::run(Arc::clone(shared)));
+    }
+    if let Some(every) = config.balance_every {
+        spawn(shared, "balance", balance::run(Arc::clone(shared), every));
     }
     if let Some(archive) = config.archive.clone() {
         spawn(shared, "archive", archive::run(Arc::clone(shared), source, archive));

@@ -16,6 +16,8 @@ struct State {
     calls: i64,
     /// When the next call may be borrowed.
     borrow_at: Timestamp,
+    /// Tasks that were submitted.
+    tasks: u64,
 }
 
 /// The initial quota of a process: a part of what providers allow beyond the tasks, because other processes start with as
@@ -29,14 +31,16 @@ const BORROW_EVERY: Duration = Duration::from_secs(1);
 
 impl Default for PollQuota {
     fn default() -> Self {
-        Self(Mutex::new(State { calls: INITIAL, borrow_at: Timestamp::default() }))
+        Self(Mutex::new(State { calls: INITIAL, borrow_at: Timestamp::default(), tasks: 0 }))
     }
 }
 
 impl PollQuota {
     /// A task was submitted and brings this many calls.
     pub(crate) fn earn(&self, calls: u32) {
-        self.0.lock().calls += i64::from(calls);
+        let mut state = self.0.lock();
+        state.calls += i64::from(calls);
+        state.tasks += 1;
     }
 
     /// Takes one call, or says when to try again.
@@ -50,6 +54,19 @@ impl PollQuota {
         }
         state.calls -= 1;
         Ok(())
+    }
+
+    /// How many tasks this process has submitted.
+    pub(crate) fn tasks(&self) -> u64 {
+        self.0.lock().tasks
+    }
+
+    /// Takes one call if some are left over, for questions that can wait.
+    pub(crate) fn take_spare(&self) -> bool {
+        let mut state = self.0.lock();
+        let is_spare = state.calls > 0;
+        state.calls -= i64::from(is_spare);
+        is_spare
     }
 
     /// Counts calls that are made in any case.

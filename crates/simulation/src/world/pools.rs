@@ -92,6 +92,9 @@ impl World {
 
     /// The account is empty for a while.
     pub async fn empty_account(&self, rng: &mut fastrand::Rng) {
+        if self.plan.balance {
+            return;
+        }
         self.account.with(|behaviour| behaviour.set_balance(Money::ZERO));
         self.monitor.record("the account is empty".into());
         self.sleep(Duration::from_millis(rng.u64(1_000..40_000))).await;

@@ -14,6 +14,7 @@ mod polling;
 mod pools;
 mod queue;
 mod receivers;
+mod reconcile;
 mod rounds;
 mod seeds;
 mod stories;

@@ -13,6 +13,7 @@ Site keys that begin with one of these decide how their task ends:
   slow-         the answer comes a minute later
 Paths beside in.php and res.php:
   GET /ledger              what was received, accepted, charged and answered, as JSON
+  POST /prices             what tasks cost from now on: {\"turnstile\":\"0.002\"}
   POST /faults             plan faults of the next calls, or at a rate; GET lists, DELETE clears them
 Faults: code, unreachable, drop, hang, status, too_many_requests, garbage, truncated, html, empty,
 no_id, huge, trickle, unsolvable, never_ready, same_task; docs/simulator.md describes each.

@@ -14,6 +14,7 @@ mod pause;
 mod pools;
 pub mod progress;
 mod queries;
+mod reconcile;
 mod retry_table;
 mod serve;
 mod sim;
@@ -21,6 +22,7 @@ mod sites;
 mod solve;
 mod store;
 mod tables;
+mod what_if;
 
 use std::process::ExitCode;
 
@@ -76,6 +78,8 @@ async fn dispatch(context: &Context, command: Command) -> Result<(), Failure> {
             Query::new("/v1/stats", tables::stats).with("date", date).run(context, &client).await
         }
         Command::Report(args) => queries::report(&args).run(context, &args.client).await,
+        Command::Reconcile(args) => Box::pin(reconcile::run(context, &args)).await,
+        Command::WhatIf(args) => Box::pin(what_if::run(context, &args)).await,
         Command::DeadLetters(action) => Box::pin(dead_letters::run(context, &action)).await,
         Command::Audit(action) => Box::pin(audit::run(context, &action)).await,
         Command::Pools(args) => Box::pin(pools::run(context, &args)).await,

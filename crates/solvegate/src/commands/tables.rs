@@ -1,8 +1,12 @@
 //! Prints responses of the v1 API as tables. Columns are names of members, separated by spaces.
 
+mod reconciliation;
+
 use serde_json::Value;
 
 use crate::{exit::Failure, output};
+
+pub(super) use reconciliation::reconciliation;
 
 pub(super) fn history(answer: &Value) -> Result<(), Failure> {
     list(answer, "id state kind sitekey source cost attempts elapsed_ms opened_at code")?;
@@ -173,7 +177,7 @@ fn rows<'v>(items: impl Iterator<Item = &'v Value>, columns: &str) -> Result<(),
     output::rows(columns.split(' '), items.map(|item| texts(item, columns)))
 }
 
-fn members(list: &Value) -> impl Iterator<Item = &Value> {
+pub(super) fn members(list: &Value) -> impl Iterator<Item = &Value> {
     list.as_array().into_iter().flatten()
 }
 
@@ -182,7 +186,7 @@ fn texts(item: &Value, names: &str) -> Vec<String> {
 }
 
 /// Absent values are printed as a dash: unknown money is not zero.
-fn text(value: &Value) -> String {
+pub(super) fn text(value: &Value) -> String {
     match value {
         Value::Null => "-".into(),
         Value::String(text) => text.clone(),

@@ -75,6 +75,8 @@ fn every_help_text_matches_its_golden_file() {
         "active",
         "stats",
         "report",
+        "reconcile",
+        "what-if",
         "dead-letters",
         "dead-letters list",
         "dead-letters show",

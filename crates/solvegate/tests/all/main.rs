@@ -28,6 +28,7 @@ mod neighbours;
 mod pools;
 mod postgres;
 mod readme;
+mod reconcile;
 mod redis;
 mod replicas;
 mod retry_table;

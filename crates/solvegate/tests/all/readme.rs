@@ -308,6 +308,11 @@ async fn every_marked_command_about_the_ledger_does_what_it_says() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn every_marked_command_about_reconciliation_does_what_it_says() {
+    read_all(include_str!("../../../../docs/reconcile.md"), 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn every_marked_command_about_redis_does_what_it_says() {
     read_all(include_str!("../../../../docs/stores/redis.md"), 2).await;
 }

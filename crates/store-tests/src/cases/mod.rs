@@ -4,6 +4,7 @@ mod admit;
 mod advance;
 mod archive;
 mod audit;
+mod balance;
 mod budgets;
 mod concurrency;
 mod dead_letters;
@@ -112,6 +113,10 @@ pub const CASES: &[Case] = cases! {
         the_account_pays_for_everything,
         the_account_is_the_sum_of_its_workers_and_pools,
         callers_of_several_workers_share_the_account,
+    ],
+    balance: [
+        one_gateway_reads_the_balance_per_interval,
+        a_new_day_has_a_reading_of_its_own,
     ],
     keys: [
         the_same_key_is_the_same_claim,

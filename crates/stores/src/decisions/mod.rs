@@ -4,7 +4,7 @@
 //! - For callers: [`admit`], [`deliver`], [`withdraw`], [`note`]
 //! - For the driver: [`lease`], [`advance`], [`settle`]
 //! - For operators: [`revive`], [`purge`], [`set_pool`], [`expect`], [`set_pause`]
-//! - For maintenance: [`sweep`], [`refill`], [`callbacks`], [`archive`]
+//! - For maintenance: [`sweep`], [`refill`], [`callbacks`], [`archive`], [`ask_balance`]
 //! - After a server lost writes: [`restore`], [`void_stock`]
 //!
 //! Decisions share code through `support`. Two decisions use another one: `revive` admits claims, and `restore` settles
@@ -13,6 +13,7 @@
 mod admit;
 mod advance;
 mod archive;
+mod balance;
 mod deliver;
 mod lease;
 mod note;
@@ -30,6 +31,7 @@ mod withdraw;
 pub(crate) use admit::admit;
 pub(crate) use advance::advance;
 pub(crate) use archive::{ARCHIVE_PROGRESS, archive};
+pub(crate) use balance::{ask_balance, record_balance};
 pub(crate) use deliver::deliver;
 pub(crate) use lease::{hold, lease, release};
 pub(crate) use note::note;

@@ -8,6 +8,7 @@ use simulator::Ledger;
 use solvegate::client::{Call, Remote};
 
 use super::{
+    PROVIDER,
     ports::ClosedPort,
     process::{Process, command},
 };
@@ -52,6 +53,25 @@ impl Sim {
     /// The number of tasks it charged for.
     pub(crate) async fn charges(&self) -> usize {
         self.ledger().await.accepted.len()
+    }
+
+    /// Buys a task with the account's key, behind the gateway's back.
+    pub(crate) async fn buy(&self, query: &str) {
+        let path = format!("/in.php?key={PROVIDER}&json=1&{query}");
+        let reply = self.remote.send(&Call::get(path)).await.unwrap();
+        assert_eq!(reply.body["status"], 1, "{}", reply.body);
+    }
+
+    /// Changes what tasks cost from now on.
+    pub(crate) async fn set_prices(&self, prices: Value) {
+        let reply = self.remote.send(&Call::post("/prices", prices)).await.unwrap();
+        assert!(reply.status.is_success(), "{}", reply.body);
+    }
+
+    /// Clears the planned faults.
+    pub(crate) async fn heal(&self) {
+        let reply = self.remote.send(&Call::delete("/faults")).await.unwrap();
+        assert!(reply.status.is_success(), "{}", reply.body);
     }
 
     /// Plans a fault; `simulator::faults` documents the format.
