@@ -2,8 +2,9 @@
 
 use domain::ledger::Event;
 use serde_json::json;
+use simulator::{Call, Fault, Planned};
 
-use crate::world::{OTHER, Setting, WORKER, World, turnstile};
+use crate::world::{ADMIN, OTHER, Setting, WORKER, World, turnstile, until};
 
 async fn served(world: &World) -> String {
     let answer = world.claim("0x4A", &["Prefer: wait=10"]).await;
@@ -128,4 +129,37 @@ async fn five_claims_of_one_picture_make_one_report() {
     world.engine.drain().await;
     let reports = world.account.ledger().reports;
     assert_eq!(reports.len(), 1, "{reports:?}");
+}
+
+/// Two workers wait for one picture. Neither learns the id of the other's claim, from any list.
+#[tokio::test]
+async fn a_worker_sees_no_claim_of_another_that_waits_for_the_same_picture() {
+    let world = World::open().await;
+    world.account.plan(Planned::next(Call::Submit, Fault::code("ERROR_BAD_TOKEN_OR_PAGEURL")));
+    assert_eq!(world.post("/-/pause", ADMIN, &[], "").await.status, 200);
+    let picture = r#"{"kind":"image","image":"aGVsbG8gd29ybGQ="}"#;
+    let first = world.post("/v1/solves", WORKER, &[], picture).await.text("id");
+    let second = world.post("/v1/solves", OTHER, &[], picture).await.text("id");
+    assert!(!first.is_empty() && !second.is_empty() && first != second);
+    let seen = async |key: &str, path: &str| world.get(path, key).await.body;
+    let active = seen(WORKER, "/v1/active").await;
+    assert!(active.contains(&first) && !active.contains(&second), "{active}");
+    assert!(seen(ADMIN, "/v1/active").await.contains(&second), "they wait for one solve");
+    assert_eq!(world.post("/-/resume", ADMIN, &[], "").await.status, 200);
+    let letter = until("the dead letter", async || {
+        let letters = world.get("/v1/dead-letters", ADMIN).await.json();
+        Some(letters["items"].as_array()?.first()?["id"].as_str()?.to_owned())
+    })
+    .await;
+    let letter = format!("/v1/dead-letters/{letter}");
+    for path in ["/v1/dead-letters", &letter, "/v1/history?limit=1", "/v1/active"] {
+        let told = seen(WORKER, path).await;
+        assert!(!told.contains(&second), "{path}: {told}");
+        assert!(path == "/v1/active" || told.contains(&first), "{path}: {told}");
+    }
+    let story = seen(WORKER, &format!("/v1/solves/{first}/explain")).await;
+    assert!(story.contains(&first) && !story.contains(&second), "{story}");
+    // The one that joined sees the solve that it waited for, and not for whom it was opened.
+    let story = seen(OTHER, &format!("/v1/solves/{second}/explain")).await;
+    assert!(story.contains("\"joined\"") && !story.contains(&first), "{story}");
 }

@@ -3,7 +3,7 @@
 use crate::world::{ADMIN, NARROW, OPERATOR, READER, WORKER, World, request, turnstile};
 
 /// Method, path, then the status without a key, for a worker, and for admins of the roles reader, operator and admin.
-const MATRIX: [(&str, &str, [u16; 5]); 39] = [
+const MATRIX: [(&str, &str, [u16; 5]); 42] = [
     ("GET", "/", [200, 200, 200, 200, 200]),
     ("GET", "/style.css", [200, 200, 200, 200, 200]),
     ("GET", "/healthz", [200, 200, 200, 200, 200]),
@@ -15,6 +15,7 @@ const MATRIX: [(&str, &str, [u16; 5]); 39] = [
     ("DELETE", "/v1/solves/123456789012345", [401, 404, 403, 404, 404]),
     ("POST", "/v1/solves/123456789012345/report", [401, 400, 403, 400, 400]),
     ("GET", "/v1/solves/123456789012345/explain", [401, 404, 404, 404, 404]),
+    ("POST", "/v1/batches", [401, 415, 403, 403, 403]),
     ("GET", "/v1/history", [401, 200, 200, 200, 200]),
     ("GET", "/v1/active", [401, 200, 200, 200, 200]),
     ("GET", "/v1/dead-letters", [401, 200, 200, 200, 200]),
@@ -36,6 +37,8 @@ const MATRIX: [(&str, &str, [u16; 5]); 39] = [
     ("GET", "/v1/report", [401, 200, 200, 200, 200]),
     ("GET", "/v1/reconcile", [401, 403, 200, 200, 200]),
     ("GET", "/v1/what-if", [401, 403, 200, 200, 200]),
+    ("GET", "/v1/audit", [401, 403, 200, 200, 200]),
+    ("GET", "/v1/audit/export", [401, 403, 200, 200, 200]),
     ("GET", "/v1/balance", [401, 200, 200, 200, 200]),
     ("GET", "/v1/sites", [401, 403, 200, 200, 200]),
     ("GET", "/v1/workers", [401, 403, 200, 200, 200]),
@@ -55,6 +58,51 @@ async fn every_route_checks_the_role() {
             let answer = world.send(&request(method, path, key, &json, &body)).await;
             assert_eq!(answer.status, status, "{method} {path} as {key:?}: {answer:?}");
         }
+    }
+}
+
+/// The paths of a source file's `.route("PATH", get(…).post(…))`, each with its methods.
+fn routes(source: &str) -> Vec<(String, &'static str)> {
+    let mut found = Vec::new();
+    for line in source.split(".route(\"").skip(1) {
+        let line = line.lines().next().unwrap();
+        let (path, handlers) = line.split_once('"').unwrap();
+        for (word, method) in
+            [("get(", "GET"), ("post(", "POST"), ("put(", "PUT"), ("delete(", "DELETE")]
+        {
+            if handlers.contains(word) {
+                found.push((path.to_owned(), method));
+            }
+        }
+    }
+    found
+}
+
+/// Whether the path of a request fits a path with `{names}` in it.
+fn fits(route: &str, path: &str) -> bool {
+    let path = path.split('?').next().unwrap();
+    let (mut pattern, mut parts) = (route.split('/'), path.split('/'));
+    loop {
+        match (pattern.next(), parts.next()) {
+            (None, None) => return true,
+            (Some(name), Some(_)) if name.starts_with('{') => {}
+            (Some(name), Some(part)) if name == part => {}
+            (_, _) => return false,
+        }
+    }
+}
+
+#[test]
+fn the_matrix_has_every_route() {
+    let mut all = routes(include_str!("../../src/v1/mod.rs"));
+    all.extend(routes(include_str!("../../src/lib.rs")));
+    assert!(all.len() > 30, "{all:?}");
+    for (route, method) in all {
+        // Both methods of in.php, res.php and pingbacks are one handler.
+        let is_there = |(asked, path, _): &(&str, &str, [u16; 5])| {
+            fits(&route, path) && (*asked == method || !route.starts_with("/v1/"))
+        };
+        assert!(MATRIX.iter().any(is_there), "{method} {route}");
     }
 }
 

@@ -12,7 +12,6 @@ use domain::{
     pause::PauseScope,
     ports::{DeadLetterFilter, PauseResult, Scope},
     retry::own,
-    site::Site,
     solve::Stage as SolveStage,
 };
 use engine::{BulkRequest, DeadLetterSelection, Engine, Slots};
@@ -227,34 +226,6 @@ fn a_round_of_a_serverless_process_ends_what_is_no_longer_declared() {
         assert_eq!((report.leased, stage.paid()), (1, 0));
         let claim = second.engine().find_claim(&Scope::All, id).await.unwrap();
         assert_eq!(claim.code.unwrap().as_str(), own::SITE_NOT_DECLARED);
-        assert_eq!(stage.dead_letters().await, 0);
-    });
-}
-
-/// A declaration ends at midnight while claims wait for a slot.
-#[test]
-fn a_declaration_that_ends_while_claims_wait_stops_them() {
-    story(async |mut stage| {
-        let today = stage.clock.now().day();
-        let site = Site::new("shop.example.com".parse().unwrap(), "ends today");
-        let sites = vec![Site { expires: Some(today), ..site }];
-        stage.config.declarations = Declarations { sites, ..Declarations::default() }.into();
-        stage.config.slots = Slots::Fixed(1);
-        stage.config.deadline = seconds(600);
-        stage.pass(today.end().minus(seconds(20)).since(stage.clock.now())).await;
-        let engine = stage.gateway(1).await;
-        for n in 0..10 {
-            open(&engine, &format!("k{n}")).await;
-        }
-        stage.pass(seconds(120)).await;
-        let entries = stage.entries().await;
-        let late = entries.iter().filter(|entry| spends(&entry.event) && entry.at.day() > today);
-        assert_eq!(late.count(), 0);
-        let ended = count(
-            &entries,
-            |event| matches!(event, Event::Ended { code: Some(code), .. } if code.as_str() == own::SITE_NOT_DECLARED),
-        );
-        assert!(ended >= 5 && ended + stage.paid() == 10, "{ended} ended, {} paid", stage.paid());
         assert_eq!(stage.dead_letters().await, 0);
     });
 }

@@ -1,5 +1,7 @@
 //! The audit trail through the real binary: who did what from where, floods of refusals, reloads, and changes of the store file.
 
+mod servers;
+
 use std::{
     collections::BTreeSet,
     fs,
@@ -16,7 +18,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use solvegate::client::Call;
 
-use crate::support::{ADMIN, Gateway, Sim, WORKER, command, eventually};
+use crate::support::{ADMIN, Gateway, Settings, Sim, WORKER, command, eventually};
 
 const ROWS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("rows");
 /// The tag of the ledger's pages.
@@ -51,7 +53,11 @@ fn text(bytes: &[u8]) -> String {
 
 /// A gateway whose ledger has entries of many sorts.
 async fn lived(dir: &Path, sim: &Sim) -> Gateway {
-    let gateway = Gateway::start(dir, sim);
+    live(dir, sim, &Settings::default()).await
+}
+
+async fn live(dir: &Path, sim: &Sim, settings: &Settings) -> Gateway {
+    let gateway = Gateway::with(dir, sim, settings);
     for n in 0..3 {
         gateway.solve(turnstile(&format!("site-{n}")), Some("order")).await;
         let solved = gateway.solve(turnstile(&format!("site-{n}")), None).await;

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use solvegate::client::{Call, Remote};
 use url::form_urlencoded;
 
-use self::cases::{case, listed, opened, pageless, pages, pictures, the_rest};
+use self::cases::{case, listed, opened, pageless, pages, pictures, the_rest, vendors};
 use crate::support::{
     ADMIN, LoggingProvider, Process, Sent, WORKER, WORKER_TWO, command, eventually,
 };
@@ -24,6 +24,7 @@ const SHOP: &str = "https://shop.example.com/login";
 const OPEN: &str = "https://open.example.com/login";
 const PINNED: &str = "https://pinned.example.com/login";
 const EVIL: &str = "https://evil.example/login";
+const OVER: &str = "https://over.example.com/login";
 const PICTURE: &str = "R0lGODlhAQABAAAAACw=";
 
 /// Everything of H2 that a site can open.
@@ -105,6 +106,10 @@ impl Gateway {
             host = "pinned.example.com"
             basis = "own shop"
             sitekeys = ["pinned-key"]
+            [[site]]
+            host = "over.example.com"
+            basis = "own shop, until it was sold"
+            expires = "2020-01-01"
             {images}
             [polling]
             mode = "fixed"
@@ -246,13 +251,23 @@ async fn judge(api: Api, images: &str, cases: Vec<Case>) {
     assert!(!sent.keys().any(named_evil), "an undeclared target arrived");
 }
 
-async fn judge_pages(api: Api) {
+/// Kinds with a page: `[images]` means nothing to them.
+fn with_pages() -> Vec<Case> {
     let mut cases = pages();
     cases.extend(listed());
+    cases.extend(vendors());
     cases.extend(opened());
     cases.extend(the_rest());
+    cases
+}
+
+async fn judge_pages(api: Api) {
+    let mut cases = with_pages();
     cases.extend(pictures(&[]));
     judge(api, "", cases).await;
+    let mut cases = with_pages();
+    cases.extend(pictures(BY_DEFAULT));
+    judge(api, "[images]\nbasis = \"own forms\"", cases).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -281,9 +296,10 @@ const NAMED: &[&str] = &[
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pictures_reach_the_provider_only_when_images_are_declared() {
+async fn no_picture_reaches_the_provider_after_the_end_of_images() {
+    let images = "[images]\nbasis = \"own forms\"\nexpires = \"2020-01-01\"";
     for api in [Api::InPhp, Api::V1] {
-        judge(api, "[images]\nbasis = \"own forms\"", pictures(BY_DEFAULT)).await;
+        judge(api, images, pictures(&[])).await;
     }
 }
 

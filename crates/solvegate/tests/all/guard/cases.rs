@@ -4,7 +4,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use domain::challenge::Kind;
 
 use super::{
-    BAD, Case, EVIL, OK, OPEN, PICTURE, PINNED, SHOP, UNDECLARED, WORKER_FOUR, WORKER_THREE,
+    BAD, Case, EVIL, OK, OPEN, OVER, PICTURE, PINNED, SHOP, UNDECLARED, WORKER_FOUR, WORKER_THREE,
 };
 use crate::support::{WORKER, WORKER_TWO};
 
@@ -42,21 +42,34 @@ pub(super) fn needed(kind: &Kind) -> Vec<(&'static str, &'static str)> {
     }
 }
 
-/// Every kind with a page: declared, not declared, absent, and for a worker that is restricted to another site.
+/// Every kind with a page: declared, not declared or no longer, absent, and for workers that are restricted to another site.
 pub(super) fn pages() -> Vec<Case> {
     let mut cases = Vec::new();
     for kind in Kind::known().filter(|kind| !kind.is_pageless()) {
-        let with = |page: Option<&str>, expected| {
+        let mut proxies = 8000..;
+        let mut with = |page: Option<&str>, expected| {
+            // Workers with one proxy share the clearance of a page.
+            let proxy = format!("u:p@proxy.example.net:{}", proxies.next().unwrap());
             let mut fields = needed(&kind);
+            for (name, value) in &mut fields {
+                if *name == "proxy" {
+                    *value = &proxy;
+                }
+            }
             fields.extend(page.map(|page| ("pageurl", page)));
             case(&fields, expected)
         };
         cases.push(with(Some(SHOP), OK));
         cases.push(with(Some(EVIL), UNDECLARED));
+        cases.push(with(Some(OVER), UNDECLARED));
         cases.push(with(Some("https://shop.example.com:80/"), UNDECLARED));
         cases.push(with(None, "ERROR_PAGEURL"));
-        cases.push(Case { key: WORKER_TWO, ..with(Some(SHOP), UNDECLARED) });
-        cases.push(Case { key: WORKER_TWO, ..with(Some(OPEN), OK) });
+        for narrowed in [WORKER_TWO, WORKER_THREE] {
+            cases.push(Case { key: narrowed, ..with(Some(SHOP), UNDECLARED) });
+            cases.push(Case { key: narrowed, ..with(Some(OPEN), OK) });
+            cases.push(Case { key: narrowed, ..with(Some(EVIL), UNDECLARED) });
+        }
+        cases.push(Case { key: WORKER_FOUR, ..with(Some(SHOP), OK) });
     }
     cases
 }
@@ -83,6 +96,62 @@ pub(super) fn listed() -> Vec<Case> {
         let mut fields = needed(&kind);
         fields.extend([("pageurl", SHOP), ("redirect_uri", "x")]);
         cases.push(case(&fields, BAD));
+    }
+    cases
+}
+
+/// The parameters that may name a vendor's host: the vendor's, the site's, and no other vendor's.
+pub(super) fn vendors() -> Vec<Case> {
+    let recaptcha = needed(&Kind::RecaptchaV2);
+    let geetest = needed(&Kind::Geetest);
+    let funcaptcha = needed(&Kind::Funcaptcha);
+    let method = |name| vec![("method", name), ("sitekey", "k")];
+    let table: [(&[(&str, &str)], &str, &str, &str, &str); 8] = [
+        (&recaptcha, SHOP, "domain", "www.recaptcha.net", "api.geetest.com"),
+        (&geetest, SHOP, "api_server", "api.geetest.com", "client-api.arkoselabs.com"),
+        (&funcaptcha, SHOP, "surl", "https://client-api.arkoselabs.com", "www.google.com"),
+        (&method("lemin"), OPEN, "api_server", "https://api.leminnow.com/", "www.google.com"),
+        (
+            &method("datadome"),
+            OPEN,
+            "captcha_url",
+            "https://geo.captcha-delivery.com/captcha/?cid=1",
+            "https://geo.captcha-delivery.com/captcha/?referer=https%3A%2F%2Fevil.example%2F",
+        ),
+        (
+            &method("amazon_waf"),
+            OPEN,
+            "challenge_script",
+            "https://a.token.awswaf.com/a/challenge.js",
+            "https://captcha-delivery.com/a.js",
+        ),
+        (
+            &method("amazon_waf"),
+            OPEN,
+            "captcha_script",
+            "https://a.captcha.awswaf.com/a/captcha.js",
+            "https://awswaf.com.evil.example/a.js",
+        ),
+        (
+            &method("tencent"),
+            OPEN,
+            "captcha_script",
+            "https://ca.turing.captcha.qcloud.com/T.js",
+            "https://captcha.gtimg.com@evil.example/T.js",
+        ),
+    ];
+    let mut cases = Vec::new();
+    for (needed, page, name, own, foreign) in table {
+        for (value, expected) in [
+            (own, OK),
+            (foreign, UNDECLARED),
+            ("evil.example", UNDECLARED),
+            ("https://evil.example/", UNDECLARED),
+        ] {
+            let mut fields = needed.to_vec();
+            fields.extend([("pageurl", page), (name, value)]);
+            cases.push(case(&fields, expected));
+        }
     }
     cases
 }
@@ -201,14 +270,14 @@ pub(super) fn pageless(kind: &Kind, n: usize) -> Vec<(String, String)> {
         .collect()
 }
 
-/// Challenges without a page: every kind and method, with a page that is declared, opens methods, is not declared or is absent,
-/// for every worker. `allowed` are the `kinds` of `[images]`.
+/// Challenges without a page: every kind and method, with a page that is declared, opens methods, was declared, is not declared or
+/// is absent, for every worker. `allowed` are the `kinds` of `[images]`.
 pub(super) fn pictures(allowed: &[&str]) -> Vec<Case> {
     let methods = ["audio", "vkimage", "temuimage", "bounding_box"];
     let opened = methods.map(|method| Kind::Other(method.into()));
     let mut cases = Vec::new();
     for kind in Kind::known().filter(Kind::is_pageless).chain(opened) {
-        for page in [None, Some(SHOP), Some(OPEN), Some(EVIL)] {
+        for page in [None, Some(SHOP), Some(OPEN), Some(OVER), Some(EVIL)] {
             for key in [WORKER, WORKER_TWO, WORKER_THREE, WORKER_FOUR] {
                 let expected = expected_of_picture(&kind, page, key, allowed);
                 let mut fields = pageless(&kind, cases.len());
@@ -233,7 +302,7 @@ fn expected_of_picture(
     let may_send = [WORKER, WORKER_THREE].contains(&key);
     match page {
         None if is_method => BAD,
-        Some(EVIL) => UNDECLARED,
+        Some(EVIL | OVER) => UNDECLARED,
         Some(SHOP) if is_narrowed => UNDECLARED,
         _ if !may_send || !allowed.contains(&kind.name()) => UNDECLARED,
         Some(SHOP) if is_method => BAD,
