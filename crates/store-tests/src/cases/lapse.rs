@@ -21,7 +21,7 @@ async fn sweep_in_trouble(world: &World) {
 }
 
 /// The class and the code of the claim's dead letter.
-async fn letter_of(world: &World, claim: &Claim) -> (DeadLetterClass, String) {
+async fn class_and_code(world: &World, claim: &Claim) -> (DeadLetterClass, String) {
     let letter = world.dead_letter(claim).await;
     (letter.class, letter.code.to_string())
 }
@@ -30,7 +30,7 @@ fn lapsed(code: &str) -> (DeadLetterClass, String) {
     (DeadLetterClass::Lapsed, code.to_owned())
 }
 
-pub(super) async fn an_empty_account_leaves_letters_that_are_revived_and_served(world: World) {
+pub(super) async fn an_empty_account_leaves_dead_letters_that_are_revived_and_served(world: World) {
     let mut claims = Vec::new();
     for n in 0..5 {
         let mut new = world.turnstile(&format!("k{n}"));
@@ -49,7 +49,7 @@ pub(super) async fn an_empty_account_leaves_letters_that_are_revived_and_served(
     for claim in &claims {
         let now = world.find(claim).await;
         assert_eq!((now.state, now.cost), (ClaimState::Lapsed, Some(Money::ZERO)));
-        assert_eq!(letter_of(&world, claim).await, lapsed(TROUBLE));
+        assert_eq!(class_and_code(&world, claim).await, lapsed(TROUBLE));
         let letter = world.dead_letter(claim).await;
         assert_eq!((letter.claims, letter.cost), (vec![claim.id], Some(Money::ZERO)));
     }
@@ -65,12 +65,12 @@ pub(super) async fn an_empty_account_leaves_letters_that_are_revived_and_served(
     assert!(world.records.dead_letters(open).await.unwrap().items.is_empty());
 }
 
-pub(super) async fn letters_are_listed_and_purged_by_class(world: World) {
+pub(super) async fn dead_letters_are_listed_and_purged_by_class(world: World) {
     let failed = world.fail(world.turnstile("a"), "ERROR_PAGEURL").await;
     let unsent = world.open(world.turnstile("b")).await;
     world.pass(120);
     world.sweep().await;
-    assert_eq!(letter_of(&world, &unsent).await, lapsed(own::DEADLINE));
+    assert_eq!(class_and_code(&world, &unsent).await, lapsed(own::DEADLINE));
     for (class, wanted) in [(DeadLetterClass::Failed, &failed), (DeadLetterClass::Lapsed, &unsent)]
     {
         let filter =
@@ -95,12 +95,12 @@ pub(super) async fn a_pause_is_the_reason_of_what_lapses_under_it(world: World) 
     world.pass(120);
     sweep_in_trouble(&world).await;
     for claim in [&swept, &dropped] {
-        assert_eq!(letter_of(&world, claim).await, lapsed(own::PAUSED));
+        assert_eq!(class_and_code(&world, claim).await, lapsed(own::PAUSED));
         assert_eq!(world.find(claim).await.code.unwrap().as_str(), own::PAUSED);
     }
 }
 
-pub(super) async fn what_may_have_been_paid_for_is_no_lapsed_letter(world: World) {
+pub(super) async fn what_may_have_been_paid_for_is_no_lapsed_dead_letter(world: World) {
     let over_once = world.open(world.turnstile("a")).await;
     let lease = world.submit(&over_once, "t1").await;
     let again = Verdict::Again { due: world.now(), counted: true };
@@ -116,21 +116,23 @@ pub(super) async fn what_may_have_been_paid_for_is_no_lapsed_letter(world: World
     for (claim, code) in [(&over_once, TROUBLE), (&authorised, TROUBLE), (&sent, own::DEADLINE)] {
         assert_eq!(world.find(claim).await.state, ClaimState::Lapsed);
         assert_eq!(
-            letter_of(&world, claim).await,
+            class_and_code(&world, claim).await,
             (DeadLetterClass::Failed, code.to_owned()),
             "somebody has to look at the money"
         );
     }
 }
 
-pub(super) async fn every_claim_that_leaves_a_shared_solve_unpaid_is_in_its_letter(world: World) {
+pub(super) async fn every_claim_that_leaves_a_shared_solve_unpaid_is_in_its_dead_letter(
+    world: World,
+) {
     let first = world.open(world.image(b"picture")).await;
     let mut patient = world.image(b"picture");
     (patient.worker, patient.deadline) = (worker("bob"), patient.deadline.plus(LONGER));
     let Admission::Joined(second) = world.admit(patient).await else { panic!("not joined") };
     world.pass(120);
     sweep_in_trouble(&world).await;
-    assert_eq!(letter_of(&world, &first).await, lapsed(TROUBLE));
+    assert_eq!(class_and_code(&world, &first).await, lapsed(TROUBLE));
     assert_eq!(world.records.active(Scope::All, 9).await.unwrap()[0].claims, [second.id]);
     world.pass(LONGER.as_secs());
     world.sweep().await;
@@ -145,7 +147,7 @@ pub(super) async fn every_claim_that_leaves_a_shared_solve_unpaid_is_in_its_lett
 
 const LONGER: std::time::Duration = std::time::Duration::from_secs(60);
 
-pub(super) async fn a_shared_answer_that_comes_after_all_closes_the_letter(world: World) {
+pub(super) async fn a_shared_answer_that_comes_after_all_closes_the_dead_letter(world: World) {
     let first = world.open(world.image(b"picture")).await;
     let mut patient = world.image(b"picture");
     patient.deadline = patient.deadline.plus(LONGER);
@@ -159,7 +161,7 @@ pub(super) async fn a_shared_answer_that_comes_after_all_closes_the_letter(world
     assert!(matches!(world.admit(world.image(b"picture")).await, Admission::Stocked(_)));
 }
 
-pub(super) async fn a_shared_solve_that_fails_later_makes_its_letter_a_failure(world: World) {
+pub(super) async fn a_shared_solve_that_fails_later_makes_its_dead_letter_a_failure(world: World) {
     let first = world.open(world.image(b"picture")).await;
     let mut patient = world.image(b"picture");
     patient.deadline = patient.deadline.plus(LONGER);
@@ -172,7 +174,7 @@ pub(super) async fn a_shared_solve_that_fails_later_makes_its_letter_a_failure(w
     assert_eq!(letter.claims, [first.id, second.id]);
 }
 
-pub(super) async fn a_revival_that_lapses_when_its_letter_is_gone_gets_its_own(world: World) {
+pub(super) async fn a_revival_that_lapses_when_its_dead_letter_is_gone_gets_its_own(world: World) {
     let unsent = world.open(world.turnstile("a")).await;
     world.pass(120);
     sweep_in_trouble(&world).await;
@@ -180,7 +182,7 @@ pub(super) async fn a_revival_that_lapses_when_its_letter_is_gone_gets_its_own(w
     assert!(world.store.purge(unsent.solve.unwrap(), admin(), world.now()).await.unwrap());
     world.pass(120);
     sweep_in_trouble(&world).await;
-    assert_eq!(letter_of(&world, &back).await, lapsed(TROUBLE));
+    assert_eq!(class_and_code(&world, &back).await, lapsed(TROUBLE));
     let again = world.reopen(&back).await;
     let lease = world.lease_of(&again).await;
     assert_eq!((lease.solve.stage, lease.solve.attempt), (Stage::Queued, 0));
