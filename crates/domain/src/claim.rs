@@ -45,13 +45,14 @@ pub enum ClaimState {
     ///
     /// Entered at admission, when stock has a usable token, or when its solve is ready. Final once the token is
     /// delivered. Until then a withdrawal or the deadline gives the token back to stock and ends the claim as
-    /// `Withdrawn` or `Lapsed`.
+    /// `Withdrawn` or `Lapsed`, and so does the end of the token's life.
     Served,
     /// Its solve failed. Final; the solve has a dead letter.
     Failed,
     /// The worker withdrew it before the token was delivered. Final.
     Withdrawn,
-    /// Its deadline passed before a token came, or before the token was fetched. Final.
+    /// Its deadline passed before a token came, or before the token was fetched; or the token expired before anybody fetched
+    /// it. Final. If nothing was paid for it, its solve has a dead letter.
     Lapsed,
 }
 

@@ -13,9 +13,9 @@ use crate::{
 
 /// A solve that was given up.
 ///
-/// Written in the transaction that fails the last claim of a solve. Closed when it is revived or when its answer comes
-/// late. Opened again when the solve fails once more, or when its revival lapsed because the account was in trouble.
-/// Deleted by a purge, or at the end of its retention.
+/// Written in the transaction that fails the last claim of a solve, or in which a claim lapses before anything was paid for
+/// it. Closed when it is revived or when its answer comes late. Opened again when the solve fails once more, or when its
+/// revival lapsed before anything was paid for it. Deleted by a purge, or at the end of its retention.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeadLetter {
     /// The id of the solve.
@@ -50,6 +50,20 @@ pub struct DeadLetter {
     pub died_at: Timestamp,
     /// Set once it is closed.
     pub closed: Option<Closed>,
+    /// Whether something went wrong with the solve. Rows of releases before 0.2.0 end before this field.
+    pub class: DeadLetterClass,
+}
+
+/// What a dead letter stands for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DeadLetterClass {
+    /// The solve failed, or its claims lapsed while an attempt may have been paid: somebody has to look at it.
+    #[default]
+    Failed,
+    /// Its claims lapsed before anything was paid for it, and nothing is wrong with the solve: there was no slot, the account
+    /// was in trouble, the provider was away, or submissions were paused. It can be revived when that is over.
+    Lapsed,
 }
 
 /// How many failures of earlier generations a letter keeps.
@@ -61,6 +75,19 @@ impl DeadLetter {
         let mut all = self.earlier;
         all.extend(self.causes);
         all.split_off(all.len().saturating_sub(MOST_EARLIER))
+    }
+}
+
+impl DeadLetterClass {
+    /// Every class.
+    pub const ALL: [Self; 2] = [Self::Failed, Self::Lapsed];
+
+    /// The name in the API.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Failed => "failed",
+            Self::Lapsed => "lapsed",
+        }
     }
 }
 

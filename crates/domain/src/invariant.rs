@@ -54,7 +54,7 @@ pub const INVARIANTS: [(u8, &str); 29] = [
     (18, "a retry waits within its backoff, and Retry-After is a floor"),
     (
         19,
-        "every failed claim has exactly one dead letter with code, attempts and cost, unless the guard stopped it",
+        "every claim that failed, or lapsed unpaid, has exactly one dead letter with code, attempts and cost, unless the guard stopped it",
     ),
     (20, "a solve recovered more than three times is failed, not claimed again"),
     (21, "wasted speculative tokens stay within the waste budget"),
@@ -64,7 +64,7 @@ pub const INVARIANTS: [(u8, &str); 29] = [
     (25, "with expiry in the store switched off no answer changes"),
     (26, "a write that meets its own retried copy is recognised and counted once"),
     (27, "the same schedule gives the same history on every store"),
-    (28, "account errors make no dead letter and at most one probe per step"),
+    (28, "account errors fail no claim, and make at most one probe per step"),
     (
         29,
         "no intent is written for a claim that the declarations in force do not allow, and none while it is paused",
@@ -89,6 +89,8 @@ pub struct Checker {
     claims: BTreeMap<ClaimId, ClaimSeen>,
     tokens: BTreeMap<TaskId, TokenSeen>,
     tasks: BTreeMap<TaskId, SolveId>,
+    /// The claims that revive a dead letter.
+    revivals: BTreeSet<ClaimId>,
     /// The scopes that are paused.
     pauses: BTreeSet<PauseScope>,
     violations: Vec<Violation>,
@@ -104,6 +106,9 @@ struct SolveSeen {
     authorised: u32,
     ready: bool,
     dead_letters: u32,
+    was_ambiguous: bool,
+    /// A claim of it revives a dead letter, which is opened again when the claim lapses unpaid.
+    is_revival: bool,
 }
 
 /// The last that the ledger says about the current attempt.
@@ -121,6 +126,7 @@ struct ClaimSeen {
     ended: Option<ClaimState>,
     solve: Option<SolveId>,
     task: Option<TaskId>,
+    delivered: bool,
     /// It ended because it is not declared, so it has no dead letter.
     was_forbidden: bool,
 }
@@ -159,6 +165,9 @@ impl Checker {
         if let Some(solve) = entry.solve {
             self.observe_solve(solve, entry);
         }
+        if let Event::Revived { claim, .. } = &entry.event {
+            self.observe_revival(*claim);
+        }
         self.observe_token(entry);
         if let Some(claim) = entry.claim {
             self.observe_claim(claim, entry);
@@ -183,10 +192,15 @@ impl Checker {
             if seen.ended.is_none() {
                 note(14, format!("claim {id} never ended"));
             }
-            let letters =
-                seen.solve.and_then(|solve| self.solves.get(&solve)).map_or(0, |s| s.dead_letters);
+            let solve = seen.solve.and_then(|solve| self.solves.get(&solve));
+            let letters = solve.map_or(0, |solve| solve.dead_letters);
             if seen.ended == Some(ClaimState::Failed) && !seen.was_forbidden && letters != 1 {
                 note(19, format!("failed claim {id} has {letters} dead letters"));
+            }
+            let is_unpaid = solve.is_some_and(SolveSeen::is_unpaid) && seen.task.is_none();
+            let is_kept = letters == 1 || solve.is_some_and(|solve| solve.is_revival);
+            if seen.ended == Some(ClaimState::Lapsed) && is_unpaid && !is_kept {
+                note(19, format!("claim {id} lapsed unpaid and has {letters} dead letters"));
             }
         }
         left
@@ -224,6 +238,13 @@ impl Checker {
     /// The scopes that are paused after the last entry.
     pub fn pauses(&self) -> &BTreeSet<PauseScope> {
         &self.pauses
+    }
+
+    fn observe_revival(&mut self, claim: ClaimId) {
+        self.revivals.insert(claim);
+        if let Some(solve) = self.claims.get(&claim).and_then(|seen| seen.solve) {
+            self.solves.entry(solve).or_default().is_revival = true;
+        }
     }
 
     fn broken(&mut self, invariant: u8, entry: &Entry, what: String) {
@@ -307,31 +328,37 @@ impl Checker {
                 }
                 seen.ended = Some(*state);
             }
+            Event::Delivered { .. } => seen.delivered = true,
             _ => {}
         }
         seen.solve = entry.solve.or(seen.solve);
+        if let Some(solve) = seen.solve.filter(|_| self.revivals.contains(&id)) {
+            self.solves.entry(solve).or_default().is_revival = true;
+        }
         self.claims.insert(id, seen);
         if let Some(what) = what {
             self.broken(13, entry, what);
         }
     }
 
-    /// Whether the new end is legal after `Served`: a claim may give its token back before delivery, when it lapses or is
+    /// Whether the new end is legal after `Served`: a claim may leave its token before delivery, when it lapses or is
     /// withdrawn.
     fn gives_back(&mut self, claim: &ClaimSeen, state: ClaimState) -> bool {
-        let token = claim.task.as_ref().and_then(|task| self.tokens.get_mut(task));
-        let untouched = token.is_none_or(|token| {
+        if let Some(token) = claim.task.as_ref().and_then(|task| self.tokens.get_mut(task)) {
             token.owner = None;
-            !token.delivered
-        });
+        }
         let leaves = matches!(state, ClaimState::Lapsed | ClaimState::Withdrawn);
-        claim.ended == Some(ClaimState::Served) && leaves && untouched
+        claim.ended == Some(ClaimState::Served) && leaves && !claim.delivered
     }
 }
 
 // === impl SolveSeen ===
 
 impl SolveSeen {
+    fn is_unpaid(&self) -> bool {
+        self.accepted == 0 && !self.was_ambiguous
+    }
+
     /// Applies an event of the solve and returns the invariants it breaks.
     fn apply(&mut self, event: &Event) -> Vec<(u8, String)> {
         let mut broken = Vec::new();
@@ -347,7 +374,10 @@ impl SolveSeen {
                 self.open = Open::Nothing;
             }
             Event::Accepted { attempt, .. } => self.accepted(*attempt, &mut broken),
-            Event::Ambiguous { .. } => self.open = Open::Ambiguous,
+            Event::Ambiguous { .. } => {
+                self.open = Open::Ambiguous;
+                self.was_ambiguous = true;
+            }
             Event::NotAccepted { .. } | Event::WrittenOff { .. } | Event::Failed { .. } => {
                 self.open = Open::Nothing;
             }

@@ -227,6 +227,12 @@ impl Solve {
         self.failures.iter().map(|failure| failure.cost).sum()
     }
 
+    /// Whether it costs nothing, whatever comes: no attempt was accepted or may have been, except those the provider said it
+    /// does not charge for.
+    pub fn is_unpaid(&self) -> bool {
+        !self.is_paying() && self.task.is_none() && self.spent() == Some(Money::ZERO)
+    }
+
     /// Adds a waiting claim. An overdue solve goes back to `Submitted`, because a claim waits again; nothing is sent.
     pub fn join(&mut self, claim: ClaimId, deadline: Timestamp) {
         self.claims.push(claim);

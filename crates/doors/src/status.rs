@@ -6,8 +6,9 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use domain::{
+    dead_letter::DeadLetterClass,
     ledger::Counts,
-    ports::{Scope, TotalsFilter},
+    ports::{DeadLetterFilter, Scope, StoreResult, TotalsFilter},
 };
 use engine::Health;
 use maud::{DOCTYPE, Markup, html};
@@ -20,14 +21,15 @@ use crate::{
 
 const STYLE: &str = include_str!("status/style.css");
 
-/// `GET /`. The page needs no key, so without one it shows only whether claims are accepted, and how to see more.
+/// `GET /`. The page needs no key, so without one it reads nothing from the store: it shows only whether claims are accepted,
+/// and how to see more.
 pub(crate) async fn page(State(doors): State<Doors>, caller: Result<Caller, Refusal>) -> Response {
     let health = doors.engine().health();
     let page = match caller {
         Ok(caller) => {
             let is_admin = matches!(caller.role, Role::Admin(_));
-            let sums = today(&doors, caller.scope()).await;
-            render(&details(&health, &sums, is_admin))
+            let reading = Reading::of(&doors, caller.scope()).await;
+            render(&details(&health, reading.as_ref().ok(), is_admin))
         }
         Err(_) => render(&hint(&health)),
     };
@@ -44,23 +46,45 @@ pub(crate) async fn style() -> Response {
     (headers, STYLE).into_response()
 }
 
-/// Today's sums, if they can be shown.
-enum Sums {
-    Known(Box<Counts>),
-    StoreUnavailable,
+/// What the page reads from the store. The engine notices a second later that a store is away, so a reading that fails is
+/// what the page reports.
+#[derive(Debug, Default)]
+struct Reading {
+    today: Counts,
+    /// Open dead letters of what failed, and of what lapsed unpaid.
+    failed: usize,
+    lapsed: usize,
 }
 
-async fn today(doors: &Doors, scope: Scope) -> Sums {
-    let day = doors.now().day();
-    let ask = TotalsFilter { scope, from: day, to: day };
-    let Ok(totals) = doors.engine().records().totals(ask).await else {
-        return Sums::StoreUnavailable;
-    };
-    let mut counts = Counts::default();
-    for total in &totals {
-        counts.add(&total.counts);
+/// Open dead letters beyond this are "more".
+const MOST_COUNTED: usize = 100;
+
+impl Reading {
+    async fn of(doors: &Doors, scope: Scope) -> StoreResult<Self> {
+        let day = doors.now().day();
+        let ask = TotalsFilter { scope: scope.clone(), from: day, to: day };
+        let mut today = Counts::default();
+        for total in &doors.engine().records().totals(ask).await? {
+            today.add(&total.counts);
+        }
+        let failed = open_dead_letters(doors, &scope, DeadLetterClass::Failed).await?;
+        let lapsed = open_dead_letters(doors, &scope, DeadLetterClass::Lapsed).await?;
+        Ok(Self { today, failed, lapsed })
     }
-    Sums::Known(Box::new(counts))
+}
+
+async fn open_dead_letters(
+    doors: &Doors,
+    scope: &Scope,
+    class: DeadLetterClass,
+) -> StoreResult<usize> {
+    let open = DeadLetterFilter::open(scope.clone(), MOST_COUNTED + 1);
+    let filter = DeadLetterFilter { class: Some(class), ..open };
+    Ok(doors.engine().records().dead_letters(filter).await?.items.len())
+}
+
+fn count(number: usize) -> String {
+    if number > MOST_COUNTED { format!("more than {MOST_COUNTED}") } else { number.to_string() }
 }
 
 fn render(content: &Markup) -> Markup {
@@ -82,7 +106,7 @@ fn render(content: &Markup) -> Markup {
 fn hint(health: &Health) -> Markup {
     html! {
         h1 { "solvegate" }
-        (condition(health))
+        (condition(health, &[], "Accepting claims."))
         p {
             "Today's sums need a key: "
             code { "curl -H \"Authorization: Bearer $KEY\" …/v1/stats" }
@@ -91,10 +115,18 @@ fn hint(health: &Health) -> Markup {
 }
 
 /// For callers with a key. Details of what is wrong may name servers, so they are for admins.
-fn details(health: &Health, today: &Sums, is_admin: bool) -> Markup {
+fn details(health: &Health, reading: Option<&Reading>, is_admin: bool) -> Markup {
+    let is_away = reading.is_none() && !health.failing.contains(&"store");
+    let has_failed = reading.is_some_and(|reading| reading.failed > 0);
+    let health = &Health { ready: health.ready && reading.is_some(), ..health.clone() };
+    let more: Vec<_> = [is_away.then_some("store"), has_failed.then_some("dead letters")]
+        .into_iter()
+        .flatten()
+        .collect();
     html! {
         h1 { "solvegate " small { (env!("CARGO_PKG_VERSION")) } }
-        (condition(health))
+        (condition(health, &more, "Healthy."))
+        @if let Some(reading) = reading { (dead_letters(reading)) }
         @if is_admin {
             ul { @for trouble in &health.troubles { li { (trouble) } } }
             h2 { "Now" }
@@ -104,21 +136,42 @@ fn details(health: &Health, today: &Sums, is_admin: bool) -> Markup {
             }
         }
         h2 { "Today (UTC)" }
-        @match today {
-            Sums::Known(counts) => (sums(counts)),
-            Sums::StoreUnavailable => p { "The store is unavailable, so there are no sums right now." },
+        @match reading {
+            Some(reading) => (sums(&reading.today)),
+            None => p { "The store is unavailable, so there are no sums right now." },
         }
     }
 }
 
-fn condition(health: &Health) -> Markup {
+/// The line that says how the gateway is. `more` is in trouble besides what the engine knows; without any trouble, the line
+/// is `good`.
+fn condition(health: &Health, more: &[&str], good: &str) -> Markup {
+    let failing = [health.failing.as_slice(), more].concat().join(", ");
     html! {
-        @if health.ready && health.troubles.is_empty() {
-            p.well role="status" { "Healthy." }
+        @if health.ready && health.troubles.is_empty() && more.is_empty() {
+            p.well role="status" { (good) }
         } @else {
             p.trouble role="status" {
                 @if health.ready { "Degraded, but accepting claims: " } @else { "Not accepting claims: " }
-                (health.failing.join(", "))
+                (failing)
+            }
+        }
+    }
+}
+
+/// What lapsed unpaid is a fact and no trouble: it can be revived when what held it up is over.
+fn dead_letters(reading: &Reading) -> Markup {
+    html! {
+        @if reading.failed > 0 {
+            p {
+                "Dead letters of what failed: " (count(reading.failed)) " open, see "
+                code { "solvegate dead-letters list --class failed" }
+            }
+        }
+        @if reading.lapsed > 0 {
+            p {
+                "Dead letters of what lapsed before anything was paid for it: " (count(reading.lapsed)) " open, see "
+                code { "solvegate dead-letters list --class lapsed" }
             }
         }
     }
@@ -152,18 +205,33 @@ mod tests {
     fn text_from_outside_is_escaped() {
         let troubles = vec!["<svg onload=alert(1)>".to_owned()];
         let health = health(troubles);
-        let page = details(&health, &Sums::StoreUnavailable, true).into_string();
+        let page = details(&health, None, true).into_string();
         assert!(page.contains("&lt;svg onload") && !page.contains("<svg"), "{page}");
     }
 
     #[test]
     fn unknown_cost_differs_from_none() {
         let health = health(vec![]);
-        let counts = Counts { cost_unknown: 2, ..Counts::default() };
-        assert!(
-            details(&health, &Sums::Known(Box::new(counts)), false)
-                .into_string()
-                .contains("2 of unknown cost")
-        );
+        let today = Counts { cost_unknown: 2, ..Counts::default() };
+        let reading = Reading { today, ..Reading::default() };
+        let page = details(&health, Some(&reading), false).into_string();
+        assert!(page.contains("2 of unknown cost"), "{page}");
+    }
+
+    #[test]
+    fn a_page_is_healthy_only_if_the_store_answers_and_no_dead_letter_of_a_failure_is_open() {
+        let healthy = Health { failing: vec![], ..health(vec![]) };
+        let page = |reading: Option<&Reading>| details(&healthy, reading, false).into_string();
+        assert!(page(Some(&Reading::default())).contains("Healthy."));
+        assert!(page(None).contains("Not accepting claims: store"), "{}", page(None));
+        let failed = page(Some(&Reading { failed: 4, ..Reading::default() }));
+        assert!(failed.contains("Degraded, but accepting claims: dead letters"), "{failed}");
+        assert!(failed.contains("what failed: 4 open"), "{failed}");
+        let lapsed = page(Some(&Reading { lapsed: 101, ..Reading::default() }));
+        assert!(lapsed.contains("Healthy."), "{lapsed}");
+        assert!(lapsed.contains("before anything was paid for it: more than 100 open"), "{lapsed}");
+        for unwell in [page(None), failed] {
+            assert!(!unwell.contains("Healthy"), "{unwell}");
+        }
     }
 }

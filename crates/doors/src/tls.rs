@@ -1,9 +1,13 @@
 //! TLS for the server: a certificate from files or a self-signed one. TLS 1.2 and 1.3, HTTP/2 by ALPN.
 
-use std::{fmt, path::Path, sync::Arc};
+use std::{fmt, path::Path, sync::Arc, time::Duration};
 
-use domain::secret::Secret;
+use domain::{
+    secret::Secret,
+    time::{Day, Timestamp},
+};
 use parking_lot::RwLock;
+use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 use rustls::{
     ServerConfig,
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
@@ -19,6 +23,10 @@ pub struct SelfSigned {
     pub certificate: String,
     pub key: Secret,
 }
+
+/// Clients with a slow clock accept a new certificate at once.
+const A_DAY: Duration = Duration::from_secs(24 * 3600);
+const VALIDITY: Duration = Duration::from_secs(3652 * 24 * 3600);
 
 /// Why a certificate is unusable.
 #[derive(Debug, thiserror::Error)]
@@ -81,11 +89,18 @@ impl fmt::Debug for TlsMaterial {
 // === impl SelfSigned ===
 
 impl SelfSigned {
-    /// Creates a certificate for these host names and addresses.
-    pub fn create(names: impl IntoIterator<Item = String>) -> Result<Self, BadTls> {
-        let made = rcgen::generate_simple_self_signed(names.into_iter().collect::<Vec<_>>())?;
-        let key = Secret::new(made.signing_key.serialize_pem());
-        Ok(Self { certificate: made.cert.pem(), key })
+    /// Creates a certificate for these host names and addresses, valid for ten years from the day before `today`. It is not
+    /// renewed by itself, because workers trust this very certificate.
+    pub fn create(names: impl IntoIterator<Item = String>, today: Day) -> Result<Self, BadTls> {
+        let mut wanted = CertificateParams::new(names.into_iter().collect::<Vec<_>>())?;
+        wanted.distinguished_name = DistinguishedName::new();
+        wanted.distinguished_name.push(DnType::CommonName, "solvegate (self-signed)");
+        let since_1970 = today.start().since(Timestamp::default());
+        wanted.not_before = rcgen::date_time_ymd(1970, 1, 1) + since_1970 - A_DAY;
+        wanted.not_after = wanted.not_before + VALIDITY;
+        let key = KeyPair::generate()?;
+        let certificate = wanted.self_signed(&key)?.pem();
+        Ok(Self { certificate, key: Secret::new(key.serialize_pem()) })
     }
 
     pub fn material(&self) -> Result<TlsMaterial, BadTls> {
@@ -101,9 +116,22 @@ fn read(path: &Path) -> Result<Vec<u8>, BadTls> {
 mod tests {
     use super::*;
 
+    const TODAY: Day = Day::from_number(20_000);
+
+    #[test]
+    fn a_certificate_names_the_gateway_and_is_valid_for_ten_years() {
+        let made = SelfSigned::create(["a.example".to_owned()], TODAY).unwrap();
+        let der = CertificateDer::from_pem_slice(made.certificate.as_bytes()).unwrap();
+        let has = |text: &str| der.windows(text.len()).any(|part| part == text.as_bytes());
+        assert!(has("solvegate (self-signed)"));
+        // Day 20,000 is 2024-10-04; times are YYMMDDhhmmssZ.
+        assert!(has("241003000000Z") && has("341003000000Z"), "{}", made.certificate);
+    }
+
     #[test]
     fn a_certificate_of_our_own_can_be_used_and_hides_its_key() {
-        let made = SelfSigned::create(["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
+        let made =
+            SelfSigned::create(["localhost".to_owned(), "127.0.0.1".to_owned()], TODAY).unwrap();
         assert!(made.material().is_ok());
         assert!(!format!("{made:?}").contains("PRIVATE KEY"));
     }
@@ -112,8 +140,8 @@ mod tests {
     fn a_wrong_file_is_named() {
         let missing = TlsMaterial::from_files(Path::new("/nowhere/a.pem"), Path::new("b.pem"));
         assert!(missing.unwrap_err().to_string().contains("/nowhere/a.pem"));
-        let made = SelfSigned::create(["a.example".to_owned()]).unwrap();
-        let other = SelfSigned::create(["a.example".to_owned()]).unwrap();
+        let made = SelfSigned::create(["a.example".to_owned()], TODAY).unwrap();
+        let other = SelfSigned::create(["a.example".to_owned()], TODAY).unwrap();
         let mixed =
             TlsMaterial::from_pem(made.certificate.as_bytes(), other.key.expose().as_bytes());
         assert!(matches!(mixed, Err(BadTls::Unusable(_))));

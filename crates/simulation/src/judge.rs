@@ -10,7 +10,7 @@ use std::{
 };
 
 use domain::{
-    claim::Claim,
+    claim::{Claim, ClaimState},
     id::TaskId,
     ledger::{Entry, Event},
     ports::{ClaimFilter, Scope},
@@ -94,8 +94,10 @@ fn against_rules(traces: &Traces, entries: &[Entry]) -> Vec<String> {
     let mut died = BTreeMap::<_, u32>::new();
     for entry in entries {
         match &entry.event {
-            Event::DeadLettered { code } if table.rule(code).class == Class::Account => {
-                broken.push(format!("I28: a dead letter with {code}"));
+            Event::Ended { state: ClaimState::Failed, code: Some(code) }
+                if table.rule(code).class == Class::Account =>
+            {
+                broken.push(format!("I28: a claim failed with {code}"));
             }
             Event::Revived { claim, .. } if !revived.insert((entry.solve, *claim)) => {
                 broken.push(format!("I19: {:?} was revived twice as {claim}", entry.solve));

@@ -9,6 +9,7 @@ use async_trait::async_trait;
 use domain::{
     challenge::{Challenge, ChallengeParts, Kind},
     claim::{Allowance, Door},
+    dead_letter::DeadLetterClass,
     declarations::Declarations,
     id::{AttemptName, ClaimId, Project, TaskId, WorkerName},
     ledger::{Entry, Event},
@@ -173,9 +174,14 @@ impl Stage {
         self.backend.records.entries(0, usize::MAX).await.unwrap()
     }
 
+    /// The dead letters of what failed.
     pub async fn dead_letters(&self) -> usize {
+        self.dead_letters_of(DeadLetterClass::Failed).await
+    }
+
+    pub async fn dead_letters_of(&self, class: DeadLetterClass) -> usize {
         let open = DeadLetterFilter::open(Scope::All, 10_000);
-        let all = DeadLetterFilter { closed: true, ..open };
+        let all = DeadLetterFilter { closed: true, class: Some(class), ..open };
         self.backend.records.dead_letters(all).await.unwrap().items.len()
     }
 

@@ -205,6 +205,15 @@ pub fn create_private_dir(dir: &Path) -> Result<(), Failure> {
 /// Writes a file that only its owner can read. It appears whole or not at all, even after a crash, and is on disk when this
 /// returns.
 pub fn write_private(path: &Path, text: &str) -> Result<(), Failure> {
+    write(path, text, 0o600)
+}
+
+/// The same for a file that everybody may read.
+pub fn write_public(path: &Path, text: &str) -> Result<(), Failure> {
+    write(path, text, 0o644)
+}
+
+fn write(path: &Path, text: &str, mode: u32) -> Result<(), Failure> {
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     create_private_dir(dir)?;
     let mut unfinished = path.as_os_str().to_owned();
@@ -215,7 +224,7 @@ pub fn write_private(path: &Path, text: &str) -> Result<(), Failure> {
             fs::remove_file(&unfinished)?;
         }
         let mut options = OpenOptions::new();
-        let mut file = options.write(true).create_new(true).mode(0o600).open(&unfinished)?;
+        let mut file = options.write(true).create_new(true).mode(mode).open(&unfinished)?;
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
         fs::rename(&unfinished, path)?;

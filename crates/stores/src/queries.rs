@@ -161,6 +161,7 @@ fn claim_matches(filter: &ClaimFilter, claim: &Claim) -> bool {
 
 fn dead_letter_matches(filter: &DeadLetterFilter, letter: &DeadLetter) -> bool {
     sees(&filter.scope, &letter.worker)
+        && filter.class.is_none_or(|class| class == letter.class)
         && filter.code.as_ref().is_none_or(|code| *code == letter.code)
         && filter.kind.as_ref().is_none_or(|kind| *kind == letter.kind)
         && filter.project.as_ref().is_none_or(|project| *project == letter.project)

@@ -10,7 +10,7 @@ use crate::{
     chain::LedgerItem,
     challenge::Kind,
     claim::{Claim, ClaimState},
-    dead_letter::DeadLetter,
+    dead_letter::{DeadLetter, DeadLetterClass},
     id::{ClaimId, Project, SolveId, WorkerName},
     ledger::{Entry, Total},
     pool::Pool,
@@ -122,6 +122,7 @@ pub struct ClaimFilter {
 pub struct DeadLetterFilter {
     /// Whose records the caller may see.
     pub scope: Scope,
+    pub class: Option<DeadLetterClass>,
     pub code: Option<Code>,
     pub kind: Option<Kind>,
     /// The host of the challenge's page.
@@ -274,6 +275,7 @@ impl DeadLetterFilter {
     pub fn open(scope: Scope, limit: usize) -> Self {
         Self {
             scope,
+            class: None,
             code: None,
             kind: None,
             host: None,

@@ -35,8 +35,8 @@ pub struct LeaseRequest {
 pub struct SweepRequest {
     /// The most records of each table that one sweep touches.
     pub limit: usize,
-    /// The code of the account's trouble, while its circuit breaker is open. Claims that lapse unsent meanwhile end with
-    /// this code instead of "deadline" and become no dead letter, because nothing is wrong with them.
+    /// What the account or the provider has, while a circuit breaker is open. Claims that lapse in the queue meanwhile end
+    /// with this code instead of "deadline".
     pub trouble: Option<Code>,
     /// Where history is kept for long. The store deletes what an archive has one day after its end.
     pub history: History,

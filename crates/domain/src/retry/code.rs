@@ -19,6 +19,12 @@ pub mod own {
     pub const HTTP_429: &str = "HTTP_429";
     /// The caller's deadline passed.
     pub const DEADLINE: &str = "DEADLINE";
+    /// The caller's deadline passed while submissions were paused.
+    pub const PAUSED: &str = "PAUSED";
+    /// The provider was unreachable, or answered that it cannot work.
+    pub const PROVIDER_AWAY: &str = "PROVIDER_AWAY";
+    /// The token expired before anybody fetched it.
+    pub const TOKEN_EXPIRED: &str = "TOKEN_EXPIRED";
     /// The provider kept the task for its whole retention without an answer.
     pub const NEVER_READY: &str = "NEVER_READY";
     /// Too many gateways died while they submitted it.
@@ -43,6 +49,9 @@ pub mod own {
             AMBIGUOUS,
             HTTP_429,
             DEADLINE,
+            PAUSED,
+            PROVIDER_AWAY,
+            TOKEN_EXPIRED,
             NEVER_READY,
             POISON,
             WITHDRAWN,

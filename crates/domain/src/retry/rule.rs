@@ -35,7 +35,8 @@ pub enum Effect {
     SlowDown,
     /// The provider answers and cannot work. It counts as unreachable.
     ProviderDown,
-    /// The account must not poll either: each further request prolongs the ban.
+    /// In reply to a poll, the account must not poll: each further request may prolong a ban. In reply to a submission it says
+    /// nothing about polling.
     StopPolling,
 }
 

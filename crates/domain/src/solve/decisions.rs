@@ -23,8 +23,8 @@ pub enum Decision {
     Authorise { due: Timestamp, guard: Guard },
     /// `Ambiguous → Failed`. The money may be lost.
     WriteOff,
-    /// `Queued → Failed`. The `soonest` answer would come too late, so we do not pay for one. `trouble` is the code of the
-    /// account's trouble, if that is why the solve was not submitted in time.
+    /// `Queued → Failed`. The `soonest` answer would come too late, so we do not pay for one. `trouble` is what the account or
+    /// the provider has, if that is why the solve was not submitted in time.
     Lapse { soonest: Timestamp, trouble: Option<Code> },
     /// `Queued → Failed`, `Ambiguous → Failed`. The `guard` allows no claim that waits, so nothing more is paid. The store
     /// ends single claims that it does not allow, and the solve goes on for the others.

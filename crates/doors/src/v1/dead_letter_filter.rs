@@ -4,12 +4,14 @@ use std::time::Duration;
 
 use domain::{
     challenge::Kind,
+    dead_letter::DeadLetterClass,
     id::{Project, WorkerName},
     ports::{DeadLetterFilter, Scope},
     retry::Code,
     time::Timestamp,
 };
 use serde::{Deserialize, Deserializer};
+use serde_json::json;
 
 use super::{query::Query, records};
 use crate::error::{Refusal, bad_field};
@@ -18,6 +20,8 @@ use crate::error::{Refusal, bad_field};
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct FilterParams {
+    #[serde(deserialize_with = "given")]
+    class: Option<DeadLetterClass>,
     #[serde(deserialize_with = "given")]
     code: Option<Code>,
     #[serde(deserialize_with = "given")]
@@ -34,8 +38,8 @@ pub(super) struct FilterParams {
     newer_than_s: Option<u64>,
 }
 
-pub(super) const NAMES: [&str; 7] =
-    ["code", "kind", "site", "worker", "project", "older_than_s", "newer_than_s"];
+pub(super) const NAMES: [&str; 8] =
+    ["class", "code", "kind", "site", "worker", "project", "older_than_s", "newer_than_s"];
 
 /// The longest DNS name.
 const SITE_MAX: usize = 253;
@@ -47,6 +51,7 @@ fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(member: D) -> Result<Op
 impl FilterParams {
     pub(super) fn read(query: &Query) -> Result<Self, Refusal> {
         Ok(Self {
+            class: class(query)?,
             code: query.get("code").map(Code::from),
             kind: records::kind(query)?,
             site: query.get("site").map(str::to_owned),
@@ -61,6 +66,7 @@ impl FilterParams {
     pub(super) fn filter(self, scope: Scope, now: Timestamp) -> Result<DeadLetterFilter, Refusal> {
         let ago = |seconds| now.minus(Duration::from_secs(seconds));
         Ok(DeadLetterFilter {
+            class: self.class,
             code: self.code,
             kind: self.kind,
             host: self.site.as_deref().map(host).transpose()?,
@@ -70,6 +76,11 @@ impl FilterParams {
             ..DeadLetterFilter::open(records::narrowed(scope, self.worker)?, 1)
         })
     }
+}
+
+fn class(query: &Query) -> Result<Option<DeadLetterClass>, Refusal> {
+    let class = query.get("class").map(|name| DeadLetterClass::deserialize(json!(name)));
+    class.transpose().map_err(|_| Refusal::BadQuery("`class` is not failed or lapsed".into()))
 }
 
 const SECONDS: &str = "a whole number of seconds";
@@ -96,11 +107,11 @@ mod tests {
 
     #[test]
     fn query_and_body_give_the_same_filter() {
-        let query = "code=ERROR_PAGEURL&kind=turnstile&site=Shop.Example.com&worker=one&project=p\
+        let query = "class=lapsed&code=ERROR_PAGEURL&kind=turnstile&site=Shop.Example.com&worker=one&project=p\
                      &older_than_s=10&newer_than_s=60";
         let of_query = FilterParams::read(&Query::read(Some(query), &NAMES).unwrap()).unwrap();
         let of_body = body(
-            r#"{"code":"ERROR_PAGEURL","kind":"turnstile","site":"Shop.Example.com","worker":"one",
+            r#"{"class":"lapsed","code":"ERROR_PAGEURL","kind":"turnstile","site":"Shop.Example.com","worker":"one",
             "project":"p","older_than_s":10,"newer_than_s":60}"#,
         )
         .unwrap();
@@ -108,6 +119,7 @@ mod tests {
         let [a, b] = [of_query, of_body].map(|wanted| wanted.filter(Scope::All, now).unwrap());
         assert_eq!(format!("{a:?}"), format!("{b:?}"));
         assert_eq!(a.host.as_deref(), Some("shop.example.com"));
+        assert_eq!(a.class, Some(DeadLetterClass::Lapsed));
         assert_eq!((a.since, a.until), (Some(ms(40_000)), Some(ms(90_000))));
         assert_eq!(a.scope, Scope::Worker(WorkerName::new("one").unwrap()));
     }
@@ -118,7 +130,13 @@ mod tests {
 
     #[test]
     fn a_malformed_filter_is_refused_and_never_matches_everything() {
-        for bad in [r#"{"code":null}"#, r#"{"closed":true}"#, r#"{"older_than_s":"60"}"#, "[]"] {
+        for bad in [
+            r#"{"class":"late"}"#,
+            r#"{"code":null}"#,
+            r#"{"closed":true}"#,
+            r#"{"older_than_s":"60"}"#,
+            "[]",
+        ] {
             assert!(body(bad).is_err(), "{bad}");
         }
         assert!(body("{}").is_ok());

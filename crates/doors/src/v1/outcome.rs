@@ -11,7 +11,7 @@ use domain::{
     claim::{Claim, Source},
     id::ClaimId,
     money::Money,
-    retry::Class,
+    retry::{Class, own},
     time::Timestamp,
     token::Answer,
 };
@@ -68,9 +68,12 @@ fn mark_replay(headers: &mut HeaderMap, replayed: bool) {
     }
 }
 
-/// The deadline passed. If the provider's account was blocked or submissions are paused, the error says so, because the
-/// operator has to end that.
+/// The deadline passed, or the token expired before anybody fetched it. If the provider's account was blocked or submissions
+/// are paused, the error says so, because the operator has to end that.
 fn lapsed(doors: &Doors, claim: Claim) -> Refusal {
+    if claim.code.as_ref().is_some_and(|code| code.as_str() == own::TOKEN_EXPIRED) {
+        return Refusal::Expired(Box::new(claim));
+    }
     let table = &doors.engine().config().retry;
     let trouble = claim.code.clone().filter(|code| table.rule(code).class == Class::Account);
     let pause = doors.engine().pause_that_stopped(&claim);

@@ -136,6 +136,7 @@ pub(super) fn dead_letter(letter: &DeadLetter) -> Value {
         "kind": letter.kind.name(),
         "sitekey": letter.sitekey,
         "pageurl": letter.pageurl,
+        "class": letter.class.name(),
         "code": letter.code.as_str(),
         "attempts": letter.attempts,
         "generation": letter.generation,

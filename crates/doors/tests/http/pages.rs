@@ -33,11 +33,24 @@ async fn the_status_page_says_what_is_wrong() {
 }
 
 #[tokio::test]
+async fn the_status_page_is_never_healthy_with_open_dead_letters() {
+    let world = World::open().await;
+    world.claim("unsolvable-1", &["Prefer: wait=10"]).await;
+    for key in [ADMIN, WORKER] {
+        let page = world.get("/", key).await.body;
+        assert!(page.contains("Degraded, but accepting claims: dead letters"), "{page}");
+        assert!(page.contains("what failed: 1 open") && !page.contains("Healthy"), "{page}");
+    }
+    let page = world.get("/", OTHER).await.body;
+    assert!(page.contains("Healthy.") && !page.contains("Dead letters"), "not its own: {page}");
+}
+
+#[tokio::test]
 async fn without_a_key_the_status_page_shows_no_sums_and_with_one_only_its_own() {
     let world = World::open().await;
     world.claim("0x4A", &["Prefer: wait=10"]).await;
     let page = world.get("/", "").await.body;
-    assert!(page.contains("Healthy.") && page.contains("/v1/stats"), "{page}");
+    assert!(page.contains("Accepting claims.") && page.contains("/v1/stats"), "{page}");
     for text in ["Paid", "Claims", "In flight", "Queued", env!("CARGO_PKG_VERSION")] {
         assert!(!page.contains(text), "{text}: {page}");
     }

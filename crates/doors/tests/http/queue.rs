@@ -111,12 +111,17 @@ async fn readyz_reports_both_circuit_breakers_and_claims_are_still_accepted() {
     world.account.plan(Planned::next(Call::Submit, Fault::Unreachable).times(1000));
     let sitekeys: Vec<_> = (0..12).map(|n| format!("0x{n}")).collect();
     join_all(sitekeys.iter().map(|sitekey| world.claim(sitekey, &[]))).await;
-    let ready = until_readyz_reports(&world, "provider trouble PROVIDER_AWAY, next probe at").await;
+    let ready = until_readyz_reports(
+        &world,
+        "provider trouble PROVIDER_AWAY: submissions paused, next probe at",
+    )
+    .await;
     assert_eq!(ready.json()["troubles"].as_array().unwrap().len(), 1);
     world.account.plan(Planned::next(Call::Poll, Fault::wrong_key()));
-    let ready = until_readyz_reports(&world, "account trouble ERROR_KEY_DOES_NOT_EXIST").await;
+    let refused = "polling trouble ERROR_KEY_DOES_NOT_EXIST: polling of paid tasks paused, next";
+    let ready = until_readyz_reports(&world, refused).await;
     assert_eq!((ready.status, ready.text("state").as_str()), (200, "degraded"));
-    assert_eq!(ready.json()["troubles"].as_array().unwrap().len(), 2, "{ready:?}");
+    assert_eq!(ready.json()["troubles"].as_array().unwrap().len(), 3, "{ready:?}");
     let page = world.get("/", ADMIN).await.body;
     assert!(page.contains("account trouble") && page.contains("provider trouble"), "{page}");
     assert_eq!(world.claim("0x4A", &[]).await.status, 202);

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use domain::{
     budget::{BudgetScope, Budgets, LimitState},
     callback::{Notice, NoticeData},
+    dead_letter::DeadLetterClass,
     pool::PoolId,
     ports::{DaySpending, DeadLetterFilter, PoolState, Scope, StoreError, Webhook},
     secret::Secret,
@@ -17,7 +18,7 @@ use crate::{Shared, scheduler::circuit_breaker::Breaker};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Alerts {
     pub url: Secret,
-    /// More open dead letters than this are an alert.
+    /// More open dead letters of class `failed` than this are an alert.
     pub dead_letters: u64,
     /// The same alert is repeated after this.
     pub cooldown: Duration,
@@ -130,8 +131,12 @@ fn breakers(shared: &Shared) -> Vec<Alarm> {
         Some(Alarm { what, about, message, value: None, threshold: None })
     };
     let breakers = &shared.scheduler.breakers;
-    let (account, provider) = (&breakers.account, &breakers.provider);
-    alarm("account", account).into_iter().chain(alarm("provider", provider)).collect()
+    let watched = [
+        ("account", &breakers.account),
+        ("provider", &breakers.provider),
+        ("polling", &breakers.polling),
+    ];
+    watched.into_iter().filter_map(|(what, breaker)| alarm(what, breaker)).collect()
 }
 
 async fn records(shared: &Shared, alerts: &Alerts) -> Result<Vec<Alarm>, StoreError> {
@@ -176,7 +181,9 @@ fn starving(state: &PoolState) -> Option<Alarm> {
 
 async fn dead_letters(shared: &Shared, most: u64) -> Result<Option<Alarm>, StoreError> {
     let limit = usize::try_from(most).unwrap_or(usize::MAX).saturating_add(1);
-    let open = DeadLetterFilter::open(Scope::All, limit);
+    // Nothing is wrong with solves whose claims lapsed unpaid, and what held them up has an alert of its own.
+    let class = Some(DeadLetterClass::Failed);
+    let open = DeadLetterFilter { class, ..DeadLetterFilter::open(Scope::All, limit) };
     let found = shared.ports.records.dead_letters(open).await?.items;
     if found.len() < limit {
         return Ok(None);

@@ -23,7 +23,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 
 /// One sweep, of at most [`SWEEP_LIMIT`] records of each sort.
 pub(crate) async fn sweep(shared: &Shared) -> Result<Swept, StoreError> {
-    let trouble = shared.scheduler.breakers.account.code();
+    let trouble = shared.scheduler.breakers.code();
     let history = match &shared.config.archive {
         Some(_) => History::Archived(shared.maintenance.archived.lock().clone().map(Box::new)),
         None => History::InStore,

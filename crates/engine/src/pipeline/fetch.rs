@@ -28,8 +28,10 @@ pub enum Outcome {
     },
     /// The solve was given up; the claim's code says why.
     Failed(Claim),
+    /// Its deadline passed, or its token expired before anybody fetched it.
     Lapsed(Claim),
     Withdrawn(Claim),
+    /// It was fetched, and its token has expired since.
     Expired(Claim),
 }
 
@@ -173,10 +175,9 @@ async fn deliver(shared: &Shared, claim: Claim) -> Result<Outcome, FetchRefusal>
         return Ok(outcome_of(shared, claim, Some(Source::Replay)));
     }
     match shared.ports.store.deliver(id, shared.now()).await? {
-        Some(Delivery::Token(claim) | Delivery::Nothing(claim)) => {
+        Some(Delivery::Token(claim) | Delivery::Expired(claim) | Delivery::Nothing(claim)) => {
             Ok(outcome_of(shared, claim, None))
         }
-        Some(Delivery::Expired(claim)) => Ok(Outcome::Expired(claim)),
         None => Err(FetchRefusal::NotFound(id)),
     }
 }

@@ -31,7 +31,14 @@ pub(crate) struct PollCall {
 enum PollReading {
     Fact(Fact),
     NotReady,
-    NothingLearned { wait: Duration },
+    NothingLearned {
+        wait: Duration,
+    },
+    /// The account must not poll.
+    Refused {
+        code: Code,
+        wait: Duration,
+    },
 }
 
 /// A `Retry-After` or a ban puts a poll off by no more than this.
@@ -70,15 +77,14 @@ pub(crate) async fn poll(shared: Arc<Shared>, active: Box<ActiveSolve>) -> NextS
     conclude(&shared, active, (task, polled), PollCall { sent_at, tasks: 1 }).await
 }
 
-/// Permits one poll call, or says when to try again: the account is banned from polling, or has polled as often as its
-/// submissions allow. The times are spread a little, so that tasks do not all come back at once.
+/// Permits one poll call, or says when to try again: the provider has refused a poll, or the account has polled as often as
+/// its submissions allow. The refusal of a submission is no reason: paid tasks are polled on. The times are spread a little,
+/// so that tasks do not all come back at once. The caller must send the call, because it may be the probe.
 pub(crate) fn permit(shared: &Shared, now: Timestamp) -> Result<(), Timestamp> {
-    let open = shared.scheduler.breakers.account.open_until(now);
-    let ban = open.filter(|(code, _)| shared.config.retry.effect(code) == Effect::StopPolling);
-    let permit = match ban {
-        Some((_, until)) => Err(until),
-        None => shared.poller.quota.take(now),
-    };
+    let breaker = &shared.scheduler.breakers.polling;
+    let permit = breaker
+        .pass(now)
+        .and_then(|()| shared.poller.quota.take(now).inspect_err(|_| breaker.reopen(now)));
     let spread = || Duration::from_millis(shared.ports.chance.draw() % SPREAD_MILLIS);
     permit.map_err(|until| until.plus(spread()))
 }
@@ -95,14 +101,23 @@ pub(crate) async fn conclude(
     // The tasks of a call share its cost.
     let sharers = u32::try_from(call.tasks).unwrap_or(MAX_SHARERS).clamp(1, MAX_SHARERS);
     active.calls += ONE_CALL.div_ceil(sharers);
-    match read(shared, &active, task, polled) {
+    let reading = read(shared, &active, task, polled);
+    let breaker = &shared.scheduler.breakers.polling;
+    match &reading {
+        PollReading::Fact(_) | PollReading::NotReady => breaker.close(call.sent_at, shared.now()),
+        PollReading::NothingLearned { .. } => breaker.learned_nothing(shared.now()),
+        PollReading::Refused { code, wait } => {
+            breaker.open(code.clone(), *wait, call.sent_at, shared.now());
+        }
+    }
+    match reading {
         PollReading::Fact(fact) => settle(shared, active, fact).await,
         PollReading::NotReady => {
             active.not_ready = Some(call.sent_at);
             active.faults = 0;
             poll_again(shared, active, call.sent_at, Duration::ZERO).await
         }
-        PollReading::NothingLearned { wait } => {
+        PollReading::NothingLearned { wait } | PollReading::Refused { wait, .. } => {
             // An unintelligible reply does not count as a poll, so an outage cannot use up a paid task's polls.
             (active.polls, active.calls) = before;
             active.faults = active.faults.saturating_add(1);
@@ -158,7 +173,15 @@ fn read_code(shared: &Shared, active: &ActiveSolve, code: &Code) -> PollReading 
             // The task still exists, so polling goes on later.
             let account = &shared.scheduler.breakers.account;
             account.open(code.clone(), rule.floor, shared.now(), shared.now());
-            PollReading::NothingLearned { wait: rule.floor.max(shared.config.probe_every) }
+            let wait = rule.floor.max(shared.config.probe_every);
+            match rule.effect {
+                Effect::StopPolling => PollReading::Refused { code: code.clone(), wait },
+                Effect::None
+                | Effect::NoSlot
+                | Effect::MaybeNoSlot
+                | Effect::SlowDown
+                | Effect::ProviderDown => PollReading::NothingLearned { wait },
+            }
         }
         Class::Permanent | Class::TaskOver => {
             PollReading::Fact(task_over(shared, active, code.clone()))

@@ -281,12 +281,12 @@ async fn await_late_reply(shared: &Shared, mut active: Box<ActiveSolve>) -> Next
 }
 
 /// `Queued → Failed`: no answer can come in time. While the account's circuit breaker is open nothing is known about the
-/// time an answer takes, so only solves past their deadline end, under the account's code.
+/// time an answer takes, so only solves past their deadline end. What a circuit breaker is open for is the claims' code.
 pub(crate) async fn lapse(shared: Arc<Shared>, mut active: Box<ActiveSolve>) -> NextStep {
     let waiting = active.lease.solve.claims.clone();
     let scheduler = &shared.scheduler;
     let soonest = estimate::soonest_answer(scheduler, &active.lease.solve.kind, shared.now());
-    let decision = Decision::Lapse { soonest, trouble: scheduler.breakers.account.code() };
+    let decision = Decision::Lapse { soonest, trouble: scheduler.breakers.code() };
     match advance(&shared, &mut active, decision).await {
         Advance::Done => {
             settle::notify_ended(&shared, waiting);

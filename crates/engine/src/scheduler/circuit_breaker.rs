@@ -1,15 +1,20 @@
-//! Circuit breakers for trouble with the account and for a provider that is down. While one is open, claims stay queued
-//! and one submission at a time probes. When it closes, submissions come back gradually (`submit_rate`).
+//! Circuit breakers. Those for trouble with the account and for a provider that is down pause submissions: claims stay queued,
+//! and one submission at a time probes. When they close, submissions come back gradually (`submit_rate`). The one for polling
+//! pauses the polls of paid tasks, and opens only when a poll itself is refused; then one poll at a time probes.
 
 use std::{collections::VecDeque, time::Duration};
 
-use domain::{retry::Code, time::Timestamp};
+use domain::{
+    retry::{Code, own},
+    time::Timestamp,
+};
 use parking_lot::Mutex;
 
 #[derive(Debug)]
 pub(crate) struct Breakers {
     pub(crate) account: Breaker,
     pub(crate) provider: Breaker,
+    pub(crate) polling: Breaker,
     recent: Mutex<RecentSubmissions>,
     /// The provider asked the whole account to slow down.
     pause_until: Mutex<Timestamp>,
@@ -17,10 +22,19 @@ pub(crate) struct Breakers {
 
 #[derive(Debug)]
 pub(crate) struct Breaker {
+    /// What is in trouble.
     what: &'static str,
+    /// What is paused while it is open.
+    pauses: Paused,
     state: Mutex<State>,
     /// The first and the longest wait; waits double from probe to probe.
     waits: (Duration, Duration),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Paused {
+    Submissions,
+    Polling,
 }
 
 #[derive(Debug, Default)]
@@ -39,10 +53,10 @@ enum Phase {
         code: Code,
         until: Timestamp,
     },
-    /// One submission probes; all others wait for it.
+    /// One request probes; all others wait for it.
     Probing {
         code: Code,
-        /// Replies to submissions sent before this say nothing about the present.
+        /// Replies to requests sent before this say nothing about the present.
         since: Timestamp,
     },
 }
@@ -65,8 +79,12 @@ struct RecentSubmissions {
     seen: VecDeque<(Timestamp, bool)>,
 }
 
-/// While a probe is under way, other submissions check again after this.
+/// While a probe is under way, other requests check again after this.
 const PROBE_CHECK: Duration = Duration::from_millis(200);
+/// A reply that would keep a breaker open for this much longer at most says what is known.
+const SAME_NEWS: Duration = Duration::from_secs(2);
+/// A probe that ended without a report, because its step panicked, is replaced after this. No request takes as long.
+const PROBE_LOST: Duration = Duration::from_secs(300);
 /// The provider counts as down after this many failures in a row,
 const MAX_FAILED: u32 = 10;
 /// or this many in a row without even a connection,
@@ -82,8 +100,9 @@ const PROVIDER_WAITS: (Duration, Duration) = (Duration::from_secs(10), Duration:
 impl Breakers {
     pub(crate) fn new(probe_every: Duration) -> Self {
         Self {
-            account: Breaker::new("account", (probe_every, probe_every)),
-            provider: Breaker::new("provider", PROVIDER_WAITS),
+            account: Breaker::new("account", Paused::Submissions, (probe_every, probe_every)),
+            provider: Breaker::new("provider", Paused::Submissions, PROVIDER_WAITS),
+            polling: Breaker::new("polling", Paused::Polling, (probe_every, probe_every)),
             recent: Mutex::default(),
             pause_until: Mutex::default(),
         }
@@ -116,14 +135,27 @@ impl Breakers {
         self.account.learned_nothing(now);
         let is_down = self.recent.lock().record(now, contact);
         if is_down || self.provider.is_open() {
-            self.provider.open(Code::from(AWAY), Duration::ZERO, sent_at, now);
+            self.provider.open(Code::from(own::PROVIDER_AWAY), Duration::ZERO, sent_at, now);
         }
     }
 
     /// The provider asks the account to slow down: nothing is submitted for `length`.
     pub(crate) fn pause(&self, length: Duration, now: Timestamp) {
-        let mut until = self.pause_until.lock();
-        *until = (*until).max(now.plus(length.min(MAX_PAUSE)));
+        let mut pause_until = self.pause_until.lock();
+        let until = now.plus(length.min(MAX_PAUSE));
+        if *pause_until <= now {
+            tracing::info!(%until, "provider asked to slow down, submissions paused");
+        }
+        *pause_until = (*pause_until).max(until);
+    }
+
+    /// What holds submissions up, if the account or the provider is in trouble.
+    pub(crate) fn code(&self) -> Option<Code> {
+        self.account.code().or_else(|| self.provider.code())
+    }
+
+    fn all(&self) -> [&Breaker; 3] {
+        [&self.account, &self.provider, &self.polling]
     }
 
     /// When either closed last; submissions come back gradually from then on.
@@ -133,20 +165,17 @@ impl Breakers {
 
     /// One word for each open breaker.
     pub(crate) fn failing(&self) -> impl Iterator<Item = &'static str> {
-        let account = self.account.trouble().map(|_| "account");
-        account.into_iter().chain(self.provider.trouble().map(|_| "provider"))
+        self.all().into_iter().filter(|breaker| breaker.is_open()).map(|breaker| breaker.what)
     }
 
     /// One line for each open breaker.
     pub(crate) fn troubles(&self) -> impl Iterator<Item = String> {
-        self.account.trouble().into_iter().chain(self.provider.trouble())
+        self.all().into_iter().filter_map(Breaker::trouble)
     }
 }
 
 /// The provider cannot pause submissions for longer than this.
 const MAX_PAUSE: Duration = Duration::from_secs(600);
-/// Our own code for a provider that is down.
-const AWAY: &str = "PROVIDER_AWAY";
 
 // === impl RecentSubmissions ===
 
@@ -178,17 +207,21 @@ impl RecentSubmissions {
 // === impl Breaker ===
 
 impl Breaker {
-    fn new(what: &'static str, waits: (Duration, Duration)) -> Self {
-        Self { what, state: Mutex::default(), waits }
+    fn new(what: &'static str, pauses: Paused, waits: (Duration, Duration)) -> Self {
+        Self { what, pauses, state: Mutex::default(), waits }
     }
 
-    /// Allows one submission, or says when to try again. The first submission after `until` is the probe.
-    fn pass(&self, now: Timestamp) -> Result<(), Timestamp> {
+    /// Allows one request, or says when to try again. The first request after `until` is the probe.
+    pub(crate) fn pass(&self, now: Timestamp) -> Result<(), Timestamp> {
         let mut state = self.state.lock();
         match &state.now {
             Phase::Closed => Ok(()),
             Phase::Open { until, .. } if now < *until => Err(*until),
             Phase::Open { code, .. } => {
+                state.now = Phase::Probing { code: code.clone(), since: now };
+                Ok(())
+            }
+            Phase::Probing { code, since } if now.since(*since) >= PROBE_LOST => {
                 state.now = Phase::Probing { code: code.clone(), since: now };
                 Ok(())
             }
@@ -209,12 +242,20 @@ impl Breaker {
             Phase::Closed => state.probes = 0,
             Phase::Probing { since, .. } if sent_at < *since => return,
             Phase::Probing { .. } => state.probes += 1,
-            // Replies to submissions that left before it opened say nothing new.
-            Phase::Open { until, .. } if now.plus(floor) <= *until => return,
+            // Replies that come a moment later, to requests that left before it opened, say nothing new.
+            Phase::Open { until, .. } if now.plus(floor) <= until.plus(SAME_NEWS) => return,
             Phase::Open { .. } => {}
         }
         let until = now.plus(self.wait(state.probes).max(floor));
-        tracing::warn!(breaker = self.what, %code, %until, "circuit breaker opened, submissions paused");
+        let breaker = self.what;
+        match self.pauses {
+            Paused::Submissions => {
+                tracing::warn!(breaker, %code, %until, "circuit breaker opened, submissions paused");
+            }
+            Paused::Polling => {
+                tracing::warn!(breaker, %code, %until, "circuit breaker opened, polling paused");
+            }
+        }
         state.now = Phase::Open { code, until };
     }
 
@@ -226,30 +267,30 @@ impl Breaker {
     pub(crate) fn close(&self, sent_at: Timestamp, now: Timestamp) {
         let mut state = self.state.lock();
         if matches!(&state.now, Phase::Probing { since, .. } if sent_at >= *since) {
-            tracing::info!(breaker = self.what, "circuit breaker closed, submissions resumed");
+            let breaker = self.what;
+            match self.pauses {
+                Paused::Submissions => {
+                    tracing::info!(breaker, "circuit breaker closed, submissions resumed");
+                }
+                Paused::Polling => {
+                    tracing::info!(breaker, "circuit breaker closed, polling resumed");
+                }
+            }
             *state = State { closed_at: Some(now), ..State::default() };
         }
     }
 
-    /// A submission ended and showed nothing. If it was the probe, another one is due after the usual wait.
+    /// A request ended and showed nothing. If it was the probe, another one is due after the usual wait.
     pub(crate) fn learned_nothing(&self, now: Timestamp) {
         let wait = self.wait(self.state.lock().probes);
         self.reopen(now.plus(wait));
     }
 
     /// If a probe is under way, the next one may be sent from `until` on.
-    fn reopen(&self, until: Timestamp) {
+    pub(crate) fn reopen(&self, until: Timestamp) {
         let mut state = self.state.lock();
         if let Phase::Probing { code, .. } = &state.now {
             state.now = Phase::Open { code: code.clone(), until };
-        }
-    }
-
-    /// The code it is open for and until when; `None` while it is closed or probing.
-    pub(crate) fn open_until(&self, now: Timestamp) -> Option<(Code, Timestamp)> {
-        match &self.state.lock().now {
-            Phase::Open { code, until } if now < *until => Some((code.clone(), *until)),
-            Phase::Open { .. } | Phase::Closed | Phase::Probing { .. } => None,
         }
     }
 
@@ -268,12 +309,18 @@ impl Breaker {
     /// What is wrong, in one line.
     pub(crate) fn trouble(&self) -> Option<String> {
         let what = self.what;
+        let paused = match self.pauses {
+            Paused::Submissions => "submissions paused",
+            Paused::Polling => "polling of paid tasks paused",
+        };
         match &self.state.lock().now {
             Phase::Closed => None,
             Phase::Open { code, until } => {
-                Some(format!("{what} trouble {code}, next probe at {until}"))
+                Some(format!("{what} trouble {code}: {paused}, next probe at {until}"))
             }
-            Phase::Probing { code, .. } => Some(format!("{what} trouble {code}, probing now")),
+            Phase::Probing { code, .. } => {
+                Some(format!("{what} trouble {code}: {paused}, probing now"))
+            }
         }
     }
 }
@@ -287,7 +334,8 @@ mod tests {
     }
 
     fn account() -> Breaker {
-        Breaker::new("account", (Duration::from_secs(60), Duration::from_secs(60)))
+        let wait = Duration::from_secs(60);
+        Breaker::new("account", Paused::Submissions, (wait, wait))
     }
 
     #[test]
@@ -307,6 +355,32 @@ mod tests {
         breaker.close(at(122), at(123));
         assert_eq!((breaker.pass(at(124)), breaker.trouble()), (Ok(()), None));
         assert_eq!(breaker.state.lock().closed_at, Some(at(123)));
+    }
+
+    #[test]
+    fn a_probe_that_never_reports_is_replaced() {
+        let breaker = account();
+        breaker.open("ERROR: 1005".into(), Duration::ZERO, at(0), at(0));
+        assert_eq!(breaker.pass(at(60)), Ok(()));
+        assert!(breaker.pass(at(359)).is_err());
+        assert_eq!(breaker.pass(at(360)), Ok(()));
+        assert!(breaker.pass(at(361)).is_err());
+    }
+
+    #[test]
+    fn trouble_says_what_is_paused() {
+        let breakers = Breakers::new(Duration::from_secs(60));
+        breakers.account.open("ERROR_KEY_DOES_NOT_EXIST".into(), Duration::ZERO, at(0), at(0));
+        let troubles: Vec<_> = breakers.troubles().collect();
+        assert_eq!(troubles.len(), 1, "polling goes on");
+        assert!(
+            troubles[0].contains("ERROR_KEY_DOES_NOT_EXIST: submissions paused"),
+            "{troubles:?}"
+        );
+        breakers.polling.open("ERROR: 1005".into(), Duration::ZERO, at(0), at(0));
+        let polling = breakers.troubles().last().unwrap();
+        assert!(polling.starts_with("polling trouble ERROR: 1005: polling of paid"), "{polling}");
+        assert_eq!(breakers.failing().collect::<Vec<_>>(), ["account", "polling"]);
     }
 
     #[test]

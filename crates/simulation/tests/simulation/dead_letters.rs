@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use domain::{
     actor::Actor,
     claim::{Allowance, Claim, ClaimState},
+    dead_letter::DeadLetterClass,
     id::{SolveId, WorkerName},
     ledger::Event,
     money::Money,
@@ -236,6 +237,38 @@ fn a_dead_letter_revived_into_an_empty_account_is_not_lost() {
         assert_eq!(dead_letters(&stage).await, []);
         stage.pass(seconds(25 * 3600)).await;
         assert_eq!((dead_letters(&stage).await, stage.paid()), (ids, 0));
+    });
+}
+
+/// The account was empty for longer than any claim could wait. Afterwards all of them are revived, each for one price.
+#[test]
+fn an_account_that_was_empty_for_longer_than_the_deadline_loses_no_claim() {
+    story(async |mut stage| {
+        stage.config.slots = Slots::Fixed(5);
+        let engine = stage.gateway(1).await;
+        stage.account.with(|behaviour| behaviour.set_balance(Money::ZERO));
+        let keys: Vec<String> = (0..30).map(|n| format!("k{n}")).collect();
+        for key in &keys {
+            open(&engine, key).await;
+            stage.pass(seconds(20)).await;
+        }
+        stage.pass(seconds(300)).await;
+        let (failed, lapsed) = (DeadLetterClass::Failed, DeadLetterClass::Lapsed);
+        assert_eq!(
+            (stage.dead_letters_of(failed).await, stage.dead_letters_of(lapsed).await),
+            (0, 30)
+        );
+        stage.account.with(|behaviour| behaviour.set_balance(Money::from_micros(1_000_000)));
+        let filter =
+            DeadLetterFilter { class: Some(lapsed), ..DeadLetterFilter::open(Scope::All, 100) };
+        let done = engine.revive(&bulk(DeadLetterSelection::Matching(filter))).await.unwrap();
+        let opened = |(_, revived): &&(SolveId, Revived)| matches!(revived, Revived::Opened(_));
+        assert_eq!(done.items.iter().filter(opened).count(), 30, "{done:?}");
+        stage.pass(seconds(200)).await;
+        for key in &keys {
+            served(&engine, open_again(&engine, key).await, Duration::ZERO).await;
+        }
+        assert_eq!((stage.paid(), dead_letters(&stage).await), (30, vec![]));
     });
 }
 

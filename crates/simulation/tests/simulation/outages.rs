@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use domain::{
-    claim::ClaimState,
+    dead_letter::DeadLetterClass,
     ledger::{Entry, Event},
     money::Money,
     ports::Scope,
@@ -85,6 +85,9 @@ fn every_row_of_the_retry_table_is_kept_to() {
                     let close = submits.windows(2).filter(|pair| pair[1].since(pair[0]) < step);
                     assert_eq!(close.count(), 0, "{code}: one probe per step");
                     assert_eq!(stage.dead_letters().await, 0, "{code}");
+                    let lapsed = usize::from(matches!(outcome, Outcome::Lapsed(_)));
+                    let kept = stage.dead_letters_of(DeadLetterClass::Lapsed).await;
+                    assert_eq!(kept, lapsed, "{code}: it can be revived");
                 }
                 Class::Wait => {
                     assert!(count <= 60, "{code}: {count}");
@@ -182,7 +185,7 @@ fn an_outage_of_ten_minutes_loses_nobody_and_ends_gently() {
         stage.pass(seconds(1500)).await;
         for id in ids {
             let claim = engine.find_claim(&Scope::All, id).await.unwrap();
-            assert_eq!(claim.state, ClaimState::Served, "{claim:?}");
+            assert!(claim.token.is_some(), "{claim:?}");
         }
         assert_eq!((stage.paid(), stage.dead_letters().await), (1000, 0));
         assert!(engine.health().troubles.is_empty());
@@ -229,7 +232,7 @@ fn an_account_that_is_empty_for_an_hour_kills_nothing() {
         stage.pass(seconds(300)).await;
         for id in ids {
             let claim = engine.find_claim(&Scope::All, id).await.unwrap();
-            assert_eq!(claim.state, ClaimState::Served, "{claim:?}");
+            assert!(claim.token.is_some(), "{claim:?}");
         }
         assert_eq!((stage.paid(), stage.dead_letters().await), (200, 0));
         let (fresh, again) = retries(&stage.entries().await);
@@ -337,6 +340,60 @@ fn a_lone_claim_outlives_an_unreachable_provider() {
         stage.pass(seconds(60)).await;
         stage.account.faults(simulator::FaultPlan::clear);
         served(&engine, id, seconds(100)).await;
+    });
+}
+
+/// A refused submission says nothing about polling: what is paid for is fetched at its usual time.
+#[test]
+fn paid_tasks_are_polled_while_a_refused_key_pauses_submissions() {
+    for code in ["ERROR_KEY_DOES_NOT_EXIST", "IP_BANNED", "ERROR: 1004", "ERROR: 1005"] {
+        story(async |stage| {
+            let engine = stage.gateway(1).await;
+            let mut paid = Vec::new();
+            for n in 0..10 {
+                paid.push(open(&engine, &format!("k{n}")).await);
+            }
+            stage.pass(seconds(2)).await;
+            assert_eq!(stage.paid(), 10);
+            stage.account.plan(Planned::next(Call::Submit, Fault::code(code)).at_rate(1.0));
+            open(&engine, "refused").await;
+            stage.pass(seconds(25)).await;
+            for id in paid {
+                served(&engine, id, Duration::ZERO).await;
+            }
+            let troubles = engine.health().troubles;
+            assert_eq!(troubles.len(), 1, "{troubles:?}");
+            let expected = format!("account trouble {code}: submissions paused");
+            assert!(troubles[0].starts_with(&expected), "{troubles:?}");
+            assert_eq!(stage.provider.submits.lock().unwrap().len(), 11);
+        });
+    }
+}
+
+/// When a poll itself is refused, all polls pause, and one at a time finds out whether that is over.
+#[test]
+fn refused_polls_are_probed_one_at_a_time() {
+    story(async |stage| {
+        let engine = stage.gateway(1).await;
+        for n in 0..20 {
+            open(&engine, &format!("k{n}")).await;
+        }
+        stage.pass(seconds(3)).await;
+        let code = "ERROR_KEY_DOES_NOT_EXIST";
+        stage.account.plan(Planned::next(Call::Poll, Fault::code(code)).at_rate(1.0));
+        stage.pass(seconds(20)).await;
+        let troubles = engine.health().troubles.join(", ");
+        assert!(troubles.contains("polling of paid tasks paused"), "{troubles}");
+        let before = stage.provider.polls.lock().unwrap().len();
+        stage.pass(seconds(300)).await;
+        let probes = stage.provider.polls.lock().unwrap().len() - before;
+        assert!((3..=6).contains(&probes), "{probes} polls in five minutes, one a minute");
+        stage.account.faults(simulator::FaultPlan::clear);
+        stage.pass(seconds(90)).await;
+        let ready = |entry: &&Entry| matches!(entry.event, Event::Ready { .. });
+        let entries = stage.entries().await;
+        assert_eq!(entries.iter().filter(ready).count(), 20, "every paid task was found");
+        assert_eq!(engine.health().troubles.len(), 0, "{:?}", engine.health().troubles);
     });
 }
 

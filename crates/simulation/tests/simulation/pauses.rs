@@ -168,7 +168,7 @@ fn a_paused_claim_lapses_and_can_be_revived_afterwards() {
         stage.pass(seconds(32)).await;
         let claim = engine.find_claim(&Scope::All, id).await.unwrap();
         assert_eq!((claim.state, claim.attempts), (ClaimState::Lapsed, 0));
-        assert_eq!(claim.code.as_ref().unwrap().as_str(), own::DEADLINE);
+        assert_eq!(claim.code.as_ref().unwrap().as_str(), own::PAUSED);
         let pause = engine.pause_that_stopped(&claim).expect("the answer says so");
         assert_eq!(pause.by, operator());
         set(&engine, &PauseScope::Everything, false).await;

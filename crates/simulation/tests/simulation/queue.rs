@@ -89,7 +89,7 @@ fn five_threads_are_shared_fairly_and_never_idle() {
         stage.pass(seconds(1200)).await;
         for id in ids {
             let claim = engine.find_claim(&Scope::All, id).await.unwrap();
-            assert_eq!(claim.state, ClaimState::Served);
+            assert!(claim.token.is_some(), "{claim:?}");
         }
         let entries = stage.entries().await;
         assert_eq!(refusals(&entries), [], "the limit is known");
@@ -197,7 +197,8 @@ fn no_free_thread_is_not_an_empty_account() {
         }
         stage.pass(seconds(300)).await;
         for id in ids {
-            assert_eq!(engine.find_claim(&Scope::All, id).await.unwrap().state, ClaimState::Served);
+            let claim = engine.find_claim(&Scope::All, id).await.unwrap();
+            assert!(claim.token.is_some(), "{claim:?}");
         }
         assert!(!refusals(&stage.entries().await).is_empty());
         assert_eq!((stage.dead_letters().await, engine.account_trouble()), (0, None));

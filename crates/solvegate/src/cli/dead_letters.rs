@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 
 use super::{ClientArgs, duration};
 
@@ -49,6 +49,7 @@ const REVIVE_EXAMPLES: &str = "\
 Examples:
   solvegate dead-letters revive s482915037264815
   solvegate dead-letters revive --code ERROR_CAPTCHA_UNSOLVABLE --newer-than 1h --dry-run
+  solvegate dead-letters revive --class lapsed --rate 50/s
   solvegate dead-letters revive --all --rate 50/s";
 
 const PURGE_EXAMPLES: &str = "\
@@ -57,9 +58,18 @@ Examples:
   solvegate dead-letters purge --older-than 14d --dry-run
   solvegate dead-letters purge --all";
 
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum DeadLetterClass {
+    Failed,
+    Lapsed,
+}
+
 /// All given filters must match.
 #[derive(Clone, Debug, Default, Args)]
 pub struct DeadLetterFilter {
+    /// Only this class: what failed, or what lapsed before anything was paid for it
+    #[arg(long)]
+    pub class: Option<DeadLetterClass>,
     /// Only with this code
     #[arg(long)]
     pub code: Option<String>,
@@ -139,7 +149,12 @@ impl DeadLetterFilter {
     /// The given filters by their names in the v1 API.
     pub fn pairs(&self) -> Vec<(&'static str, String)> {
         let seconds = |age: Option<Duration>| age.map(|age| age.as_secs().to_string());
+        let class = self.class.map(|class| match class {
+            DeadLetterClass::Failed => "failed".to_owned(),
+            DeadLetterClass::Lapsed => "lapsed".to_owned(),
+        });
         let given = [
+            ("class", class),
             ("code", self.code.clone()),
             ("kind", self.kind.clone()),
             ("site", self.site.clone()),

@@ -7,6 +7,7 @@ use domain::{
     admin_action::AdminAction,
     claim::Allowance,
     id::{Project, WorkerName},
+    ports::Clock as _,
     secret::Secret,
 };
 use doors::{
@@ -17,6 +18,7 @@ use tokio::{net::TcpListener, sync::oneshot};
 use super::{Context, banner, config_changes};
 use crate::{
     assemble::{Assembled, Purpose, door_admin, door_worker, priorities, queue_limits},
+    clock::SystemClock,
     config::{Admin, Config, LOCAL, Sources, Tls},
     exit::{Exit, Failure},
     keys::{self, GeneratedKeys},
@@ -263,7 +265,7 @@ fn tls(config: &Config) -> Result<Option<TlsMaterial>, Failure> {
                 // without its key would be replaced at the next start.
                 let made = create_certificate(config)?;
                 keys::write_private(&paths.1, made.key.expose())?;
-                keys::write_private(&paths.0, &made.certificate)?;
+                keys::write_public(&paths.0, &made.certificate)?;
             }
             TlsMaterial::from_files(&paths.0, &paths.1)
         }
@@ -278,5 +280,6 @@ fn create_certificate(config: &Config) -> Result<SelfSigned, Failure> {
     if !config.listen.ip().is_unspecified() && !config.listen.ip().is_loopback() {
         names.push(config.listen.ip().to_string());
     }
-    SelfSigned::create(names).map_err(Failure::of(Exit::Usage))
+    let today = SystemClock::start().now().day();
+    SelfSigned::create(names, today).map_err(Failure::of(Exit::Usage))
 }

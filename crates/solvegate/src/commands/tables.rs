@@ -25,14 +25,13 @@ pub(super) fn active(answer: &Value) -> Result<(), Failure> {
 }
 
 pub(super) fn dead_letters(answer: &Value) -> Result<(), Failure> {
-    list(answer, "id code kind worker project attempts cost died_at pageurl")?;
+    list(answer, "id class code kind worker project attempts cost died_at pageurl")?;
     more(answer)
 }
 
 /// A dead letter with its whole cause chain, the oldest generation first.
 pub(super) fn dead_letter(answer: &Value) -> Result<(), Failure> {
-    let names =
-        "id code kind worker project sitekey pageurl attempts cost died_at generation revives";
+    let names = "id class code kind worker project sitekey pageurl attempts cost died_at generation revives";
     for name in names.split(' ') {
         output::line(format_args!("{name:<10} {}", text(&answer[name])))?;
     }

@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use serde_json::json;
 use solvegate::client::{Call, Remote};
 
-use crate::support::{Gateway, Settings, Sim, WORKER, eventually, write_private};
+use crate::support::{Gateway, Settings, Sim, WORKER, eventually, wall_clock, write_private};
 
 const NEW: &str = "c7e10b5d94a82f36d0b9e1f7483a6c52";
 
@@ -75,7 +75,7 @@ async fn a_renewed_certificate_is_shown_after_a_reload_and_a_wrong_one_is_not() 
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name);
     let [first, second, third] =
-        [(); 3].map(|()| SelfSigned::create(["127.0.0.1".to_owned()]).unwrap());
+        [(); 3].map(|()| SelfSigned::create(["127.0.0.1".to_owned()], wall_clock().day()).unwrap());
     let show = |certificate: &SelfSigned, key: &SelfSigned| {
         fs::write(path("tls.pem"), &certificate.certificate).unwrap();
         write_private(&path("tls.key"), key.key.expose());

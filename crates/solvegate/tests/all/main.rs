@@ -3,6 +3,7 @@
 
 mod support;
 
+mod account;
 mod at_rest;
 mod audit;
 mod bad_inputs;

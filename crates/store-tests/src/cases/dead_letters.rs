@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use domain::{
     claim::{Admission, Allowance, Claim, ClaimState},
-    dead_letter::Closing,
+    dead_letter::{Closing, DeadLetterClass},
     id::Project,
     ledger::Event,
     ports::{DeadLetterFilter, Revival, Scope, SweepRequest},
@@ -341,7 +341,7 @@ pub(super) async fn a_solve_with_a_later_deadline_is_kept(world: World) {
     assert_eq!(world.find(&claim).await.state, ClaimState::Waiting);
 }
 
-pub(super) async fn account_trouble_drops_a_solve_without_a_dead_letter(world: World) {
+pub(super) async fn account_trouble_drops_a_solve_that_can_be_revived(world: World) {
     let claim = world.open(world.turnstile("a")).await;
     let lease = world.lease_of(&claim).await;
     let soonest = claim.deadline.plus(Duration::from_secs(1));
@@ -349,7 +349,12 @@ pub(super) async fn account_trouble_drops_a_solve_without_a_dead_letter(world: W
     world.decide(&lease, Decision::Lapse { soonest, trouble }).await.unwrap();
     let lapsed = world.find(&claim).await;
     assert_eq!(lapsed.code.unwrap().as_str(), "ERROR_ZERO_BALANCE");
-    assert!(world.records.dead_letter(claim.solve.unwrap()).await.unwrap().is_none());
+    let letter = world.dead_letter(&claim).await;
+    assert_eq!(
+        (letter.class, letter.code.as_str()),
+        (DeadLetterClass::Lapsed, "ERROR_ZERO_BALANCE")
+    );
+    world.reopen(&claim).await;
 }
 
 pub(super) async fn a_claim_that_no_solve_can_serve_in_time_is_refused(world: World) {

@@ -51,6 +51,7 @@ pub(super) async fn another_challenge_under_the_key_is_refused(world: World) {
 
 pub(super) async fn a_key_is_kept_for_a_day_after_the_end(world: World) {
     let first = world.serve(with_key(&world, "a", "k"), "t1").await;
+    world.fetch(&first).await;
     world.pass(86_399);
     world.sweep().await;
     assert_eq!(replayed(&world, with_key(&world, "a", "k")).await.id, first.id);

@@ -10,6 +10,7 @@ mod concurrency;
 mod dead_letters;
 mod guard;
 mod keys;
+mod lapse;
 mod lease;
 mod outbox;
 mod pause;
@@ -197,11 +198,13 @@ pub const CASES: &[Case] = cases! {
     ],
     sweep: [
         an_unsent_solve_dies_at_the_deadline,
-        account_trouble_is_named_and_makes_no_dead_letter,
+        account_trouble_is_named_in_the_claim_and_its_dead_letter,
         a_sent_solve_goes_on_after_the_deadline_and_closes_its_dead_letter,
         an_ambiguous_solve_keeps_its_stage_at_the_deadline,
         a_token_not_fetched_by_the_deadline_serves_the_next,
         a_token_that_died_unfetched_is_wasted_once,
+        a_claim_lapses_with_its_token_whoever_notices,
+        a_token_that_outlives_the_deadline_is_handed_on_and_not_wasted,
         a_token_that_died_in_stock_is_wasted,
         a_shared_answer_that_aged_out_is_not_wasted,
         a_reused_key_outlives_its_first_claim,
@@ -227,8 +230,18 @@ pub const CASES: &[Case] = cases! {
         dead_letters_are_filtered,
         a_queued_solve_that_is_too_late_is_dropped,
         a_solve_with_a_later_deadline_is_kept,
-        account_trouble_drops_a_solve_without_a_dead_letter,
+        account_trouble_drops_a_solve_that_can_be_revived,
         a_claim_that_no_solve_can_serve_in_time_is_refused,
+    ],
+    lapse: [
+        an_empty_account_leaves_dead_letters_that_are_revived_and_served,
+        dead_letters_are_listed_and_purged_by_class,
+        a_pause_is_the_reason_of_what_lapses_under_it,
+        what_may_have_been_paid_for_is_no_lapsed_dead_letter,
+        every_claim_that_leaves_a_shared_solve_unpaid_is_in_its_dead_letter,
+        a_shared_answer_that_comes_after_all_closes_the_dead_letter,
+        a_shared_solve_that_fails_later_makes_its_dead_letter_a_failure,
+        a_revival_that_lapses_when_its_dead_letter_is_gone_gets_its_own,
     ],
     promote: [
         a_live_claim_replaces_a_revived_claim_nobody_waits_for,

@@ -3,7 +3,7 @@
 use domain::{
     claim::{Admission, Claim, ClaimState, Delivery, Source},
     ledger::Event,
-    retry::Verdict,
+    retry::{Code, Verdict, own},
     solve::Stage,
 };
 
@@ -84,17 +84,37 @@ pub(super) async fn a_fetch_hands_out_the_same_token_again(world: World) {
 pub(super) async fn a_fetch_after_expiry_returns_nothing_and_is_recorded_once(world: World) {
     let claim = world.serve(world.turnstile("a"), "t1").await;
     world.pass(241);
+    assert!(matches!(world.fetch(&claim).await, Delivery::Expired(_)));
     for _ in 0..3 {
-        assert!(matches!(world.fetch(&claim).await, Delivery::Expired(_)));
+        assert!(matches!(world.fetch(&claim).await, Delivery::Nothing(_)));
     }
     world.sweep().await;
+    assert_expired_unfetched(&world, &claim).await;
     assert_eq!(world.count(|event| matches!(event, Event::Wasted { .. })).await, 1);
     assert_eq!(world.count(|event| matches!(event, Event::Delivered { .. })).await, 0);
     let fetched = world.serve(world.turnstile("a"), "t2").await;
     world.fetch(&fetched).await;
     world.pass(241);
-    assert!(matches!(world.fetch(&fetched).await, Delivery::Expired(_)));
+    for _ in 0..2 {
+        assert!(matches!(world.fetch(&fetched).await, Delivery::Expired(_)));
+    }
+    assert_eq!(world.find(&fetched).await.state, ClaimState::Served, "it was fetched");
     assert_eq!(world.count(|event| matches!(event, Event::Wasted { .. })).await, 1);
+}
+
+/// The claim lapsed once, because its token expired before anybody fetched it.
+pub(super) async fn assert_expired_unfetched(world: &World, claim: &Claim) {
+    let claim = world.find(claim).await;
+    assert_eq!(
+        (claim.state, claim.code.as_ref().map(Code::as_str), claim.delivered_at),
+        (ClaimState::Lapsed, Some(own::TOKEN_EXPIRED), None)
+    );
+    let entries = world.entries().await;
+    let ends = entries.iter().filter(|entry| {
+        entry.claim == Some(claim.id) && matches!(entry.event, Event::Ended { .. })
+    });
+    assert_eq!(ends.count(), 1);
+    assert_eq!(token_of(&claim), Some(""), "the text is gone, its life is still known");
 }
 
 pub(super) async fn an_unsent_solve_ends_with_its_claim(world: World) {

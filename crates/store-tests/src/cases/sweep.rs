@@ -1,8 +1,8 @@
 //! The sweeper: deadlines, expiry of tokens, retention.
 
 use domain::{
-    claim::{Admission, Claim, ClaimState, Delivery},
-    dead_letter::Closing,
+    claim::{Admission, Claim, ClaimState, Delivery, NewClaim},
+    dead_letter::{Closing, DeadLetterClass},
     ledger::Event,
     money::Money,
     ports::{Scope, SweepRequest},
@@ -10,6 +10,7 @@ use domain::{
     solve::{Decision, Stage},
 };
 
+use super::stock::assert_expired_unfetched;
 use crate::{PRICE, World, named, token_of};
 
 pub(super) async fn an_unsent_solve_dies_at_the_deadline(world: World) {
@@ -27,7 +28,7 @@ pub(super) async fn an_unsent_solve_dies_at_the_deadline(world: World) {
     assert!(world.sweep().await.lapsed.is_empty());
 }
 
-pub(super) async fn account_trouble_is_named_and_makes_no_dead_letter(world: World) {
+pub(super) async fn account_trouble_is_named_in_the_claim_and_its_dead_letter(world: World) {
     let unsent = world.open(world.turnstile("a")).await;
     let sent = world.open(world.turnstile("b")).await;
     world.submit(&sent, "t1").await;
@@ -41,9 +42,14 @@ pub(super) async fn account_trouble_is_named_and_makes_no_dead_letter(world: Wor
     let (unsent, sent) = (world.find(&unsent).await, world.find(&sent).await);
     let code = |claim: &Claim| claim.code.as_ref().unwrap().to_string();
     assert_eq!((code(&unsent), code(&sent)), ("ERROR_ZERO_BALANCE".into(), own::DEADLINE.into()));
-    assert!(world.records.dead_letter(unsent.solve.unwrap()).await.unwrap().is_none());
+    let letter = world.dead_letter(&unsent).await;
+    assert_eq!(
+        (letter.class, letter.code.as_str()),
+        (DeadLetterClass::Lapsed, code(&unsent).as_str())
+    );
     // The sent solve lapsed at its deadline: it may be paid, and its cost is not known yet.
-    let dead_letter = world.records.dead_letter(sent.solve.unwrap()).await.unwrap().unwrap();
+    let dead_letter = world.dead_letter(&sent).await;
+    assert_eq!(dead_letter.class, DeadLetterClass::Failed);
     assert_eq!((dead_letter.cost, sent.cost, unsent.cost), (None, None, Some(Money::ZERO)));
 }
 
@@ -100,11 +106,56 @@ pub(super) async fn a_token_that_died_unfetched_is_wasted_once(world: World) {
     let claim = world.serve(new, "t1").await;
     world.pass(241);
     let swept = world.sweep().await;
-    assert_eq!((swept.wasted, swept.banked), (1, 0));
+    assert_eq!((swept.wasted, swept.banked, swept.lapsed), (1, 0, vec![claim.id]));
+    assert_expired_unfetched(&world, &claim).await;
     world.pass(600);
-    assert_eq!(world.sweep().await.wasted, 0);
-    assert!(matches!(world.fetch(&claim).await, Delivery::Expired(_)));
+    let swept = world.sweep().await;
+    assert_eq!((swept.wasted, swept.lapsed), (0, vec![]));
+    assert!(matches!(world.fetch(&claim).await, Delivery::Nothing(_)));
     assert_eq!(world.count(|event| matches!(event, Event::Wasted { .. })).await, 1);
+    assert_expired_unfetched(&world, &claim).await;
+}
+
+pub(super) async fn a_claim_lapses_with_its_token_whoever_notices(world: World) {
+    let patient = |key: &str, how: &str| {
+        let mut new = world.turnstile(key);
+        new.deadline = world.now().plus(std::time::Duration::from_secs(600));
+        new.key = named(&new, how);
+        new
+    };
+    let (replayed, withdrawn) = (patient("a", "one"), patient("b", "two"));
+    let claims = [
+        world.serve(replayed.clone(), "t1").await,
+        world.serve(withdrawn, "t2").await,
+        // Its answer may serve others, but this claim got nothing.
+        world.serve(world.image(b"a picture"), "t3").await,
+    ];
+    world.pass(241);
+    let fresh = world.turnstile("a");
+    let again = NewClaim { id: fresh.id, solve: fresh.solve, collect: true, ..replayed };
+    let Admission::Replayed(found) = world.admit(again).await else { panic!("not replayed") };
+    assert_eq!((found.id, found.state), (claims[0].id, ClaimState::Lapsed));
+    let admin = Some(crate::world::admin());
+    let gone = world.store.withdraw(claims[1].id, admin, world.now()).await.unwrap().unwrap();
+    assert_eq!((gone.claim.state, gone.was_waiting), (ClaimState::Lapsed, false));
+    assert_eq!(world.sweep().await.lapsed, [claims[2].id]);
+    for claim in &claims {
+        assert_expired_unfetched(&world, claim).await;
+    }
+    let wasted = world.count(|event| matches!(event, Event::Wasted { .. })).await;
+    assert_eq!(wasted, 2, "a shared answer is not one claim's");
+    let acted = world.count(|event| matches!(event, Event::Administered { .. })).await;
+    assert_eq!(acted, 0, "there was nothing left to withdraw");
+}
+
+pub(super) async fn a_token_that_outlives_the_deadline_is_handed_on_and_not_wasted(world: World) {
+    let claim = world.serve(world.turnstile("a"), "t1").await;
+    world.pass(120);
+    world.sweep().await;
+    let claim = world.find(&claim).await;
+    assert_eq!((claim.state, claim.code.unwrap().as_str()), (ClaimState::Lapsed, own::DEADLINE));
+    world.pass(121);
+    assert_eq!(world.sweep().await.wasted, 1, "as stock");
 }
 
 pub(super) async fn a_token_that_died_in_stock_is_wasted(world: World) {

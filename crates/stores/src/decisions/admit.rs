@@ -21,7 +21,7 @@ use super::support::{
     allocate::allotted,
     budgets::{self, Buyer},
     context::DecisionCtx,
-    delivery::{deliver_token, record_delivered},
+    delivery::{deliver_token, expire_token, record_delivered},
     indexes, ledger,
     new_claim::{self, saving},
     pools, promote, repeats,
@@ -96,13 +96,19 @@ fn replay(ctx: &mut DecisionCtx<'_>, new: &NewClaim, claim: Claim) -> Result<Cla
         counts.add(&saving(new));
         ctx.count(&(&claim).into(), counts);
     }
-    match claim.token.clone() {
-        Some(token)
-            if new.collect && claim.state == ClaimState::Served && token.is_usable(ctx.now) =>
-        {
-            deliver_token(ctx, claim, &token)
+    match (claim.state, claim.token.clone()) {
+        (ClaimState::Served, Some(token)) if !token.is_usable(ctx.now) => {
+            expire_token(ctx, &claim, &token)
         }
-        Some(_) | None => Ok(claim),
+        (ClaimState::Served, Some(token)) if new.collect => deliver_token(ctx, claim, &token),
+        (
+            ClaimState::Waiting
+            | ClaimState::Served
+            | ClaimState::Failed
+            | ClaimState::Withdrawn
+            | ClaimState::Lapsed,
+            _,
+        ) => Ok(claim),
     }
 }
 

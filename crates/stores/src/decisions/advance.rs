@@ -41,7 +41,7 @@ pub(crate) fn advance(
     let Some(before) = ctx.tx.get::<Solves>(&lease.solve.id)? else {
         return Ok(Advanced::Refused(Refused::Moved));
     };
-    let decision = without_waste(&before, decision);
+    let decision = naming_pause(ctx, &before, without_waste(&before, decision))?;
     if is_authorise(&decision) && ctx.tx.is_doubtful() {
         let why = "it lost writes a moment ago; no attempt is repeated until every gateway has restored its records (20 s)";
         return Err(StoreError::unavailable(ctx.tx.backend(), why));
@@ -194,22 +194,10 @@ fn end_claims_of(
 ) -> Result<()> {
     let effort = Effort::without_answer(solve);
     match decision {
-        // The account was at fault, not the claims: they get no dead letter.
-        Decision::Lapse { trouble: Some(code), .. } => {
-            end_claims(ctx, claims, ClaimState::Lapsed, code, &effort)?;
-            for id in claims {
-                let claim = indexes::existing_claim(ctx.tx, *id)?;
-                dead_letters::reopen(ctx, &claim, code)?;
-            }
-            Ok(())
-        }
-        Decision::Lapse { trouble: None, .. } => {
-            let code = Code::from(own::DEADLINE);
+        Decision::Lapse { trouble, .. } => {
+            let code = trouble.clone().unwrap_or_else(|| own::DEADLINE.into());
             end_claims(ctx, claims, ClaimState::Lapsed, &code, &effort)?;
-            match claims.first() {
-                Some(first) => dead_letters::write(ctx, solve, *first, claims, &code),
-                None => Ok(()),
-            }
+            dead_letters::write_lapsed(ctx, solve, claims, &code)
         }
         // Nobody may revive it, so there is no dead letter.
         Decision::Forbid { .. } => {
@@ -232,6 +220,23 @@ fn without_waste(solve: &Solve, decision: &Decision) -> Decision {
         | Decision::Lapse { .. }
         | Decision::Forbid { .. } => decision.clone(),
     }
+}
+
+/// Names the pause, if that is why a solve was not submitted in time. The gateway may not have heard of it.
+fn naming_pause(ctx: &DecisionCtx<'_>, solve: &Solve, decision: Decision) -> Result<Decision> {
+    let Decision::Lapse { soonest, trouble } = decision else { return Ok(decision) };
+    let trouble = if is_paused(ctx, solve)? { Some(own::PAUSED.into()) } else { trouble };
+    Ok(Decision::Lapse { soonest, trouble })
+}
+
+/// Whether a pause stops the solve.
+pub(super) fn is_paused(ctx: &DecisionCtx<'_>, solve: &Solve) -> Result<bool> {
+    let pauses = pauses(ctx.tx)?;
+    if pauses.is_empty() || solve.stage != Stage::Queued {
+        return Ok(false);
+    }
+    let challenge = indexes::existing_challenge(ctx.tx, solve.id)?;
+    Ok(pauses.stopping(&challenge, &waiting_workers(ctx, solve)?).is_some())
 }
 
 /// Why the decision is not allowed, if it is not.

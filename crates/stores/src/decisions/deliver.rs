@@ -16,8 +16,7 @@ pub(crate) fn deliver(ctx: &mut DecisionCtx<'_>, id: ClaimId) -> Result<Option<D
             Delivery::Token(delivery::deliver_token(ctx, claim, &token)?)
         }
         (ClaimState::Served, Some(token)) => {
-            delivery::expire_token(ctx, &claim, &token)?;
-            Delivery::Expired(claim)
+            Delivery::Expired(delivery::expire_token(ctx, &claim, &token)?)
         }
         (
             ClaimState::Waiting

@@ -25,9 +25,6 @@ use super::support::{
     fail::fail_solve, indexes, ledger::has_entry, margin, pools,
 };
 
-/// The code of a solve whose answer arrived after its token had expired.
-const TOKEN_EXPIRED: &str = "TOKEN_EXPIRED";
-
 pub(crate) fn settle(
     ctx: &mut DecisionCtx<'_>,
     id: SolveId,
@@ -203,7 +200,7 @@ fn on_solved(
             pools::count_wasted(ctx, solve.fingerprint)?;
         }
         let effort = Effort::with_answer(solve, solved.cost);
-        return fail_solve(ctx, solve, claims, &Code::from(TOKEN_EXPIRED), &effort);
+        return fail_solve(ctx, solve, claims, &Code::from(own::TOKEN_EXPIRED), &effort);
     }
     allocate::harvest(ctx, solve, claims.first().copied(), token)?;
     dead_letters::close(ctx, solve, solve.id, solved.cost)?;

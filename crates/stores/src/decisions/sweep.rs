@@ -1,5 +1,5 @@
 //! The sweep: claims past their deadline lapse, tokens that nobody fetched serve other claims, expired tokens leave the stock
-//! and lose their text, and old records are deleted.
+//! and lose their text, their claims lapse if nobody fetched them, and old records are deleted.
 
 use std::time::Duration;
 
@@ -18,13 +18,16 @@ use crate::{
     tx::{Order, TypedRead},
 };
 
-use super::support::{
-    allocate::{return_token, unfetched_token},
-    context::DecisionCtx,
-    dead_letters, delivery,
-    effort::Effort,
-    fail, indexes, pools,
-    retention::{self, Archival},
+use super::{
+    advance::is_paused,
+    support::{
+        allocate::{return_token, unfetched_token},
+        context::DecisionCtx,
+        dead_letters, delivery,
+        effort::Effort,
+        fail, indexes, pools,
+        retention::{self, Archival},
+    },
 };
 
 pub(crate) fn sweep(ctx: &mut DecisionCtx<'_>, request: &SweepRequest) -> Result<Swept> {
@@ -67,19 +70,22 @@ fn lapse_waiting(ctx: &mut DecisionCtx<'_>, before: &Claim, trouble: Option<&Cod
         return Ok(());
     };
     let solve = indexes::existing_solve(ctx.tx, id)?;
-    // Only unsent work lapses because of the account.
-    let trouble = trouble.filter(|_| solve.stage == Stage::Queued);
-    let code = trouble.cloned().unwrap_or(deadline);
+    let code = match trouble.filter(|_| solve.stage == Stage::Queued) {
+        _ if is_paused(ctx, &solve)? => Code::from(own::PAUSED),
+        Some(trouble) => trouble.clone(),
+        None => deadline,
+    };
     let effort = Effort::without_answer(&solve);
     fail::end_claim(ctx, before, ClaimState::Lapsed, Some(code.clone()), &effort)?;
-    if trouble.is_some() {
-        dead_letters::reopen(ctx, before, &code)?;
-    }
-    match fail::leave_solve(ctx, before.id, id, code.as_str())? {
-        Some(solve) if solve.stage != Stage::Ready && trouble.is_none() => {
-            dead_letters::write(ctx, &solve, before.id, &[before.id], &code)
+    let left = fail::leave_solve(ctx, before.id, id, code.as_str())?;
+    match left.filter(|solve| solve.stage != Stage::Ready) {
+        Some(left) => dead_letters::write_lapsed(ctx, &left, &[before.id], &code),
+        // Others still wait for it. Once it is paid for, its answer is kept for this claim, too.
+        None if solve.is_unpaid() || solve.stage == Stage::Intent => {
+            let solve = indexes::existing_solve(ctx.tx, id)?;
+            dead_letters::write_lapsed(ctx, &solve, &[before.id], &code)
         }
-        Some(_) | None => Ok(()),
+        None => Ok(()),
     }
 }
 
@@ -90,9 +96,10 @@ fn lapse_unfetched(ctx: &mut DecisionCtx<'_>, claim: &Claim, swept: &mut Swept) 
         swept.lapsed.push(claim.id);
         swept.banked += 1;
     } else if let Some(token) = &claim.token
-        && delivery::expire_token(ctx, claim, token)?
+        && delivery::expire_token(ctx, claim, token)?.state == ClaimState::Lapsed
     {
-        swept.wasted += 1;
+        swept.lapsed.push(claim.id);
+        swept.wasted += usize::from(indexes::is_unfetched(claim));
     }
     Ok(())
 }

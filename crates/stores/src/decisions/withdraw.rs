@@ -14,6 +14,7 @@ use crate::{Result, schema::tables::Claims, tx::TypedRead};
 use super::support::{
     allocate::{return_token, unfetched_token},
     context::DecisionCtx,
+    delivery::expire_token,
     effort::Effort,
     fail, indexes,
 };
@@ -31,12 +32,15 @@ pub(crate) fn withdraw(
         (ClaimState::Served, Some(token)) => {
             return_token(ctx, &claim, token, ClaimState::Withdrawn, None)?
         }
-        (
-            ClaimState::Served | ClaimState::Failed | ClaimState::Withdrawn | ClaimState::Lapsed,
-            _,
-        ) => claim,
+        (ClaimState::Served, None) => match &claim.token {
+            // It may have expired since the last sweep.
+            Some(token) if !token.is_usable(ctx.now) => expire_token(ctx, &claim, token)?,
+            Some(_) | None => claim,
+        },
+        (ClaimState::Failed | ClaimState::Withdrawn | ClaimState::Lapsed, _) => claim,
     };
-    if let Some(by) = by.filter(|_| claim.state != before) {
+    let is_withdrawn = claim.state != before && claim.state == ClaimState::Withdrawn;
+    if let Some(by) = by.filter(|_| is_withdrawn) {
         ctx.administered(&claim, by, AdminAction::Withdrawn);
     }
     Ok(Some(Withdrawal { claim, was_waiting }))

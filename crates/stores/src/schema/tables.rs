@@ -115,7 +115,7 @@ tables! {
     19 ByWorker in by_worker: (Text, Timestamp, ClaimId) => ();
     /// The claims of a site key by age.
     20 BySitekey in by_sitekey: (Text, Timestamp, ClaimId) => ();
-    21 DeadLetters in dead_letters: SolveId => DeadLetter;
+    21 DeadLetters in dead_letters: SolveId => DeadLetter, appended 1;
     /// Dead letters by age.
     22 Died in died: (Timestamp, SolveId) => ();
     /// The attempt that a task belongs to. Two attempts never share a task.

@@ -14,6 +14,7 @@ use domain::{
     callback::Callback,
     challenge::{Challenge, ChallengeParts, Kind},
     claim::{Claim, ClaimState, Door, Source},
+    dead_letter::{DeadLetter, DeadLetterClass},
     fingerprint::{Fingerprint, KeyHash},
     id::{ClaimId, Project, SolveId, TaskId, WorkerName},
     lease::Fence,
@@ -31,7 +32,9 @@ use super::{
     codec::{Codec, key_bytes, sealed_with},
     keys::Text,
     seal::{BadEncryptionKey, EncryptionKey, Keyring},
-    tables::{Callbacks, Challenges, Claims, Pools, Solves, Spending, Stock, Stocked, Table},
+    tables::{
+        Callbacks, Challenges, Claims, DeadLetters, Pools, Solves, Spending, Stock, Stocked, Table,
+    },
 };
 use crate::tx::RowKey;
 
@@ -49,6 +52,8 @@ const KEY: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1
 const OTHER_KEY: &str = "ICEiIyQlJicoKSorLC0uLzAxMjM0NTY3ODk6Ozw9Pj8=";
 /// As 0.1.0 wrote them. These never change.
 const OLD_ROWS: &str = include_str!("golden/rows-0.1.0.txt");
+/// The value of a dead letter as 0.1.0 wrote it.
+const OLD_DEAD_LETTER: &str = "0701f9beb7b088891c0e636865636b6f75742d746573747308636865636b6f7574097475726e7374696c650106307834414141000d4552524f525f5041474555524c01000100000100e0eaebf8a83300";
 const SEALED_ROWS: &str = include_str!("golden/rows-sealed.txt");
 
 fn key(text: &str) -> EncryptionKey {
@@ -290,6 +295,40 @@ fn a_solve_of_0_1_0_holds_no_reservation() {
     let reservation = Reservation { day: Day::from_number(20_000), price: None };
     solve.reservations = Reservations { open: Some(reservation), assumed: vec![(1, reservation)] };
     assert_eq!(read(&postcard::to_stdvec(&solve).unwrap()), Ok(solve));
+}
+
+#[test]
+fn a_dead_letter_of_0_1_0_is_one_of_a_failure() {
+    let (worker, project) = names();
+    let mut letter = DeadLetter {
+        id: SolveId::from_number(7),
+        claims: vec![claim().id],
+        worker,
+        project,
+        kind: Kind::Turnstile,
+        sitekey: Some("0x4AAA".into()),
+        pageurl: None,
+        code: "ERROR_PAGEURL".into(),
+        attempts: 1,
+        causes: Vec::new(),
+        generation: 1,
+        revives: None,
+        earlier: Vec::new(),
+        cost: Some(Money::ZERO),
+        died_at: Timestamp::from_millis(1_763_337_500_000),
+        closed: None,
+        class: DeadLetterClass::Failed,
+    };
+    let id = letter.id;
+    let read =
+        |value: &[u8]| decode::<DeadLetters>(codec(&[]), &id, &row_with::<DeadLetters>(&id, value));
+    let bytes = postcard::to_stdvec(&letter).unwrap();
+    // 0.1.0 had no class; everything before it is unchanged.
+    let (earlier, appended) = bytes.split_at(bytes.len() - DeadLetters::APPENDED);
+    assert_eq!((appended, hex(earlier).as_str()), (&[0][..], OLD_DEAD_LETTER));
+    assert_eq!(read(earlier), Ok(letter.clone()));
+    letter.class = DeadLetterClass::Lapsed;
+    assert_eq!(read(&postcard::to_stdvec(&letter).unwrap()), Ok(letter));
 }
 
 #[test]

@@ -20,11 +20,12 @@ pub(super) async fn examine(config: &Config) -> Check {
         Ok(_) => Finding::good(format!("{listen} is free")),
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
             match ask_gateway(config, listen).await {
-                Some(state) if is_paused(&state) => Finding::risky(
-                    format!("a gateway answers on {listen}, and submissions are paused"),
-                    "see who paused what with `solvegate pause --list --server URL`; `solvegate resume` ends it",
-                ),
-                Some(_) => Finding::good(format!("a gateway answers on {listen}")),
+                Some(state) => match held_up(&state) {
+                    Some((what, remedy)) => {
+                        Finding::risky(format!("a gateway answers on {listen}, and {what}"), remedy)
+                    }
+                    None => Finding::good(format!("a gateway answers on {listen}")),
+                },
                 None => Finding::bad(
                     format!("{listen} is in use by another program"),
                     "stop that program, or choose another port with --listen or `listen`",
@@ -39,8 +40,35 @@ pub(super) async fn examine(config: &Config) -> Check {
     Check::outside("port", finding)
 }
 
-fn is_paused(readiness: &Value) -> bool {
-    readiness["troubles"].as_array().is_some_and(|troubles| troubles.contains(&"paused".into()))
+/// What `/readyz` calls a part that holds up work, what is paused because of it, and the remedy.
+const HELD_UP: [(&str, &str, &str); 4] = [
+    (
+        "paused",
+        "submissions are paused",
+        "see who paused what with `solvegate pause --list --server URL`; `solvegate resume` ends it",
+    ),
+    (
+        "polling",
+        "polling of paid tasks is paused: the service refuses it",
+        "`/readyz` with an admin key shows the code and the next probe; check [upstream] key",
+    ),
+    (
+        "account",
+        "submissions are paused because of the account; paid tasks are polled on",
+        "`/readyz` with an admin key shows the code and the next probe; put the account in order",
+    ),
+    (
+        "provider",
+        "submissions are paused because the service is away; paid tasks are polled on",
+        "`/readyz` with an admin key shows the next probe; check the service and the network",
+    ),
+];
+
+/// The first part that holds up work.
+fn held_up(readiness: &Value) -> Option<(&'static str, &'static str)> {
+    let troubles = readiness["troubles"].as_array()?;
+    let found = HELD_UP.iter().find(|(name, _, _)| troubles.iter().any(|word| word == name))?;
+    Some((found.1, found.2))
 }
 
 /// What the program on the port says to `/readyz`, if it is a gateway.

@@ -331,7 +331,7 @@ section! {
     AlertsKeys {
         /// Address that alerts are posted to.
         url: Option<Given<Secret>>, unset "no alerts", example "https://hooks.example.com/solvegate";
-        /// An alert is sent above this number of open dead letters.
+        /// An alert is sent above this number of open dead letters of class `failed`.
         dead_letters: Given<NonZeroU64> = "10", example "25";
         /// The least time between two alerts about the same trouble.
         cooldown: Given<NonZeroDuration> = "15m", example "5m";

@@ -80,6 +80,11 @@ impl Sim {
         assert!(reply.status.is_success(), "{}", reply.body);
     }
 
+    pub(crate) async fn clear_faults(&self) {
+        let reply = self.remote.send(&Call::delete("/faults")).await.unwrap();
+        assert!(reply.status.is_success(), "{}", reply.body);
+    }
+
     /// Plans a fault of the next submission.
     pub(crate) async fn fault_submit(&self, fault: Value, accepted: bool) {
         self.fault(json!({ "on": "submit", "fault": fault, "accepted": accepted })).await;

@@ -1,9 +1,10 @@
-//! Dead letters: a failed solve has one, which keeps the causes of the failure. A solve that no claim waited for has none.
+//! Dead letters: a failed solve has one, which keeps the causes of the failure, and so has one whose claims lapsed before
+//! anything was paid for it. A solve that no claim waited for has none.
 
 use domain::{
     challenge::Sharing,
     claim::Claim,
-    dead_letter::{Closed, Closing, DeadLetter},
+    dead_letter::{Closed, Closing, DeadLetter, DeadLetterClass},
     id::{ClaimId, SolveId},
     ledger::Event,
     money::Money,
@@ -30,10 +31,10 @@ pub(crate) fn write(
     solve: &Solve,
     witness: ClaimId,
     claims: &[ClaimId],
-    code: &Code,
+    (class, code): (DeadLetterClass, &Code),
 ) -> Result<()> {
     if let Some(letter) = ctx.tx.get::<DeadLetters>(&solve.id)? {
-        return add_claims(ctx, letter, solve, claims, code);
+        return add_claims(ctx, DeadLetter { class, ..letter }, solve, claims, code);
     }
     let witness = indexes::existing_claim(ctx.tx, witness)?;
     let before = witness.revives.map(|earlier| ctx.tx.get::<DeadLetters>(&earlier));
@@ -55,9 +56,38 @@ pub(crate) fn write(
         cost: Effort::without_answer(solve).cost,
         died_at: ctx.now,
         closed: None,
+        class,
     };
     ctx.record(solve, Event::DeadLettered { code: code.clone() });
     put(ctx.tx, letter)
+}
+
+/// Writes the dead letter of claims that lapsed, because of `code`. If nothing was paid for them, a claim that revives a dead
+/// letter opens that one again, and the others can be revived under a letter of their own.
+pub(crate) fn write_lapsed(
+    ctx: &mut DecisionCtx<'_>,
+    solve: &Solve,
+    claims: &[ClaimId],
+    code: &Code,
+) -> Result<()> {
+    if !solve.is_unpaid() {
+        let class = DeadLetterClass::Failed;
+        return match claims.first() {
+            Some(first) => write(ctx, solve, *first, claims, (class, code)),
+            None => Ok(()),
+        };
+    }
+    let mut own = Vec::new();
+    for id in claims {
+        let claim = indexes::existing_claim(ctx.tx, *id)?;
+        if !reopen(ctx, &claim, code)? {
+            own.push(*id);
+        }
+    }
+    match own.first() {
+        Some(first) => write(ctx, solve, *first, &own, (DeadLetterClass::Lapsed, code)),
+        None => Ok(()),
+    }
 }
 
 /// More claims joined the solve after it had its dead letter, and failed, too.
@@ -115,16 +145,20 @@ pub(crate) fn close(
     ctx.tx.put::<DeadLetters>(id, letter)
 }
 
-/// Reopens the dead letter that a claim revived. The claim lapsed because of the account, so it gets none of its own.
-pub(crate) fn reopen(ctx: &mut DecisionCtx<'_>, claim: &Claim, trouble: &Code) -> Result<()> {
-    let Some(id) = claim.revives else { return Ok(()) };
-    let Some(mut letter) = ctx.tx.get::<DeadLetters>(&id)? else { return Ok(()) };
+/// Reopens the dead letter that a claim revived, as it was: nothing was tried since. `false` when there is none to reopen,
+/// because it was purged, or answered late.
+fn reopen(ctx: &mut DecisionCtx<'_>, claim: &Claim, code: &Code) -> Result<bool> {
+    let Some(id) = claim.revives else { return Ok(false) };
+    let Some(mut letter) = ctx.tx.get::<DeadLetters>(&id)? else { return Ok(false) };
     match letter.closed.take() {
         Some(Closed { how: Closing::Revived, .. }) => {
-            ctx.record(&letter, Event::DeadLetterReopened { code: trouble.clone() });
-            ctx.tx.put::<DeadLetters>(id, letter)
+            ctx.record(&letter, Event::DeadLetterReopened { code: code.clone() });
+            ctx.tx.put::<DeadLetters>(id, letter)?;
+            Ok(true)
         }
-        Some(Closed { how: Closing::LateAnswer, .. }) | None => Ok(()),
+        Some(Closed { how: Closing::LateAnswer, .. }) => Ok(false),
+        // Another claim of it lapsed just before.
+        None => Ok(true),
     }
 }
 

@@ -1,6 +1,11 @@
 //! Tokens that workers fetched, and tokens that expired.
 
-use domain::{claim::Claim, ledger::Event, token::Token};
+use domain::{
+    claim::{Claim, ClaimState},
+    ledger::Event,
+    retry::{Code, own},
+    token::Token,
+};
 
 use crate::{Result, schema::tables::Watched, tx::TypedRead};
 
@@ -30,23 +35,37 @@ pub(crate) fn record_delivered(ctx: &mut DecisionCtx<'_>, claim: &Claim, token: 
     ctx.record(claim, event);
 }
 
-/// Drops the text of a token that expired. Records it as wasted, and returns `true`, if nobody fetched it. The claim's row in
-/// `Watched` makes sure that this happens once.
+/// Drops the text of a token that expired. A claim that nobody fetched lapses: it paid for a token and got none. The claim's
+/// row in `Watched` makes sure that this happens once. Returns the claim as it is now.
 pub(crate) fn expire_token(
     ctx: &mut DecisionCtx<'_>,
-    claim: &Claim,
+    before: &Claim,
     token: &Token,
-) -> Result<bool> {
-    let Some(at) = indexes::watch_at(claim) else { return Ok(false) };
-    let watched = ctx.tx.has::<Watched>(&(at, claim.id))?;
-    let is_wasted = watched && indexes::is_unfetched(claim);
-    if is_wasted {
-        record_wasted(ctx, claim, token);
+) -> Result<Claim> {
+    let is_watched = match indexes::watch_at(before) {
+        Some(at) => ctx.tx.has::<Watched>(&(at, before.id))?,
+        None => false,
+    };
+    if is_watched && before.delivered_at.is_none() {
+        lapse_expired(ctx, before, token)?;
+    } else if is_watched {
+        secrets::drop_useless(ctx, before)?;
     }
-    if watched {
-        secrets::drop_useless(ctx, claim)?;
+    indexes::existing_claim(ctx.tx, before.id)
+}
+
+fn lapse_expired(ctx: &mut DecisionCtx<'_>, before: &Claim, token: &Token) -> Result<()> {
+    if indexes::is_unfetched(before) {
+        record_wasted(ctx, before, token);
     }
-    Ok(is_wasted)
+    let mut claim = before.clone();
+    claim.state = ClaimState::Lapsed;
+    claim.code = Some(Code::from(own::TOKEN_EXPIRED));
+    // The same moment whoever notices, so that its key is not kept for longer by a late fetch.
+    claim.ended_at = Some(indexes::unusable_from(token).min(ctx.now));
+    ctx.record(&claim, Event::Ended { state: claim.state, code: claim.code.clone() });
+    indexes::update_claim(ctx.tx, before, &claim)?;
+    secrets::drop_useless(ctx, &claim)
 }
 
 /// Records that a paid token expired unused.

@@ -3,6 +3,7 @@
 
 use domain::{
     claim::{Claim, ClaimState},
+    dead_letter::DeadLetterClass,
     id::{ClaimId, SolveId},
     ledger::Event,
     retry::{Code, own},
@@ -23,7 +24,9 @@ pub(crate) fn fail_solve(
 ) -> Result<()> {
     end_claims(ctx, claims, ClaimState::Failed, code, effort)?;
     match claims.first() {
-        Some(first) => dead_letters::write(ctx, solve, *first, claims, code),
+        Some(first) => {
+            dead_letters::write(ctx, solve, *first, claims, (DeadLetterClass::Failed, code))
+        }
         None => dead_letters::refresh(ctx, solve),
     }
 }

@@ -112,7 +112,7 @@ pub(crate) fn watch_at(claim: &Claim) -> Option<Timestamp> {
 }
 
 /// The first moment at which a token may no longer be delivered.
-fn unusable_from(token: &Token) -> Timestamp {
+pub(crate) fn unusable_from(token: &Token) -> Timestamp {
     token.usable_until.minus(MIN_LEFT).plus(Duration::from_millis(1))
 }
 
