@@ -16,8 +16,10 @@ use crate::{
     money::Money,
     retry::Code,
     site::targets_of,
-    time::{Day, Timestamp},
+    time::Timestamp,
 };
+
+pub use crate::counts::{Counts, Outcomes, SolveTimes, Total};
 
 /// One line of the ledger.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -141,64 +143,6 @@ pub struct TargetHash {
     pub sha256: String,
 }
 
-/// Sums over one day, one worker, one project and one kind.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Total {
-    /// The UTC day of the entries.
-    pub day: Day,
-    /// The worker the claims belong to.
-    pub worker: WorkerName,
-    /// The project they are charged to.
-    pub project: Project,
-    /// The kind of challenge.
-    pub kind: Kind,
-    /// The sums of that day.
-    pub counts: Counts,
-}
-
-/// The counters of a day. Every field is a sum over ledger entries.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Counts {
-    /// All claims, repeated ones included.
-    pub claims: u64,
-    /// Solves that claims opened.
-    pub opened: u64,
-    /// Refills ordered by pools.
-    pub ordered: u64,
-    /// Attempts the provider accepted.
-    pub attempts: u64,
-    /// Answers of the provider.
-    pub solved: u64,
-    /// Claims that failed or lapsed.
-    pub failed: u64,
-    /// Claims that were withdrawn.
-    pub withdrawn: u64,
-    /// Claims that were repeated under their key.
-    pub replayed: u64,
-    /// Claims that joined a solve of another claim.
-    pub joined: u64,
-    /// Claims served from stock.
-    pub stocked: u64,
-    /// Attempts whose reply was lost.
-    pub ambiguous: u64,
-    /// Resubmissions authorised after a lost reply.
-    pub authorised: u64,
-    /// Tokens that expired unused.
-    pub wasted: u64,
-    /// Claims refused before anything was opened.
-    pub refused: u64,
-    /// Polls of tasks that ended.
-    pub polls: u64,
-    /// Milliseconds from acceptance to answer: the time tasks occupied slots.
-    pub solve_ms: u64,
-    /// The sum of all known costs.
-    pub cost: Money,
-    /// Attempts of unknown cost; never counted as zero.
-    pub cost_unknown: u64,
-    /// The list price of the solves that were saved.
-    pub saved: Money,
-}
-
 impl Event {
     /// What the challenge carries; `None` if that is nothing but page and site key.
     pub fn carried(challenge: &Challenge) -> Option<Self> {
@@ -275,54 +219,6 @@ impl Event {
             | Self::BalanceAsked { .. }
             | Self::BalanceRead { .. } => None,
         }
-    }
-}
-
-impl Counts {
-    /// Adds the counters of `other`.
-    pub fn add(&mut self, other: &Self) {
-        for (sum, more) in self.pairs(other) {
-            *sum = sum.saturating_add(more);
-        }
-        self.cost = self.cost + other.cost;
-        self.saved = self.saved + other.saved;
-    }
-
-    /// Takes the larger of each counter. Two copies of one sum then lose nothing that either of them counted.
-    pub fn raise(&mut self, other: &Self) {
-        for (sum, theirs) in self.pairs(other) {
-            *sum = theirs.max(*sum);
-        }
-        self.cost = self.cost.max(other.cost);
-        self.saved = self.saved.max(other.saved);
-    }
-
-    /// Each counter with its counterpart in `other`; the sums of money are left out.
-    fn pairs(&mut self, other: &Self) -> [(&mut u64, u64); 17] {
-        [
-            (&mut self.claims, other.claims),
-            (&mut self.ordered, other.ordered),
-            (&mut self.opened, other.opened),
-            (&mut self.attempts, other.attempts),
-            (&mut self.solved, other.solved),
-            (&mut self.failed, other.failed),
-            (&mut self.withdrawn, other.withdrawn),
-            (&mut self.replayed, other.replayed),
-            (&mut self.joined, other.joined),
-            (&mut self.stocked, other.stocked),
-            (&mut self.ambiguous, other.ambiguous),
-            (&mut self.authorised, other.authorised),
-            (&mut self.wasted, other.wasted),
-            (&mut self.refused, other.refused),
-            (&mut self.polls, other.polls),
-            (&mut self.solve_ms, other.solve_ms),
-            (&mut self.cost_unknown, other.cost_unknown),
-        ]
-    }
-
-    /// Claims that needed no attempt of their own.
-    pub fn savings(&self) -> u64 {
-        self.replayed + self.joined + self.stocked
     }
 }
 

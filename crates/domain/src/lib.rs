@@ -5,7 +5,7 @@
 //! - [`challenge`], [`fingerprint`]: what has to be solved, and when two challenges are the same
 //! - [`claim`], [`solve`], [`attempt`], [`token`]: a worker's request, our effort, what we pay for, what comes back
 //! - [`lease`]: which process may move a solve; [`retry`]: what a failure means; [`dead_letter`]: solves we gave up on
-//! - [`ledger`], [`chain`], [`money`]: every decision and fact, how changes of them are found, and what they cost; [`invariant`]: what must always hold
+//! - [`ledger`], [`chain`], [`money`]: every decision and fact, how changes of them are found, and what they cost; [`counts`]: the daily sums; [`invariant`]: what must always hold
 //! - [`reconcile`]: the ledger against the provider's balance
 //! - [`what_if`]: what the ledger's claims would have cost under other settings
 //! - [`pool`]: standing orders, and how much they may waste; [`callback`]: notices to workers and to the operator
@@ -26,6 +26,7 @@ pub mod callback;
 pub mod chain;
 pub mod challenge;
 pub mod claim;
+pub mod counts;
 pub mod dead_letter;
 pub mod declarations;
 pub mod fingerprint;

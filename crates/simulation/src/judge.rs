@@ -11,11 +11,12 @@ use std::{
 
 use domain::{
     claim::{Claim, ClaimState},
+    counts::check::differences,
     id::TaskId,
     ledger::{Entry, Event},
-    ports::{ClaimFilter, Scope},
+    ports::{ClaimFilter, Scope, TotalsFilter},
     retry::Class,
-    time::Timestamp,
+    time::{Day, Timestamp},
 };
 use sha2::{Digest, Sha256};
 use simulator::task_of;
@@ -63,6 +64,7 @@ fn after_the_run(traces: &Traces, entries: &[Entry]) -> Vec<String> {
     violations.extend(still_active(traces));
     violations.extend(against_rules(traces, entries));
     violations.extend(callbacks(traces));
+    violations.extend(books(traces, entries));
     violations.extend(pools::violations(traces, entries));
     let table = engine::EngineConfig::default().retry;
     violations.extend(retries::retries(traces, entries, &table));
@@ -162,6 +164,15 @@ fn callbacks(traces: &Traces) -> Vec<String> {
     untold
         .map(|claim| format!("the end of {} was never announced: {:?}", claim.id, claim.state))
         .collect()
+}
+
+/// The daily sums agree with the claims and the ledger.
+fn books(traces: &Traces, entries: &[Entry]) -> Vec<String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let (from, to) = (Day::from_number(0), Day::from_number(u32::MAX));
+    let ask = TotalsFilter { scope: Scope::All, from, to };
+    let totals = runtime.block_on(traces.backend.records.totals(ask)).unwrap();
+    differences(&all_claims(traces), entries, &totals)
 }
 
 fn all_claims(traces: &Traces) -> Vec<Claim> {

@@ -23,9 +23,11 @@ use std::{any::Any, collections::BTreeMap};
 
 use domain::{
     chain::{Break, ChainReport, Verifier},
+    claim::Claim,
+    counts::check::{differences, is_complete},
     invariant::Checker,
     ledger::{Counts, Entry, Event},
-    ports::{Records, Scope, TotalsFilter},
+    ports::{ClaimFilter, Records, Scope, TotalsFilter},
     time::{Day, Timestamp},
     token::MIN_LEFT,
 };
@@ -77,7 +79,8 @@ pub async fn check(records: &dyn Records) {
         to: Day::from_number(u32::MAX),
     };
     let mut sum = Counts::default();
-    for total in records.totals(ask).await.expect("the totals can be read") {
+    let totals = records.totals(ask).await.expect("the totals can be read");
+    for total in &totals {
         sum.add(&total.counts);
     }
     let count = |is: fn(&Event) -> bool| {
@@ -89,7 +92,22 @@ pub async fn check(records: &dyn Records) {
     assert_eq!(sum.joined, count(|event| matches!(event, Event::Joined)));
     assert_eq!(sum.solved, count(|event| matches!(event, Event::Ready { .. })));
     assert_eq!(sum.wasted, count(|event| matches!(event, Event::Wasted { .. })));
-    assert_eq!(sum.claims, sum.opened + sum.replayed + sum.joined + sum.stocked);
+    let claims = all_claims(records).await;
+    if is_complete(&claims, &entries) {
+        let wrong = differences(&claims, &entries, &totals);
+        assert!(wrong.is_empty(), "{wrong:#?}\n{entries:#?}");
+    }
+}
+
+async fn all_claims(records: &dyn Records) -> Vec<Claim> {
+    let mut filter = ClaimFilter::all(Scope::All, 1000);
+    let mut all = Vec::new();
+    loop {
+        let page = records.history(filter.clone()).await.expect("the claims can be read");
+        all.extend(page.items);
+        let Some(next) = page.next else { return all };
+        filter.from = Some(next);
+    }
 }
 
 /// Verifies the hash chain of a ledger, as `audit verify` does.

@@ -5,6 +5,7 @@ mod advance;
 mod archive;
 mod audit;
 mod balance;
+mod books;
 mod budgets;
 mod concurrency;
 mod dead_letters;
@@ -94,6 +95,21 @@ pub const CASES: &[Case] = cases! {
         the_budget_of_money_holds,
         a_budget_is_per_worker_and_day,
         a_refused_claim_changes_nothing,
+    ],
+    books: [
+        every_claim_is_in_exactly_one_outcome,
+        a_repeated_request_is_no_claim_of_its_own,
+        a_claim_is_counted_on_the_day_it_was_made,
+        a_token_that_was_given_back_served_nobody,
+        a_revived_claim_that_ends_at_once_is_counted,
+        the_cost_of_a_pools_token_moves_to_the_claim,
+        an_unknown_cost_moves_too,
+        a_token_of_a_pool_that_comes_while_a_claim_waits_is_paid_by_the_claim,
+        an_unknown_cost_that_becomes_known_is_unknown_no_longer,
+        an_attempt_of_unknown_cost_is_counted_once,
+        a_joined_claim_is_saved_when_it_is_served,
+        a_joined_claim_that_fails_saves_nothing,
+        solve_times_have_a_mean_and_percentiles,
     ],
     budgets: [
         what_is_reserved_is_settled_with_the_real_price,

@@ -163,7 +163,7 @@ pub(super) async fn a_refill_serves_the_waiting_claim_or_the_next(world: World) 
     bring(&world, order, "t1").await;
     let served = world.find(&waiting).await;
     assert_eq!((served.state, token_of(&served)), (ClaimState::Served, Some("token-t1")));
-    assert_eq!(served.cost, Some(domain::money::Money::ZERO), "the pool bears the cost");
+    assert_eq!(served.cost, Some(PRICE), "the claim bears the cost of the token");
     let active = world.records.active(domain::ports::Scope::All, 9).await.unwrap();
     assert!(active.is_empty(), "its own solve was not sent and is not needed");
     let pool = state(&world).await.pool;

@@ -19,12 +19,11 @@ use crate::{
 
 use super::support::{
     allocate::allotted,
+    books,
     budgets::{self, Buyer},
     context::DecisionCtx,
     delivery::{deliver_token, expire_token, record_delivered},
-    indexes, ledger,
-    new_claim::{self, saving},
-    pools, promote, repeats,
+    indexes, ledger, new_claim, pools, promote, repeats,
     retention::KEY_KEPT,
 };
 
@@ -89,11 +88,12 @@ fn is_replayed(rule: &KeyRule, claim: &Claim, now: Timestamp) -> bool {
 /// key without end.
 fn replay(ctx: &mut DecisionCtx<'_>, new: &NewClaim, claim: Claim) -> Result<Claim> {
     let before = repeats::add(ctx.tx, claim.id, Repeats { replayed: 1, ..Repeats::default() })?;
+    let more = books::repeated(&claim, new);
     if before.replayed == 0 {
-        ctx.record_with(&claim, Event::Replayed, saving(new));
+        ctx.record_with(&claim, Event::Replayed, more);
     } else {
         let mut counts = ledger::counts_of(&Event::Replayed);
-        counts.add(&saving(new));
+        counts.add(&more);
         ctx.count(&(&claim).into(), counts);
     }
     match (claim.state, claim.token.clone()) {
@@ -146,17 +146,19 @@ fn in_stock(
 }
 
 fn serve(ctx: &mut DecisionCtx<'_>, new: &NewClaim, stocked: Stocked) -> Result<Claim> {
+    let mut claim = new_claim::claim_of(new, ctx.now);
+    claim.cost = Some(Money::ZERO);
     if budgets::is_of_pool(&stocked) {
         let cost = stocked.token.cost.or(new.price);
         budgets::charge_stocked(ctx, &new.worker, ctx.now.day(), cost)?;
+        claim.cost = stocked.token.cost;
+        books::pass_on(ctx, &stocked, &claim);
     }
     let token = stocked.token;
-    let mut claim = new_claim::claim_of(new, ctx.now);
     claim.state = ClaimState::Served;
     claim.source = Some(Source::Stock);
     claim.ended_at = Some(ctx.now);
-    claim.cost = Some(Money::ZERO);
-    let counts = Counts { claims: 1, stocked: 1, ..saving(new) };
+    let counts = Counts { stocked: 1, ..Counts::default() };
     ctx.record_with(&claim, allotted(&token, Source::Stock), counts);
     if new.collect {
         claim.delivered_at = Some(ctx.now);

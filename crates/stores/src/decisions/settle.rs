@@ -5,7 +5,7 @@ use domain::{
     budget::Reservations,
     challenge::Sharing,
     id::{ClaimId, SolveId, TaskId},
-    ledger::{Counts, Entry, Event},
+    ledger::{Counts, Entry, Event, SolveTimes},
     ports::Settled,
     retry::{Code, Verdict, own},
     solve::{Fact, FactEffect, Origin, Solve, Solved, Stage},
@@ -163,7 +163,7 @@ fn extra_counts(event: &Event, solve: &Solve, now: Timestamp) -> Counts {
     let polls = u64::from(solve.polls);
     if matches!(event, Event::Ready { .. }) {
         let took = solve.accepted_at.map_or(0, |at| now.millis().saturating_sub(at.millis()));
-        return Counts { polls, solve_ms: took, ..none };
+        return Counts { polls, solve_ms: took, times: SolveTimes::one(took), ..none };
     }
     if matches!(event, Event::TaskOver { .. }) {
         return Counts { polls, ..none };

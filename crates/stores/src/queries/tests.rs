@@ -45,13 +45,9 @@ impl ReadTx for Counting<'_> {
 }
 
 fn total(day: u32, worker: &str) -> Total {
-    Total {
-        day: Day::from_number(day),
-        worker: WorkerName::new(worker).unwrap(),
-        project: Project::new("shop").unwrap(),
-        kind: Kind::Turnstile,
-        counts: Counts { opened: 1, ..Counts::default() },
-    }
+    let (worker, project) = (WorkerName::new(worker).unwrap(), Project::new("shop").unwrap());
+    let counts = Counts { opened: 1, ..Counts::default() };
+    Total::new(Day::from_number(day), worker, project, Kind::Turnstile, counts)
 }
 
 #[tokio::test]

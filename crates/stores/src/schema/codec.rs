@@ -95,6 +95,12 @@ pub(crate) fn read_unverified<T: Table>(bytes: &[u8]) -> Option<T::Value> {
 
 /// Reads a value. One of an earlier release lacks the fields that were appended since.
 fn read_value<T: Table>(value: &[u8]) -> Result<T::Value, postcard::Error> {
+    let mut read = read_completed::<T>(value)?;
+    T::convert(&mut read);
+    Ok(read)
+}
+
+fn read_completed<T: Table>(value: &[u8]) -> Result<T::Value, postcard::Error> {
     let read = postcard::from_bytes(value);
     if read.is_ok() || T::APPENDED == 0 {
         return read;

@@ -38,6 +38,9 @@ pub(crate) trait Table: 'static {
     /// their empty values; a row that has the fields ignores them.
     const APPENDED: usize = 0;
 
+    /// Converts a value of an earlier release whose fields meant something else.
+    fn convert(_: &mut Self::Value) {}
+
     /// Whether a value must be sealed: it holds the text of a token, a parameter of a challenge or a callback address.
     fn holds_secret(_: &Self::Value) -> bool {
         false
@@ -45,7 +48,7 @@ pub(crate) trait Table: 'static {
 }
 
 macro_rules! tables {
-    ($( $(#[$doc:meta])* $tag:literal $type:ident in $name:ident: $key:ty => $value:ty $(, sealed if $holds_secret:path)? $(, appended $zeros:literal)?; )*) => {
+    ($( $(#[$doc:meta])* $tag:literal $type:ident in $name:ident: $key:ty => $value:ty $(, sealed if $holds_secret:path)? $(, appended $zeros:literal)? $(, converted by $convert:path)?; )*) => {
         $(
             $(#[$doc])*
             #[derive(Debug)]
@@ -57,6 +60,10 @@ macro_rules! tables {
                 type Key = $key;
                 type Value = $value;
                 $( const APPENDED: usize = $zeros; )?
+
+                $( fn convert(value: &mut $value) {
+                    $convert(value);
+                } )?
 
                 $( fn holds_secret(value: &$value) -> bool {
                     $holds_secret(value)
@@ -103,7 +110,7 @@ tables! {
     /// The pages of the ledger that have entries about a subject.
     14 LedgerIndex in told: (Subject, u64) => ();
     /// Totals by day and label.
-    15 Totals in totals: (Day, Text) => Total;
+    15 Totals in totals: (Day, Text) => Total, appended 50, converted by Total::convert;
     /// The books of the budgets, by the first day of the month and the budget (`decisions/support/budgets.rs`). Rows of
     /// releases before 0.2.0 have a day and a worker, and what the worker opened on that day.
     16 Spending in spending: (Day, Text) => BudgetBook, appended 10;

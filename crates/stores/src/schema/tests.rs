@@ -18,6 +18,7 @@ use domain::{
     fingerprint::{Fingerprint, KeyHash},
     id::{ClaimId, Project, SolveId, TaskId, WorkerName},
     lease::Fence,
+    ledger::{Counts, Outcomes, Total},
     money::Money,
     pool::{Level, Pool, StandingOrder},
     ports::Chance,
@@ -34,6 +35,7 @@ use super::{
     seal::{BadEncryptionKey, EncryptionKey, Keyring},
     tables::{
         Callbacks, Challenges, Claims, DeadLetters, Pools, Solves, Spending, Stock, Stocked, Table,
+        Totals,
     },
 };
 use crate::tx::RowKey;
@@ -343,6 +345,54 @@ fn what_a_worker_had_opened_under_0_1_0_is_what_is_reserved() {
     let now = postcard::to_stdvec(&book).unwrap();
     assert_eq!(now.len(), opened.len() + Spending::APPENDED);
 }
+
+/// A row of the daily sums as release e5175a5 wrote it.
+const OLD_TOTAL: &str = include_str!("golden/totals-e5175a5.txt");
+
+fn old_total() -> (<Totals as Table>::Key, Vec<u8>) {
+    let key = (Day::from_number(20_400), Text::new("checkout-tests/checkout/turnstile"));
+    (key, row_of(OLD_TOTAL, Totals::NAME))
+}
+
+#[test]
+fn the_sums_of_an_earlier_release_are_converted_and_add_up() {
+    let (key, row) = old_total();
+    let read = decode::<Totals>(codec(&[]), &key, &row).unwrap();
+    // It counted 53 requests, 13 of them repeated ones, and lapsed claims as failed.
+    let outcomes = Outcomes { claims: 40, served: 35, failed: 4, withdrawn: 1, ..NO_OUTCOMES };
+    assert_eq!(read.counts.outcomes(), outcomes);
+    let counts = read.counts;
+    assert_eq!((counts.attempts, counts.unknown_costs(), counts.costed()), (30, 27, 30));
+    assert_eq!(
+        (counts.net_cost(), counts.saved),
+        (Money::from_micros(3_000), Money::from_micros(20_000))
+    );
+    assert_eq!((counts.savings(), counts.times.percentile(50)), (20, None));
+    // What is written from now on is read as it is.
+    let rewritten = row_with::<Totals>(&key, &postcard::to_stdvec(&read).unwrap());
+    assert_eq!(decode::<Totals>(codec(&[]), &key, &rewritten), Ok(read.clone()));
+    let mut more = read.clone();
+    more.counts.add(&read.counts);
+    let rewritten = row_with::<Totals>(&key, &postcard::to_stdvec(&more).unwrap());
+    assert_eq!(decode::<Totals>(codec(&[]), &key, &rewritten), Ok(more));
+}
+
+#[test]
+fn a_row_of_sums_is_completed_with_as_many_bytes_as_were_appended() {
+    let (_, row) = old_total();
+    let (worker, project) = names();
+    let day = Day::from_number(20_400);
+    let empty = Total::new(day, worker, project, Kind::Turnstile, Counts::default());
+    let written = postcard::to_stdvec(&empty).unwrap();
+    let (earlier, appended) = written.split_at(written.len() - Totals::APPENDED);
+    assert!(appended[..Totals::APPENDED - 1].iter().all(|byte| *byte == 0));
+    // The 19 counters of the old row follow the same head.
+    let head = earlier.len() - 19;
+    assert_eq!(row[5..5 + head], earlier[..head]);
+}
+
+const NO_OUTCOMES: Outcomes =
+    Outcomes { claims: 0, served: 0, failed: 0, lapsed: 0, withdrawn: 0, waiting: 0 };
 
 // === sealing ===
 

@@ -140,17 +140,18 @@ fn dead_letter(letter: &DeadLetter) -> Vec<ReportingColumn> {
 
 fn total(total: &Total) -> Vec<ReportingColumn> {
     let counts = &total.counts;
+    let outcomes = counts.outcomes();
     let mut columns = whose(total.worker.as_str(), total.project.as_str(), total.kind.name());
     columns.extend([
-        number("claims", counts.claims),
+        number("claims", outcomes.claims),
         number("opened", counts.opened),
         number("attempts", counts.attempts),
         number("solved", counts.solved),
-        number("failed", counts.failed),
+        number("failed", outcomes.failed),
         number("replayed", counts.replayed),
         number("joined", counts.joined),
         number("stocked", counts.stocked),
-        micros("cost_micros", counts.cost),
+        micros("cost_micros", counts.net_cost()),
     ]);
     columns
 }

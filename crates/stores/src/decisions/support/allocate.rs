@@ -7,6 +7,7 @@ use domain::{
     fingerprint::Fingerprint,
     id::ClaimId,
     ledger::Event,
+    money::Money,
     retry::{Code, own},
     solve::Solve,
     time::Timestamp,
@@ -20,7 +21,7 @@ use crate::{
     tx::{Order, TypedRead, TypedWrite},
 };
 
-use super::{budgets, context::DecisionCtx, effort::Effort, fail, indexes, pools};
+use super::{books, budgets, context::DecisionCtx, effort::Effort, fail, indexes, pools};
 
 /// Gives the usable token of an ended solve to the claims that wait for it, and the rest to the stock.
 pub(crate) fn harvest(
@@ -47,7 +48,8 @@ pub(crate) fn harvest(
         Sharing::Bound | Sharing::Shared => {
             // One list for all: on a stale cache, serving a claim need not shorten the list, and a loop would not end.
             for claim in waiting(ctx, solve.fingerprint, usize::MAX)? {
-                serve(ctx, &claim, &stocked.token, &effort)?;
+                let cost = cost_of(ctx, &claim, &stocked, &effort)?;
+                serve(ctx, &claim, &stocked.token, (&effort, cost))?;
             }
             add_to_stock(ctx, solve.fingerprint, stocked)
         }
@@ -74,6 +76,7 @@ pub(crate) fn return_token(
     claim.ended_at = Some(ctx.now);
     claim.code.clone_from(&code);
     ctx.record(&claim, Event::Ended { state, code });
+    books::count_move(ctx, before, &claim);
     indexes::update_claim(ctx.tx, before, &claim)?;
     let stocked = Stocked {
         token,
@@ -101,8 +104,10 @@ fn allocate(
             if budgets::is_of_pool(&stocked) {
                 let cost = stocked.token.cost;
                 budgets::charge_in_place(ctx, &claim.worker, claim.solve, cost)?;
+                books::pass_on(ctx, &stocked, &claim);
             }
-            serve(ctx, &claim, &stocked.token, effort)
+            let cost = cost_of(ctx, &claim, &stocked, effort)?;
+            serve(ctx, &claim, &stocked.token, (effort, cost))
         }
         None => add_to_stock(ctx, fingerprint, stocked),
     }
@@ -120,7 +125,12 @@ fn add_to_stock(
 }
 
 /// Ends a waiting claim with a token. If the token came from another solve, the claim leaves its own.
-fn serve(ctx: &mut DecisionCtx<'_>, before: &Claim, token: &Token, effort: &Effort) -> Result<()> {
+fn serve(
+    ctx: &mut DecisionCtx<'_>,
+    before: &Claim,
+    token: &Token,
+    (effort, cost): (&Effort, Option<Money>),
+) -> Result<()> {
     let source = if effort.is_for(before.id) { Source::Upstream } else { Source::Join };
     let mut claim = before.clone();
     claim.state = ClaimState::Served;
@@ -128,9 +138,10 @@ fn serve(ctx: &mut DecisionCtx<'_>, before: &Claim, token: &Token, effort: &Effo
     claim.ended_at = Some(ctx.now);
     claim.attempts = effort.attempts;
     claim.polls = effort.polls;
-    claim.cost = effort.cost_of(claim.id);
+    claim.cost = cost;
     claim.token = Some(token.clone());
     ctx.record(&claim, allotted(token, source));
+    books::count_move(ctx, before, &claim);
     pools::update(ctx.tx, claim.fingerprint, |pool| pool.served += 1)?;
     ctx.ended.push(claim.id);
     indexes::update_claim(ctx.tx, before, &claim)?;
@@ -141,6 +152,26 @@ fn serve(ctx: &mut DecisionCtx<'_>, before: &Claim, token: &Token, effort: &Effo
         }
         Some(_) | None => Ok(()),
     }
+}
+
+/// What a claim costs that is served with this token. The solve that was opened for it counts, even when the token is from
+/// another one; so does the token of a pool. A token that others left over is free.
+fn cost_of(
+    ctx: &DecisionCtx<'_>,
+    claim: &Claim,
+    stocked: &Stocked,
+    effort: &Effort,
+) -> Result<Option<Money>> {
+    if effort.is_for(claim.id) {
+        return Ok(effort.cost);
+    }
+    let own = match claim.solve.filter(|solve| *solve != stocked.token.solve) {
+        Some(id) => Effort::without_answer(&indexes::existing_solve(ctx.tx, id)?).cost_of(claim.id),
+        None => Some(Money::ZERO),
+    };
+    let passed_on =
+        if budgets::is_of_pool(stocked) { stocked.token.cost } else { Some(Money::ZERO) };
+    Ok(own.zip(passed_on).map(|(own, passed_on)| own + passed_on))
 }
 
 /// The event of a claim that gets a token.

@@ -10,7 +10,7 @@ use domain::{
     ledger::{Counts, Entry, Event, Total},
     pool::Pool,
     solve::Solve,
-    time::Timestamp,
+    time::{Day, Timestamp},
 };
 
 use crate::{
@@ -87,14 +87,18 @@ impl<'a> DecisionCtx<'a> {
         self.entries.push(entry);
     }
 
-    /// Adds to the totals without an entry. Totals are kept by kind, and something that is about no challenge has none.
+    /// Adds to the totals of today, without an entry.
     pub(crate) fn count(&mut self, about: &Attribution, counts: Counts) {
+        self.count_on(self.now.day(), about, counts);
+    }
+
+    /// Adds to the totals of a day. Totals are kept by kind, and something that is about no challenge has none.
+    pub(crate) fn count_on(&mut self, day: Day, about: &Attribution, counts: Counts) {
         let Some(kind) = about.kind.as_ref().filter(|_| counts != Counts::default()) else {
             return;
         };
         let (worker, project) = (about.worker.clone(), about.project.clone());
-        let (day, kind) = (self.now.day(), kind.in_totals());
-        self.totals.push(Total { day, worker, project, kind, counts });
+        self.totals.push(Total::new(day, worker, project, kind.in_totals(), counts));
     }
 
     /// Records what an admin did. A worker acts for itself, which the entries about its claim say already.

@@ -10,6 +10,7 @@ use domain::{
 use crate::{Result, schema::tables::Watched, tx::TypedRead};
 
 use super::{
+    books,
     context::{Attribution, DecisionCtx},
     indexes, secrets,
 };
@@ -64,6 +65,7 @@ fn lapse_expired(ctx: &mut DecisionCtx<'_>, before: &Claim, token: &Token) -> Re
     // The same moment whoever notices, so that its key is not kept for longer by a late fetch.
     claim.ended_at = Some(indexes::unusable_from(token).min(ctx.now));
     ctx.record(&claim, Event::Ended { state: claim.state, code: claim.code.clone() });
+    books::count_move(ctx, before, &claim);
     indexes::update_claim(ctx.tx, before, &claim)?;
     secrets::drop_useless(ctx, &claim)
 }

@@ -12,7 +12,7 @@ use domain::{
 
 use crate::Result;
 
-use super::{budgets, context::DecisionCtx, dead_letters, effort::Effort, indexes};
+use super::{books, budgets, context::DecisionCtx, dead_letters, effort::Effort, indexes};
 
 /// Fails the claims that waited for the solve, and writes its dead letter.
 pub(crate) fn fail_solve(
@@ -72,6 +72,7 @@ pub(crate) fn end_claim(
     claim.polls = effort.polls;
     claim.cost = effort.cost_of(claim.id);
     ctx.record(&claim, Event::Ended { state, code });
+    books::count_move(ctx, before, &claim);
     ctx.ended.push(claim.id);
     indexes::update_claim(ctx.tx, before, &claim)?;
     Ok(claim)

@@ -3,7 +3,6 @@
 
 use domain::{
     chain::EntryHash,
-    claim::ClaimState,
     id::WorkerName,
     ledger::{Counts, Entry, Event, Total},
     money::Money,
@@ -161,9 +160,9 @@ pub(crate) fn label_of_worker(worker: &WorkerName) -> String {
 pub(crate) fn counts_of(event: &Event) -> Counts {
     let none = Counts::default();
     match event {
-        Event::Opened { .. } => Counts { claims: 1, opened: 1, ..none },
-        Event::Replayed => Counts { claims: 1, replayed: 1, ..none },
-        Event::Joined => Counts { claims: 1, joined: 1, ..none },
+        Event::Opened { .. } => Counts { opened: 1, ..none },
+        Event::Replayed => Counts { replayed: 1, ..none },
+        Event::Joined => Counts { joined: 1, ..none },
         Event::Refused { .. } => Counts { refused: 1, ..none },
         Event::Refusals { count, .. } => Counts { refused: *count, ..none },
         Event::Ordered { .. } => Counts { ordered: 1, ..none },
@@ -175,17 +174,14 @@ pub(crate) fn counts_of(event: &Event) -> Counts {
         Event::TaskOver { cost, .. } => cost_counts(*cost),
         Event::Ready { cost, .. } => Counts { solved: 1, ..cost_counts(*cost) },
         Event::Wasted { .. } => Counts { wasted: 1, ..none },
-        Event::Ended { state, .. } => match state {
-            ClaimState::Failed | ClaimState::Lapsed => Counts { failed: 1, ..none },
-            ClaimState::Withdrawn => Counts { withdrawn: 1, ..none },
-            ClaimState::Waiting | ClaimState::Served => none,
-        },
         Event::Intent { .. }
         | Event::NotAccepted { .. }
         | Event::Overdue { .. }
         | Event::Failed { .. }
         | Event::Recovered { .. }
+        // Claims and their outcomes are counted by `books`.
         | Event::Allotted { .. }
+        | Event::Ended { .. }
         | Event::Banked { .. }
         | Event::Delivered { .. }
         | Event::DeadLettered { .. }
@@ -206,7 +202,7 @@ pub(crate) fn counts_of(event: &Event) -> Counts {
 
 fn cost_counts(cost: Option<Money>) -> Counts {
     match cost {
-        Some(cost) => Counts { cost, ..Counts::default() },
+        Some(cost) => Counts { cost, priced: 1, ..Counts::default() },
         None => Counts { cost_unknown: 1, ..Counts::default() },
     }
 }

@@ -6,12 +6,13 @@
 //!    cost of a solve; `margin`: how early a site needs its tokens; `merge`: which version of a record is newer;
 //!    `repeats`: answers and reports that callers repeat
 //! 2. `context`: the decision in progress and the entries it records; `indexes`: records together with their indexes
-//! 3. `budgets`: what is reserved and spent; `pools`: a pool's stock and counters; `delivery`: fetched and unfetched tokens; `new_claim`: writes an admitted claim;
+//! 3. `books`: claims, outcomes and costs in the daily totals; `budgets`: what is reserved and spent; `pools`: a pool's stock and counters; `delivery`: fetched and unfetched tokens; `new_claim`: writes an admitted claim;
 //!    `dead_letters`
 //! 4. `fail`: ends claims without a token; `retention`: deletes records after their retention period
 //! 5. `allocate`: which claim gets a token; `promote`: makes revived work urgent when a live claim wants it
 
 pub(crate) mod allocate;
+pub(crate) mod books;
 pub(crate) mod budgets;
 pub(crate) mod callbacks;
 pub(crate) mod context;

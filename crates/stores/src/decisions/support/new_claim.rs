@@ -3,7 +3,7 @@
 use domain::{
     claim::{Claim, ClaimState, KeyRule, NewClaim},
     fingerprint::KeyHash,
-    ledger::{Counts, Event},
+    ledger::Event,
     solve::Solve,
     time::Timestamp,
 };
@@ -14,7 +14,7 @@ use crate::{
     tx::{ReadTx, TypedRead, TypedWrite},
 };
 
-use super::{context::DecisionCtx, indexes};
+use super::{books, context::DecisionCtx, indexes};
 
 /// The waiting claim that a new claim becomes.
 pub(crate) fn claim_of(new: &NewClaim, now: Timestamp) -> Claim {
@@ -62,12 +62,13 @@ pub(crate) fn claim_by_key(tx: &dyn ReadTx, key: &KeyHash) -> Result<Option<Clai
     }
 }
 
-/// Writes the claim and its key.
+/// Writes the claim and its key, and counts it.
 pub(crate) fn insert(ctx: &mut DecisionCtx<'_>, new: &NewClaim, claim: &Claim) -> Result<()> {
     if let Some(hash) = claim.key {
         let row = Keyed { claim: claim.id, fingerprint: new.fingerprint };
         ctx.tx.put::<Keys>(hash, row)?;
     }
+    books::count_new(ctx, claim);
     indexes::insert_claim(ctx.tx, claim)
 }
 
@@ -75,15 +76,10 @@ pub(crate) fn insert(ctx: &mut DecisionCtx<'_>, new: &NewClaim, claim: &Claim) -
 pub(crate) fn join(ctx: &mut DecisionCtx<'_>, new: &NewClaim, before: &Solve) -> Result<Claim> {
     let mut claim = claim_of(new, ctx.now);
     claim.solve = Some(before.id);
-    ctx.record_with(&claim, Event::Joined, saving(new));
+    ctx.record(&claim, Event::Joined);
     let mut solve = before.clone();
     solve.join(claim.id, claim.deadline);
     indexes::update_solve(ctx.tx, before, &solve)?;
     insert(ctx, new, &claim)?;
     Ok(claim)
-}
-
-/// The list price, which a claim saves when it needs no solve of its own.
-pub(crate) fn saving(new: &NewClaim) -> Counts {
-    Counts { saved: new.price.unwrap_or_default(), ..Counts::default() }
 }
