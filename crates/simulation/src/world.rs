@@ -226,6 +226,10 @@ impl World {
         // With learned slots the provider has few enough for the limit to matter.
         behaviour.threads = Some(if plan.auto { 6 } else { 40 });
         behaviour.captchaai = plan.auto && plan.seed.is_multiple_of(2);
+        if plan.balance {
+            // The books close only at the prices that the gateways know.
+            behaviour.prices.insert(Kind::Turnstile, PRICE);
+        }
         let account = Account::new(behaviour);
         if plan.faults {
             // A gateway cannot detect a provider that returns the id of another task instead of a new one.
