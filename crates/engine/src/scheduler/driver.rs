@@ -217,8 +217,9 @@ impl Driver {
         if !self.declared.refresh(&self.shared, now) {
             return;
         }
-        let forbids = |active: &Box<ActiveSolve>| self.declared.forbids(active, now);
-        let forbidden = self.scheduler().queue.lock().remove_where(forbids);
+        let mut queue = self.scheduler().queue.lock();
+        let forbidden = queue.remove_where(|active| self.declared.forbids(active, now));
+        drop(queue);
         for active in forbidden {
             self.run_step(active, submit::forbid);
         }

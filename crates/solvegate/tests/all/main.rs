@@ -29,6 +29,7 @@ mod pools;
 mod postgres;
 mod readme;
 mod redis;
+mod reload;
 mod replicas;
 mod retry_table;
 mod secrets;
