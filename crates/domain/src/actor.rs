@@ -14,7 +14,7 @@ pub enum AdminRole {
     Reader,
     /// May also withdraw, report, revive, purge, change pools, pause and resume.
     Operator,
-    /// May also reload the configuration and change keys.
+    /// May do everything. That is no more than an operator yet: no request changes keys or declarations.
     Admin,
 }
 

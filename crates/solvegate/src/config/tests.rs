@@ -212,6 +212,8 @@ fn images_cover_the_kinds_that_are_written_down() {
             "basis = \"own\"\nkinds = [\"turnstile\"]",
             "turnstile has a page, so a [[site]] declares it",
         ),
+        ("basis = \"own\"\nkinds = [\"imege\"]", "kind without a page, did you mean \"image\"?"),
+        ("basis = \"own\"\nexpires = \"soon\"", "expires: \"soon\" is not a date"),
     ] {
         let refused = refusal(&format!("[images]\n{wrong}"));
         assert!(refused.contains(says), "{refused}");

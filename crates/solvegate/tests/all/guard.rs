@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use solvegate::client::{Call, Remote};
 use url::form_urlencoded;
 
-use self::cases::{case, listed, opened, pageless, pages, pictures, the_rest, vendors};
+use self::cases::{case, listed, opened, pageless, pages, pictures, script_hosts, the_rest};
 use crate::support::{
     ADMIN, LoggingProvider, Process, Sent, WORKER, WORKER_TWO, command, eventually,
 };
@@ -255,7 +255,7 @@ async fn judge(api: Api, images: &str, cases: Vec<Case>) {
 fn with_pages() -> Vec<Case> {
     let mut cases = pages();
     cases.extend(listed());
-    cases.extend(vendors());
+    cases.extend(script_hosts());
     cases.extend(opened());
     cases.extend(the_rest());
     cases

@@ -31,6 +31,7 @@ mod postgres;
 mod readme;
 mod reconcile;
 mod redis;
+mod reload;
 mod replicas;
 mod retry_table;
 mod secrets;

@@ -284,3 +284,22 @@ fn the_schema_has_every_key_with_its_default_and_its_variable() {
     let keys = schema["properties"].as_object().unwrap().keys();
     assert!(keys.eq(Keys::SECTION.names()), "and no other");
 }
+
+/// A value that no key takes.
+const WRONG: &str = "[[{}]]";
+
+#[test]
+fn a_wrong_value_of_any_key_is_refused_with_its_line_and_name() {
+    let mut count = 0;
+    for part in parts() {
+        for leaf in &part.leaves {
+            let text = format!("{}\n{} = {WRONG}", part.title, leaf.example);
+            let said = refusal(&text);
+            let name = leaf.example.rsplit('.').next().unwrap();
+            assert!(said.starts_with("solvegate.toml:2:"), "{text}: {said}");
+            assert!(said.contains(name), "{text}: {said}");
+            count += 1;
+        }
+    }
+    assert!(count > 90, "only {count} keys");
+}

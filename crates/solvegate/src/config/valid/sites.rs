@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use domain::{
-    challenge::Kind,
+    challenge::{Kind, PAGELESS_METHODS, nearest},
     declarations::{Declarations, Images, KnownWorkers},
     site::Site,
 };
@@ -68,18 +68,18 @@ fn check_image_kinds(kinds: Vec<Kind>) -> Result<BTreeSet<Kind>, String> {
     if kinds.is_empty() {
         return Err("is empty; name a kind, or remove [images] to refuse them all".into());
     }
-    match kinds.iter().find(|kind| !kind.is_pageless()) {
-        None => Ok(kinds.into_iter().collect()),
-        Some(kind) => {
-            let pageless: Vec<_> = Kind::known().filter(Kind::is_pageless).collect();
-            let names: Vec<_> = pageless.iter().map(Kind::name).collect();
-            Err(format!(
-                "{} has a page, so a [[site]] declares it; the kinds without one are {}",
-                kind.name(),
-                names.join(", ")
-            ))
-        }
+    let Some(kind) = kinds.iter().find(|kind| !kind.is_pageless()) else {
+        return Ok(kinds.into_iter().collect());
+    };
+    let known: Vec<_> = Kind::known().filter(Kind::is_pageless).collect();
+    let names = known.iter().map(Kind::name).chain(PAGELESS_METHODS).collect::<Vec<_>>().join(", ");
+    let name = kind.name();
+    if let Kind::Other(_) = kind {
+        let near = nearest(names.split(", "), name);
+        let meant = near.map_or_else(String::new, |near| format!(", did you mean {near:?}?"));
+        return Err(format!("{name:?} is no kind without a page{meant}; those are {names}"));
     }
+    Err(format!("{name} has a page, so a [[site]] declares it; the kinds without one are {names}"))
 }
 
 /// Whether the simulator declared the site by itself.

@@ -133,7 +133,7 @@ section! {
         /// Its keys, instead of `key`, while one replaces another; see `keys` of `[[worker]]`.
         keys: Option<Given<KeyList>>, unset "`key` counts";
         /// `reader` may read everything except tokens. `operator` may also withdraw, report, revive, purge, change
-        /// pools, pause and resume. `admin` may do everything.
+        /// pools, pause and resume. `admin` may do everything, which in this release is no more than that.
         role: Given<AdminRole> = "admin", example "operator";
     }
 }
@@ -227,7 +227,8 @@ section! {
         /// The ground on which you solve them.
         basis: Option<Given<String>>, unset "pictures are refused; with the simulator they are allowed",
             example "own intranet forms";
-        /// The kinds it covers, of `image`, `text`, `grid`, `coordinates`, `bls` and `rotate`.
+        /// The kinds it covers, of `image`, `text`, `grid`, `coordinates`, `bls` and `rotate`, and of the methods `audio`,
+        /// `vkimage`, `temuimage` and `bounding_box`, which a site opens as well.
         kinds: Option<Given<Vec<Kind>>>, unset "`[\"image\", \"text\"]`; all of them with the simulator",
             example r#"["image", "grid"]"#;
         /// The last day of the declaration (UTC).

@@ -101,39 +101,39 @@ pub(super) fn listed() -> Vec<Case> {
 }
 
 /// The parameters that may name a vendor's host: the vendor's, the site's, and no other vendor's.
-pub(super) fn vendors() -> Vec<Case> {
+pub(super) fn script_hosts() -> Vec<Case> {
     let recaptcha = needed(&Kind::RecaptchaV2);
     let geetest = needed(&Kind::Geetest);
     let funcaptcha = needed(&Kind::Funcaptcha);
     let method = |name| vec![("method", name), ("sitekey", "k")];
-    let table: [(&[(&str, &str)], &str, &str, &str, &str); 8] = [
-        (&recaptcha, SHOP, "domain", "www.recaptcha.net", "api.geetest.com"),
-        (&geetest, SHOP, "api_server", "api.geetest.com", "client-api.arkoselabs.com"),
-        (&funcaptcha, SHOP, "surl", "https://client-api.arkoselabs.com", "www.google.com"),
-        (&method("lemin"), OPEN, "api_server", "https://api.leminnow.com/", "www.google.com"),
+    let table = [
+        (recaptcha, SHOP, "domain", "www.recaptcha.net", "api.geetest.com"),
+        (geetest, SHOP, "api_server", "api.geetest.com", "client-api.arkoselabs.com"),
+        (funcaptcha, SHOP, "surl", "https://client-api.arkoselabs.com", "www.google.com"),
+        (method("lemin"), OPEN, "api_server", "https://api.leminnow.com/", "www.google.com"),
         (
-            &method("datadome"),
+            method("datadome"),
             OPEN,
             "captcha_url",
             "https://geo.captcha-delivery.com/captcha/?cid=1",
             "https://geo.captcha-delivery.com/captcha/?referer=https%3A%2F%2Fevil.example%2F",
         ),
         (
-            &method("amazon_waf"),
+            method("amazon_waf"),
             OPEN,
             "challenge_script",
             "https://a.token.awswaf.com/a/challenge.js",
             "https://captcha-delivery.com/a.js",
         ),
         (
-            &method("amazon_waf"),
+            method("amazon_waf"),
             OPEN,
             "captcha_script",
             "https://a.captcha.awswaf.com/a/captcha.js",
             "https://awswaf.com.evil.example/a.js",
         ),
         (
-            &method("tencent"),
+            method("tencent"),
             OPEN,
             "captcha_script",
             "https://ca.turing.captcha.qcloud.com/T.js",
@@ -148,9 +148,8 @@ pub(super) fn vendors() -> Vec<Case> {
             ("evil.example", UNDECLARED),
             ("https://evil.example/", UNDECLARED),
         ] {
-            let mut fields = needed.to_vec();
-            fields.extend([("pageurl", page), (name, value)]);
-            cases.push(case(&fields, expected));
+            let more = [("pageurl", page), (name, value)];
+            cases.push(case(&[&needed[..], &more].concat(), expected));
         }
     }
     cases

@@ -80,6 +80,7 @@ struct OffClock(i64);
 #[async_trait]
 #[expect(clippy::disallowed_methods, reason = "this is an implementation of the Clock port")]
 impl Clock for OffClock {
+    #[expect(clippy::disallowed_methods, reason = "this is the Clock port")]
     fn now(&self) -> Timestamp {
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).expect("it is after 1970");
         let now = Timestamp::default().plus(since_epoch);

@@ -47,15 +47,11 @@ pub(super) struct TableClient {
     pub(super) usage: Mutex<DynamoDbUse>,
     /// The table was missing, so it may be another one when it is back.
     pub(super) was_missing: AtomicBool,
-    /// The date of the last reply.
-    pub(super) date: SharedDate,
 }
 
-pub(super) type SharedDate = Arc<Mutex<Option<String>>>;
-
-/// Notes the date of every reply.
-#[derive(Debug)]
-struct DateReader(SharedDate);
+/// Notes the date of the reply to one request.
+#[derive(Clone, Debug, Default)]
+struct DateReader(Arc<Mutex<Option<String>>>);
 
 #[derive(Debug)]
 pub(super) enum WriteResult {
@@ -119,14 +115,11 @@ impl TableClient {
         if let Some(endpoint) = &address.endpoint {
             config = config.endpoint_url(endpoint.as_str());
         }
-        let date = SharedDate::default();
-        config = config.interceptor(DateReader(Arc::clone(&date)));
         Self {
             client: Client::from_conf(config.build()),
             address,
             usage: Mutex::default(),
             was_missing: AtomicBool::new(false),
-            date,
         }
     }
 
@@ -141,6 +134,17 @@ impl TableClient {
         let got = self.send(|| get.clone().send()).await?;
         self.usage.lock().read_units += units(got.consumed_capacity());
         Ok(got.item)
+    }
+
+    /// The date of a reply, as the server wrote it. Each has one; this request is the cheapest one that the account is
+    /// certainly allowed. It is not the date of another reply, which may have waited in the connection for long.
+    pub(super) async fn date(&self) -> Result<Option<String>, RequestError> {
+        let reader = DateReader::default();
+        let get = self.client.get_item().table_name(self.table()).set_key(Some(meta_key()));
+        let get = get.return_consumed_capacity(ReturnConsumedCapacity::Total);
+        let got = self.send(|| get.clone().customize().interceptor(reader.clone()).send()).await?;
+        self.usage.lock().read_units += units(got.consumed_capacity());
+        Ok(reader.0.lock().take())
     }
 
     /// Reads a range of items, with a consistent read.

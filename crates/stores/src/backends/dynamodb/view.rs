@@ -17,7 +17,7 @@ use crate::optimistic::{
 use super::{
     connection::ItemRange,
     error::unavailable,
-    layout::{Segment, StoredValue, meta_key, segment_partition, table_end},
+    layout::{Segment, StoredValue, segment_partition, table_end},
     log::{Log, State},
 };
 
@@ -185,9 +185,7 @@ impl Validator for Log {
     }
 
     async fn server_time(&self) -> Result<ServerTime, StoreError> {
-        // Every reply has a date. This request is the cheapest one that the account is certainly allowed.
-        self.client.get(meta_key()).await?;
-        let date = self.client.date.lock().clone();
+        let date = self.client.date().await?;
         let read = date
             .as_deref()
             .and_then(|date| DateTime::from_str(date, DateTimeFormat::HttpDate).ok());
