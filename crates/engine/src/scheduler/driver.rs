@@ -217,8 +217,9 @@ impl Driver {
         if !self.declared.refresh(&self.shared, now) {
             return;
         }
-        let mut queue = self.scheduler().queue.lock();
-        let forbidden = queue.remove_where(|active| self.declared.forbids(active, now));
+        let declared = &self.declared;
+        let mut queue = self.shared.scheduler.queue.lock();
+        let forbidden = queue.remove_where(|active| declared.forbids(active, now));
         drop(queue);
         for active in forbidden {
             self.run_step(active, submit::forbid);
@@ -251,7 +252,7 @@ impl Driver {
                 }
                 Stage::Queued => {
                     let is_paused = self.pauses.stops(&active);
-                    enqueue(self.scheduler(), active, is_paused);
+                    enqueue(self.scheduler(), active, is_paused, now);
                 }
                 Stage::Submitted | Stage::Overdue => self.run_step(active, poll::poll),
                 Stage::Ambiguous if self.shared.is_clock_wrong() => {
@@ -485,12 +486,10 @@ impl Driver {
         }
     }
 
-    /// Ends a worker's turn, and replaces its estimated slot time with the real one.
+    /// Ends a worker's turn.
     fn end_turn(&self, turn: Option<Turn>) {
         let Some(turn) = turn else { return };
-        let took = self.shared.now().since(turn.since).as_millis();
-        let took = u64::try_from(took).unwrap_or(u64::MAX);
-        self.scheduler().queue.lock().settle(&turn.lane, turn.charge, took);
+        self.scheduler().queue.lock().settle(&turn.lane, turn.since, self.shared.now());
     }
 }
 

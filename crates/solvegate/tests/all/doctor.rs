@@ -188,3 +188,25 @@ fn a_redis_is_examined_before_it_is_trusted() {
         says(&checks, "store", "bad", remedy);
     }
 }
+
+#[test]
+fn a_managed_redis_that_evicts_is_refused_although_its_configuration_cannot_be_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let managed = |policy: &str| {
+        let extra = ["--rename-command", "CONFIG", "", "--maxmemory-policy", policy];
+        RedisServer::start(&RedisOptions {
+            persistence: Persistence::EverySecond,
+            extra: extra.map(str::to_owned).to_vec(),
+            ..RedisOptions::default()
+        })
+    };
+    let evicts = managed("volatile-lru");
+    let (code, checks) = doctor_on(dir.path(), &["--store", "env:STORE"], &evicts.url());
+    assert_eq!(code, Some(3), "{checks:#?}");
+    says(&checks, "store", "bad", "maxmemory-policy volatile-lru");
+    let keeps = managed("noeviction");
+    let (code, checks) = doctor_on(dir.path(), &["--store", "env:STORE"], &keeps.url());
+    assert_eq!(code, Some(0), "{checks:#?}");
+    says(&checks, "store", "good", "no key is evicted");
+    says(&checks, "store", "good", "writes are persisted");
+}

@@ -244,6 +244,19 @@ async fn a_slow_connection_attempt_delays_no_other_caller() {
     assert_eq!(first.unwrap(), Some(world.find(&claim).await));
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_the_row_that_writers_lock_nothing_is_decided() {
+    let server = PostgresServer::start(&PostgresOptions::default());
+    let schema = prefix();
+    let backend = connect(&server.url(), &schema).await;
+    let world = World::new(&backend);
+    world.open(world.turnstile("a")).await;
+    server.psql(&format!("DELETE FROM {schema}.head"));
+    let refused = backend.store.admit(world.turnstile("b"), world.now()).await;
+    assert!(matches!(refused, Err(StoreError::Corrupt { .. })), "{refused:?}");
+    assert_eq!(server.psql(&format!("SELECT count(*) FROM {schema}.claims")), "1");
+}
+
 /// A gateway that hangs between its two round trips holds the lock on the head row: the others continue after two
 /// seconds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

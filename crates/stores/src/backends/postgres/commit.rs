@@ -180,7 +180,7 @@ impl PostgresServer {
             return Ok(CommitOutcome::Accepted);
         }
         *outcome_unknown = false;
-        self.check_commits(results.next());
+        self.check_commits(results.next())?;
         let rows = query.read_rows(&mut results)?;
         let changed = query.changed_ranges(&mut results)?;
         let outcome = if rows.is_empty() && changed.is_empty() {
@@ -262,8 +262,16 @@ impl PostgresServer {
     }
 
     /// A server with fewer commits than before is another one: a replica that took over too early, or a backup.
-    fn check_commits(&self, result: Option<Vec<SqlRow>>) {
-        let commits = result.and_then(|rows| rows.first()?.try_get::<_, i64>(0).ok()).unwrap_or(0);
+    /// Without its row nothing is locked, so nothing may be decided.
+    fn check_commits(&self, result: Option<Vec<SqlRow>>) -> Result<(), StoreError> {
+        let commits = result.and_then(|rows| rows.first()?.try_get::<_, i64>(0).ok());
+        let commits = commits.ok_or_else(|| {
+            StoreError::corrupt(
+                "postgres",
+                "the table `head`",
+                "its row is gone, so nothing can be locked; restore the database from a backup",
+            )
+        })?;
         let before = self.commits.swap(commits, Ordering::Relaxed);
         if commits < before {
             tracing::error!(
@@ -273,6 +281,7 @@ impl PostgresServer {
                  backup was restored; solves of that time may be paid again"
             );
         }
+        Ok(())
     }
 }
 

@@ -24,25 +24,19 @@ pub(super) async fn examine(
     key: &[u8],
 ) -> RedisResult<Vec<Finding>> {
     let info = info(connection, key).await?;
-    let config = config(connection, key).await;
+    let config = match config(connection, key).await {
+        Some(config) => config,
+        None => managed_config(connection, key).await?,
+    };
     let mut exists = redis::cmd("EXISTS");
     exists.arg(key);
     let latency = measure_latency(3, "one", || connection.send(&exists));
-    let mut findings = vec![version(&info), latency.await?];
-    match &config {
-        Some(config) => {
-            findings.push(eviction(config));
-            findings.push(persistence(config));
-        }
-        None => findings.push(Finding::risky(
-            "CONFIG GET is not allowed here, so eviction and persistence could not be checked",
-            "make sure that the server has maxmemory-policy noeviction and appendonly yes",
-        )),
-    }
+    let mut findings =
+        vec![version(&info), latency.await?, eviction(&config), persistence(&config)];
     if connection.is_cluster() {
         findings.push(cluster(connection).await?);
     }
-    findings.push(replication(Replication::read(&info).replicas, config.as_ref()));
+    findings.push(replication(Replication::read(&info).replicas, &config));
     Ok(findings)
 }
 
@@ -92,8 +86,8 @@ fn persistence(config: &InfoFields) -> Finding {
     }
 }
 
-fn replication(replicas: u64, config: Option<&InfoFields>) -> Finding {
-    let guarded = config.and_then(|config| config.get("min-replicas-to-write"));
+fn replication(replicas: u64, config: &InfoFields) -> Finding {
+    let guarded = config.get("min-replicas-to-write");
     if replicas == 0 {
         return Finding::good("no replicas: there is no failover that could lose writes");
     }
@@ -167,6 +161,23 @@ async fn config(connection: &ReconnectingConnection, key: &[u8]) -> Option<InfoF
         all.extend(pairs);
     }
     Some(all)
+}
+
+/// What `INFO` says of the configuration, where managed servers do not allow `CONFIG`. It does not show how often the
+/// append-only file is synced, nor whether there are snapshots.
+async fn managed_config(
+    connection: &ReconnectingConnection,
+    key: &[u8],
+) -> RedisResult<InfoFields> {
+    let memory = section_of(connection, "memory", key).await?;
+    let persistence = section_of(connection, "persistence", key).await?;
+    let mut config = InfoFields::from([("save".to_owned(), "unknown".to_owned())]);
+    if let Some(policy) = memory.get("maxmemory_policy") {
+        config.insert("maxmemory-policy".to_owned(), policy.clone());
+    }
+    let appends = persistence.get("aof_enabled").is_some_and(|value| value == "1");
+    config.insert("appendonly".to_owned(), if appends { "yes" } else { "no" }.to_owned());
+    Ok(config)
 }
 
 fn parse_fields(text: &str) -> InfoFields {
