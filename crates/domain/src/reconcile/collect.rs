@@ -1,5 +1,6 @@
 //! Reads the ledger entry by entry. What it keeps is bounded by the readings, by the attempts in flight at each of them, and
 //! by the attempts whose charge nobody knows.
+#![expect(clippy::wildcard_enum_match_arm, reason = "it names the events it is about")]
 
 use std::{
     collections::{BTreeMap, BTreeSet},

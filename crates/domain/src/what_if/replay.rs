@@ -1,4 +1,5 @@
 //! Reads the ledger entry by entry. What it keeps is bounded by the solves and claims in flight and the tokens alive.
+#![expect(clippy::wildcard_enum_match_arm, reason = "it names the events it is about")]
 
 use std::{collections::BTreeMap, time::Duration};
 

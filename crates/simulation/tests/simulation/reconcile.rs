@@ -25,7 +25,9 @@ fn run(seed: u64) -> (Traces, Vec<Entry>) {
 
 fn judge(entries: &[Entry]) -> Reconciliation {
     let mut collector = Collector::new(entries[0].at.day());
-    entries.iter().for_each(|entry| collector.add(entry));
+    for entry in entries {
+        collector.add(entry);
+    }
     collector.finish().judge(&BTreeMap::new(), None)
 }
 
@@ -67,7 +69,9 @@ fn the_books_of_every_simulated_day_add_up_and_a_loss_is_found() {
 
 fn replay(entries: &[Entry], settings: Settings) -> WhatIf {
     let mut replay = Replay::new(settings, Duration::from_secs(60));
-    entries.iter().for_each(|entry| replay.add(entry, None));
+    for entry in entries {
+        replay.add(entry, None);
+    }
     replay.finish()
 }
 

@@ -165,9 +165,11 @@ async fn entries(dir: &Path) -> Vec<Entry> {
 
 /// What the provider charged for tasks that the gateway's ledger does not have.
 fn charged_unknown(entries: &[Entry], paid: &Ledger) -> (usize, Money) {
-    let task = |entry: &Entry| match &entry.event {
-        Event::Accepted { task, .. } | Event::Orphaned { task, .. } => Some(task.clone()),
-        _ => None,
+    let task = |entry: &Entry| {
+        let (Event::Accepted { task, .. } | Event::Orphaned { task, .. }) = &entry.event else {
+            return None;
+        };
+        Some(task.clone())
     };
     let known: BTreeSet<TaskId> = entries.iter().filter_map(task).collect();
     let unknown: Vec<_> = paid.accepted.iter().filter(|one| !known.contains(&one.task)).collect();
@@ -204,12 +206,14 @@ async fn the_books_close_after_a_day_of_chaos_and_a_charge_behind_the_gateways_b
     let (unknown, cost) = charged_unknown(&entries, &paid);
     assert_eq!(charged, paid.charged, "to the cent");
     assert_eq!(settled + cost, charged, "what the ledger lacks is {unknown} tasks for {cost}");
-    let lost = entries.iter().filter_map(|entry| match entry.event {
-        Event::Authorised { attempt, .. } | Event::WrittenOff { attempt } => {
-            Some((entry.solve?, attempt))
-        }
-        _ => None,
-    });
+    let lost = |entry: &Entry| {
+        let (Event::Authorised { attempt, .. } | Event::WrittenOff { attempt }) = entry.event
+        else {
+            return None;
+        };
+        Some((entry.solve?, attempt))
+    };
+    let lost = entries.iter().filter_map(lost);
     let listed: BTreeSet<_> = items(&found)
         .iter()
         .map(|one| (one["solve"].to_string(), one["attempt"].as_u64()))

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{members, rows, text};
+use super::{members, text, texts};
 use crate::{exit::Failure, output};
 
 pub(in crate::commands) fn reconciliation(answer: &Value) -> Result<(), Failure> {
@@ -41,7 +41,15 @@ pub(in crate::commands) fn reconciliation(answer: &Value) -> Result<(), Failure>
         return Ok(());
     }
     output::line(format_args!("\nattempts whose charge is uncertain:"))?;
-    rows(members(&answer["items"]), "claim solve attempt kind at why prices")?;
+    let names = "claim solve attempt kind at why";
+    let item = |item: &Value| {
+        let mut cells = texts(item, names);
+        let prices: Vec<_> = members(&item["prices"]).map(text).collect();
+        cells.push(if prices.is_empty() { "-".into() } else { prices.join(" or ") });
+        cells
+    };
+    let headings = names.split(' ').chain(["price"]);
+    output::rows(headings, members(&answer["items"]).map(item))?;
     match answer["items_left_off"].as_u64() {
         Some(more @ 1..) => output::line(format_args!("and {more} more")),
         Some(0) | None => Ok(()),
