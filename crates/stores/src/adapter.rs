@@ -123,7 +123,7 @@ impl StoreAdapter {
         .await
     }
 
-    /// Records a fact. It may be the only trace of money, so it goes first and is never refused.
+    /// Records a fact, or stops submissions. A fact may be the only trace of money. Both go first and are never refused.
     async fn record_at<T: Send + 'static>(
         &self,
         asked: Timestamp,
@@ -278,7 +278,10 @@ impl Store for StoreAdapter {
     }
 
     async fn set_pause(&self, request: PauseRequest, now: Timestamp) -> Result<PauseResult> {
-        self.decide_at(now, move |ctx| decisions::set_pause(ctx, &request)).await
+        let is_stop = request.paused;
+        let decide = move |ctx: &mut DecisionCtx<'_>| decisions::set_pause(ctx, &request);
+        // The emergency stop must work just when much is wrong.
+        if is_stop { self.record_at(now, decide).await } else { self.decide_at(now, decide).await }
     }
 
     async fn pauses(&self) -> Result<Pauses> {
@@ -286,7 +289,8 @@ impl Store for StoreAdapter {
     }
 
     async fn administer(&self, by: Actor, action: AdminAction, now: Timestamp) -> Result<()> {
-        self.decide_at(now, move |ctx| {
+        // It has been done already.
+        self.record_at(now, move |ctx| {
             ctx.administered(Attribution::of_nobody(by.name.clone()), &by, action.clone());
             Ok(())
         })

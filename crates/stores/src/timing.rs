@@ -87,9 +87,11 @@ mod tests {
 
     use async_trait::async_trait;
     use domain::{
-        id::{ClaimId, HolderId, SolveId},
+        actor::Actor,
+        id::{ClaimId, HolderId, SolveId, WorkerName},
         lease::Holder,
-        ports::{History, Store as _, SweepRequest},
+        pause::PauseScope,
+        ports::{History, PauseRequest, Store as _, SweepRequest},
         solve::Fact,
     };
 
@@ -176,6 +178,30 @@ mod tests {
         let settled = store.settle(SolveId::from_number(1), 1, fact, now).await;
         assert!(matches!(settled, Err(StoreError::Corrupt { .. })), "{settled:?}");
         store.release(HolderId::from_number(1)).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn submissions_can_be_stopped_with_a_wrong_clock_and_after_a_long_wait() {
+        let store = StoreAdapter::in_memory();
+        let (timing, clock) = (store.timing(), HandClock { shown: AtomicU64::new(3_700), wall: 0 });
+        timing.follow(Arc::new(clock));
+        compared(&timing, 100).await.unwrap_err();
+        let now = Timestamp::from_millis(3_700_000);
+        let by = Actor::process(WorkerName::new("night-shift").unwrap());
+        let request =
+            |paused| PauseRequest { scope: PauseScope::Everything, paused, by: by.clone() };
+        let resumed = store.set_pause(request(false), now).await;
+        assert!(matches!(resumed, Err(StoreError::WrongClock(_))), "{resumed:?}");
+        store.set_pause(request(true), now).await.unwrap();
+        assert_eq!(store.pauses().await.unwrap().len(), 1);
+        // Its clock is right, and the request waited for five seconds.
+        let waited = StoreAdapter::in_memory();
+        waited.timing().follow(Arc::new(HandClock { shown: AtomicU64::new(105), wall: 0 }));
+        let asked = Timestamp::from_millis(100_000);
+        let resumed = waited.set_pause(request(false), asked).await;
+        assert!(matches!(resumed, Err(StoreError::Unavailable { .. })), "{resumed:?}");
+        waited.set_pause(request(true), asked).await.unwrap();
+        assert_eq!(waited.pauses().await.unwrap().len(), 1);
     }
 
     #[test]

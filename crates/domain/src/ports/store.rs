@@ -128,8 +128,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     async fn repeats(&self, id: ClaimId) -> StoreResult<Repeats>;
 
     /// Compares the clock of this gateway with the server's. While they are more than [`MAX_CLOCK_OFFSET`] apart, this and
-    /// every decision that takes a time fail with [`StoreError::WrongClock`], except facts: they may be the only trace of
-    /// money. A store without a server has no clock to compare with.
+    /// every decision that takes a time fail with [`StoreError::WrongClock`], except facts, which may be the only trace of
+    /// money, and pauses. A store without a server has no clock to compare with.
     ///
     /// [`MAX_CLOCK_OFFSET`]: super::MAX_CLOCK_OFFSET
     async fn compare_clock(&self) -> StoreResult<()>;
@@ -205,7 +205,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// count from the moment they are opened, so two refills do not order the same shortage.
     async fn refill(&self, request: RefillRequest, now: Timestamp) -> StoreResult<Refilled>;
 
-    /// Pauses or resumes submissions, and writes who did it. Repeated, it changes nothing and writes nothing.
+    /// Pauses or resumes submissions, and writes who did it. Repeated, it changes nothing and writes nothing. A pause goes
+    /// before all other decisions that wait, and is not refused while the clock is wrong.
     async fn set_pause(&self, request: PauseRequest, now: Timestamp) -> StoreResult<PauseResult>;
 
     /// The pauses in force. A decision that spends reads them by itself.
