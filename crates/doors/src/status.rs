@@ -6,7 +6,8 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use domain::{
-    ledger::Counts,
+    ledger::{Counts, Outcomes},
+    money::{Currency, Money},
     ports::{Scope, TotalsFilter},
 };
 use engine::Health;
@@ -27,7 +28,7 @@ pub(crate) async fn page(State(doors): State<Doors>, caller: Result<Caller, Refu
         Ok(caller) => {
             let is_admin = matches!(caller.role, Role::Admin(_));
             let sums = today(&doors, caller.scope()).await;
-            render(&details(&health, &sums, is_admin))
+            render(&details(&health, (&sums, doors.config().currency), is_admin))
         }
         Err(_) => render(&hint(&health)),
     };
@@ -91,7 +92,11 @@ fn hint(health: &Health) -> Markup {
 }
 
 /// For callers with a key. Details of what is wrong may name servers, so they are for admins.
-fn details(health: &Health, today: &Sums, is_admin: bool) -> Markup {
+fn details(
+    health: &Health,
+    (today, currency): (&Sums, Option<Currency>),
+    is_admin: bool,
+) -> Markup {
     html! {
         h1 { "solvegate " small { (env!("CARGO_PKG_VERSION")) } }
         (condition(health))
@@ -105,7 +110,7 @@ fn details(health: &Health, today: &Sums, is_admin: bool) -> Markup {
         }
         h2 { "Today (UTC)" }
         @match today {
-            Sums::Known(counts) => (sums(counts)),
+            Sums::Known(counts) => (sums(counts, currency)),
             Sums::StoreUnavailable => p { "The store is unavailable, so there are no sums right now." },
         }
     }
@@ -124,20 +129,41 @@ fn condition(health: &Health) -> Markup {
     }
 }
 
-fn sums(counts: &Counts) -> Markup {
+fn sums(counts: &Counts, currency: Option<Currency>) -> Markup {
+    let Outcomes { claims, served, failed, lapsed, withdrawn, waiting } = counts.outcomes();
     html! {
         dl {
-            dt { "Claims" } dd { (counts.claims) }
+            dt { "Claims" } dd { (claims) }
+            dt { "Served" } dd { (served) }
+            dt { "Failed" } dd { (failed) }
+            dt { "Lapsed" } dd { (lapsed) }
+            dt { "Withdrawn" } dd { (withdrawn) }
+            dt { "Waiting" } dd { (waiting) }
             dt { "Paid attempts" } dd { (counts.attempts) }
             dt { "Paid" }
             dd {
-                (counts.cost)
-                @if counts.cost_unknown > 0 { " and " (counts.cost_unknown) " of unknown cost" }
+                (amount(counts.cost_if_known(), currency))
+                @if counts.unknown_costs() > 0 {
+                    ", without " (counts.unknown_costs()) " of " (counts.costed())
+                    " attempts of unknown cost"
+                }
             }
             dt { "Served without paying" } dd { (counts.savings()) }
-            dt { "Saved" } dd { (counts.saved) }
+            dt { "Saved" }
+            dd {
+                (amount(counts.saved_if_known(), currency))
+                @if counts.unknown_savings() > 0 {
+                    ", without " (counts.unknown_savings()) " of unknown worth"
+                }
+            }
         }
     }
+}
+
+/// An amount with its currency. Unknown is a dash, never zero.
+fn amount(amount: Option<Money>, currency: Option<Currency>) -> String {
+    let Some(amount) = amount else { return "\u{2013}".to_owned() };
+    currency.map_or_else(|| amount.to_string(), |currency| format!("{amount} {currency}"))
 }
 
 #[cfg(test)]
@@ -152,7 +178,7 @@ mod tests {
     fn text_from_outside_is_escaped() {
         let troubles = vec!["<svg onload=alert(1)>".to_owned()];
         let health = health(troubles);
-        let page = details(&health, &Sums::StoreUnavailable, true).into_string();
+        let page = details(&health, (&Sums::StoreUnavailable, None), true).into_string();
         assert!(page.contains("&lt;svg onload") && !page.contains("<svg"), "{page}");
     }
 
@@ -160,10 +186,11 @@ mod tests {
     fn unknown_cost_differs_from_none() {
         let health = health(vec![]);
         let counts = Counts { cost_unknown: 2, ..Counts::default() };
-        assert!(
-            details(&health, &Sums::Known(Box::new(counts)), false)
-                .into_string()
-                .contains("2 of unknown cost")
-        );
+        let page = details(&health, (&Sums::Known(Box::new(counts)), None), false).into_string();
+        assert!(page.contains("\u{2013}, without 2 of 2 attempts of unknown cost"), "{page}");
+        let counts = Counts { cost: Money::from_micros(26_000), ..Counts::default() };
+        let sums = Sums::Known(Box::new(counts));
+        let page = details(&health, (&sums, "USD".parse().ok()), false).into_string();
+        assert!(page.contains("0.026 USD"), "{page}");
     }
 }
