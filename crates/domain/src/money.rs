@@ -11,6 +11,15 @@ use std::{
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Money(i64);
 
+/// The currency of the account: three capital letters, such as `USD`. Amounts are not converted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Currency([u8; 3]);
+
+/// The text is not a currency.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected three capital letters such as USD")]
+pub struct NotCurrency;
+
 /// The text is not a decimal number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not an amount of money")]
@@ -94,6 +103,23 @@ impl fmt::Display for Money {
         let micros = self.0.unsigned_abs();
         let text = format!("{sign}{}.{:06}", micros / 1_000_000, micros % 1_000_000);
         f.write_str(text.trim_end_matches('0').trim_end_matches('.'))
+    }
+}
+
+// === impl Currency ===
+
+impl FromStr for Currency {
+    type Err = NotCurrency;
+
+    fn from_str(text: &str) -> Result<Self, NotCurrency> {
+        let letters: [u8; 3] = text.as_bytes().try_into().map_err(|_| NotCurrency)?;
+        letters.iter().all(u8::is_ascii_uppercase).then_some(Self(letters)).ok_or(NotCurrency)
+    }
+}
+
+impl fmt::Display for Currency {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|letter| fmt::Write::write_char(f, char::from(*letter)))
     }
 }
 

@@ -1,6 +1,6 @@
-//! List prices: what the provider charges for one solve.
+//! Prices: what the provider charges for one solve, or for the time of one of its threads.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, num::NonZeroU32, time::Duration};
 
 use crate::{
     challenge::{Challenge, Kind},
@@ -16,14 +16,37 @@ pub struct PriceList {
     pub enterprise: BTreeMap<Kind, Money>,
     /// Of all other kinds.
     pub usual: Option<Money>,
+    /// The plan of an account that pays for threads. There are no list prices then.
+    pub plan: Option<Plan>,
 }
+
+/// A plan that sells threads for a month: an attempt costs the time for which it occupied one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// The price of a month.
+    pub monthly: Money,
+    /// The threads it buys.
+    pub threads: NonZeroU32,
+}
+
+/// A month of a plan: the twelfth part of a year of 365.25 days.
+const MONTH_MILLIS: i128 = 2_629_800_000;
 
 /// The kinds that have a variant with `enterprise=1`.
 pub const ENTERPRISE_KINDS: [Kind; 3] = [Kind::RecaptchaV2, Kind::RecaptchaV3, Kind::Hcaptcha];
 
 impl PriceList {
-    /// The price of a challenge.
-    pub fn of(&self, challenge: &Challenge) -> Option<Money> {
+    /// The price of one attempt of a challenge. Under a plan it is an estimate: the cost of the time that an attempt is
+    /// expected to take.
+    pub fn of(&self, challenge: &Challenge, expected: impl FnOnce() -> Duration) -> Option<Money> {
+        if let Some(plan) = self.plan {
+            return Some(plan.cost(expected()));
+        }
+        self.listed(challenge)
+    }
+
+    /// The list price of a challenge.
+    pub fn listed(&self, challenge: &Challenge) -> Option<Money> {
         let kind = challenge.kind();
         let is_enterprise = challenge.params().get("enterprise").is_some_and(|value| value == "1");
         let variant = self.enterprise.get(kind).filter(|_| is_enterprise);
@@ -35,9 +58,26 @@ impl PriceList {
         self.kinds.get(kind).copied().or(self.usual)
     }
 
+    /// What an attempt cost that occupied a thread for this time, if the provider does not say: its price, or the time
+    /// under a plan.
+    pub fn charge(&self, price: Option<Money>, took: Duration) -> Option<Money> {
+        self.plan.map(|plan| plan.cost(took)).or(price)
+    }
+
     /// Whether no price is known.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
+    }
+}
+
+impl Plan {
+    /// The cost of a thread for this time, rounded to a millionth.
+    pub fn cost(&self, time: Duration) -> Money {
+        let month = i128::from(self.threads.get()) * MONTH_MILLIS;
+        let millis = i128::try_from(time.as_millis()).unwrap_or(i128::MAX);
+        let amount = i128::from(self.monthly.micros()).saturating_mul(millis);
+        let micros = amount.saturating_add(month / 2) / month;
+        Money::from_micros(i64::try_from(micros).unwrap_or(i64::MAX))
     }
 }
 
@@ -59,6 +99,7 @@ mod tests {
             kinds: [(Kind::RecaptchaV2, price(1000))].into(),
             enterprise: [(Kind::RecaptchaV2, price(3000))].into(),
             usual: Some(price(500)),
+            plan: None,
         };
         let of = |kind: Kind, enterprise: &str| {
             let parts = ChallengeParts {
@@ -67,10 +108,24 @@ mod tests {
                 params: [("enterprise".to_owned(), enterprise.to_owned())].into(),
                 ..ChallengeParts::default()
             };
-            list.of(&Challenge::new(kind, parts).unwrap())
+            list.listed(&Challenge::new(kind, parts).unwrap())
         };
         assert_eq!(of(Kind::RecaptchaV2, "0"), Some(price(1000)));
         assert_eq!(of(Kind::RecaptchaV2, "1"), Some(price(3000)));
         assert_eq!(of(Kind::Hcaptcha, "1"), Some(price(500)));
+    }
+
+    #[test]
+    fn a_plan_costs_the_time_of_its_threads() {
+        let plan =
+            Plan { monthly: Money::from_micros(15_000_000), threads: NonZeroU32::new(5).unwrap() };
+        // 30.4375 days of 86,400 s.
+        let month = Duration::from_secs(2_629_800);
+        assert_eq!(plan.cost(month * 5), plan.monthly);
+        assert_eq!(plan.cost(Duration::from_secs(60)), Money::from_micros(68));
+        assert_eq!(plan.cost(Duration::ZERO), Money::ZERO);
+        let list = PriceList { plan: Some(plan), ..PriceList::default() };
+        assert_eq!(list.charge(None, Duration::from_secs(60)), Some(Money::from_micros(68)));
+        assert!(!list.is_empty());
     }
 }

@@ -46,7 +46,7 @@ use axum::{
     Router,
     routing::{any, get},
 };
-use domain::{secret::Secret, time::Timestamp};
+use domain::{money::Currency, secret::Secret, time::Timestamp};
 use engine::Engine;
 
 pub use accept::{ServeConfig, serve};
@@ -71,6 +71,8 @@ pub struct DoorsConfig {
     pub limits: Limits,
     /// Accepted `Host` names besides `localhost` and IP addresses: lower case, without port.
     pub allowed_hosts: Vec<String>,
+    /// The currency of all amounts; shown, never converted.
+    pub currency: Option<Currency>,
     /// Verifies the addresses of pingbacks; without it the route answers 404.
     pub pingback: Option<Secret>,
 }
@@ -101,6 +103,7 @@ impl Default for DoorsConfig {
             hold: Duration::from_secs(4),
             limits: Limits::default(),
             allowed_hosts: Vec::new(),
+            currency: None,
             pingback: None,
         }
     }

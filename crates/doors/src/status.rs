@@ -7,7 +7,8 @@ use axum::{
 };
 use domain::{
     dead_letter::DeadLetterClass,
-    ledger::Counts,
+    ledger::{Counts, Outcomes},
+    money::{Currency, Money},
     ports::{DeadLetterFilter, Scope, StoreResult, TotalsFilter},
 };
 use engine::Health;
@@ -29,7 +30,8 @@ pub(crate) async fn page(State(doors): State<Doors>, caller: Result<Caller, Refu
         Ok(caller) => {
             let is_admin = matches!(caller.role, Role::Admin(_));
             let reading = Reading::of(&doors, caller.scope()).await;
-            render(&details(&health, reading.as_ref().ok(), is_admin))
+            let currency = doors.config().currency;
+            render(&details(&health, (reading.as_ref().ok(), currency), is_admin))
         }
         Err(_) => render(&hint(&health)),
     };
@@ -115,7 +117,11 @@ fn hint(health: &Health) -> Markup {
 }
 
 /// For callers with a key. Details of what is wrong may name servers, so they are for admins.
-fn details(health: &Health, reading: Option<&Reading>, is_admin: bool) -> Markup {
+fn details(
+    health: &Health,
+    (reading, currency): (Option<&Reading>, Option<Currency>),
+    is_admin: bool,
+) -> Markup {
     let is_away = reading.is_none() && !health.failing.contains(&"store");
     let has_failed = reading.is_some_and(|reading| reading.failed > 0);
     let health = &Health { ready: health.ready && reading.is_some(), ..health.clone() };
@@ -137,7 +143,7 @@ fn details(health: &Health, reading: Option<&Reading>, is_admin: bool) -> Markup
         }
         h2 { "Today (UTC)" }
         @match reading {
-            Some(reading) => (sums(&reading.today)),
+            Some(reading) => (sums(&reading.today, currency)),
             None => p { "The store is unavailable, so there are no sums right now." },
         }
     }
@@ -177,20 +183,41 @@ fn dead_letters(reading: &Reading) -> Markup {
     }
 }
 
-fn sums(counts: &Counts) -> Markup {
+fn sums(counts: &Counts, currency: Option<Currency>) -> Markup {
+    let Outcomes { claims, served, failed, lapsed, withdrawn, waiting } = counts.outcomes();
     html! {
         dl {
-            dt { "Claims" } dd { (counts.claims) }
+            dt { "Claims" } dd { (claims) }
+            dt { "Served" } dd { (served) }
+            dt { "Failed" } dd { (failed) }
+            dt { "Lapsed" } dd { (lapsed) }
+            dt { "Withdrawn" } dd { (withdrawn) }
+            dt { "Waiting" } dd { (waiting) }
             dt { "Paid attempts" } dd { (counts.attempts) }
             dt { "Paid" }
             dd {
-                (counts.cost)
-                @if counts.cost_unknown > 0 { " and " (counts.cost_unknown) " of unknown cost" }
+                (amount(counts.cost_if_known(), currency))
+                @if counts.unknown_costs() > 0 {
+                    ", without " (counts.unknown_costs()) " of " (counts.costed())
+                    " attempts of unknown cost"
+                }
             }
             dt { "Served without paying" } dd { (counts.savings()) }
-            dt { "Saved" } dd { (counts.saved) }
+            dt { "Saved" }
+            dd {
+                (amount(counts.saved_if_known(), currency))
+                @if counts.unknown_savings() > 0 {
+                    ", without " (counts.unknown_savings()) " of unknown worth"
+                }
+            }
         }
     }
+}
+
+/// An amount with its currency. Unknown is a dash, never zero.
+fn amount(amount: Option<Money>, currency: Option<Currency>) -> String {
+    let Some(amount) = amount else { return "\u{2013}".to_owned() };
+    currency.map_or_else(|| amount.to_string(), |currency| format!("{amount} {currency}"))
 }
 
 #[cfg(test)]
@@ -205,7 +232,7 @@ mod tests {
     fn text_from_outside_is_escaped() {
         let troubles = vec!["<svg onload=alert(1)>".to_owned()];
         let health = health(troubles);
-        let page = details(&health, None, true).into_string();
+        let page = details(&health, (None, None), true).into_string();
         assert!(page.contains("&lt;svg onload") && !page.contains("<svg"), "{page}");
     }
 
@@ -214,14 +241,19 @@ mod tests {
         let health = health(vec![]);
         let today = Counts { cost_unknown: 2, ..Counts::default() };
         let reading = Reading { today, ..Reading::default() };
-        let page = details(&health, Some(&reading), false).into_string();
-        assert!(page.contains("2 of unknown cost"), "{page}");
+        let page = details(&health, (Some(&reading), None), false).into_string();
+        assert!(page.contains("\u{2013}, without 2 of 2 attempts of unknown cost"), "{page}");
+        let today = Counts { cost: Money::from_micros(26_000), ..Counts::default() };
+        let reading = Reading { today, ..Reading::default() };
+        let page = details(&health, (Some(&reading), "USD".parse().ok()), false).into_string();
+        assert!(page.contains("0.026 USD"), "{page}");
     }
 
     #[test]
     fn a_page_is_healthy_only_if_the_store_answers_and_no_dead_letter_of_a_failure_is_open() {
         let healthy = Health { failing: vec![], ..health(vec![]) };
-        let page = |reading: Option<&Reading>| details(&healthy, reading, false).into_string();
+        let page =
+            |reading: Option<&Reading>| details(&healthy, (reading, None), false).into_string();
         assert!(page(Some(&Reading::default())).contains("Healthy."));
         assert!(page(None).contains("Not accepting claims: store"), "{}", page(None));
         let failed = page(Some(&Reading { failed: 4, ..Reading::default() }));

@@ -234,7 +234,7 @@ fn permitted(
             allowances.extend(allowance.map(|allowance| (worker.clone(), *allowance)));
         }
     }
-    let price = shared.config.prices.of(challenge);
+    let price = shared.price_of(challenge);
     Ok(Permitted { terms: terms?, allowances, price })
 }
 

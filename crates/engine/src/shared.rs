@@ -5,14 +5,19 @@ use std::{sync::Arc, time::Duration};
 
 use domain::{
     budget::Budgets,
+    challenge::Challenge,
     declarations::{Declarations, Guard},
+    money::Money,
     ports::StoreError,
     time::Timestamp,
 };
 use parking_lot::RwLock;
 
 use crate::{
-    EngineConfig, Ports, Tasks, maintenance::Maintenance, polling::TaskPoller, scheduler::Scheduler,
+    EngineConfig, Ports, Tasks,
+    maintenance::Maintenance,
+    polling::{Family, TaskPoller},
+    scheduler::Scheduler,
 };
 
 #[derive(Debug)]
@@ -30,6 +35,16 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    /// The price of one attempt, which is reserved for it. Under a plan it is an estimate: the time that attempts of this
+    /// kind took so far, and an assumption about the kind before the first.
+    pub(crate) fn price_of(&self, challenge: &Challenge) -> Option<Money> {
+        let expected = || {
+            let family = Family::of(challenge.kind(), challenge);
+            self.config.polling.memory.timing(&family).mean
+        };
+        self.config.prices.of(challenge, expected)
+    }
+
     /// Nothing runs yet.
     pub(crate) fn new(ports: Ports, config: EngineConfig) -> Self {
         let shared = Self {

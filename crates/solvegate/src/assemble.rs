@@ -296,7 +296,8 @@ pub fn engine_config(config: &Config) -> EngineConfig {
 /// budgets hold from the first run.
 fn prices(config: &Config) -> PriceList {
     let mut prices = config.upstream.prices.clone();
-    if config.upstream.service == Service::Simulator && prices.usual.is_none() {
+    let is_open = prices.usual.is_none() && prices.plan.is_none();
+    if config.upstream.service == Service::Simulator && is_open {
         for kind in Kind::known() {
             let price = simulator::pace::price(&kind);
             prices.kinds.entry(kind).or_insert(price);

@@ -32,6 +32,7 @@ pub(super) async fn balance(
     let limits = spending.states(&BudgetScope::Account, &budgets.account);
     Ok(Json(json!({
         "balance": shape::money(Some(balance)),
+        "currency": shape::currency(&doors),
         "budget": shape::budget(&limits),
     })))
 }

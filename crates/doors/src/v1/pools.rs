@@ -10,6 +10,7 @@ use axum::{
 use domain::{
     budget::{Allowance, BudgetScope, Budgets},
     challenge::{Kind, Sharing},
+    money::Money,
     pool::{BadPoolSize, Expectation, Level, Pool, PoolSize},
     ports::{DaySpending, LearnedMargin, PoolState},
     time::Timestamp,
@@ -81,7 +82,8 @@ pub(super) async fn list(
     let spent = (&*budgets, &spending);
     let items: Vec<_> = pools.iter().map(|state| pool_json(state, spent, now)).collect();
     let margins: Vec<_> = margins.iter().map(margin).collect();
-    Ok(Json(json!({ "items": items, "margins": margins })))
+    let currency = shape::currency(&doors);
+    Ok(Json(json!({ "items": items, "margins": margins, "currency": currency })))
 }
 
 /// `PUT /v1/pools`: opens a pool, or changes the one for the same challenge.
@@ -228,7 +230,7 @@ fn pool_json(
         "ordered": pool.ordered,
         "wasted": pool.wasted,
         "waste_rate": share(pool.wasted, pool.served + pool.wasted),
-        "cost": shape::money(Some(pool.cost)),
+        "cost": shape::money(known_cost(pool)),
         "cost_unknown": pool.cost_unknown,
         "cost_per_served": cost_per_served(pool),
         "rate_per_s": rounded(pool.demand.rate(now)),
@@ -237,9 +239,7 @@ fn pool_json(
         "since": pool.since,
         "budget": shape::budget(&limits),
     });
-    if let (Some(shape), Value::Object(more)) = (shape.as_object_mut(), more) {
-        shape.extend(more);
-    }
+    shape::extend(&mut shape, more);
     shape
 }
 
@@ -286,7 +286,12 @@ fn share(part: u64, whole: u64) -> Value {
 }
 
 fn rounded(number: f64) -> Value {
-    json!((number * 1000.0).round() / 1000.0)
+    json!(shape::rounded(number))
+}
+
+/// What is known of the cost; `None` when nothing is.
+fn known_cost(pool: &Pool) -> Option<Money> {
+    (pool.cost_unknown == 0 || pool.cost > Money::ZERO).then_some(pool.cost)
 }
 
 /// `null` while nothing was served or some cost is unknown.
@@ -296,5 +301,5 @@ fn cost_per_served(pool: &Pool) -> Value {
         return Value::Null;
     }
     let each = pool.cost.micros() / served;
-    shape::money(Some(domain::money::Money::from_micros(each)))
+    shape::money(Some(Money::from_micros(each)))
 }

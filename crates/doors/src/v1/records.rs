@@ -50,7 +50,9 @@ pub(super) async fn history(
         limit: limit(&query)?,
     };
     let page = doors.engine().records().history(filter).await?;
-    Ok(Json(shape::page(&page, shape::claim)))
+    let mut list = shape::page(&page, shape::claim);
+    list["currency"] = shape::currency(&doors);
+    Ok(Json(list))
 }
 
 /// `GET /v1/active`.

@@ -5,7 +5,7 @@ use domain::{
     budget::LimitState,
     claim::{Claim, Source},
     dead_letter::DeadLetter,
-    ledger::{Counts, Entry},
+    ledger::{Counts, Entry, Outcomes},
     money::Money,
     ports::{ActiveSolve, Cursor, Paged},
     retry::Code,
@@ -13,6 +13,8 @@ use domain::{
     time::Timestamp,
 };
 use serde_json::{Value, json};
+
+use crate::Doors;
 
 /// Money as a decimal string; unknown money is `null`.
 pub(super) fn money(amount: Option<Money>) -> Value {
@@ -37,6 +39,11 @@ pub(super) fn budget(limits: &[LimitState]) -> Value {
         })
     });
     each.collect()
+}
+
+/// The currency of all amounts; `null` when the configuration names none.
+pub(super) fn currency(doors: &Doors) -> Value {
+    text(doors.config().currency)
 }
 
 fn text<T: ToString>(value: Option<T>) -> Value {
@@ -167,15 +174,61 @@ fn causes(failures: &[Failure]) -> Value {
     failures.iter().map(cause).collect()
 }
 
-/// Sums. `cost` covers the attempts of known cost; `cost_unknown` counts the others.
+/// Sums. `cost` and `saved` are what is known of them, `null` when nothing is; `cost_unknown` of `costed` attempts are left
+/// out of `cost`.
 pub(super) fn counts(counts: &Counts) -> Value {
-    let mut shape = serde_json::to_value(counts).unwrap_or_default();
-    if let Some(members) = shape.as_object_mut() {
-        members.insert("cost".into(), money(Some(counts.cost)));
-        members.insert("saved".into(), money(Some(counts.saved)));
-        members.insert("savings".into(), json!(counts.savings()));
-    }
+    let mut shape = outcomes(counts);
+    let more = json!({
+        "opened": counts.opened,
+        "ordered": counts.ordered,
+        "attempts": counts.attempts,
+        "solved": counts.solved,
+        "replayed": counts.replayed,
+        "joined": counts.joined,
+        "stocked": counts.stocked,
+        "ambiguous": counts.ambiguous,
+        "authorised": counts.authorised,
+        "wasted": counts.wasted,
+        "refused": counts.refused,
+        "polls": counts.polls,
+        "hit_rate": counts.hit_rate().map(rounded),
+        "waste_rate": counts.waste_rate().map(rounded),
+        "solve_ms": counts.solve_ms,
+        "solve_mean_ms": counts.mean_solve_ms(),
+        "solve_median_ms": counts.times.percentile(50),
+        "solve_p95_ms": counts.times.percentile(95),
+        "cost": money(counts.cost_if_known()),
+        "cost_unknown": counts.unknown_costs(),
+        "costed": counts.costed(),
+        "saved": money(counts.saved_if_known()),
+        "saved_unknown": counts.unknown_savings(),
+        "savings": counts.savings(),
+    });
+    extend(&mut shape, more);
     shape
+}
+
+/// Where the claims stand; `claims` is the sum of the others.
+pub(super) fn outcomes(counts: &Counts) -> Value {
+    let Outcomes { claims, served, failed, lapsed, withdrawn, waiting } = counts.outcomes();
+    json!({
+        "claims": claims,
+        "served": served,
+        "failed": failed,
+        "lapsed": lapsed,
+        "withdrawn": withdrawn,
+        "waiting": waiting,
+    })
+}
+
+pub(super) fn extend(shape: &mut Value, more: Value) {
+    if let (Some(shape), Value::Object(more)) = (shape.as_object_mut(), more) {
+        shape.extend(more);
+    }
+}
+
+pub(super) fn rounded(number: f64) -> f64 {
+    (number * 1000.0).round() / 1000.0
 }
 
 /// A page and the cursor of the next one.

@@ -359,13 +359,23 @@ async fn stats_and_report_return_sums_and_savings() {
         world.claim("0x4A", &[WAIT, key]).await;
     }
     let stats = world.get("/v1/stats", WORKER).await.json();
-    assert_eq!((&stats["counts"]["claims"], &stats["counts"]["savings"]), (&json!(3), &json!(2)));
+    let counts = &stats["counts"];
+    assert_eq!((&counts["claims"], &counts["served"]), (&json!(1), &json!(1)));
+    assert_eq!((&counts["replayed"], &counts["savings"]), (&json!(2), &json!(2)));
+    assert_eq!(counts["hit_rate"], json!(0.667));
+    assert!(counts["solve_mean_ms"].is_u64() && counts["solve_p95_ms"].is_u64(), "{stats}");
+    assert_eq!((&stats["by_kind"]["turnstile"], &stats["currency"]), (counts, &json!("USD")));
     assert!(stats["counts"]["cost"].is_string());
     let report = world.get("/v1/report", WORKER).await.json();
     assert_eq!(
         (&report["all"]["attempts"], &report["by_kind"]["turnstile"]["replayed"]),
         (&json!(1), &json!(2))
     );
+    assert_eq!(report["by_worker"]["one"], report["all"]);
+    assert!(report["compare"].is_null(), "{report}");
+    let compare = world.get("/v1/report?compare=true", WORKER).await.json()["compare"].clone();
+    assert_eq!((&compare["requests"], &compare["direct_left_out"]), (&json!(3), &json!(0)));
+    assert!(compare["direct"].is_string() && compare["less"].is_string(), "{compare}");
     assert!(world.get("/v1/balance", WORKER).await.json()["balance"].is_string());
     for odd in [
         "/v1/stats?date=yesterday",

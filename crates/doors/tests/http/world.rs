@@ -151,6 +151,7 @@ impl World {
             hold: setting.hold,
             limits: setting.limits,
             allowed_hosts: vec!["gate.example".to_owned()],
+            currency: "USD".parse().ok(),
             pingback: setting.pingback.then(|| Secret::new(PINGBACK)),
         };
         let doors = Doors::new(engine.clone(), config);

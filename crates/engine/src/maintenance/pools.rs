@@ -205,7 +205,7 @@ async fn control(shared: &Shared, state: &PoolState) {
         target,
         solves: (0..count).map(|_| SolveId::draw(&*shared.ports.chance)).collect(),
         wanted_until: shared.now().plus(WANTED_FOR),
-        price: shared.config.prices.of(&pool.order.challenge),
+        price: shared.price_of(&pool.order.challenge),
         budget: budgets.of_pool(&pool.fingerprint),
         account: budgets.account,
     };

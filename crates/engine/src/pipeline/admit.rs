@@ -254,7 +254,7 @@ fn new_claim(shared: &Shared, request: ClaimRequest, terms: &Terms) -> Result<Ne
         solve: SolveId::draw(chance),
         key: key_rule(&request, terms, &fingerprint, config.reuse_window)?,
         deadline: now.plus(request.deadline.unwrap_or(config.deadline)),
-        price: config.prices.of(&request.challenge),
+        price: shared.price_of(&request.challenge),
         account: shared.budgets().account,
         policy: Policy { ambiguous: terms.ambiguous, ambiguity_budget: config.ambiguity_budget },
         basis: Arc::clone(&terms.basis),

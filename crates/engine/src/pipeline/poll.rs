@@ -145,7 +145,7 @@ fn read(shared: &Shared, active: &ActiveSolve, task: TaskId, polled: Polled) -> 
                 answer,
                 ready_lower: active.not_ready.unwrap_or(active.sent_at()),
                 life: shared.config.token_lifetime(&solve.kind),
-                cost: polled.price.or(solve.price),
+                cost: polled.price.or_else(|| charge(shared, active, solve.price)),
                 polls: active.polls,
             }))
         }
@@ -191,13 +191,21 @@ fn read_code(shared: &Shared, active: &ActiveSolve, code: &Code) -> PollReading 
 
 fn task_over(shared: &Shared, active: &ActiveSolve, code: Code) -> Fact {
     let solve = &active.lease.solve;
-    let cost = match shared.config.retry.rule(&code).charged {
+    let listed = match shared.config.retry.rule(&code).charged {
         Some(false) => Some(Money::ZERO),
         Some(true) => solve.price,
         None => None,
     };
+    let cost = charge(shared, active, listed);
     let verdict = verdict(shared, solve, &code, (shared.now(), None));
     Fact::TaskOver { verdict, code, cost, polls: active.polls }
+}
+
+/// The cost of an attempt that ends now and whose cost the provider does not say. Under a plan it is the time for which the
+/// task occupied a thread, with or without an answer.
+fn charge(shared: &Shared, active: &ActiveSolve, listed: Option<Money>) -> Option<Money> {
+    let took = shared.now().since(active.sent_at());
+    shared.config.prices.charge(listed, took)
 }
 
 /// Schedules the next poll; or gives the task up, when the provider has forgotten it or it was polled often enough.
@@ -214,8 +222,8 @@ async fn poll_again(
     if active.calls >= max_calls || age >= shared.config.harvest {
         let code = Code::from(own::NEVER_READY);
         polling.memory.learn(&active.family, Observation::NotWithin(age));
-        let fact =
-            Fact::TaskOver { code, verdict: Verdict::GiveUp, cost: None, polls: active.polls };
+        let cost = charge(shared, &active, None);
+        let fact = Fact::TaskOver { code, verdict: Verdict::GiveUp, cost, polls: active.polls };
         return settle(shared, active, fact).await;
     }
     let min_gap = polling.min_gap;

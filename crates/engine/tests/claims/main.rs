@@ -9,6 +9,7 @@ mod drain;
 mod driver;
 mod fetch;
 mod gateway;
+mod plan;
 mod poll;
 mod provider;
 mod retry;

@@ -62,6 +62,9 @@ pub struct ReportArgs {
     /// Last day, included [default: today]
     #[arg(long, value_name = "DAY")]
     pub to: Option<String>,
+    /// Also show what the same requests would have cost if the service had been called directly
+    #[arg(long)]
+    pub compare: bool,
     #[command(flatten)]
     pub client: ClientArgs,
 }

@@ -125,6 +125,7 @@ impl LocalGateway {
             workers: workers.map_err(Failure::of(Exit::Failed))?,
             admins: Admins::new(vec![only_admin(digest(&admin)?)])
                 .map_err(Failure::of(Exit::Failed))?,
+            currency: config.upstream.currency,
             ..DoorsConfig::default()
         };
         let router = doors::router(&Doors::new(assembled.engine.clone(), settings));

@@ -10,6 +10,7 @@ mod doctor;
 mod feedback;
 mod gateway_client;
 mod kinds;
+mod money;
 mod pause;
 mod pools;
 pub mod progress;
@@ -75,7 +76,7 @@ async fn dispatch(context: &Context, command: Command) -> Result<(), Failure> {
             Query::new("/v1/active", tables::active).run(context, &client).await
         }
         Command::Stats(StatsArgs { date, client }) => {
-            Query::new("/v1/stats", tables::stats).with("date", date).run(context, &client).await
+            Query::new("/v1/stats", money::stats).with("date", date).run(context, &client).await
         }
         Command::Report(args) => queries::report(&args).run(context, &args.client).await,
         Command::Reconcile(args) => Box::pin(reconcile::run(context, &args)).await,
@@ -87,7 +88,7 @@ async fn dispatch(context: &Context, command: Command) -> Result<(), Failure> {
         Command::Resume(args) => Box::pin(pause::resume(context, &args)).await,
         Command::Explain(args) => queries::explain(&args.id)?.run(context, &args.client).await,
         Command::Balance(client) => {
-            Query::new("/v1/balance", tables::balance).run(context, &client).await
+            Query::new("/v1/balance", money::balance).run(context, &client).await
         }
         Command::RetryTable(args) => retry_table::run(context, args.json),
         Command::Sites(action) => sites::run(context, &action).await,

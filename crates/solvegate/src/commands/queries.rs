@@ -4,7 +4,7 @@
 use serde_json::Value;
 use url::form_urlencoded;
 
-use super::{Context, gateway_client::GatewayClient, tables};
+use super::{Context, gateway_client::GatewayClient, money, tables};
 use crate::{
     cli::{ClientArgs, DeadLetterFilter, HistoryArgs, ReportArgs},
     client::Call,
@@ -54,9 +54,10 @@ pub(super) fn history(args: &HistoryArgs) -> Query {
 }
 
 pub(super) fn report(args: &ReportArgs) -> Query {
-    Query::new("/v1/report", tables::report)
+    Query::new("/v1/report", money::report)
         .with("from", args.from.as_ref())
         .with("to", args.to.as_ref())
+        .with("compare", args.compare.then_some(true))
 }
 
 pub(super) fn dead_letters(

@@ -59,6 +59,7 @@ pub(super) async fn run(context: &Context) -> Result<(), Failure> {
             hold: config.claims.hold,
             limits,
             allowed_hosts: allowed_hosts(&config),
+            currency: config.upstream.currency,
             pingback: assembled.pingback.clone(),
         },
     );

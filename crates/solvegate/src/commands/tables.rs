@@ -8,6 +8,9 @@ use crate::{exit::Failure, output};
 
 pub(super) use reconciliation::reconciliation;
 
+/// What is not known: unknown money is not zero.
+const UNKNOWN: &str = "\u{2013}";
+
 pub(super) fn history(answer: &Value) -> Result<(), Failure> {
     list(answer, "id state kind sitekey source cost attempts elapsed_ms opened_at code")?;
     more(answer)
@@ -76,35 +79,8 @@ pub(super) fn pools(answer: &Value) -> Result<(), Failure> {
     rows(members(&answer["margins"]), "host kind extra_s good bad")
 }
 
-fn percent(share: &Value) -> String {
-    share.as_f64().map_or_else(|| "-".into(), |share| format!("{:.1}", share * 100.0))
-}
-
-pub(super) fn stats(answer: &Value) -> Result<(), Failure> {
-    output::line(format_args!("{}", text(&answer["date"])))?;
-    let names =
-        "claims attempts solved failed replayed joined stocked ambiguous wasted refused cost saved";
-    let cells =
-        |row: &Value| [texts(row, "worker project kind"), texts(&row["counts"], names)].concat();
-    let mut rows: Vec<_> = members(&answer["totals"]).map(cells).collect();
-    let all = ["all", "", ""].map(str::to_owned);
-    rows.push(all.into_iter().chain(texts(&answer["counts"], names)).collect());
-    output::rows(format!("worker project kind {names}").split(' '), rows)
-}
-
-pub(super) fn report(answer: &Value) -> Result<(), Failure> {
-    output::line(format_args!("{} to {}", text(&answer["from"]), text(&answer["to"])))?;
-    let cells = |title: &str, sums: &Value| {
-        let mut cells = texts(sums, "claims attempts savings paid saved saved_percent");
-        cells.insert(0, title.to_owned());
-        cells
-    };
-    let groups = ["by_project", "by_kind"].map(|group| answer[group].as_object());
-    let groups = groups.into_iter().flatten().flatten();
-    let mut rows: Vec<_> = groups.map(|(name, sums)| cells(name, sums)).collect();
-    rows.push(cells("all", &answer["all"]));
-    let headings = ["", "claims", "attempts", "savings", "paid", "saved", "saved %"];
-    output::rows(headings, rows)
+pub(super) fn percent(share: &Value) -> String {
+    share.as_f64().map_or_else(|| UNKNOWN.into(), |share| format!("{:.1}", share * 100.0))
 }
 
 /// The history of a claim, one ledger entry per line.
@@ -136,10 +112,6 @@ pub(super) fn audit(answer: &Value) -> Result<(), Failure> {
     let headings = ["seq", "at", "actor", "role", "address", "action", ""];
     output::rows(headings, members(&answer["items"]).map(cells))?;
     more(answer)
-}
-
-pub(super) fn balance(answer: &Value) -> Result<(), Failure> {
-    output::line(format_args!("{}", text(&answer["balance"])))
 }
 
 /// What is paused, since when and by whom.
@@ -180,14 +152,14 @@ pub(super) fn members(list: &Value) -> impl Iterator<Item = &Value> {
     list.as_array().into_iter().flatten()
 }
 
-fn texts(item: &Value, names: &str) -> Vec<String> {
+pub(super) fn texts(item: &Value, names: &str) -> Vec<String> {
     names.split(' ').map(|name| text(&item[name])).collect()
 }
 
-/// Absent values are printed as a dash: unknown money is not zero.
+/// Absent values are printed as a dash.
 pub(super) fn text(value: &Value) -> String {
     match value {
-        Value::Null => "-".into(),
+        Value::Null => UNKNOWN.into(),
         Value::String(text) => text.clone(),
         Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => value.to_string(),
     }

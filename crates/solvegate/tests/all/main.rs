@@ -25,6 +25,7 @@ mod guard;
 mod keys;
 mod kinds;
 mod ledger;
+mod money;
 mod neighbours;
 mod pools;
 mod postgres;

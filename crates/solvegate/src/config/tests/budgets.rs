@@ -103,3 +103,25 @@ fn new_budgets_have_to_fit_the_prices_in_force() {
     let refused = new.check_budgets(&old.upstream.prices).unwrap_err().to_string();
     assert!(refused.contains("recaptcha_v2"), "{refused}");
 }
+
+#[test]
+fn a_plan_makes_budgets_of_money_computable_and_excludes_prices() {
+    let plan = format!("{PROVIDER}plan = {{ monthly = 15.0, threads = 5 }}\ncurrency = \"USD\"\n");
+    let budget = worker("{ cost_per_day = 0.5 }");
+    let config = load(&format!("{plan}{SITE}{budget}"), &NOTHING).unwrap();
+    let written = config.upstream.prices.plan.unwrap();
+    assert_eq!((written.monthly, written.threads.get()), (Money::from_micros(15_000_000), 5));
+    assert_eq!(config.upstream.currency.unwrap().to_string(), "USD");
+    for (text, part) in [
+        (format!("{plan}price_per_1000 = {{ default = 1 }}\n"), "exclude each other"),
+        (format!("{PROVIDER}plan = {{ monthly = 15.0 }}\n"), "threads = 5"),
+        (format!("{PROVIDER}plan = {{ threads = 5 }}\n"), "monthly = 15.0"),
+        (format!("{PROVIDER}plan = {{ monthly = 0, threads = 5 }}\n"), "costs nothing"),
+        (format!("{PROVIDER}plan = {{ monthly = 15, threads = 0 }}\n"), "threads"),
+        (format!("{PROVIDER}plan = {{ monthy = 15, threads = 5 }}\n"), "monthly"),
+        (format!("{PROVIDER}currency = \"dollars\"\n"), "currency"),
+    ] {
+        let refused = load(&text, &NOTHING).unwrap_err();
+        assert!(refused.contains(part), "{refused}");
+    }
+}

@@ -7,13 +7,13 @@ use domain::{
     budget::{Allowance, Budgets},
     challenge::Kind,
     money::Money,
-    prices::{ENTERPRISE_KINDS, PriceList},
+    prices::{ENTERPRISE_KINDS, Plan, PriceList},
 };
 
 use super::{Config, Service, Worker};
 use crate::config::{
     ConfigError,
-    written::{BudgetKeys, Given, PriceName},
+    written::{BudgetKeys, Given, PlanKeys, PriceName},
 };
 
 /// The name in `price_per_1000` of all kinds that it does not name.
@@ -31,9 +31,12 @@ pub(super) fn allowance(keys: BudgetKeys) -> Allowance {
     }
 }
 
-/// Sorts the entries of `price_per_1000`: kinds, their enterprise variants, and `default`.
-pub(super) fn prices(written: impl IntoIterator<Item = (PriceName, Given<Money>)>) -> PriceList {
-    let mut list = PriceList::default();
+/// Sorts the entries of `price_per_1000`: kinds, their enterprise variants, and `default`. A plan takes their place.
+pub(super) fn prices(
+    written: impl IntoIterator<Item = (PriceName, Given<Money>)>,
+    plan: &PlanKeys,
+) -> Result<PriceList, ConfigError> {
+    let mut list = PriceList { plan: check_plan(plan)?, ..PriceList::default() };
     for (PriceName(kind), amount) in written {
         let price = amount.value.per_thousand();
         let variant = kind.name().strip_suffix(ENTERPRISE).and_then(|of| of.parse::<Kind>().ok());
@@ -45,7 +48,27 @@ pub(super) fn prices(written: impl IntoIterator<Item = (PriceName, Given<Money>)
             list.kinds.insert(kind, price);
         }
     }
-    list
+    let is_listed = PriceList { plan: None, ..list.clone() }.is_empty();
+    if list.plan.is_some() && !is_listed {
+        let what = "and price_per_1000 exclude each other; keep the one that the account pays by";
+        return Err(ConfigError::at("[upstream] plan", what));
+    }
+    Ok(list)
+}
+
+fn check_plan(keys: &PlanKeys) -> Result<Option<Plan>, ConfigError> {
+    let refused = |what| Err(ConfigError::at("[upstream] plan", what));
+    match (&keys.monthly, &keys.threads) {
+        (None, None) => Ok(None),
+        (Some(monthly), Some(_)) if monthly.value == Money::ZERO => {
+            refused("costs nothing; write its price, or remove it")
+        }
+        (Some(monthly), Some(threads)) => {
+            Ok(Some(Plan { monthly: monthly.value, threads: threads.value }))
+        }
+        (Some(_), None) => refused("has no threads; write threads = 5"),
+        (None, Some(_)) => refused("has no price; write monthly = 15.0"),
+    }
 }
 
 impl Config {
@@ -70,7 +93,7 @@ impl Config {
         }
         for (at, pool) in self.pools.iter().enumerate().filter(|(_, p)| p.budget.limits_cost()) {
             let place = format!("[[pool]] number {} budget", at + 1);
-            if prices.of(&pool.challenge).is_none() {
+            if prices.listed(&pool.challenge).is_none() {
                 check_prices(&place, &[pool.challenge.kind().clone()].into(), prices)?;
             }
         }
@@ -101,12 +124,16 @@ fn check_prices(
     kinds: &BTreeSet<Kind>,
     prices: &PriceList,
 ) -> Result<(), ConfigError> {
+    if prices.plan.is_some() {
+        return Ok(());
+    }
     let unknown = kinds.iter().filter(|kind| prices.of_kind(kind).is_none());
     let unknown: Vec<&str> = unknown.map(Kind::name).collect();
     let Some(first) = unknown.first() else { return Ok(()) };
     let what = format!(
         "limits money, and the price of {} is not known; write [upstream] price_per_1000 = {{ {first} = 1.0 }} with each of \
-         them, or {{ {DEFAULT} = 1.0 }} for all that it does not name",
+         them, or {{ {DEFAULT} = 1.0 }} for all that it does not name; or plan = {{ monthly = 15.0, threads = 5 }} if the \
+         account pays for threads",
         unknown.join(", ")
     );
     Err(ConfigError::at(place, what))

@@ -1,6 +1,6 @@
 //! The paid service: its address, its key and its limits.
 
-use domain::{budget::Allowance, prices::PriceList, secret::Secret};
+use domain::{budget::Allowance, money::Currency, prices::PriceList, secret::Secret};
 use engine::Slots;
 use url::{Host, Url};
 
@@ -19,6 +19,8 @@ pub struct Upstream {
     pub polls_per_task: u32,
     /// Prices of one solve.
     pub prices: PriceList,
+    /// The currency of all amounts.
+    pub currency: Option<Currency>,
     /// What the account may spend.
     pub budget: Allowance,
     pub pingback: Option<Pingback>,
@@ -51,7 +53,8 @@ pub(super) fn check(
     environment: &Environment,
 ) -> Result<Upstream, ConfigError> {
     Ok(Upstream {
-        prices: budgets::prices(keys.price_per_1000),
+        prices: budgets::prices(keys.price_per_1000, &keys.plan)?,
+        currency: keys.currency.map(|given| given.value),
         budget: budgets::allowance(keys.budget),
         slots: keys.slots.check(check_slots)?,
         submits_per_second: keys.submits_per_second.value.get(),

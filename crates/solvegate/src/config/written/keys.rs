@@ -12,7 +12,7 @@ use domain::{
     actor::AdminRole,
     challenge::Kind,
     id::{Project, WorkerName},
-    money::Money,
+    money::{Currency, Money},
     rate::Rate,
     retry::{Class, Code, Jitter, Profile},
     secret::Secret,
@@ -25,7 +25,6 @@ use super::{
     AutoOr, EncryptionKeys, Given, Key, KeyList, Mode, NonZeroDuration, OneOrMany, Params,
     PriceName, SecretPair, Section, SectionKeys,
     section::{Field, KeyForm, Source, section},
-    values::NotYet,
 };
 use crate::config::{ConfigError, valid::StoreUrl};
 
@@ -90,13 +89,25 @@ section! {
             unset "the cost is unknown, unless the service reports it; the simulator's prices with the simulator",
             example "1.0";
         budget: BudgetKeys, reloads true;
-        /// Cost per slot-second, for plans that sell threads. It is refused: this release does not have it yet.
-        plan: Option<Given<NotYet>>, unset "`price_per_1000` counts";
+        plan: PlanKeys;
+        /// Currency of the account: three capital letters. It is shown beside amounts, which are never converted.
+        currency: Option<Given<Currency>>, unset "amounts are shown without one", example "USD";
         /// Address at which the service can reach this gateway, so that it reports finished tasks itself.
         pingback_url: Option<Given<String>>, unset "the gateway polls", example "https://gateway.example.com";
         /// Secret that pingback addresses are derived from, 16 characters or more. Gateways on a shared store need the
         /// same one.
         pingback_secret: Option<Given<Secret>>, unset "made at the first start", example "env:PINGBACK_SECRET";
+    }
+}
+
+section! {
+    /// The plan of an account that pays for threads instead of solves.
+    PlanKeys {
+        /// Price of a month (30.4375 days) of a plan that sells threads. An attempt then costs the time from its acceptance
+        /// to its end. It excludes `price_per_1000`; prices that the service reports count before both.
+        monthly: Option<Given<Money>>, unset "there is no plan", example "15.0";
+        /// Threads of the plan.
+        threads: Option<Given<NonZeroU32>>, unset "there is no plan", example "5";
     }
 }
 

@@ -24,7 +24,7 @@ pub use environment::Environment;
 pub(crate) use environment::variable;
 pub use flags::Flags;
 pub(crate) use keys::{
-    AdminKeys, AlertsKeys, BudgetKeys, CodeKeys, ImagesKeys, Keys, PollingKeys, PoolKeys,
+    AdminKeys, AlertsKeys, BudgetKeys, CodeKeys, ImagesKeys, Keys, PlanKeys, PollingKeys, PoolKeys,
     RetryKeys, SiteKeys, TlsKeys, TokenKeys, UpstreamKeys, WorkerCallbacksKeys, WorkerKeys,
 };
 pub(crate) use secret::{Reader, check_mode};

@@ -13,7 +13,7 @@ use domain::{
     actor::AdminRole,
     challenge::{BadChallenge, Kind},
     id::{Project, WorkerName},
-    money::Money,
+    money::{Currency, Money},
     rate::Rate,
     retry::{Class, Code, Jitter, Profile},
     secret::Secret,
@@ -84,10 +84,6 @@ pub(crate) struct EncryptionKeys {
     pub(crate) current: EncryptionKey,
     pub(crate) old: Option<EncryptionKey>,
 }
-
-/// A key that a later release will have.
-#[derive(Clone, PartialEq)]
-pub(crate) struct NotYet;
 
 /// Reads a duration such as `5s`, `250ms` or `2m`, up to 366 days.
 pub fn read_duration(text: &str) -> Option<Duration> {
@@ -213,9 +209,8 @@ toml_values! {
             let Content::Table(entries) = &node.content else { return Err(Refused::Type) };
             entries.iter().map(param).collect::<Result<_, _>>().map(Self)
         };
-    NotYet, "a table", {}, |_node, _| Err(because(
-        "cost per slot-second is not in this release; use price_per_1000 or remove the key"
-    ));
+    Currency, "a currency such as \"USD\"", { "type": "string", "pattern": "^[A-Z]{3}$" },
+        |node, _| node.content.text()?.parse().map_err(|_| Refused::Value);
 }
 
 values! {
