@@ -131,13 +131,7 @@ impl Walk {
             Event::Ordered { .. } => self.add(entry, |counts| counts.ordered += 1),
             Event::Joined => self.add(entry, |counts| counts.joined += 1),
             Event::Accepted { .. } => self.add(entry, |counts| counts.attempts += 1),
-            Event::Orphaned { attempt, by, .. } => {
-                self.add(entry, |counts| counts.attempts += 1);
-                let parent = entry.solve.map(|solve| (solve, *attempt));
-                if parent.is_some_and(|parent| self.unknown.remove(&parent)) {
-                    self.unknown.insert((*by, 1));
-                }
-            }
+            Event::Orphaned { attempt, by, .. } => self.orphan(entry, *attempt, *by),
             Event::Ambiguous { .. } => self.add(entry, |counts| counts.ambiguous += 1),
             Event::Wasted { .. } => self.add(entry, |counts| counts.wasted += 1),
             Event::Authorised { attempt, .. } => {
@@ -165,7 +159,36 @@ impl Walk {
                 }
             }
             Event::Allotted { paid_by, .. } => self.pass_on(entry, *paid_by),
-            _ => {}
+            Event::Replayed
+            | Event::Refused { .. }
+            | Event::Refusals { .. }
+            | Event::NotAccepted { .. }
+            | Event::Overdue { .. }
+            | Event::Failed { .. }
+            | Event::Recovered { .. }
+            | Event::Banked { .. }
+            | Event::Delivered { .. }
+            | Event::Ended { .. }
+            | Event::DeadLettered { .. }
+            | Event::DeadLetterClosed
+            | Event::DeadLetterReopened { .. }
+            | Event::Reported { .. }
+            | Event::Revived { .. }
+            | Event::Purged { .. }
+            | Event::CalledBack { .. }
+            | Event::CallbackDropped { .. }
+            | Event::Administered { .. }
+            | Event::WritesLost { .. }
+            | Event::Carried { .. } => {}
+        }
+    }
+
+    /// A task that turned up late takes what is unknown about its attempt along.
+    fn orphan(&mut self, entry: &Entry, attempt: u32, by: SolveId) {
+        self.add(entry, |counts| counts.attempts += 1);
+        let parent = entry.solve.map(|solve| (solve, attempt));
+        if parent.is_some_and(|parent| self.unknown.remove(&parent)) {
+            self.unknown.insert((by, 1));
         }
     }
 

@@ -90,11 +90,11 @@ fn replay(ctx: &mut DecisionCtx<'_>, new: &NewClaim, claim: Claim) -> Result<Cla
     let before = repeats::add(ctx.tx, claim.id, Repeats { replayed: 1, ..Repeats::default() })?;
     let more = books::repeated(&claim, new);
     if before.replayed == 0 {
-        ctx.record_with(&claim, Event::Replayed, more);
+        ctx.record_with(&claim, Event::Replayed, &more);
     } else {
         let mut counts = ledger::counts_of(&Event::Replayed);
         counts.add(&more);
-        ctx.count(&(&claim).into(), counts);
+        ctx.count(&(&claim).into(), &counts);
     }
     match (claim.state, claim.token.clone()) {
         (ClaimState::Served, Some(token)) if !token.is_usable(ctx.now) => {
@@ -159,7 +159,7 @@ fn serve(ctx: &mut DecisionCtx<'_>, new: &NewClaim, stocked: Stocked) -> Result<
     claim.source = Some(Source::Stock);
     claim.ended_at = Some(ctx.now);
     let counts = Counts { stocked: 1, ..Counts::default() };
-    ctx.record_with(&claim, allotted(&token, Source::Stock), counts);
+    ctx.record_with(&claim, allotted(&token, Source::Stock), &counts);
     if new.collect {
         claim.delivered_at = Some(ctx.now);
         record_delivered(ctx, &claim, &token);

@@ -106,7 +106,7 @@ fn take(ctx: &mut DecisionCtx<'_>, holder: HolderId, id: SolveId) -> Result<Opti
     for event in events {
         // A poisoned solve fails after an attempt that may have been charged.
         let cost_unknown = u64::from(matches!(event, Event::Failed { .. }));
-        ctx.record_with(&solve, event, Counts { cost_unknown, ..Counts::default() });
+        ctx.record_with(&solve, event, &Counts { cost_unknown, ..Counts::default() });
     }
     if solve.stage == Stage::Failed {
         let claims = std::mem::take(&mut solve.claims);

@@ -109,7 +109,7 @@ fn record_unwritten_price(
     let before = solve.clone();
     budgets::follow(ctx, solve, std::slice::from_ref(&event))?;
     indexes::update_solve(ctx.tx, &before, solve)?;
-    ctx.record_with(&*solve, event, more);
+    ctx.record_with(&*solve, event, &more);
     pools::count_cost(ctx, solve.fingerprint, solved.cost)?;
     Ok(true)
 }
@@ -126,7 +126,7 @@ fn apply(
     budgets::follow(ctx, solve, &events)?;
     for event in events {
         let more = extra_counts(&event, solve, ctx.now);
-        ctx.record_with(&*solve, event, more);
+        ctx.record_with(&*solve, event, &more);
     }
     if let (Fact::Accepted { task, .. }, Stage::Submitted | Stage::Overdue) = (fact, solve.stage) {
         ctx.tx.put::<Tasks>(Text::new(task.as_str()), (solve.id, attempt))?;

@@ -15,7 +15,7 @@ use super::context::DecisionCtx;
 pub(crate) fn count_new(ctx: &mut DecisionCtx<'_>, claim: &Claim) {
     let mut counts = entered(claim);
     counts.claims = 1;
-    ctx.count_on(claim.opened_at.day(), &claim.into(), counts);
+    ctx.count_on(claim.opened_at.day(), &claim.into(), &counts);
 }
 
 /// Counts the change of a claim's state: what the claim was counts no longer, what it is now counts.
@@ -25,7 +25,7 @@ pub(crate) fn count_move(ctx: &mut DecisionCtx<'_>, before: &Claim, after: &Clai
     }
     let mut counts = entered(after);
     counts.add(&left(before));
-    ctx.count_on(after.opened_at.day(), &after.into(), counts);
+    ctx.count_on(after.opened_at.day(), &after.into(), &counts);
 }
 
 /// Moves the cost of a pool's token to the claim that it serves. Both sides are counted on the same day, so that the sum of
@@ -41,8 +41,8 @@ pub(crate) fn pass_on(ctx: &mut DecisionCtx<'_>, stocked: &Stocked, claim: &Clai
             Counts { taken_unknown: 1, ..Counts::default() },
         ),
     };
-    ctx.count(&stocked.into(), given);
-    ctx.count(&claim.into(), taken);
+    ctx.count(&stocked.into(), &given);
+    ctx.count(&claim.into(), &taken);
 }
 
 /// The counts of a repeated request. It saves a payment when the claim it repeats waits or has its token.
@@ -62,7 +62,7 @@ fn entered(claim: &Claim) -> Counts {
     match claim.state {
         ClaimState::Waiting => none,
         ClaimState::Served => match spared(claim) {
-            Some(worth) => Counts { served: 1, spared: 1, ..saved(worth) },
+            Some(saved) => Counts { served: 1, spared: 1, ..saved },
             None => Counts { served: 1, ..none },
         },
         ClaimState::Failed => Counts { failed: 1, ..none },
@@ -74,7 +74,7 @@ fn entered(claim: &Claim) -> Counts {
 fn left(claim: &Claim) -> Counts {
     let none = Counts::default();
     match claim.state {
-        ClaimState::Served => match spared(claim).map(saved) {
+        ClaimState::Served => match spared(claim) {
             Some(Counts { saved, saved_unknown, .. }) => Counts {
                 served_left: 1,
                 spared_left: 1,
@@ -93,10 +93,10 @@ fn left(claim: &Claim) -> Counts {
 
 /// What a served claim saved, if it was served without a new payment: the cost of the token that others paid for. A claim
 /// that paid, or may have paid, for an attempt of its own or for the token of a pool saved nothing.
-fn spared(claim: &Claim) -> Option<Option<Money>> {
+fn spared(claim: &Claim) -> Option<Counts> {
     let token = claim.token.as_ref()?;
     let is_own = claim.source == Some(Source::Upstream);
-    (!is_own && claim.cost == Some(Money::ZERO)).then_some(token.cost)
+    (!is_own && claim.cost == Some(Money::ZERO)).then(|| saved(token.cost))
 }
 
 fn saved(worth: Option<Money>) -> Counts {

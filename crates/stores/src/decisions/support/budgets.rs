@@ -171,7 +171,7 @@ fn close(
 ) -> Result<()> {
     let known = solve.reservations.assumed.iter().position(|(of, _)| *of == attempt);
     if let Some(at) = known {
-        ctx.count(&(&*solve).into(), Counts { cost_recounted: 1, ..Counts::default() });
+        ctx.count(&(&*solve).into(), &Counts { cost_recounted: 1, ..Counts::default() });
         let Some(charge) = charge else { return Ok(()) };
         let (_, Reservation { day, price }) = solve.reservations.assumed.remove(at);
         return book_for(ctx, solve, day, |sums| sums.correct(price, charge));

@@ -68,7 +68,7 @@ impl<'a> DecisionCtx<'a> {
 
     /// Records an event as a ledger entry and counts it.
     pub(crate) fn record(&mut self, about: impl Into<Attribution>, event: Event) {
-        self.record_with(about, event, Counts::default());
+        self.record_with(about, event, &Counts::default());
     }
 
     /// Records an event, and counts `more` in addition to what the event itself stands for.
@@ -76,29 +76,29 @@ impl<'a> DecisionCtx<'a> {
         &mut self,
         about: impl Into<Attribution>,
         event: Event,
-        more: Counts,
+        more: &Counts,
     ) {
         let about = about.into();
         let mut counts = ledger::counts_of(&event);
-        counts.add(&more);
-        self.count(&about, counts);
+        counts.add(more);
+        self.count(&about, &counts);
         let Attribution { claim, solve, worker, project, kind } = about;
         let entry = Entry { seq: 0, at: self.now, claim, solve, worker, project, kind, event };
         self.entries.push(entry);
     }
 
     /// Adds to the totals of today, without an entry.
-    pub(crate) fn count(&mut self, about: &Attribution, counts: Counts) {
+    pub(crate) fn count(&mut self, about: &Attribution, counts: &Counts) {
         self.count_on(self.now.day(), about, counts);
     }
 
     /// Adds to the totals of a day. Totals are kept by kind, and something that is about no challenge has none.
-    pub(crate) fn count_on(&mut self, day: Day, about: &Attribution, counts: Counts) {
-        let Some(kind) = about.kind.as_ref().filter(|_| counts != Counts::default()) else {
+    pub(crate) fn count_on(&mut self, day: Day, about: &Attribution, counts: &Counts) {
+        let Some(kind) = about.kind.as_ref().filter(|_| *counts != Counts::default()) else {
             return;
         };
         let (worker, project) = (about.worker.clone(), about.project.clone());
-        self.totals.push(Total::new(day, worker, project, kind.in_totals(), counts));
+        self.totals.push(Total::new(day, worker, project, kind.in_totals(), *counts));
     }
 
     /// Records what an admin did. A worker acts for itself, which the entries about its claim say already.
