@@ -126,6 +126,8 @@ pub enum Event {
     /// What an opened or ordered solve sends besides page and site key: the names of its parameters and files, and the hash of
     /// each value that names a URL or host. Values are not kept. Follows `Opened` or `Ordered`.
     Carried { params: Vec<String>, targets: Vec<TargetHash> },
+    /// The worker's key opened a failed or lapsed claim again, as this generation. The entry of its admission follows.
+    Reopened { generation: u32 },
 }
 
 /// A parameter whose value names a URL or host.
@@ -267,7 +269,8 @@ impl Event {
             | Self::CallbackDropped { .. }
             | Self::Ordered { .. }
             | Self::DeadLetterReopened { .. }
-            | Self::Carried { .. } => None,
+            | Self::Carried { .. }
+            | Self::Reopened { .. } => None,
         }
     }
 }

@@ -21,7 +21,7 @@ use wire::{
 };
 
 use super::{CompatCall, reply};
-use crate::{Doors, error, worker::KnownWorker};
+use crate::{Doors, ended::time_to_reopen, error, worker::KnownWorker};
 
 /// `GET|POST /res.php`.
 pub(crate) async fn fetch(State(doors): State<Doors>, request: Request) -> Response {
@@ -29,13 +29,19 @@ pub(crate) async fn fetch(State(doors): State<Doors>, request: Request) -> Respo
         Ok(call) => call,
         Err((code, style)) => return reply::refuse(style, &code),
     };
-    match answer(&doors, &call).await {
-        Ok(body) => reply::respond(call.style, body),
+    let mut wait = None;
+    match answer(&doors, &call, &mut wait).await {
+        Ok(body) => reply::with_retry_after(reply::respond(call.style, body), wait),
         Err(code) => reply::refuse(call.style, &code),
     }
 }
 
-async fn answer(doors: &Doors, call: &CompatCall) -> Result<String, Code> {
+/// The body; `wait` gets the time until the key of a failed claim opens it again.
+async fn answer(
+    doors: &Doors,
+    call: &CompatCall,
+    wait: &mut Option<Duration>,
+) -> Result<String, Code> {
     let known = call.worker(doors)?;
     let scope = Scope::Worker(known.worker.name.clone());
     let Fetch { action, hold, .. } = wire::fetch::read(&call.form)?;
@@ -50,7 +56,7 @@ async fn answer(doors: &Doors, call: &CompatCall) -> Result<String, Code> {
         Action::Get(ref id) | Action::GetPriced(ref id) => {
             let is_priced = matches!(action, Action::GetPriced(_));
             let reply = match doors.take(&known, known.polls.as_ref(), call.peer.as_ref()) {
-                Ok(()) => poll(doors, call, &scope, id, hold).await,
+                Ok(()) => poll(doors, call, &scope, id, hold, wait).await,
                 Err(_) => FetchReply::NotReady,
             };
             Ok(wire::fetch::write_reply(&reply, json, is_priced))
@@ -78,12 +84,16 @@ async fn poll(
     scope: &Scope,
     id: &str,
     hold: Duration,
+    wait: &mut Option<Duration>,
 ) -> FetchReply {
     let Ok(id) = id.parse() else {
         return FetchReply::Refused(code::ERROR_WRONG_ID_FORMAT.into());
     };
     match doors.fetch(call.peer.as_ref(), scope, id, hold).await {
-        Ok(outcome) => reply_of(doors, outcome),
+        Ok(outcome) => {
+            *wait = time_to_reopen(doors.engine(), outcome.claim(), doors.now());
+            reply_of(doors, outcome)
+        }
         Err(FetchRefusal::NotFound(_)) => FetchReply::Refused(code::ERROR_WRONG_CAPTCHA_ID.into()),
         Err(FetchRefusal::Store(error)) => {
             tracing::warn!(%error, "store error, poll answered with not ready");
@@ -131,7 +141,7 @@ async fn many(doors: &Doors, call: &CompatCall, known: &KnownWorker, ids: &[Stri
             continue;
         }
         let reply = match doors.take(known, known.polls.as_ref(), call.peer.as_ref()) {
-            Ok(()) => poll(doors, call, &scope, id, Duration::ZERO).await,
+            Ok(()) => poll(doors, call, &scope, id, Duration::ZERO, &mut None).await,
             Err(_) => FetchReply::NotReady,
         };
         found.insert(id, reply);

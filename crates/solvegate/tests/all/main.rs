@@ -3,6 +3,7 @@
 
 mod support;
 
+mod after_failure;
 mod at_rest;
 mod audit;
 mod bad_inputs;

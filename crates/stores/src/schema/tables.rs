@@ -76,7 +76,7 @@ macro_rules! tables {
 }
 
 tables! {
-    1 Claims in claims: ClaimId => Claim, sealed if Claim::holds_secret;
+    1 Claims in claims: ClaimId => Claim, sealed if Claim::holds_secret, appended 2;
     /// The claim of each idempotency key.
     2 Keys in keys: KeyHash => Keyed;
     3 Solves in solves: SolveId => Solve, appended 2;
@@ -123,7 +123,7 @@ tables! {
     /// When ended records may be deleted.
     24 RetentionQueue in garbage: (Timestamp, Retained) => ();
     /// Callbacks that no receiver has accepted yet.
-    25 Callbacks in callbacks: ClaimId => Callback, sealed if always;
+    25 Callbacks in callbacks: ClaimId => Callback, sealed if always, appended 3;
     /// The callbacks by when they are tried next.
     26 Outbox in outbox: (Timestamp, ClaimId) => ();
     27 Pools in pools: Fingerprint => Pool, sealed if pool_holds_secret;

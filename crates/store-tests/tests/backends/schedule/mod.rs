@@ -66,7 +66,7 @@ struct Plan {
 }
 
 /// The number of kinds of events, without `Refused` and `Refusals`, which are notes like `Reported`, and `WritesLost`.
-pub(crate) const EVENTS: usize = 31;
+pub(crate) const EVENTS: usize = 32;
 
 /// Runs a comparison for each seed and returns the events that occurred.
 pub(crate) async fn compare_all<F>(
@@ -226,6 +226,8 @@ impl Plan {
             1 => derived(&new, self.chance.u64(0..2) * 60),
             _ => new.key,
         };
+        new.reopens_after = [None, Some(Duration::from_secs(self.chance.u64(0..40)))]
+            [usize::from(self.chance.u8(0..4) > 0)];
         if self.chance.u8(0..3) == 0 {
             new.callback_url = Some(Secret::new("https://hooks.example.com/"));
         }

@@ -68,6 +68,7 @@ pub(crate) fn end_claim(
     claim.attempts = effort.attempts;
     claim.polls = effort.polls;
     claim.cost = effort.cost_of(claim.id);
+    claim.may_have_paid = effort.may_have_paid;
     ctx.record(&claim, Event::Ended { state, code });
     ctx.ended.push(claim.id);
     indexes::update_claim(ctx.tx, before, &claim)?;

@@ -198,7 +198,8 @@ pub(crate) fn counts_of(event: &Event) -> Counts {
         | Event::WritesLost { .. }
         | Event::CalledBack { .. }
         | Event::CallbackDropped { .. }
-        | Event::Carried { .. } => none,
+        | Event::Carried { .. }
+        | Event::Reopened { .. } => none,
     }
 }
 
