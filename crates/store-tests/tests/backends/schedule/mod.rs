@@ -222,12 +222,15 @@ impl Plan {
         new.deadline = world.now().plus(Duration::from_secs(self.chance.u64(5..300)));
         new.collect = self.chance.bool();
         new.key = match self.chance.u8(0..3) {
-            0 => named(&new, &format!("k{}", self.chance.u8(0..6))),
+            0 => {
+                let number = self.chance.u8(0..6);
+                let window = Duration::from_secs(5 * u64::from(number));
+                new.reopens_after = (number > 0).then_some(window);
+                named(&new, &format!("k{number}"))
+            }
             1 => derived(&new, self.chance.u64(0..2) * 60),
             _ => new.key,
         };
-        new.reopens_after = [None, Some(Duration::from_secs(self.chance.u64(0..40)))]
-            [usize::from(self.chance.u8(0..4) > 0)];
         if self.chance.u8(0..3) == 0 {
             new.callback_url = Some(Secret::new("https://hooks.example.com/"));
         }
