@@ -56,10 +56,11 @@ async fn answer(
         Action::Get(ref id) | Action::GetPriced(ref id) => {
             let is_priced = matches!(action, Action::GetPriced(_));
             let reply = match doors.take(&known, known.polls.as_ref(), call.peer.as_ref()) {
-                Ok(()) => poll(doors, call, &scope, id, hold, wait).await,
-                Err(_) => FetchReply::NotReady,
+                Ok(()) => poll(doors, call, &scope, id, hold).await,
+                Err(_) => NOT_READY,
             };
-            Ok(wire::fetch::write_reply(&reply, json, is_priced))
+            *wait = reply.wait;
+            Ok(wire::fetch::write_reply(&reply.reply, json, is_priced))
         }
         Action::GetMany(ids) => Ok(many(doors, call, &known, &ids).await),
         // Like an action that the gateway does not have.
@@ -77,6 +78,21 @@ async fn answer(
     }
 }
 
+/// The reply to a poll.
+struct PollReply {
+    reply: FetchReply,
+    /// The time until the key of a failed claim opens it again.
+    wait: Option<Duration>,
+}
+
+const NOT_READY: PollReply = PollReply { reply: FetchReply::NotReady, wait: None };
+
+impl From<FetchReply> for PollReply {
+    fn from(reply: FetchReply) -> Self {
+        Self { reply, wait: None }
+    }
+}
+
 /// The reply for one claim, after waiting up to `hold`.
 async fn poll(
     doors: &Doors,
@@ -84,20 +100,18 @@ async fn poll(
     scope: &Scope,
     id: &str,
     hold: Duration,
-    wait: &mut Option<Duration>,
-) -> FetchReply {
-    let Ok(id) = id.parse() else {
-        return FetchReply::Refused(code::ERROR_WRONG_ID_FORMAT.into());
-    };
+) -> PollReply {
+    let refused = |code: &str| PollReply::from(FetchReply::Refused(code.into()));
+    let Ok(id) = id.parse() else { return refused(code::ERROR_WRONG_ID_FORMAT) };
     match doors.fetch(call.peer.as_ref(), scope, id, hold).await {
         Ok(outcome) => {
-            *wait = time_to_reopen(doors.engine(), outcome.claim(), doors.now());
-            reply_of(doors, outcome)
+            let wait = time_to_reopen(doors.engine(), outcome.claim(), doors.now());
+            PollReply { reply: reply_of(doors, outcome), wait }
         }
-        Err(FetchRefusal::NotFound(_)) => FetchReply::Refused(code::ERROR_WRONG_CAPTCHA_ID.into()),
+        Err(FetchRefusal::NotFound(_)) => refused(code::ERROR_WRONG_CAPTCHA_ID),
         Err(FetchRefusal::Store(error)) => {
             tracing::warn!(%error, "store error, poll answered with not ready");
-            FetchReply::NotReady
+            NOT_READY
         }
     }
 }
@@ -141,10 +155,10 @@ async fn many(doors: &Doors, call: &CompatCall, known: &KnownWorker, ids: &[Stri
             continue;
         }
         let reply = match doors.take(known, known.polls.as_ref(), call.peer.as_ref()) {
-            Ok(()) => poll(doors, call, &scope, id, Duration::ZERO, &mut None).await,
-            Err(_) => FetchReply::NotReady,
+            Ok(()) => poll(doors, call, &scope, id, Duration::ZERO).await,
+            Err(_) => NOT_READY,
         };
-        found.insert(id, reply);
+        found.insert(id, reply.reply);
     }
     let replies: Vec<_> = ids.iter().map(|id| found[id.as_str()].clone()).collect();
     wire::fetch::write_many(&replies, call.style.json)

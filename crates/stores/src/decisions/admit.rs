@@ -43,7 +43,7 @@ pub(crate) fn admit(ctx: &mut DecisionCtx<'_>, new: &NewClaim) -> Result<Admissi
                 let claim = promote::promote_claim(ctx, claim, new)?;
                 replay(ctx, new, claim).map(Admission::Replayed)
             }
-            Reopening::Never(claim) => replay(ctx, new, claim).map(Admission::Replayed),
+            Reopening::Never(claim) => replay(ctx, new, *claim).map(Admission::Replayed),
         },
         None => admit_new(ctx, new),
     }

@@ -21,7 +21,7 @@ pub(crate) enum Reopening {
     /// It replays the claim: it has not failed, or its failure window is not over.
     NotYet,
     /// It replays the failure, because money may have been lost.
-    Never(Claim),
+    Never(Box<Claim>),
 }
 
 /// Decides whether the key opens the claim again.
@@ -39,7 +39,7 @@ pub(crate) fn prepare(
         // A release before 0.2.0 ended the claim. Later replays see it from the claim itself.
         let claim = Claim { may_have_paid: true, ..before.clone() };
         indexes::update_claim(ctx.tx, before, &claim)?;
-        return Ok(Reopening::Never(claim));
+        return Ok(Reopening::Never(Box::new(claim)));
     }
     Ok(Reopening::Now(Box::new(NewClaim {
         id: before.id,
