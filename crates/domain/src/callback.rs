@@ -32,6 +32,13 @@ pub struct Callback {
     pub since: Timestamp,
     /// When the next try is due.
     pub due: Timestamp,
+    /// Which generation of the claim ended: how often it had been opened again. Rows of releases before 0.2.0 end before
+    /// this field.
+    pub reopened: u32,
+    /// The claim as it ended, once its key opened it again before the receiver accepted the callback.
+    pub ended: Option<Box<Claim>>,
+    /// The callbacks of later generations, in order. They wait until this one is accepted or dropped.
+    pub later: Vec<Callback>,
 }
 
 /// The body of a webhook, in the form of Standard Webhooks: `{"type", "timestamp", "data"}`.
@@ -108,12 +115,38 @@ impl Callback {
     /// The callback of a claim that has just ended; `None` when the claim has no callback URL.
     pub fn for_claim(claim: &Claim, now: Timestamp) -> Option<Self> {
         let url = claim.callback_url.clone()?;
-        Some(Self { claim: claim.id, url, state: claim.state, tries: 0, since: now, due: now })
+        let (state, reopened) = (claim.state, claim.reopened);
+        Some(Self {
+            claim: claim.id,
+            url,
+            state,
+            tries: 0,
+            since: now,
+            due: now,
+            reopened,
+            ended: None,
+            later: Vec::new(),
+        })
     }
 
-    /// The id of the notice, the same for every try, so that the receiver can drop duplicates.
+    /// The id of the notice, the same for every try, so that the receiver can drop duplicates. Each generation of a claim
+    /// has its own.
     pub fn message_id(&self) -> String {
-        format!("msg_{}_{}", self.claim, self.state.name())
+        let (claim, state) = (self.claim, self.state.name());
+        match self.reopened {
+            0 => format!("msg_{claim}_{state}"),
+            reopened => format!("msg_{claim}_{state}_{}", reopened.saturating_add(1)),
+        }
+    }
+
+    /// Whether both are about the same end of a claim.
+    pub fn is_about_end_of(&self, other: &Self) -> bool {
+        (self.claim, self.state, self.reopened) == (other.claim, other.state, other.reopened)
+    }
+
+    /// Whether the claim still is as this callback says it ended.
+    pub fn announces(&self, claim: &Claim) -> bool {
+        (self.claim, self.state, self.reopened) == (claim.id, claim.state, claim.reopened)
     }
 
     /// The scheme, host and port of the URL. URLs with the same ones fail together, so they back off together.
@@ -180,6 +213,9 @@ mod tests {
             tries: 0,
             since: Timestamp::default(),
             due: Timestamp::default(),
+            reopened: 0,
+            ended: None,
+            later: Vec::new(),
         }
     }
 
@@ -218,5 +254,7 @@ mod tests {
             (callback.message_id(), id.as_str()),
             (id.clone(), "msg_123456789012345_served")
         );
+        callback.reopened = 1;
+        assert_eq!(callback.message_id(), "msg_123456789012345_served_2");
     }
 }

@@ -11,7 +11,7 @@ use crate::{
     id::{ClaimId, Project, SolveId, WorkerName},
     money::Money,
     ports::Feedback,
-    retry::Code,
+    retry::{Code, own},
     secret::Secret,
     solve::Policy,
     time::Timestamp,
@@ -47,12 +47,12 @@ pub enum ClaimState {
     /// delivered. Until then a withdrawal or the deadline gives the token back to stock and ends the claim as
     /// `Withdrawn` or `Lapsed`, and so does the end of the token's life.
     Served,
-    /// Its solve failed. Final; the solve has a dead letter.
+    /// Its solve failed. The solve has a dead letter. Final, until its worker's key opens the next generation.
     Failed,
     /// The worker withdrew it before the token was delivered. Final.
     Withdrawn,
     /// Its deadline passed before a token came, or before the token was fetched; or the token expired before anybody fetched
-    /// it. Final. If nothing was paid for it, its solve has a dead letter.
+    /// it. Final, until its worker's key opens the next generation. If nothing was paid for it, its solve has a dead letter.
     Lapsed,
 }
 
@@ -99,7 +99,7 @@ pub struct Claim {
     pub state: ClaimState,
     /// Where its token came from.
     pub source: Option<Source>,
-    /// When it was admitted.
+    /// When it was admitted; for a later generation, when its key opened it again.
     pub opened_at: Timestamp,
     /// When it lapses without a fetched token.
     pub deadline: Timestamp,
@@ -123,12 +123,18 @@ pub struct Claim {
     pub revives: Option<SolveId>,
     /// Whether the site accepted the token, once the worker reported it.
     pub report: Option<Feedback>,
+    /// How often its key opened it again after a failure. Rows of releases before 0.2.0 end before this field.
+    pub reopened: u32,
+    /// It ended without a token while an attempt was ambiguous, or after one was written off, so money may be lost. Its key
+    /// does not open it again, because paying again is for the caller to decide.
+    pub may_have_paid: bool,
 }
 
 /// How a repeated claim is recognised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyRule {
-    /// By the worker's own idempotency key, for at least a day.
+    /// By the worker's own idempotency key, for at least a day. After a failure the key can open the claim again, see
+    /// [`NewClaim::reopens_after`].
     Named(KeyHash),
     /// By its parameters, while the first claim is in flight and for `window` after its end, but never past the token's
     /// life.
@@ -173,6 +179,10 @@ pub struct NewClaim {
     /// for nothing.
     pub soonest: Timestamp,
     pub revives: Option<SolveId>,
+    /// How long after a failure its named key opens the claim again. `None`: the key replays the failure for its whole life.
+    pub reopens_after: Option<Duration>,
+    /// Set by the store when a key opens its claim again; 0 in every request.
+    pub reopened: u32,
 }
 
 /// The result of an admission.
@@ -217,10 +227,41 @@ pub enum Delivery {
 }
 
 impl Claim {
+    /// 1, and one more each time its key opened it again after a failure.
+    pub fn generation(&self) -> u32 {
+        self.reopened.saturating_add(1)
+    }
+
+    /// When a repeat of its named key opens it again, `after` being the failure window. `None`: the key replays the end.
+    pub fn reopens_at(&self, after: Option<Duration>) -> Option<Timestamp> {
+        let has_failed = matches!(self.state, ClaimState::Failed | ClaimState::Lapsed);
+        // Releases before 0.2.0 wrote the code only.
+        let lost = [own::AMBIGUOUS, own::POISON, own::DUPLICATE_TASK];
+        let may_have_paid = self.code.as_ref().is_some_and(|code| lost.contains(&code.as_str()));
+        let is_over = has_failed && !self.may_have_paid && !may_have_paid;
+        self.ended_at.filter(|_| is_over).zip(after).map(|(ended_at, window)| ended_at.plus(window))
+    }
+
+    /// Whether its key is the worker's own, and not derived from its challenge.
+    pub fn has_named_key(&self) -> bool {
+        let derived = [
+            KeyHash::derived(&self.worker, &self.fingerprint),
+            KeyHash::revived(&self.worker, &self.fingerprint),
+        ];
+        self.key.is_some_and(|key| !derived.contains(&key))
+    }
+
     /// Whether it has the text of a token, or a callback address.
     pub fn holds_secret(&self) -> bool {
         self.callback_url.is_some()
             || self.token.as_ref().is_some_and(|token| !token.answer.is_dropped())
+    }
+}
+
+impl NewClaim {
+    /// Whether an operator brings it back. A claim that its own key opens again is live work.
+    pub fn is_revival(&self) -> bool {
+        self.revives.is_some() && self.reopened == 0
     }
 }
 

@@ -51,7 +51,8 @@ macro_rules! counters {
 
 // Stored: fields are only appended.
 counters! {
-    /// Claims. A request that repeats one under its key is not a claim of its own.
+    /// Claims. A request that repeats one under its key is not a claim of its own, but each generation of a claim is one: a
+    /// failure stays counted when its key opens the claim again.
     claims: u64,
     /// Solves that claims opened.
     opened: u64,
@@ -95,10 +96,6 @@ counters! {
     lapsed: u64,
     /// Claims that were served and are so no longer: taken back or lapsed before the token was fetched.
     served_left: u64,
-    /// Claims that had failed and were opened again.
-    failed_left: u64,
-    /// Claims that had lapsed and were opened again.
-    lapsed_left: u64,
     /// Attempts of known cost.
     priced: u64,
     /// Attempts of unknown cost that were counted again, when a later fact said what they cost.
@@ -190,8 +187,7 @@ impl Counts {
     /// then left out of `served`.
     pub fn outcomes(&self) -> Outcomes {
         let served = self.served.saturating_sub(self.served_left);
-        let failed = self.failed.saturating_sub(self.failed_left);
-        let lapsed = self.lapsed.saturating_sub(self.lapsed_left);
+        let Self { failed, lapsed, .. } = *self;
         let without = failed + lapsed + self.withdrawn;
         let claims = self.claims.max(without);
         let waiting = claims.saturating_sub(without + served);
@@ -355,9 +351,9 @@ mod tests {
     fn what_is_taken_back_is_no_longer_counted_and_no_counter_falls() {
         let before = Counts { claims: 5, served: 3, failed: 1, ..Counts::default() };
         let mut after = before;
-        after.add(&Counts { served_left: 1, lapsed: 1, failed_left: 1, ..Counts::default() });
+        after.add(&Counts { served_left: 1, lapsed: 1, ..Counts::default() });
         let expected =
-            Outcomes { claims: 5, served: 2, failed: 0, lapsed: 1, withdrawn: 0, waiting: 2 };
+            Outcomes { claims: 5, served: 2, failed: 1, lapsed: 1, withdrawn: 0, waiting: 1 };
         assert_eq!(after.outcomes(), expected);
         let mut merged = before;
         merged.raise(&after);

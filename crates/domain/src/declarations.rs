@@ -13,7 +13,7 @@ use crate::{
     fingerprint::Identity,
     id::WorkerName,
     retry::{Code, own},
-    site::{ContentRefusal, HostRule, PageUrl, Reuse, Site, check_pageless_contents},
+    site::{AfterFailure, ContentRefusal, HostRule, PageUrl, Reuse, Site, check_pageless_contents},
     solve::AmbiguousPolicy,
     time::{Day, Timestamp},
 };
@@ -66,6 +66,8 @@ pub struct Terms {
     pub basis: Arc<str>,
     /// How claims without a key share a solve; `None` leaves it to the API.
     pub reuse: Option<Reuse>,
+    /// What a named key does after a failure.
+    pub after_failure: AfterFailure,
     /// What to do after a lost reply.
     pub ambiguous: AmbiguousPolicy,
     /// What the fingerprint leaves out.
@@ -140,6 +142,7 @@ impl Declarations {
         Ok(Terms {
             basis,
             reuse: site.and_then(|site| site.reuse),
+            after_failure: site.map(|site| site.after_failure).unwrap_or_default(),
             ambiguous: site.map(|site| site.ambiguous).unwrap_or_default(),
             identity: Identity { ignores_proxy: site.is_some_and(|site| site.key_ignores_proxy) },
         })

@@ -21,10 +21,10 @@ use crate::{
     token::MIN_LEFT,
 };
 
-/// The invariants, by number. [`Checker`] checks what the ledger alone can show: of 1, 3, 4, 5, 7, 8, 12, 13, 19
-/// and 29 with every entry, of 6, 14 and 19 at the end of a run. docs/invariants.md names the tests of each, and what no test
+/// The invariants, by number. [`Checker`] checks what the ledger alone can show: of 1, 3, 4, 5, 7, 8, 12, 13, 19, 29
+/// and 30 with every entry, of 6, 14 and 19 at the end of a run. docs/invariants.md names the tests of each, and what no test
 /// guards yet.
-pub const INVARIANTS: [(u8, &str); 29] = [
+pub const INVARIANTS: [(u8, &str); 30] = [
     (1, "for each solve and attempt at most one intent; attempts strictly increase"),
     (2, "every submission the provider sees has an earlier durable intent with the same nonce"),
     (3, "accepted tasks of a solve are at most 1 + tasks that ended + authorised resubmissions"),
@@ -39,11 +39,11 @@ pub const INVARIANTS: [(u8, &str); 29] = [
         8,
         "a token is delivered only with its least time left, counted from the earliest it can be ready",
     ),
-    (9, "all final answers of one key are equal"),
+    (9, "all final answers of one generation of a key are equal"),
     (10, "the same key with another challenge is refused and changes nothing"),
     (11, "different keys share a token only when its kind is shared and the content equal"),
     (12, "no decision carries a fence below the highest its solve has seen"),
-    (13, "final states never change"),
+    (13, "final states never change; those of a claim hold within its generation"),
     (
         14,
         "a final state reaches the last waiting caller within the re-read bound, with all hints lost",
@@ -68,6 +68,10 @@ pub const INVARIANTS: [(u8, &str); 29] = [
     (
         29,
         "no intent is written for a claim that the declarations in force do not allow, and none while it is paused",
+    ),
+    (
+        30,
+        "a key opens its claim again only after a failure that cannot have lost money, and once per failure",
     ),
 ];
 
@@ -109,6 +113,8 @@ struct SolveSeen {
     was_ambiguous: bool,
     /// A claim of it revives a dead letter, which is opened again when the claim lapses unpaid.
     is_revival: bool,
+    /// It was given up while an attempt was open, so money may be lost.
+    gave_up_open: bool,
 }
 
 /// The last that the ledger says about the current attempt.
@@ -129,6 +135,10 @@ struct ClaimSeen {
     delivered: bool,
     /// It ended because it is not declared, so it has no dead letter.
     was_forbidden: bool,
+    /// Money may have been lost for it when it ended.
+    may_have_paid: bool,
+    /// How often its key opened it again.
+    reopened: u32,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -327,6 +337,13 @@ impl Checker {
                     what = Some(format!("claim {id} ended twice"));
                 }
                 seen.ended = Some(*state);
+                let solve = entry.solve.and_then(|solve| self.solves.get(&solve));
+                seen.may_have_paid = solve.is_some_and(SolveSeen::may_have_lost_money);
+            }
+            Event::Reopened { generation } => {
+                for what in seen.reopen(*generation) {
+                    self.broken(30, entry, format!("claim {id} {what}"));
+                }
             }
             Event::Delivered { .. } => seen.delivered = true,
             _ => {}
@@ -352,11 +369,38 @@ impl Checker {
     }
 }
 
+// === impl ClaimSeen ===
+
+impl ClaimSeen {
+    /// Begins the next generation, and returns why that is not allowed.
+    fn reopen(&mut self, generation: u32) -> Vec<String> {
+        let mut broken = Vec::new();
+        if !matches!(self.ended, Some(ClaimState::Failed | ClaimState::Lapsed)) {
+            let state = self.ended.unwrap_or(ClaimState::Waiting).name();
+            broken.push(format!("was {state} and is opened again"));
+        }
+        if self.may_have_paid {
+            broken.push("may have been paid and is opened again".into());
+        }
+        if generation != self.reopened + 2 {
+            broken.push(format!("has generation {generation} after {}", self.reopened + 1));
+        }
+        *self = Self { reopened: self.reopened + 1, ..Self::default() };
+        broken
+    }
+}
+
 // === impl SolveSeen ===
 
 impl SolveSeen {
     fn is_unpaid(&self) -> bool {
         self.accepted == 0 && !self.was_ambiguous
+    }
+
+    /// Whether an attempt is open whose reply nobody has, or was given up like that.
+    fn may_have_lost_money(&self) -> bool {
+        let is_open = matches!(self.open, Open::Intent | Open::Ambiguous);
+        is_open || self.gave_up_open || (self.authorised > 0 && !self.ready)
     }
 
     /// Applies an event of the solve and returns the invariants it breaks.
@@ -378,7 +422,9 @@ impl SolveSeen {
                 self.open = Open::Ambiguous;
                 self.was_ambiguous = true;
             }
-            Event::NotAccepted { .. } | Event::WrittenOff { .. } | Event::Failed { .. } => {
+            Event::NotAccepted { .. } => self.open = Open::Nothing,
+            Event::WrittenOff { .. } | Event::Failed { .. } => {
+                self.gave_up_open |= matches!(self.open, Open::Intent | Open::Ambiguous);
                 self.open = Open::Nothing;
             }
             Event::TaskOver { .. } => {
@@ -386,6 +432,7 @@ impl SolveSeen {
                 self.open = Open::Nothing;
             }
             Event::Ready { .. } => {
+                self.gave_up_open = false;
                 if std::mem::replace(&mut self.ready, true) {
                     broken.push((13, "ready twice".into()));
                 }

@@ -132,6 +132,8 @@ pub enum Event {
     BalanceAsked { number: u32 },
     /// Fact: the account's balance at a moment between the `BalanceAsked` with this number and this entry.
     BalanceRead { number: u32, amount: Money },
+    /// The worker's key opened a failed or lapsed claim again, as this generation. The entry of its admission follows.
+    Reopened { generation: u32 },
 }
 
 /// A parameter whose value names a URL or host.
@@ -217,7 +219,8 @@ impl Event {
             | Self::DeadLetterReopened { .. }
             | Self::Carried { .. }
             | Self::BalanceAsked { .. }
-            | Self::BalanceRead { .. } => None,
+            | Self::BalanceRead { .. }
+            | Self::Reopened { .. } => None,
         }
     }
 }

@@ -78,6 +78,17 @@ pub enum Reuse {
     Never,
 }
 
+/// What a named key does with a claim that failed or lapsed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AfterFailure {
+    /// Replay the failure for the failure window, then open the claim again.
+    #[default]
+    Reopen,
+    /// Replay the failure as long as the key is kept.
+    Replay,
+}
+
 /// A site the operator declared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Site {
@@ -91,6 +102,8 @@ pub struct Site {
     pub expires: Option<Day>,
     /// Overrides the API's default for claims without a key.
     pub reuse: Option<Reuse>,
+    /// What a named key does after a failure.
+    pub after_failure: AfterFailure,
     /// What to do after a lost reply.
     pub ambiguous: AmbiguousPolicy,
     /// Whether challenges that differ only in their proxy are the same.
@@ -289,6 +302,7 @@ impl Site {
             owner: None,
             expires: None,
             reuse: None,
+            after_failure: AfterFailure::default(),
             ambiguous: AmbiguousPolicy::default(),
             key_ignores_proxy: false,
             opened: Opened::default(),

@@ -247,6 +247,21 @@ impl Solve {
         matches!(self.stage, Stage::Intent | Stage::Submitted | Stage::Overdue | Stage::Ambiguous)
     }
 
+    /// Whether the reply to an attempt is missing, or the solve was given up like that: the provider may have charged for a
+    /// task that nobody polls. A worker's key does not pay for such work again.
+    pub fn may_have_lost_money(&self) -> bool {
+        let own = [own::AMBIGUOUS, own::POISON, own::DUPLICATE_TASK, own::SITE_NOT_DECLARED];
+        let is_lost =
+            |failure: &Failure| failure.cost.is_none() && own.contains(&failure.code.as_str());
+        match self.stage {
+            Stage::Intent | Stage::Ambiguous => true,
+            Stage::Ready => false,
+            Stage::Queued | Stage::Submitted | Stage::Overdue | Stage::Failed => {
+                self.failures.iter().any(is_lost)
+            }
+        }
+    }
+
     /// Leases it to `holder`. The intent of a dead holder becomes ambiguous, because its bytes may have been sent; a decision
     /// about it is due at `decide_at`.
     pub fn take(&mut self, holder: HolderId, decide_at: Timestamp, now: Timestamp) -> Vec<Event> {

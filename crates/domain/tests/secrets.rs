@@ -70,6 +70,8 @@ fn claim() -> Claim {
         callback_url: Some(Secret::new("https://hooks.example.com/canary")),
         revives: None,
         report: None,
+        reopened: 0,
+        may_have_paid: false,
     }
 }
 

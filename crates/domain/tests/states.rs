@@ -172,7 +172,7 @@ fn rows_by_trial() -> BTreeMap<String, Vec<String>> {
 #[test]
 fn the_ledger_checker_allows_the_claim_moves_of_the_matrix_and_no_other() {
     let written = matrix("| claim |");
-    assert_eq!(written.columns, ENDS.map(ClaimState::name));
+    assert_eq!(written.columns, NEXT.map(ClaimState::name));
     assert_eq!(written.rows, claim_rows());
 }
 
@@ -180,7 +180,7 @@ fn the_ledger_checker_allows_the_claim_moves_of_the_matrix_and_no_other() {
 fn the_claim_diagram_has_the_arrows_of_the_matrix() {
     let mut allowed = BTreeSet::new();
     for (from, cells) in claim_rows() {
-        let open = ENDS.iter().zip(cells).filter(|(_, cell)| cell != "no");
+        let open = NEXT.iter().zip(cells).filter(|(_, cell)| cell != "no");
         allowed.extend(open.map(|(to, _)| (from.clone(), to.name().to_owned())));
     }
     let mut drawn = arrows("## Claim");
@@ -188,17 +188,25 @@ fn the_claim_diagram_has_the_arrows_of_the_matrix() {
     assert_eq!(drawn, allowed);
 }
 
-const ENDS: [ClaimState; 4] =
-    [ClaimState::Served, ClaimState::Failed, ClaimState::Withdrawn, ClaimState::Lapsed];
+const NEXT: [ClaimState; 5] = [
+    ClaimState::Waiting,
+    ClaimState::Served,
+    ClaimState::Failed,
+    ClaimState::Withdrawn,
+    ClaimState::Lapsed,
+];
 
 fn claim_rows() -> BTreeMap<String, Vec<String>> {
-    let cells = |from| ENDS.map(|to| claim_move(from, to).to_owned()).to_vec();
-    let states = [ClaimState::Waiting].into_iter().chain(ENDS);
-    states.map(|from| (from.name().to_owned(), cells(from))).collect()
+    let cells = |from| NEXT.map(|to| claim_move(from, to).to_owned()).to_vec();
+    NEXT.into_iter().map(|from| (from.name().to_owned(), cells(from))).collect()
 }
 
 /// Whether the checker accepts a ledger in which a claim goes from one state to the other.
 fn claim_move(from: ClaimState, to: ClaimState) -> &'static str {
+    if to == ClaimState::Waiting {
+        let reopened = [reach(from), vec![Event::Reopened { generation: 2 }]].concat();
+        return if holds(&reopened) { "reopened" } else { "no" };
+    }
     let unfetched = holds(&[reach(from), reach(to)].concat());
     let fetched = holds(&[reach(from), delivery(from), reach(to)].concat());
     match (unfetched, fetched) {

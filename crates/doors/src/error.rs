@@ -23,7 +23,7 @@ use engine::{ClaimRefusal, FetchRefusal, PoolRefusal};
 use serde_json::{Value, json};
 use wire::{code, submit::BadPart};
 
-use crate::caller::AuthError;
+use crate::{caller::AuthError, ended::EndedClaim};
 
 /// Why a request is refused. The text says what happened and what to do.
 #[derive(Debug, thiserror::Error)]
@@ -114,20 +114,22 @@ pub(crate) enum Refusal {
     Store(#[from] StoreError),
     #[error("the provider did not answer: {0}")]
     Provider(Fault),
-    #[error("the solve failed; the provider's last code was {}", last_code(.0))]
-    Failed(Box<Claim>),
-    #[error("the claim's deadline passed before a token was ready")]
-    Lapsed(Box<Claim>),
+    #[error("the solve failed; the provider's last code was {}{}", .0.last_code(), .0.hint())]
+    Failed(Box<EndedClaim>),
+    #[error("the claim's deadline passed before a token was ready{}", .0.hint())]
+    Lapsed(Box<EndedClaim>),
     #[error(
-        "the claim's deadline passed while submissions were paused ({1}); nothing was paid for it"
+        "the claim's deadline passed while submissions were paused ({scope}); nothing was paid for it{}", .ended.hint()
     )]
-    LapsedPaused(Box<Claim>, PauseScope),
-    #[error("the claim's deadline passed while the account at the provider was blocked: {1}")]
-    AccountTrouble(Box<Claim>, String),
+    LapsedPaused { ended: Box<EndedClaim>, scope: PauseScope },
+    #[error(
+        "the claim's deadline passed while the account at the provider was blocked: {code}{}", .ended.hint()
+    )]
+    AccountTrouble { ended: Box<EndedClaim>, code: Code },
     #[error("the claim was withdrawn")]
-    Withdrawn(Box<Claim>),
+    Withdrawn(Box<EndedClaim>),
     #[error("the token for this claim has expired; create a new claim")]
-    Expired(Box<Claim>),
+    Expired(Box<EndedClaim>),
     #[error("internal error; it has been logged")]
     Panicked,
 }
@@ -137,10 +139,6 @@ const UNAVAILABLE_WAIT: Duration = Duration::from_secs(5);
 
 /// Bounds the detail, which may quote the caller's input.
 const MAX_DETAIL: usize = 300;
-
-fn last_code(claim: &Claim) -> &str {
-    claim.code.as_ref().map_or("nothing", Code::as_str)
-}
 
 // === impl Refusal ===
 
@@ -197,10 +195,10 @@ impl Refusal {
             Self::Provider(_) => (StatusCode::SERVICE_UNAVAILABLE, "provider_unavailable"),
             Self::Failed(_) => (StatusCode::BAD_GATEWAY, "solve_failed"),
             Self::TooManyPauses => (StatusCode::CONFLICT, "too_many_pauses"),
-            Self::Lapsed(_) | Self::LapsedPaused(..) => {
+            Self::Lapsed(_) | Self::LapsedPaused { .. } => {
                 (StatusCode::GATEWAY_TIMEOUT, "deadline_passed")
             }
-            Self::AccountTrouble(..) => (StatusCode::SERVICE_UNAVAILABLE, "account_trouble"),
+            Self::AccountTrouble { .. } => (StatusCode::SERVICE_UNAVAILABLE, "account_trouble"),
             Self::Withdrawn(_) => (StatusCode::GONE, "withdrawn"),
             Self::Expired(_) => (StatusCode::GONE, "token_expired"),
             Self::Panicked => (StatusCode::INTERNAL_SERVER_ERROR, "internal_error"),
@@ -238,20 +236,25 @@ impl Refusal {
         if let Self::Provider(fault) = self {
             return Some(fault.retry_after.unwrap_or(UNAVAILABLE_WAIT));
         }
+        if let Some(ended) = self.ended()
+            && ended.claim.has_named_key()
+        {
+            return ended.retry_after;
+        }
         (self.status_and_code().0 == StatusCode::SERVICE_UNAVAILABLE).then_some(UNAVAILABLE_WAIT)
     }
 
-    fn claim(&self) -> Option<&Claim> {
-        let (Self::Failed(claim)
-        | Self::Lapsed(claim)
-        | Self::LapsedPaused(claim, _)
-        | Self::AccountTrouble(claim, _)
-        | Self::Withdrawn(claim)
-        | Self::Expired(claim)) = self
+    fn ended(&self) -> Option<&EndedClaim> {
+        let (Self::Failed(ended)
+        | Self::Lapsed(ended)
+        | Self::LapsedPaused { ended, .. }
+        | Self::AccountTrouble { ended, .. }
+        | Self::Withdrawn(ended)
+        | Self::Expired(ended)) = self
         else {
             return None;
         };
-        Some(claim)
+        Some(ended)
     }
 
     /// The status and the body of the response.
@@ -271,10 +274,8 @@ impl Refusal {
             "detail": detail.chars().take(MAX_DETAIL).collect::<String>(),
             "code": code,
         });
-        if let Some(claim) = self.claim() {
-            problem["id"] = json!(claim.id.to_string());
-            problem["state"] = json!(claim.state.name());
-            problem["provider_code"] = json!(claim.code.as_ref().map(Code::as_str));
+        if let Some(ended) = self.ended() {
+            ended.add_to(&mut problem);
         }
         problem
     }

@@ -18,6 +18,7 @@ mod body;
 mod caller;
 mod compat;
 mod connection_limit;
+mod ended;
 mod error;
 mod guard;
 mod health;

@@ -37,6 +37,8 @@ pub struct EngineConfig {
     pub deadline: Duration,
     /// How long the answer of a claim without a key is reused.
     pub reuse_window: Duration,
+    /// How long a named key replays a failure before it opens the work again.
+    pub failure_window: Duration,
     /// AUTHORISE events allowed per day.
     pub ambiguity_budget: u32,
     /// How long the provider keeps a result.
@@ -82,6 +84,7 @@ impl Default for EngineConfig {
             token_lifetimes: BTreeMap::new(),
             deadline: Duration::from_secs(180),
             reuse_window: Duration::from_secs(60),
+            failure_window: Duration::from_secs(30),
             ambiguity_budget: 50,
             harvest: Duration::from_secs(600),
             probe_every: Duration::from_secs(60),

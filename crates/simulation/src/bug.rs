@@ -1,5 +1,12 @@
 //! The planted bugs: a simulation that cannot find them proves nothing.
 
+use std::time::Duration;
+
+use domain::{
+    claim::{Allowance, KeyRule, NewClaim},
+    fingerprint::KeyHash,
+};
+
 /// Bugs the simulation must find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bug {
@@ -27,4 +34,27 @@ pub enum Bug {
     KeepsDeclarations,
     /// A gateway does not know the budgets of the others' workers: nothing is limited.
     IgnoresBudgets,
+    /// A key opens its claim again without waiting for the end of the failure window.
+    ReopensAtOnce,
+    /// A failure that may have been paid is forgotten: its key opens a claim of its own.
+    ForgetsFailures,
+}
+
+impl Bug {
+    /// Changes a claim on its way to the store.
+    pub fn distort(self, claim: &mut NewClaim) {
+        match self {
+            Self::IgnoresKeys => {
+                let hash = KeyHash::derived(&claim.worker, &claim.fingerprint);
+                claim.key = KeyRule::Derived { hash, window: Duration::from_secs(60) };
+            }
+            Self::IgnoresBudgets => {
+                (claim.allowance, claim.account) = (Allowance::default(), Allowance::default());
+            }
+            Self::ReopensAtOnce => {
+                claim.reopens_after = claim.reopens_after.map(|_| Duration::ZERO);
+            }
+            _ => {}
+        }
+    }
 }

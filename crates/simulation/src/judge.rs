@@ -10,6 +10,7 @@ use std::{
 };
 
 use domain::{
+    callback::Callback,
     claim::{Claim, ClaimState},
     counts::check::differences,
     id::TaskId,
@@ -21,7 +22,7 @@ use domain::{
 use sha2::{Digest, Sha256};
 use simulator::task_of;
 
-use crate::{monitor::Observed, totals::Totals, world::Traces};
+use crate::{keys, monitor::Observed, totals::Totals, world::Traces};
 
 pub struct Verdict {
     pub violations: Vec<String>,
@@ -65,6 +66,7 @@ fn after_the_run(traces: &Traces, entries: &[Entry]) -> Vec<String> {
     violations.extend(against_rules(traces, entries));
     violations.extend(callbacks(traces));
     violations.extend(books(traces, entries));
+    violations.extend(keys::paid_again(&all_claims(traces), &traces.got));
     violations.extend(pools::violations(traces, entries));
     let table = engine::EngineConfig::default().retry;
     violations.extend(retries::retries(traces, entries, &table));
@@ -104,6 +106,8 @@ fn against_rules(traces: &Traces, entries: &[Entry]) -> Vec<String> {
             Event::Revived { claim, .. } if !revived.insert((entry.solve, *claim)) => {
                 broken.push(format!("I19: {:?} was revived twice as {claim}", entry.solve));
             }
+            // Open again, it can be revived as the same claim, by that claim's key.
+            Event::DeadLetterReopened { .. } => revived.retain(|(solve, _)| *solve != entry.solve),
             Event::Ambiguous { why, .. } if why.as_str().starts_with("holder died") => {
                 *died.entry(entry.solve).or_default() += 1;
             }
@@ -159,7 +163,10 @@ fn most_in_flight(entries: &[Entry]) -> usize {
 fn callbacks(traces: &Traces) -> Vec<String> {
     let claims = all_claims(traces);
     let wanted = claims.iter().filter(|claim| claim.callback_url.is_some());
-    let message = |claim: &Claim| format!("msg_{}_{}", claim.id, claim.state.name());
+    let message = |claim: &Claim| {
+        let callback = Callback::for_claim(claim, claim.opened_at).expect("it has an address");
+        callback.message_id()
+    };
     let untold = wanted.filter(|claim| !traces.delivered_callbacks.contains(&message(claim)));
     untold
         .map(|claim| format!("the end of {} was never announced: {:?}", claim.id, claim.state))

@@ -7,6 +7,7 @@
 //! - [`ports`]: the store and the provider as one gateway reaches them, and where the planted bugs ([`bug::Bug`]) act
 //! - [`monitor`]: checks the ledger after every store call of a gateway, and ends the run at the first violation
 //! - [`books`]: checks the books of the budgets against the ledger and the limits, at the same moments
+//! - [`keys`]: checks when keys open failed work again
 //! - [`judge`]: compares our ledger, the provider's ledger and the tokens that workers received, after the run
 //! - [`seeds`]: runs a seed and says how to repeat it
 //! - [`stage`]: one store, one provider and any number of gateways, for tests of a single scenario
@@ -20,6 +21,7 @@ pub mod books;
 pub mod bug;
 mod clocks;
 pub mod judge;
+pub mod keys;
 pub mod monitor;
 pub mod nemesis;
 pub mod ports;

@@ -20,11 +20,11 @@ use domain::{
     solve::Solve,
     time::Timestamp,
 };
-use engine::Health;
+use engine::{EngineConfig, Health};
 use simulator::Account;
 use tokio::sync::Notify;
 
-use crate::{books::LedgerBooks, totals::Totals};
+use crate::{books::LedgerBooks, keys::Failures, totals::Totals};
 
 /// One line of a run's story.
 #[derive(Clone, Debug)]
@@ -48,6 +48,7 @@ pub struct Observed {
     pub story: Vec<StoryLine>,
     pub totals: Totals,
     pub books: LedgerBooks,
+    pub failures: Failures,
     pub checker: Checker,
     /// Violations found during the run.
     pub violations: Vec<String>,
@@ -206,6 +207,8 @@ impl Observed {
             let broken = &self.checker.violations()[known..];
             self.violations.extend(broken.iter().map(ToString::to_string));
             self.check_site_pause(&entry);
+            let window = EngineConfig::default().failure_window;
+            self.violations.extend(self.failures.add(&entry, window));
             self.totals.add(&entry);
             self.books.add(&entry);
             self.next = entry.seq + 1;

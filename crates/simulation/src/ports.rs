@@ -20,7 +20,7 @@ use domain::{
     admin_action::AdminAction,
     callback::Callback,
     challenge::Challenge,
-    claim::{Admission, Allowance, Claim, Delivery, KeyRule, NewClaim, Repeats},
+    claim::{Admission, Claim, Delivery, KeyRule, NewClaim, Repeats},
     fingerprint::Fingerprint,
     id::{ClaimId, HolderId, SolveId, TaskId},
     lease::{Holder, Lease},
@@ -197,13 +197,15 @@ impl RemoteStore {
 #[async_trait]
 impl Store for RemoteStore {
     async fn admit(&self, mut claim: NewClaim, now: Timestamp) -> Result<Admission, StoreError> {
-        if self.bug == Some(Bug::IgnoresKeys) {
-            let hash = domain::fingerprint::KeyHash::derived(&claim.worker, &claim.fingerprint);
-            claim.key = KeyRule::Derived { hash, window: Duration::from_secs(60) };
+        if let Some(bug) = self.bug {
+            bug.distort(&mut claim);
         }
-        if self.bug == Some(Bug::IgnoresBudgets) {
-            (claim.allowance, claim.account) = (Allowance::default(), Allowance::default());
+        let admission = self.call(self.store.admit(claim.clone(), now)).await?;
+        let Admission::Replayed(failed) = &admission else { return Ok(admission) };
+        if self.bug != Some(Bug::ForgetsFailures) || !failed.may_have_paid {
+            return Ok(admission);
         }
+        claim.key = KeyRule::Own;
         self.call(self.store.admit(claim, now)).await
     }
 

@@ -286,6 +286,7 @@ pub fn engine_config(config: &Config) -> EngineConfig {
         token_lifetimes: config.lifetimes.clone(),
         deadline: config.claims.deadline,
         reuse_window: config.claims.reuse_window,
+        failure_window: config.claims.failure_window,
         ambiguity_budget: config.claims.ambiguity_budget,
         drain_grace: DRAIN_GRACE,
         ..EngineConfig::default()

@@ -140,6 +140,8 @@ impl World {
             callback_url: None,
             soonest: self.now(),
             revives: None,
+            reopens_after: None,
+            reopened: 0,
         }
     }
 

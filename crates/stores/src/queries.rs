@@ -306,6 +306,11 @@ pub(crate) fn explain(tx: &dyn ReadTx, id: ClaimId) -> Result<Vec<Entry>> {
         let paid_by = claim.token.map(|token| token.solve);
         subjects.extend(claim.solve.map(Subject::Solve));
         subjects.extend(paid_by.filter(|paid| Some(*paid) != claim.solve).map(Subject::Solve));
+        if claim.reopened > 0 {
+            subjects.extend(solves_of_generations(tx, id)?);
+            subjects.sort_unstable();
+            subjects.dedup();
+        }
     }
     let mut pages = Vec::new();
     for subject in &subjects {
@@ -321,6 +326,17 @@ pub(crate) fn explain(tx: &dyn ReadTx, id: ClaimId) -> Result<Vec<Entry>> {
         entries.extend(page.entries.into_iter().filter(is_about));
     }
     Ok(entries)
+}
+
+/// The solves that the claim waited for in any of its generations.
+fn solves_of_generations(tx: &dyn ReadTx, id: ClaimId) -> Result<Vec<Subject>> {
+    let mut solves = Vec::new();
+    for seq in ledger::pages_about(tx, Subject::Claim(id), 0, SCAN_LIMIT)? {
+        let page = tx.get::<Pages>(&seq)?.unwrap_or_default();
+        let own = page.entries.iter().filter(|entry| entry.claim == Some(id));
+        solves.extend(own.filter_map(|entry| entry.solve).map(Subject::Solve));
+    }
+    Ok(solves)
 }
 
 /// The ledger after an entry, with the records that its entries are about. When the ledger does not have the entry, the batch

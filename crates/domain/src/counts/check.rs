@@ -29,6 +29,8 @@ struct Walk {
     unassigned: BTreeMap<SolveId, (Entry, Option<Money>)>,
     /// The number of each solve's latest attempt.
     latest: BTreeMap<SolveId, u32>,
+    /// The row of each claim's latest generation, and how it ended.
+    generations: BTreeMap<ClaimId, (Row, Option<ClaimState>)>,
 }
 
 /// Every difference between the sums and what the claims and the ledger say; none if they agree. The ledger and the claims
@@ -126,6 +128,7 @@ impl Walk {
     }
 
     fn entry(&mut self, entry: &Entry) {
+        self.generation(entry);
         match &entry.event {
             Event::Opened { .. } => self.add(entry, |counts| counts.opened += 1),
             Event::Ordered { .. } => self.add(entry, |counts| counts.ordered += 1),
@@ -179,7 +182,28 @@ impl Walk {
             | Event::CallbackDropped { .. }
             | Event::Administered { .. }
             | Event::WritesLost { .. }
-            | Event::Carried { .. } => {}
+            | Event::Carried { .. }
+            | Event::Reopened { .. }
+            | Event::BalanceAsked { .. }
+            | Event::BalanceRead { .. } => {}
+        }
+    }
+
+    /// A claim row shows the latest generation only. Earlier ones count as claims of their own, as they ended.
+    fn generation(&mut self, entry: &Entry) {
+        let (Some(claim), Some(kind)) = (entry.claim, &entry.kind) else { return };
+        let row = (entry.at.day(), entry.worker.clone(), entry.project.clone(), kind.in_totals());
+        if let Event::Reopened { .. } = entry.event
+            && let Some((earlier, ended)) = self.generations.remove(&claim)
+        {
+            let counts = self.rows.entry(earlier).or_default();
+            counts.claims += 1;
+            counts.failed += u64::from(ended == Some(ClaimState::Failed));
+            counts.lapsed += u64::from(ended == Some(ClaimState::Lapsed));
+        }
+        let (_, ended) = self.generations.entry(claim).or_insert((row, None));
+        if let Event::Ended { state, .. } = &entry.event {
+            *ended = Some(*state);
         }
     }
 

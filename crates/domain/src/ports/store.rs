@@ -65,6 +65,8 @@ pub type BoxError = Box<dyn Error + Send + Sync>;
 /// #         callback_url: None,
 /// #         soonest: now,
 /// #         revives: None,
+/// #         reopens_after: None,
+/// #         reopened: 0,
 /// #     }
 /// # }
 /// #

@@ -21,7 +21,7 @@ use wire::{
 };
 
 use super::{CompatCall, reply};
-use crate::{Doors, error, worker::KnownWorker};
+use crate::{Doors, ended::time_to_reopen, error, worker::KnownWorker};
 
 /// `GET|POST /res.php`.
 pub(crate) async fn fetch(State(doors): State<Doors>, request: Request) -> Response {
@@ -29,13 +29,19 @@ pub(crate) async fn fetch(State(doors): State<Doors>, request: Request) -> Respo
         Ok(call) => call,
         Err((code, style)) => return reply::refuse(style, &code),
     };
-    match answer(&doors, &call).await {
-        Ok(body) => reply::respond(call.style, body),
+    let mut wait = None;
+    match answer(&doors, &call, &mut wait).await {
+        Ok(body) => reply::with_retry_after(reply::respond(call.style, body), wait),
         Err(code) => reply::refuse(call.style, &code),
     }
 }
 
-async fn answer(doors: &Doors, call: &CompatCall) -> Result<String, Code> {
+/// The body; `wait` gets the time until the key of a failed claim opens it again.
+async fn answer(
+    doors: &Doors,
+    call: &CompatCall,
+    wait: &mut Option<Duration>,
+) -> Result<String, Code> {
     let known = call.worker(doors)?;
     let scope = Scope::Worker(known.worker.name.clone());
     let Fetch { action, hold, .. } = wire::fetch::read(&call.form)?;
@@ -51,9 +57,10 @@ async fn answer(doors: &Doors, call: &CompatCall) -> Result<String, Code> {
             let is_priced = matches!(action, Action::GetPriced(_));
             let reply = match doors.take(&known, known.polls.as_ref(), call.peer.as_ref()) {
                 Ok(()) => poll(doors, call, &scope, id, hold).await,
-                Err(_) => FetchReply::NotReady,
+                Err(_) => NOT_READY,
             };
-            Ok(wire::fetch::write_reply(&reply, json, is_priced))
+            *wait = reply.wait;
+            Ok(wire::fetch::write_reply(&reply.reply, json, is_priced))
         }
         Action::GetMany(ids) => Ok(many(doors, call, &known, &ids).await),
         // Like an action that the gateway does not have.
@@ -71,6 +78,21 @@ async fn answer(doors: &Doors, call: &CompatCall) -> Result<String, Code> {
     }
 }
 
+/// The reply to a poll.
+struct PollReply {
+    reply: FetchReply,
+    /// The time until the key of a failed claim opens it again.
+    wait: Option<Duration>,
+}
+
+const NOT_READY: PollReply = PollReply { reply: FetchReply::NotReady, wait: None };
+
+impl From<FetchReply> for PollReply {
+    fn from(reply: FetchReply) -> Self {
+        Self { reply, wait: None }
+    }
+}
+
 /// The reply for one claim, after waiting up to `hold`.
 async fn poll(
     doors: &Doors,
@@ -78,16 +100,18 @@ async fn poll(
     scope: &Scope,
     id: &str,
     hold: Duration,
-) -> FetchReply {
-    let Ok(id) = id.parse() else {
-        return FetchReply::Refused(code::ERROR_WRONG_ID_FORMAT.into());
-    };
+) -> PollReply {
+    let refused = |code: &str| PollReply::from(FetchReply::Refused(code.into()));
+    let Ok(id) = id.parse() else { return refused(code::ERROR_WRONG_ID_FORMAT) };
     match doors.fetch(call.peer.as_ref(), scope, id, hold).await {
-        Ok(outcome) => reply_of(doors, outcome),
-        Err(FetchRefusal::NotFound(_)) => FetchReply::Refused(code::ERROR_WRONG_CAPTCHA_ID.into()),
+        Ok(outcome) => {
+            let wait = time_to_reopen(doors.engine(), outcome.claim(), doors.now());
+            PollReply { reply: reply_of(doors, outcome), wait }
+        }
+        Err(FetchRefusal::NotFound(_)) => refused(code::ERROR_WRONG_CAPTCHA_ID),
         Err(FetchRefusal::Store(error)) => {
             tracing::warn!(%error, "store error, poll answered with not ready");
-            FetchReply::NotReady
+            NOT_READY
         }
     }
 }
@@ -132,9 +156,9 @@ async fn many(doors: &Doors, call: &CompatCall, known: &KnownWorker, ids: &[Stri
         }
         let reply = match doors.take(known, known.polls.as_ref(), call.peer.as_ref()) {
             Ok(()) => poll(doors, call, &scope, id, Duration::ZERO).await,
-            Err(_) => FetchReply::NotReady,
+            Err(_) => NOT_READY,
         };
-        found.insert(id, reply);
+        found.insert(id, reply.reply);
     }
     let replies: Vec<_> = ids.iter().map(|id| found[id.as_str()].clone()).collect();
     wire::fetch::write_many(&replies, call.style.json)

@@ -4,7 +4,11 @@ use axum::{
     extract::{Request, State},
     response::Response,
 };
-use domain::{claim::Door, id::TaskId, retry::Code};
+use domain::{
+    claim::{Claim, Door},
+    id::TaskId,
+    retry::Code,
+};
 use engine::{ClaimRefusal, ClaimRequest};
 use wire::{
     code,
@@ -12,7 +16,7 @@ use wire::{
 };
 
 use super::{CompatCall, reply};
-use crate::{Doors, error, peer::Peer, worker::KnownWorker};
+use crate::{Doors, ended::time_to_reopen, error, peer::Peer, worker::KnownWorker};
 
 /// `GET|POST /in.php`.
 pub(crate) async fn submit(State(doors): State<Doors>, request: Request) -> Response {
@@ -21,12 +25,15 @@ pub(crate) async fn submit(State(doors): State<Doors>, request: Request) -> Resp
         Err((code, style)) => return reply::refuse(style, &code),
     };
     let json = call.style.json;
-    let body = match claim(&doors, &call).await {
-        Ok(id) => wire::submit::write_reply(&SubmitReply::Accepted(id), json),
-        Err(Refused { code, why: None }) => code::write(&code, json),
-        Err(Refused { code, why: Some(why) }) => code::write_explained(&code, &why, json),
+    let (body, wait) = match claim(&doors, &call).await {
+        Ok(claim) => {
+            let wait = time_to_reopen(doors.engine(), &claim, doors.now());
+            (wire::submit::write_reply(&SubmitReply::Accepted(task_of(&claim)), json), wait)
+        }
+        Err(Refused { code, why: None }) => (code::write(&code, json), None),
+        Err(Refused { code, why: Some(why) }) => (code::write_explained(&code, &why, json), None),
     };
-    reply::respond(call.style, body)
+    reply::with_retry_after(reply::respond(call.style, body), wait)
 }
 
 /// The code for the worker's program, and the reason in words where the operator or the caller can do something about it.
@@ -54,16 +61,19 @@ impl From<ClaimRefusal> for Refused {
     }
 }
 
-async fn claim(doors: &Doors, call: &CompatCall) -> Result<TaskId, Refused> {
+/// In the provider's protocol, our claim is the worker's task.
+fn task_of(claim: &Claim) -> TaskId {
+    TaskId::new(claim.id.to_string()).expect("a claim's id is fifteen digits")
+}
+
+async fn claim(doors: &Doors, call: &CompatCall) -> Result<Claim, Refused> {
     let known = call.worker(doors)?;
     doors
         .take(&known, known.claims.as_ref(), call.peer.as_ref())
         .map_err(|_| Code::from(code::ERROR_TOO_MUCH_REQUESTS))?;
     let submit = wire::submit::read(&call.form)?;
     let admitted = doors.engine().claim(claim_request(&known, submit, call.peer.as_ref())).await?;
-    // In the provider's protocol, our claim is the worker's task.
-    Ok(TaskId::new(admitted.outcome.claim().id.to_string())
-        .expect("a claim's id is fifteen digits"))
+    Ok(admitted.outcome.claim().clone())
 }
 
 fn claim_request(known: &KnownWorker, submit: Submit, peer: Option<&Peer>) -> ClaimRequest {

@@ -11,6 +11,7 @@ use domain::{
     claim::{Claim, Source},
     id::ClaimId,
     money::Money,
+    pause::Pause,
     retry::{Class, own},
     time::Timestamp,
     token::Answer,
@@ -22,6 +23,7 @@ use serde_json::{Value, json, value::RawValue};
 use super::shape;
 use crate::{
     Doors,
+    ended::EndedClaim,
     error::{Refusal, seconds},
 };
 
@@ -36,7 +38,7 @@ pub(super) fn respond(doors: &Doors, outcome: Outcome, replayed: bool) -> Respon
         ended @ (Outcome::Failed(_)
         | Outcome::Lapsed(_)
         | Outcome::Withdrawn(_)
-        | Outcome::Expired(_)) => refusal_of(doors, ended).into_response(),
+        | Outcome::Expired(_)) => refusal_of(doors, ended).respond(Some(doors.now())),
     };
     mark_replay(response.headers_mut(), replayed);
     response
@@ -50,13 +52,12 @@ pub(super) fn settled(doors: &Doors, outcome: Outcome) -> Result<Value, Refusal>
 
 /// The refusal for a claim without a token.
 fn refusal_of(doors: &Doors, outcome: Outcome) -> Refusal {
+    let ended = |claim| Box::new(EndedClaim::new(doors.engine(), claim, doors.now()));
     match outcome {
-        Outcome::Failed(claim) => Refusal::Failed(Box::new(claim)),
-        Outcome::Lapsed(claim) => lapsed(doors, claim),
-        Outcome::Withdrawn(claim) => Refusal::Withdrawn(Box::new(claim)),
-        Outcome::Served { claim, .. } | Outcome::Expired(claim) => {
-            Refusal::Expired(Box::new(claim))
-        }
+        Outcome::Failed(claim) => Refusal::Failed(ended(claim)),
+        Outcome::Lapsed(claim) => lapsed(doors, ended(claim)),
+        Outcome::Withdrawn(claim) => Refusal::Withdrawn(ended(claim)),
+        Outcome::Served { claim, .. } | Outcome::Expired(claim) => Refusal::Expired(ended(claim)),
         // Nobody waits for it any longer, because the gateway stops.
         Outcome::Waiting { .. } => ClaimRefusal::Draining.into(),
     }
@@ -70,18 +71,18 @@ fn mark_replay(headers: &mut HeaderMap, replayed: bool) {
 
 /// The deadline passed, or the token expired before anybody fetched it. If the provider's account was blocked or submissions
 /// are paused, the error says so, because the operator has to end that.
-fn lapsed(doors: &Doors, claim: Claim) -> Refusal {
-    if claim.code.as_ref().is_some_and(|code| code.as_str() == own::TOKEN_EXPIRED) {
-        return Refusal::Expired(Box::new(claim));
+fn lapsed(doors: &Doors, ended: Box<EndedClaim>) -> Refusal {
+    if ended.claim.code.as_ref().is_some_and(|code| code.as_str() == own::TOKEN_EXPIRED) {
+        return Refusal::Expired(ended);
     }
     let table = &doors.engine().config().retry;
+    let claim = &ended.claim;
     let trouble = claim.code.clone().filter(|code| table.rule(code).class == Class::Account);
-    let pause = doors.engine().pause_that_stopped(&claim);
-    let claim = Box::new(claim);
+    let pause = doors.engine().pause_that_stopped(claim);
     match (trouble, pause) {
-        (Some(code), _) => Refusal::AccountTrouble(claim, code.to_string()),
-        (None, Some(pause)) => Refusal::LapsedPaused(claim, pause.scope),
-        (None, None) => Refusal::Lapsed(claim),
+        (Some(code), _) => Refusal::AccountTrouble { ended, code },
+        (None, Some(Pause { scope, .. })) => Refusal::LapsedPaused { ended, scope },
+        (None, None) => Refusal::Lapsed(ended),
     }
 }
 
@@ -98,6 +99,9 @@ struct ServedBody<'a> {
     polls: u32,
     elapsed_ms: Option<u64>,
     cost: Option<Money>,
+    /// Set when its key had opened it again after a failure.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    generation: Option<u32>,
     /// Values a site may need besides the token, such as the user agent it was solved with.
     #[serde(skip_serializing_if = "Option::is_none")]
     extras: Option<Box<RawValue>>,
@@ -126,6 +130,7 @@ impl<'a> ServedBody<'a> {
             polls: claim.polls,
             elapsed_ms: shape::elapsed_ms(claim),
             cost: claim.cost,
+            generation: Some(claim.generation()).filter(|generation| *generation > 1),
             extras: token.and_then(|token| raw(token.answer.extras.as_ref()?.expose())),
         }
     }
@@ -149,6 +154,9 @@ fn waiting(doors: &Doors, claim: &Claim, eta: Duration, joined: bool) -> Respons
         "deadline": claim.deadline,
         "eta_s": eta_s,
     });
+    if claim.generation() > 1 {
+        body["generation"] = json!(claim.generation());
+    }
     if joined {
         body["source"] = json!(Source::Join.name());
     }

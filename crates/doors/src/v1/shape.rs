@@ -81,6 +81,7 @@ pub(super) fn claim(claim: &Claim) -> Value {
         "elapsed_ms": elapsed_ms(claim),
         "cost": money(claim.cost),
         "revives": text(claim.revives),
+        "generation": claim.generation(),
     })
 }
 
@@ -92,6 +93,7 @@ pub fn site(site: &Site) -> Value {
         "owner": site.owner,
         "expires": site.expires,
         "reuse": site.reuse,
+        "after_failure": site.after_failure,
         "ambiguous": site.ambiguous,
         "key_ignores_proxy": site.key_ignores_proxy,
         "methods": site.opened.methods,

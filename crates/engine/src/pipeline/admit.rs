@@ -27,7 +27,10 @@ use crate::{
     },
 };
 
-use super::fetch::{Outcome, outcome_of};
+use super::{
+    fetch::{Outcome, outcome_of},
+    reopening,
+};
 
 /// A claim as a door has parsed it.
 #[derive(Clone, Debug)]
@@ -268,6 +271,8 @@ fn new_claim(shared: &Shared, request: ClaimRequest, terms: &Terms) -> Result<Ne
         collect: request.collect,
         callback_url: request.callback_url,
         revives: None,
+        reopens_after: reopening::window(terms.after_failure, config),
+        reopened: 0,
     })
 }
 

@@ -4,5 +4,6 @@
 pub(crate) mod admit;
 pub(crate) mod fetch;
 pub(crate) mod poll;
+mod reopening;
 pub(crate) mod settle;
 pub(crate) mod submit;

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use domain::{
     challenge::{Challenge, ChallengeParts, Kind},
-    claim::{Allowance, Door},
+    claim::{Allowance, Claim, Door},
     id::{ClaimId, Project, WorkerName},
     ports::Scope,
     secret::Secret,
@@ -12,6 +12,16 @@ use domain::{
 use engine::{ClaimRequest, Engine, Outcome};
 
 use super::{ReceivedToken, World, pools};
+
+/// What a worker does after a try.
+enum Next {
+    /// Nothing is left to do.
+    Done,
+    /// It tries again in a moment.
+    Soon,
+    /// Its key opens the failed work again after this.
+    After(Duration),
+}
 
 /// How a worker behaves this time.
 #[derive(Clone, Copy)]
@@ -64,60 +74,69 @@ impl World {
     async fn claim_until_done(&self, work: &Work, rng: &mut fastrand::Rng) {
         for _ in 0..4 {
             let patience = Duration::from_millis(rng.u64(500..40_000));
+            let mut next = Next::Soon;
             if let Some((engine, mut life)) = self.gateway(rng) {
                 let conduct = Conduct { patience, choice: rng.u32(0..20) };
                 tokio::select! {
                     biased;
-                    done = self.try_claim(&engine, work, conduct) => if done { return },
+                    tried = self.try_claim(&engine, work, conduct) => next = tried,
                     _ = life.changed() => {}
                 }
             }
-            self.sleep(Duration::from_millis(rng.u64(100..3_000))).await;
+            match next {
+                Next::Done => return,
+                Next::Soon => self.sleep(Duration::from_millis(rng.u64(100..3_000))).await,
+                Next::After(wait) => self.sleep(wait).await,
+            }
         }
     }
 
-    /// One try. Returns `true` when nothing is left to do.
-    async fn try_claim(&self, engine: &Engine, work: &Work, conduct: Conduct) -> bool {
+    /// One try.
+    async fn try_claim(&self, engine: &Engine, work: &Work, conduct: Conduct) -> Next {
         let allowance = self.plan.budgets().of_worker(&work.worker);
         let mut request = work.request(conduct.choice == 0, allowance);
         if self.plan.callbacks && conduct.choice % 2 == 1 {
             request.callback_url = Some(Secret::new("https://hooks.example.com/"));
         }
-        let Ok(admitted) = engine.claim(request).await else { return false };
+        let Ok(admitted) = engine.claim(request).await else { return Next::Soon };
         let id = match admitted.outcome {
             Outcome::Waiting { claim, .. } => claim.id,
             Outcome::Served { claim, .. } => return self.take(work, claim),
-            Outcome::Failed(_)
-            | Outcome::Lapsed(_)
-            | Outcome::Withdrawn(_)
-            | Outcome::Expired(_) => return true,
+            Outcome::Failed(claim) | Outcome::Lapsed(claim) => return self.after(engine, &claim),
+            Outcome::Withdrawn(_) | Outcome::Expired(_) => return Next::Done,
         };
         self.wait(engine, work, id, conduct).await
     }
 
-    async fn wait(&self, engine: &Engine, work: &Work, id: ClaimId, conduct: Conduct) -> bool {
+    /// Obeys the `Retry-After` of a failure. The worker of one that may have been paid asks once more, in vain.
+    fn after(&self, engine: &Engine, failed: &Claim) -> Next {
+        let window = engine.config().failure_window;
+        match engine.reopens_at(failed) {
+            Some(at) => Next::After(at.since(self.clock.now())),
+            None if failed.may_have_paid && failed.has_named_key() => Next::After(window),
+            None => Next::Done,
+        }
+    }
+
+    async fn wait(&self, engine: &Engine, work: &Work, id: ClaimId, conduct: Conduct) -> Next {
         let scope = Scope::Worker(work.worker.clone());
         if conduct.choice == 1 {
             // Withdrawing may race with the answer; both outcomes are correct.
             drop(engine.withdraw(&scope, id, None).await);
-            return true;
+            return Next::Done;
         }
         if conduct.choice == 2 {
-            return true; // never comes back for it
+            return Next::Done; // never comes back for it
         }
         match engine.fetch(&scope, id, conduct.patience).await {
             Ok(Outcome::Served { claim, .. }) => self.take(work, claim),
-            Ok(Outcome::Waiting { .. }) | Err(_) => false,
-            Ok(
-                Outcome::Failed(_)
-                | Outcome::Lapsed(_)
-                | Outcome::Withdrawn(_)
-                | Outcome::Expired(_),
-            ) => true,
+            Ok(Outcome::Waiting { .. }) | Err(_) => Next::Soon,
+            Ok(Outcome::Failed(claim) | Outcome::Lapsed(claim)) => self.after(engine, &claim),
+            Ok(Outcome::Withdrawn(_) | Outcome::Expired(_)) => Next::Done,
         }
     }
 
-    fn take(&self, work: &Work, claim: domain::claim::Claim) -> bool {
+    fn take(&self, work: &Work, claim: Claim) -> Next {
         let token = claim.token.expect("a served claim has a token");
         let exclusive = claim.kind != Kind::Image;
         // Keyless claims with equal parameters are the same piece of work within the window.
@@ -132,7 +151,7 @@ impl World {
         };
         self.monitor.record(format!("worker {} got the token of claim {}", work.worker, claim.id));
         self.got.lock().unwrap().push(got);
-        true
+        Next::Done
     }
 }
 

@@ -3,29 +3,38 @@
 
 use domain::{
     challenge::Kind,
+    declarations::Guard,
     fingerprint::Fingerprint,
     id::{ClaimId, HolderId, Nonce, Project, SolveId, TaskId, WorkerName},
     lease::Fence,
-    retry::Verdict,
-    solve::{AmbiguousPolicy, Decision, Fact, FactEffect, Origin, Policy, Solve, Stage},
+    solve::{AmbiguousPolicy, Decision, Origin, Policy, Solve, Stage},
     time::Timestamp,
 };
 use stateright::{Checker, Model, Property};
 
+mod steps;
+
 const NOW: Timestamp = Timestamp::from_millis(0);
 
-/// The state of one replica. `Fence` is the lease it believes in.
+/// The state of one replica. `Grip` is the lease it believes in.
 #[derive(Clone, Debug, Hash, PartialEq, Eq)]
 enum Replica {
     Idle,
-    Leased(Fence),
+    Leased(Grip),
     /// Its intent for this attempt is durable; it has sent nothing.
-    Intended(Fence, u32),
+    Intended(Grip, u32),
     /// It has sent the request; the reply is on its way.
-    Waiting(Fence, u32, Reply),
+    Waiting(Grip, u32, Reply),
     /// It has a fact about this attempt that the store may not have.
-    Knows(Fence, u32, Reply),
+    Knows(Grip, u32, Reply),
     Crashed,
+}
+
+/// The lease of a solve, by its place in the world.
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
+struct Grip {
+    solve: usize,
+    fence: Fence,
 }
 
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
@@ -37,7 +46,11 @@ enum Reply {
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq)]
 struct World {
-    solve: Solve,
+    /// One for each generation of the claim.
+    solves: Vec<Solve>,
+    /// Callers that repeat the claim's key. Each has seen that it failed and is about to open it again; only a store that
+    /// decides in two steps has them.
+    callers_about_to_open: u8,
     replicas: Vec<Replica>,
     /// The running leases, by replica.
     alive: Vec<bool>,
@@ -77,6 +90,8 @@ enum Step {
     Pause,
     Resume,
     Withdraw,
+    SeeFailure,
+    Reopen,
     Crash(usize),
     Restart(usize),
     Expire(usize),
@@ -96,7 +111,24 @@ struct Protocol {
     fences_facts: bool,
     /// Whether an operator pauses, resumes and withdraws, and where that is checked.
     stops: Stops,
+    /// Whether callers repeat the claim's key after a failure, and what that does.
+    keys: Keys,
 }
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Keys {
+    /// They replay the failure.
+    Replay,
+    /// They open the work again, once, unless it may have been paid.
+    Reopen,
+    /// A planted bug: they open it again whatever was paid.
+    ReopenAnything,
+    /// A planted bug: the store looks in one transaction and opens in another.
+    ReopenInTwoSteps,
+}
+
+/// How many generations a run has at most.
+const MOST_GENERATIONS: usize = 3;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stops {
@@ -115,10 +147,10 @@ fn task(number: u8) -> TaskId {
     TaskId::new(number.to_string()).unwrap()
 }
 
-fn fresh_solve(policy: AmbiguousPolicy) -> Solve {
+fn fresh_solve(policy: AmbiguousPolicy, generation: u64) -> Solve {
     let claim = ClaimId::from_number(1);
     Solve {
-        id: SolveId::from_number(1),
+        id: SolveId::from_number(generation),
         origin: Origin::Claim(claim),
         fingerprint: Fingerprint::from_bytes([0; 32]),
         kind: Kind::Turnstile,
@@ -157,6 +189,7 @@ impl Protocol {
             requeues_dead_intents: false,
             fences_facts: false,
             stops: Stops::None,
+            keys: Keys::Replay,
         }
     }
 
@@ -170,91 +203,6 @@ impl Protocol {
             ..Self::right(AmbiguousPolicy::Never)
         }
     }
-
-    /// Takes the solve when it is free or its holder is dead.
-    fn lease(&self, world: &mut World, i: usize) -> Option<()> {
-        let held = world.solve.holder;
-        let free =
-            held.is_none_or(|h| (0..self.replicas).all(|j| holder(j) != h || !world.alive[j]));
-        let open = matches!(world.solve.stage, Stage::Queued | Stage::Intent | Stage::Ambiguous);
-        if !free || !open || world.replicas[i] != Replica::Idle || !world.alive[i] {
-            return None;
-        }
-        if self.requeues_dead_intents && world.solve.stage == Stage::Intent {
-            world.solve.stage = Stage::Queued;
-        }
-        world.solve.take(holder(i), NOW, NOW);
-        world.replicas[i] = Replica::Leased(world.solve.fence);
-        Some(())
-    }
-
-    /// A decision as the store carries it out: one that spends is checked against guard and pauses in its transaction.
-    fn decide(&self, world: &mut World, i: usize, decision: &Decision) -> Option<()> {
-        let Replica::Leased(fence) = world.replicas[i] else { return None };
-        let spends = matches!(decision, Decision::Intend { .. } | Decision::Authorise { .. });
-        let is_stopped = world.withdrawn || world.stop == Stop::Paused;
-        if spends && is_stopped && self.stops == Stops::CheckedWhenSpending {
-            return None;
-        }
-        if !world.alive[i] || world.solve.decide(fence, decision, NOW).is_err() {
-            return None;
-        }
-        world.spent_while_stopped |= spends && is_stopped;
-        world.replicas[i] = match decision {
-            Decision::Intend { .. } => Replica::Intended(fence, world.solve.attempt),
-            Decision::Authorise { .. } => Replica::Leased(fence),
-            Decision::WriteOff | Decision::Lapse { .. } | Decision::Forbid { .. } => Replica::Idle,
-        };
-        Some(())
-    }
-
-    fn send(world: &mut World, i: usize, refused: bool) -> Option<()> {
-        let Replica::Intended(fence, attempt) = world.replicas[i] else { return None };
-        let reply = if refused {
-            Reply::Refused
-        } else {
-            world.paid += 1;
-            Reply::Task(world.paid)
-        };
-        world.replicas[i] = Replica::Waiting(fence, attempt, reply);
-        Some(())
-    }
-
-    fn settle(&self, world: &mut World, i: usize) -> Option<()> {
-        let Replica::Knows(fence, attempt, reply) = world.replicas[i] else { return None };
-        world.replicas[i] = Replica::Leased(fence);
-        if self.fences_facts && fence != world.solve.fence {
-            return Some(());
-        }
-        let fact = match reply {
-            Reply::Task(number) => Fact::Accepted { task: task(number), sent_at: NOW },
-            Reply::Refused => {
-                Fact::NotAccepted { code: "ERROR_PAGEURL".into(), verdict: Verdict::GiveUp }
-            }
-            Reply::Lost => Fact::ReplyLost { why: "lost".into(), due: NOW },
-        };
-        let learned = world.solve.apply_fact(attempt, &fact, NOW);
-        if let (FactEffect::Orphaned { .. }, Reply::Task(number)) = (learned, reply) {
-            world.orphans.push(number);
-        }
-        Some(())
-    }
-}
-
-impl World {
-    /// Every task that reached a live replica is recorded, or still known to that replica.
-    fn no_known_task_is_lost(&self) -> bool {
-        let delivered_callbacks =
-            |number: u8| self.solve.task == Some(task(number)) || self.orphans.contains(&number);
-        let known = |number: u8| {
-            self.replicas.iter().any(|r| {
-                matches!(r, Replica::Waiting(_, _, Reply::Task(t)) | Replica::Knows(_, _, Reply::Task(t)) if *t == number)
-            })
-        };
-        let lost = (1..=self.paid).filter(|n| !delivered_callbacks(*n) && !known(*n)).count();
-        // Only a crash or a lost reply can lose a task, one each.
-        lost <= usize::from(self.crashes + self.losses)
-    }
 }
 
 impl Model for Protocol {
@@ -263,7 +211,8 @@ impl Model for Protocol {
 
     fn init_states(&self) -> Vec<World> {
         vec![World {
-            solve: fresh_solve(self.policy),
+            solves: vec![fresh_solve(self.policy, 1)],
+            callers_about_to_open: 0,
             replicas: vec![Replica::Idle; self.replicas],
             alive: vec![true; self.replicas],
             paid: 0,
@@ -280,6 +229,11 @@ impl Model for Protocol {
     fn actions(&self, world: &World, steps: &mut Vec<Step>) {
         if self.stops != Stops::None {
             steps.extend([Step::Pause, Step::Resume, Step::Withdraw]);
+        }
+        match self.keys {
+            Keys::Replay => {}
+            Keys::Reopen | Keys::ReopenAnything => steps.push(Step::Reopen),
+            Keys::ReopenInTwoSteps => steps.extend([Step::SeeFailure, Step::Reopen]),
         }
         for i in 0..self.replicas {
             match &world.replicas[i] {
@@ -301,37 +255,33 @@ impl Model for Protocol {
 
     fn next_state(&self, world: &World, step: Step) -> Option<World> {
         let mut next = world.clone();
-        let nonce = Nonce::from_number(1);
+        let (nonce, guard) = (Nonce::from_number(1), Guard::open());
         match step {
             Step::Lease(i) => self.lease(&mut next, i)?,
-            Step::Intend(i) => self.decide(
-                &mut next,
-                i,
-                &Decision::Intend { guard: domain::declarations::Guard::open(), nonce },
-            )?,
-            Step::Authorise(i) => self.decide(
-                &mut next,
-                i,
-                &Decision::Authorise { guard: domain::declarations::Guard::open(), due: NOW },
-            )?,
-            Step::WriteOff(i) => self.decide(&mut next, i, &Decision::WriteOff)?,
-            Step::Forbid(i) => {
-                let guard = domain::declarations::Guard::open();
-                self.decide(&mut next, i, &Decision::Forbid { guard })?;
+            Step::Intend(i) => self.decide(&mut next, i, &Decision::Intend { guard, nonce })?,
+            Step::Authorise(i) => {
+                self.decide(&mut next, i, &Decision::Authorise { guard, due: NOW })?;
             }
+            Step::WriteOff(i) => self.decide(&mut next, i, &Decision::WriteOff)?,
+            Step::Forbid(i) => self.decide(&mut next, i, &Decision::Forbid { guard })?,
             Step::Pause if next.stop == Stop::NotYet => next.stop = Stop::Paused,
             Step::Resume if next.stop == Stop::Paused => next.stop = Stop::Over,
             Step::Withdraw if !next.withdrawn => next.withdrawn = true,
+            Step::SeeFailure if self.may_reopen(&next) && next.callers_about_to_open < 2 => {
+                next.callers_about_to_open += 1;
+            }
+            Step::Reopen if self.keys == Keys::ReopenInTwoSteps => self.open_late(&mut next)?,
+            Step::Reopen => self.reopen(&mut next)?,
             Step::Send(i) => Self::send(&mut next, i, false)?,
             Step::SendRefused(i) => Self::send(&mut next, i, true)?,
             Step::Hear(i) => {
-                let Replica::Waiting(fence, attempt, reply) = next.replicas[i] else { return None };
-                next.replicas[i] = Replica::Knows(fence, attempt, reply);
+                let Replica::Waiting(grip, attempt, reply) = next.replicas[i] else { return None };
+                next.replicas[i] = Replica::Knows(grip, attempt, reply);
             }
             Step::LoseReply(i) if next.losses < self.losses => {
-                let Replica::Waiting(fence, attempt, _) = next.replicas[i] else { return None };
+                let Replica::Waiting(grip, attempt, _) = next.replicas[i] else { return None };
                 next.losses += 1;
-                next.replicas[i] = Replica::Knows(fence, attempt, Reply::Lost);
+                next.replicas[i] = Replica::Knows(grip, attempt, Reply::Lost);
             }
             Step::Tell(i) => self.settle(&mut next, i)?,
             Step::Crash(i) if next.crashes < self.crashes => {
@@ -353,45 +303,58 @@ impl Model for Protocol {
             | Step::Expire(_)
             | Step::Pause
             | Step::Resume
-            | Step::Withdraw => return None,
+            | Step::Withdraw
+            | Step::SeeFailure => return None,
         }
         Some(next)
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
-        vec![
-            Property::always("paid at most once, or authorised", |_, w: &World| {
-                u32::from(w.paid) <= 1 + w.solve.authorised
-            }),
-            Property::always("at most one authorised resubmission", |_, w: &World| {
-                w.solve.authorised <= 1
-            }),
-            Property::always("a task that reached us is never lost", |_, w: &World| {
-                w.no_known_task_is_lost()
-            }),
-            Property::always("nothing is spent while paused or withdrawn", |_, w: &World| {
-                !w.spent_while_stopped
-            }),
-            Property::sometimes("a task is recorded after a pause", |p: &Protocol, w: &World| {
-                p.stops == Stops::None
-                    || (w.solve.stage == Stage::Submitted && w.stop == Stop::Over)
-            }),
-            Property::sometimes("withdrawn work ends", |p: &Protocol, w: &World| {
-                p.stops == Stops::None
-                    || (w.withdrawn && w.solve.stage == Stage::Failed && w.paid == 0)
-            }),
-            Property::sometimes("a task is recorded", |_, w: &World| {
-                w.solve.stage == Stage::Submitted
-            }),
-            Property::sometimes("an orphan is recorded", |p: &Protocol, w: &World| {
-                p.policy == AmbiguousPolicy::Never || !w.orphans.is_empty()
-            }),
-        ]
+        rules().into_iter().chain(reached()).collect()
     }
 }
 
+fn rules() -> Vec<Property<Protocol>> {
+    vec![
+        Property::always("paid at most once, or authorised", |_, w: &World| {
+            u32::from(w.paid) <= 1 + w.authorised()
+        }),
+        Property::always("at most one authorised resubmission", |_, w: &World| {
+            w.solves.iter().all(|solve| solve.authorised <= 1)
+        }),
+        Property::always("a task that reached us is never lost", |_, w: &World| {
+            w.no_known_task_is_lost()
+        }),
+        Property::always("nothing is spent while paused or withdrawn", |_, w: &World| {
+            !w.spent_while_stopped
+        }),
+    ]
+}
+
+fn reached() -> Vec<Property<Protocol>> {
+    vec![
+        Property::sometimes("a task is recorded after a pause", |p: &Protocol, w: &World| {
+            p.stops == Stops::None || (w.latest().stage == Stage::Submitted && w.stop == Stop::Over)
+        }),
+        Property::sometimes("withdrawn work ends", |p: &Protocol, w: &World| {
+            p.stops == Stops::None
+                || (w.withdrawn && w.latest().stage == Stage::Failed && w.paid == 0)
+        }),
+        Property::sometimes("a key opens its work again", |p: &Protocol, w: &World| {
+            p.keys == Keys::Replay || (w.solves.len() > 1 && w.latest().stage == Stage::Submitted)
+        }),
+        Property::sometimes("a task is recorded", |_, w: &World| {
+            w.latest().stage == Stage::Submitted
+        }),
+        Property::sometimes("an orphan is recorded", |p: &Protocol, w: &World| {
+            p.policy == AmbiguousPolicy::Never || !w.orphans.is_empty()
+        }),
+    ]
+}
+
 /// What a model has to reach; everything else is a rule.
-const REACHABLE: [&str; 4] = [
+const REACHABLE: [&str; 5] = [
+    "a key opens its work again",
     "a task is recorded",
     "an orphan is recorded",
     "a task is recorded after a pause",
@@ -440,4 +403,20 @@ fn nothing_is_spent_while_paused_or_withdrawn_whatever_happens() {
 fn a_guard_that_is_checked_at_admission_only_is_caught() {
     let protocol = Protocol { stops: Stops::CheckedAtAdmission, ..Protocol::small() };
     assert_eq!(broken(protocol), ["nothing is spent while paused or withdrawn"]);
+}
+
+#[test]
+fn keys_open_failed_work_again_once_and_never_what_may_be_paid() {
+    for policy in [AmbiguousPolicy::ResubmitOnce, AmbiguousPolicy::Never] {
+        let protocol = Protocol { replicas: 2, keys: Keys::Reopen, ..Protocol::right(policy) };
+        assert_eq!(broken(protocol), Vec::<&str>::new());
+    }
+}
+
+#[test]
+fn a_key_that_pays_twice_is_found() {
+    for keys in [Keys::ReopenAnything, Keys::ReopenInTwoSteps] {
+        let protocol = Protocol { keys, ..Protocol::small() };
+        assert_eq!(broken(protocol), ["paid at most once, or authorised"], "{keys:?}");
+    }
 }

@@ -183,3 +183,13 @@ fn a_gateway_that_keeps_its_declarations_is_found() {
 fn a_spend_beyond_a_budget_is_found() {
     finds(Bug::IgnoresBudgets);
 }
+
+#[test]
+fn a_key_that_opens_failed_work_too_soon_is_found() {
+    finds(Bug::ReopensAtOnce);
+}
+
+#[test]
+fn a_key_that_pays_again_for_what_may_be_paid_is_found() {
+    finds(Bug::ForgetsFailures);
+}

@@ -66,6 +66,8 @@ fn in_force(answer: &Value) -> Option<Declarations> {
         site.owner = item["owner"].as_str().map(Into::into);
         site.expires = day(&item["expires"]);
         site.reuse = serde_json::from_value(item["reuse"].clone()).ok()?;
+        site.after_failure =
+            serde_json::from_value(item["after_failure"].clone()).unwrap_or_default();
         site.ambiguous = serde_json::from_value(item["ambiguous"].clone()).ok()?;
         site.key_ignores_proxy = item["key_ignores_proxy"].as_bool()?;
         let [methods, params, sitekeys] =

@@ -91,6 +91,7 @@ pub struct ClaimRules {
     pub hold: Duration,
     pub deadline: Duration,
     pub reuse_window: Duration,
+    pub failure_window: Duration,
     pub ambiguity_budget: u32,
     /// The most solves that wait for a slot.
     pub max_queued: usize,
@@ -156,8 +157,7 @@ pub(super) fn check(
     if store.is_shared() {
         upstream::check_shared(upstream.pingback.as_ref())?;
     }
-    let scopes = Worker::scopes(&workers);
-    let declarations = sites::check(keys.site, keys.images, scopes, simulated)?;
+    let declarations = sites::check(keys.site, keys.images, Worker::scopes(&workers), simulated)?;
     check_kinds(&upstream, &keys.tokens, &declarations)?;
     let config = Config {
         listen: check_listen(&keys.listen, tls.is_some())?,
@@ -175,6 +175,7 @@ pub(super) fn check(
             hold: keys.hold.value,
             deadline: keys.deadline.value.0,
             reuse_window: keys.reuse_window.value,
+            failure_window: keys.failure_window.check(check_failure_window)?,
             ambiguity_budget: keys.ambiguity_budget.value,
             max_queued: keys.max_queued.check(workers::check_queue)?,
         },
@@ -238,6 +239,17 @@ fn check_tls(keys: TlsKeys) -> Result<Option<Tls>, ConfigError> {
         (None, Some(_), _) => refused("cert is missing: cert and key are given together"),
         (Some(_), Some(_), true) => refused("give either cert and key or self_signed, not both"),
     }
+}
+
+/// A key is kept for a day after its end, so it cannot replay a failure for longer.
+fn check_failure_window(window: Duration) -> Result<Duration, &'static str> {
+    if window > Duration::from_secs(86_400) {
+        return Err(
+            "is longer than the 24h that a key is kept; to replay failures as long as that, set \
+                    after_failure = \"replay\" for the site",
+        );
+    }
+    Ok(window)
 }
 
 fn check_lifetimes(

@@ -4,6 +4,7 @@
 mod support;
 
 mod account;
+mod after_failure;
 mod at_rest;
 mod audit;
 mod bad_inputs;

@@ -18,6 +18,7 @@ mod pause;
 mod pools;
 mod promote;
 mod records;
+mod reopen;
 mod repeats;
 mod settle;
 mod share;
@@ -72,6 +73,32 @@ pub const CASES: &[Case] = cases! {
         a_paid_task_goes_on_without_its_declaration,
         a_refill_that_is_no_longer_declared_ends,
         nothing_ends_while_the_guard_allows_it,
+    ],
+    reopen: [
+        a_failed_key_is_opened_again_after_its_window,
+        a_failure_is_replayed_to_the_last_millisecond_of_its_window,
+        a_key_is_opened_again_once_per_failure,
+        a_lapsed_key_is_opened_again,
+        without_a_window_a_failure_is_replayed_for_a_day,
+        a_withdrawal_is_replayed,
+        another_challenge_does_not_open_a_key_again,
+        a_derived_key_gets_a_claim_of_its_own_at_once,
+        a_written_off_attempt_is_never_paid_for_again_by_its_key,
+        a_claim_that_lapses_without_a_reply_is_not_opened_again,
+        a_failure_after_an_authorised_attempt_is_not_opened_again,
+        a_forbidden_claim_is_opened_again_and_a_forbidden_ambiguous_one_is_not,
+        a_generation_keeps_to_the_budget,
+        a_task_that_is_still_polled_serves_the_next_generation,
+        a_task_that_fails_for_two_generations_has_one_dead_letter,
+        a_late_token_in_stock_serves_the_next_generation,
+        a_late_answer_of_the_last_generation_serves_the_next_one_once,
+        a_key_that_is_opened_again_closes_its_dead_letter,
+        a_dead_letter_of_others_stays_open_for_them,
+        a_revived_claim_that_fails_is_opened_again_by_its_key,
+        every_generation_is_explained,
+        the_end_of_each_generation_is_announced,
+        an_archive_lists_a_claim_once_as_its_last_generation,
+        a_claim_that_was_opened_again_outlives_its_first_generation,
     ],
     pause: [
         a_pause_is_kept_and_names_who_made_it,

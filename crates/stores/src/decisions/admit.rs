@@ -17,6 +17,7 @@ use crate::{
     tx::{Order, TypedRead, TypedWrite},
 };
 
+use super::reopen::{self, Reopening};
 use super::support::{
     allocate::allotted,
     books,
@@ -35,22 +36,24 @@ pub(crate) fn admit(ctx: &mut DecisionCtx<'_>, new: &NewClaim) -> Result<Admissi
     let known = known.transpose()?.flatten();
     match known.filter(|claim| is_replayed(&new.key, claim, ctx.now)) {
         Some(claim) if claim.fingerprint != new.fingerprint => Ok(Admission::Mismatch(claim.id)),
-        Some(claim) => {
-            let claim = promote::promote_claim(ctx, claim, new)?;
-            replay(ctx, new, claim).map(Admission::Replayed)
-        }
+        Some(claim) => match reopen::prepare(ctx, new, &claim)? {
+            Reopening::Now(next) => reopen::reopen(ctx, &next, &claim),
+            Reopening::NotYet => {
+                let claim = promote::promote_claim(ctx, claim, new)?;
+                replay(ctx, new, claim).map(Admission::Replayed)
+            }
+            Reopening::Never(claim) => replay(ctx, new, *claim).map(Admission::Replayed),
+        },
         None => admit_new(ctx, new),
     }
 }
 
 /// Admits a claim whose key is not known: from stock, to a solve in progress, or with a solve of its own.
 pub(crate) fn admit_new(ctx: &mut DecisionCtx<'_>, new: &NewClaim) -> Result<Admission> {
-    let stocked = take_stock(ctx, new)?;
-    if let Some(stocked) = stocked {
-        pools::count_arrival(ctx, new.fingerprint, true)?;
-        return Ok(Admission::Stocked(serve(ctx, new, stocked)?));
+    if let Some(stocked) = admit_from_stock(ctx, new)? {
+        return Ok(stocked);
     }
-    let is_live = new.revives.is_none();
+    let is_live = !new.is_revival();
     if is_live && let Some(claim) = promote::take_over(ctx, new)? {
         return Ok(Admission::Joined(claim));
     }
@@ -114,6 +117,16 @@ fn replay(ctx: &mut DecisionCtx<'_>, new: &NewClaim, claim: Claim) -> Result<Cla
 
 // === stock ===
 
+/// Admits a claim from stock, if there is a token for it.
+pub(crate) fn admit_from_stock(
+    ctx: &mut DecisionCtx<'_>,
+    new: &NewClaim,
+) -> Result<Option<Admission>> {
+    let Some(stocked) = take_stock(ctx, new)? else { return Ok(None) };
+    pools::count_arrival(ctx, new.fingerprint, true)?;
+    Ok(Some(Admission::Stocked(serve(ctx, new, stocked)?)))
+}
+
 /// Takes the exclusive token that expires first out of the stock, or reads the shared answer that expires last. A worker
 /// without room in its budget gets only what others left over.
 fn take_stock(ctx: &mut DecisionCtx<'_>, new: &NewClaim) -> Result<Option<Stocked>> {
@@ -146,7 +159,7 @@ fn in_stock(
 }
 
 fn serve(ctx: &mut DecisionCtx<'_>, new: &NewClaim, stocked: Stocked) -> Result<Claim> {
-    let mut claim = new_claim::claim_of(new, ctx.now);
+    let mut claim = new_claim::begin(ctx, new)?;
     claim.cost = Some(Money::ZERO);
     if budgets::is_of_pool(&stocked) {
         let cost = stocked.token.cost.or(new.price);
@@ -187,7 +200,7 @@ fn buyer(new: &NewClaim) -> Buyer {
 }
 
 fn open(ctx: &mut DecisionCtx<'_>, new: &NewClaim) -> Result<Claim> {
-    let mut claim = new_claim::claim_of(new, ctx.now);
+    let mut claim = new_claim::begin(ctx, new)?;
     claim.solve = Some(new.solve);
     ctx.record(&claim, Event::Opened { basis: new.basis.as_ref().to_owned() });
     if let Some(carried) = Event::carried(&new.challenge) {
@@ -202,7 +215,7 @@ fn open(ctx: &mut DecisionCtx<'_>, new: &NewClaim) -> Result<Claim> {
 }
 
 fn solve_of(new: &NewClaim, now: Timestamp) -> Solve {
-    let origin = match new.revives {
+    let origin = match new.revives.filter(|_| new.is_revival()) {
         Some(letter) => Origin::Revived { letter, claim: new.id },
         None => Origin::Claim(new.id),
     };

@@ -107,7 +107,7 @@ fn append(tx: &mut dyn WriteTx, mut entries: Vec<Entry>) -> Result<()> {
 fn put_claim(tx: &mut dyn WriteTx, claim: &Claim) -> Result<()> {
     match tx.get::<Claims>(&claim.id)? {
         Some(known) if claim_progress(&known) > claim_progress(claim) => return Ok(()),
-        Some(_) => {}
+        Some(known) => indexes::relist_claim(tx, &known, claim)?,
         None => indexes::list_claim(tx, claim, true)?,
     }
     tx.put::<Claims>(claim.id, without_secrets(claim))

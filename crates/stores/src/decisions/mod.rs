@@ -7,8 +7,8 @@
 //! - For maintenance: [`sweep`], [`refill`], [`callbacks`], [`archive`], [`ask_balance`]
 //! - After a server lost writes: [`restore`], [`void_stock`]
 //!
-//! Decisions share code through `support`. Two decisions use another one: `revive` admits claims, and `restore` settles
-//! attempts.
+//! Decisions share code through `support`. Three decisions use another one: `revive` and `reopen` admit claims, and
+//! `restore` settles attempts.
 
 mod admit;
 mod advance;
@@ -20,6 +20,7 @@ mod note;
 mod outbox;
 mod pause;
 mod refill;
+mod reopen;
 mod restore;
 mod revive;
 mod settle;

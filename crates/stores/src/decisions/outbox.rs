@@ -20,6 +20,7 @@ pub(crate) fn callbacks(ctx: &mut DecisionCtx<'_>, limit: usize) -> Result<Vec<C
         let Some(mut callback) = rows::remove(ctx.tx, id)? else { continue };
         if callback.is_over(ctx.now) {
             let tries = callback.tries;
+            rows::finish(ctx.tx, callback, ctx.now)?;
             record(ctx, id, Event::CallbackDropped { tries })?;
             continue;
         }
@@ -33,10 +34,11 @@ pub(crate) fn callbacks(ctx: &mut DecisionCtx<'_>, limit: usize) -> Result<Vec<C
 /// Removes a callback that its receiver accepted. A callback for a later end of the same claim stays.
 pub(crate) fn called_back(ctx: &mut DecisionCtx<'_>, sent: &Callback) -> Result<()> {
     match ctx.tx.get::<Callbacks>(&sent.claim)? {
-        Some(callback) if callback.state == sent.state => {}
+        Some(callback) if callback.is_about_end_of(sent) => {
+            rows::finish(ctx.tx, callback, ctx.now)?;
+        }
         Some(_) | None => return Ok(()),
     }
-    rows::remove(ctx.tx, sent.claim)?;
     record(ctx, sent.claim, Event::CalledBack { tries: sent.tries })
 }
 

@@ -215,6 +215,8 @@ fn next_generation(
         callback_url: old.callback_url.clone(),
         soonest: ctx.now,
         revives: Some(dead.letter.id),
+        reopens_after: None,
+        reopened: 0,
     })
 }
 

@@ -83,7 +83,7 @@ macro_rules! tables {
 }
 
 tables! {
-    1 Claims in claims: ClaimId => Claim, sealed if Claim::holds_secret;
+    1 Claims in claims: ClaimId => Claim, sealed if Claim::holds_secret, appended 2;
     /// The claim of each idempotency key.
     2 Keys in keys: KeyHash => Keyed;
     3 Solves in solves: SolveId => Solve, appended 2;
@@ -110,7 +110,7 @@ tables! {
     /// The pages of the ledger that have entries about a subject.
     14 LedgerIndex in told: (Subject, u64) => ();
     /// Totals by day and label.
-    15 Totals in totals: (Day, Text) => Total, appended 50, converted by Total::convert;
+    15 Totals in totals: (Day, Text) => Total, appended 48, converted by Total::convert;
     /// The books of the budgets, by the first day of the month and the budget (`decisions/support/budgets.rs`). Rows of
     /// releases before 0.2.0 have a day and a worker, and what the worker opened on that day.
     16 Spending in spending: (Day, Text) => BudgetBook, appended 10;
@@ -130,7 +130,7 @@ tables! {
     /// When ended records may be deleted.
     24 RetentionQueue in garbage: (Timestamp, Retained) => ();
     /// Callbacks that no receiver has accepted yet.
-    25 Callbacks in callbacks: ClaimId => Callback, sealed if always;
+    25 Callbacks in callbacks: ClaimId => Callback, sealed if always, appended 3;
     /// The callbacks by when they are tried next.
     26 Outbox in outbox: (Timestamp, ClaimId) => ();
     27 Pools in pools: Fingerprint => Pool, sealed if pool_holds_secret;

@@ -56,6 +56,8 @@ const OTHER_KEY: &str = "ICEiIyQlJicoKSorLC0uLzAxMjM0NTY3ODk6Ozw9Pj8=";
 const OLD_ROWS: &str = include_str!("golden/rows-0.1.0.txt");
 /// The value of a dead letter as 0.1.0 wrote it.
 const OLD_DEAD_LETTER: &str = "0701f9beb7b088891c0e636865636b6f75742d746573747308636865636b6f7574097475726e7374696c650106307834414141000d4552524f525f5041474555524c01000100000100e0eaebf8a83300";
+/// As the first release with encryption wrote them, before claims had generations. These never change.
+const OLD_SEALED_ROWS: &str = include_str!("golden/rows-sealed-1.txt");
 const SEALED_ROWS: &str = include_str!("golden/rows-sealed.txt");
 
 fn key(text: &str) -> EncryptionKey {
@@ -127,6 +129,8 @@ fn claim() -> Claim {
         callback_url: Some(Secret::new("https://hooks.example.com/canary")),
         revives: None,
         report: None,
+        reopened: 0,
+        may_have_paid: false,
     }
 }
 
@@ -216,6 +220,22 @@ fn rows_of_0_1_0_are_still_read_with_and_without_a_key() {
         }
         for_each_sample!(check);
     }
+}
+
+#[test]
+fn sealed_rows_of_before_are_still_read() {
+    let codec = codec(&[KEY]);
+    macro_rules! check {
+        ($table:ident, $key:expr, $value:expr) => {
+            let row = row_of(OLD_SEALED_ROWS, $table::NAME);
+            assert_eq!(decode::<$table>(codec, &$key, &row), Ok($value));
+        };
+    }
+    for_each_sample!(check);
+    // Both are of the first generation, and nothing is known to be lost.
+    let row = row_of(OLD_SEALED_ROWS, Claims::NAME);
+    let read = decode::<Claims>(codec, &claim().id, &row).unwrap();
+    assert_eq!((read.generation(), read.may_have_paid), (1, false));
 }
 
 #[test]

@@ -109,6 +109,7 @@ fn check_site(at: usize, keys: SiteKeys) -> Result<Site, ConfigError> {
             .transpose()?,
         expires: keys.expires.map(|day| day.value),
         reuse: keys.reuse.map(|reuse| reuse.value),
+        after_failure: keys.after_failure.value,
         ambiguous: keys.ambiguous.value,
         key_ignores_proxy: keys.key_ignores_proxy.value,
         opened: opened::check(keys.methods, keys.params, keys.sitekeys)?,

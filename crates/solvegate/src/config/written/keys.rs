@@ -16,7 +16,7 @@ use domain::{
     rate::Rate,
     retry::{Class, Code, Jitter, Profile},
     secret::Secret,
-    site::{HostRule, Reuse},
+    site::{AfterFailure, HostRule, Reuse},
     solve::AmbiguousPolicy,
     time::Day,
 };
@@ -42,6 +42,9 @@ section! {
         deadline: Given<NonZeroDuration> = "180s", example "2m";
         /// How long a claim without an idempotency key gets the answer of an equal earlier claim.
         reuse_window: Given<Duration> = "60s", example "30s";
+        /// How long an idempotency key replays a failure before it opens the work again, at most 24 h. Answers carry what
+        /// is left of it in `Retry-After`.
+        failure_window: Given<Duration> = "30s", example "2m";
         /// How many attempts with an unknown outcome may be paid for a second time per day.
         ambiguity_budget: Given<u32> = "50", example "10";
         /// The most solves that wait for a slot on one gateway, from 1 to 100,000. A worker may have as many of them as are
@@ -225,6 +228,9 @@ section! {
         /// flight, or never.
         reuse: Option<Given<Reuse>>,
             unset "`\"window\"` for v1 and the CLI, `\"never\"` for in.php", example "in-flight";
+        /// What an idempotency key does after a failure: open the work again after `failure_window`, or replay the failure
+        /// for 24 h.
+        after_failure: Given<AfterFailure> = "reopen", example "replay";
         /// Whether an attempt with an unknown outcome may be paid for a second time.
         ambiguous: Given<AmbiguousPolicy> = "resubmit-once", example "never";
         /// Whether challenges that differ only in their proxy count as the same.

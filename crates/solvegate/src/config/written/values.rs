@@ -17,7 +17,7 @@ use domain::{
     rate::Rate,
     retry::{Class, Code, Jitter, Profile},
     secret::Secret,
-    site::{HostRule, Reuse},
+    site::{AfterFailure, HostRule, Reuse},
     solve::AmbiguousPolicy,
     time::Day,
 };
@@ -167,6 +167,7 @@ words! {
     Mode, "\"learned\" or \"fixed\"", ["learned" => Self::Learned, "fixed" => Self::Fixed];
     Reuse, "\"window\", \"in-flight\" or \"never\"",
         ["window" => Self::Window, "in-flight" => Self::InFlight, "never" => Self::Never];
+    AfterFailure, "\"reopen\" or \"replay\"", ["reopen" => Self::Reopen, "replay" => Self::Replay];
     AmbiguousPolicy, "\"resubmit-once\" or \"never\"",
         ["resubmit-once" => Self::ResubmitOnce, "never" => Self::Never];
     Profile, "\"default\", \"conservative\" or \"aggressive\"",

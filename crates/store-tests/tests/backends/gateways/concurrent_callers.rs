@@ -1,17 +1,36 @@
 //! Concurrent callers at several gateways: every caller is served, and no token is given twice.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
-use domain::{claim::Admission, id::HolderId, ports::LeaseRequest};
+use domain::{
+    claim::Admission,
+    id::{ClaimId, HolderId},
+    ledger::Event,
+    ports::LeaseRequest,
+};
 use store_tests::{accepted, check, named, token_of};
 
 use super::{Gateway, all_at_once};
 
-/// Three hundred equal claims open one solve.
+/// Three hundred equal claims open one solve, and after its failure another one.
 pub(crate) async fn three_hundred_with_one_key(all: &[Gateway]) {
+    let first = open_once(all).await;
+    let world = &all[0].world;
+    let claim = world.store.find_claim(first).await.expect("the server is up");
+    world.fail_solve(&claim.expect("it was opened"), "ERROR_CAPTCHA_UNSOLVABLE").await;
+    world.pass(30);
+    assert_eq!(open_once(all).await, first, "a failure does not burn a key");
+    let reopened = world.count(|event| matches!(event, Event::Reopened { .. })).await;
+    assert_eq!(reopened, 1);
+    check(world.records.as_ref()).await;
+}
+
+/// Three hundred equal claims, of which one opens a solve; returns the id that all have.
+async fn open_once(all: &[Gateway]) -> ClaimId {
     let admissions = all_at_once(all, 300, |_, at| async move {
         let mut new = at.world.turnstile("a");
         new.key = named(&new, "k");
+        new.reopens_after = Some(Duration::from_secs(30));
         at.world.admit(new).await
     })
     .await;
@@ -29,7 +48,7 @@ pub(crate) async fn three_hundred_with_one_key(all: &[Gateway]) {
         })
         .collect();
     assert_eq!((opened, ids.len()), (1, 1));
-    check(all[0].world.records.as_ref()).await;
+    ids.into_iter().next().expect("there is one")
 }
 
 /// Nine hundred different claims are all admitted.

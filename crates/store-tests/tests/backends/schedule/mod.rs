@@ -66,7 +66,7 @@ struct Plan {
 }
 
 /// The number of kinds of events, without `Refused` and `Refusals`, which are notes like `Reported`, and `WritesLost`.
-pub(crate) const EVENTS: usize = 31;
+pub(crate) const EVENTS: usize = 32;
 
 /// Runs a comparison for each seed and returns the events that occurred.
 pub(crate) async fn compare_all<F>(
@@ -222,7 +222,12 @@ impl Plan {
         new.deadline = world.now().plus(Duration::from_secs(self.chance.u64(5..300)));
         new.collect = self.chance.bool();
         new.key = match self.chance.u8(0..3) {
-            0 => named(&new, &format!("k{}", self.chance.u8(0..6))),
+            0 => {
+                let number = self.chance.u8(0..6);
+                let window = Duration::from_secs(5 * u64::from(number));
+                new.reopens_after = (number > 0).then_some(window);
+                named(&new, &format!("k{number}"))
+            }
             1 => derived(&new, self.chance.u64(0..2) * 60),
             _ => new.key,
         };

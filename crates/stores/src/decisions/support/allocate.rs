@@ -21,7 +21,12 @@ use crate::{
     tx::{Order, TypedRead, TypedWrite},
 };
 
-use super::{books, budgets, context::DecisionCtx, effort::Effort, fail, indexes, pools};
+use super::{
+    books, budgets,
+    context::DecisionCtx,
+    effort::{self, Effort},
+    fail, indexes, pools,
+};
 
 /// Gives the usable token of an ended solve to the claims that wait for it, and the rest to the stock.
 pub(crate) fn harvest(
@@ -75,6 +80,7 @@ pub(crate) fn return_token(
     claim.token = None;
     claim.ended_at = Some(ctx.now);
     claim.code.clone_from(&code);
+    claim.may_have_paid = effort::may_have_paid_for(ctx.tx, before)?;
     ctx.record(&claim, Event::Ended { state, code });
     books::count_move(ctx, before, &claim);
     indexes::update_claim(ctx.tx, before, &claim)?;

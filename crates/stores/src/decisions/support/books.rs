@@ -84,10 +84,10 @@ fn left(claim: &Claim) -> Counts {
             },
             None => Counts { served_left: 1, ..none },
         },
-        ClaimState::Failed => Counts { failed_left: 1, ..none },
-        ClaimState::Lapsed => Counts { lapsed_left: 1, ..none },
-        // A withdrawn claim stays withdrawn.
-        ClaimState::Waiting | ClaimState::Withdrawn => none,
+        // These stay: a claim that is opened again counts as another one.
+        ClaimState::Waiting | ClaimState::Failed | ClaimState::Lapsed | ClaimState::Withdrawn => {
+            none
+        }
     }
 }
 

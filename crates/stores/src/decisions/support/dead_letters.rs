@@ -15,7 +15,7 @@ use domain::{
 use crate::{
     Result,
     schema::tables::{DeadLetters, Died},
-    tx::{TypedRead, TypedWrite, WriteTx},
+    tx::{ReadTx, TypedRead, TypedWrite, WriteTx},
 };
 
 use super::{
@@ -145,8 +145,44 @@ pub(crate) fn close(
     ctx.tx.put::<DeadLetters>(id, letter)
 }
 
+/// Takes a claim that its worker's key opens again off its dead letter, so that reviving the letter does not pay for it a
+/// second time. A letter without another claim is closed as revived.
+pub(crate) fn take_over(ctx: &mut DecisionCtx<'_>, claim: &Claim) -> Result<()> {
+    for id in ids_for(claim) {
+        let Some(mut letter) = ctx.tx.get::<DeadLetters>(&id)? else { continue };
+        if letter.closed.is_some() || !letter.claims.contains(&claim.id) {
+            continue;
+        }
+        if letter.claims.len() > 1 {
+            letter.claims.retain(|other| *other != claim.id);
+        } else {
+            let how = Closing::Revived;
+            letter.closed = Some(Closed { at: ctx.now, how, claim: Some(claim.id) });
+            let by = claim.worker.clone();
+            ctx.record(&letter, Event::Revived { by, claim: claim.id });
+        }
+        ctx.tx.put::<DeadLetters>(id, letter)?;
+    }
+    Ok(())
+}
+
+/// The dead letter that the next generation of a claim continues.
+pub(crate) fn latest(tx: &dyn ReadTx, claim: &Claim) -> Result<Option<SolveId>> {
+    for id in ids_for(claim) {
+        if tx.has::<DeadLetters>(&id)? {
+            return Ok(Some(id));
+        }
+    }
+    Ok(None)
+}
+
+/// Its own dead letter, and the one that it revived.
+fn ids_for(claim: &Claim) -> impl Iterator<Item = SolveId> + use<> {
+    claim.solve.into_iter().chain(claim.revives)
+}
+
 /// Reopens the dead letter that a claim revived, as it was: nothing was tried since. `false` when there is none to reopen,
-/// because it was purged, or answered late.
+/// because it was purged, or answered late, or stayed open for other claims.
 fn reopen(ctx: &mut DecisionCtx<'_>, claim: &Claim, code: &Code) -> Result<bool> {
     let Some(id) = claim.revives else { return Ok(false) };
     let Some(mut letter) = ctx.tx.get::<DeadLetters>(&id)? else { return Ok(false) };
@@ -157,8 +193,8 @@ fn reopen(ctx: &mut DecisionCtx<'_>, claim: &Claim, code: &Code) -> Result<bool>
             Ok(true)
         }
         Some(Closed { how: Closing::LateAnswer, .. }) => Ok(false),
-        // Another claim of it lapsed just before.
-        None => Ok(true),
+        // Another claim of it lapsed just before, unless this one was taken off it.
+        None => Ok(claim.reopened == 0 || letter.claims.contains(&claim.id)),
     }
 }
 

@@ -1,9 +1,16 @@
 //! The effort that a solve took: the figures that a claim shows when it ends.
 
 use domain::{
+    claim::Claim,
     id::ClaimId,
     money::Money,
     solve::{Origin, Solve},
+};
+
+use crate::{
+    Result,
+    schema::tables::Solves,
+    tx::{ReadTx, TypedRead},
 };
 
 pub(crate) struct Effort {
@@ -12,11 +19,14 @@ pub(crate) struct Effort {
     pub(crate) polls: u32,
     /// The cost of all attempts; `None` when it is unknown.
     pub(crate) cost: Option<Money>,
+    /// See [`Solve::may_have_lost_money`].
+    pub(crate) may_have_paid: bool,
 }
 
 impl Effort {
     /// For a claim that ends without a solve of its own.
-    pub(crate) const NONE: Self = Self { origin: None, attempts: 0, polls: 0, cost: None };
+    pub(crate) const NONE: Self =
+        Self { origin: None, attempts: 0, polls: 0, cost: None, may_have_paid: false };
 
     /// A solve that has no answer. Its cost is unknown while an attempt may still be charged.
     pub(crate) fn without_answer(solve: &Solve) -> Self {
@@ -31,6 +41,7 @@ impl Effort {
             attempts: solve.attempt,
             polls: solve.polls,
             cost,
+            may_have_paid: solve.may_have_lost_money(),
         }
     }
 
@@ -43,4 +54,10 @@ impl Effort {
     pub(crate) fn cost_of(&self, claim: ClaimId) -> Option<Money> {
         if self.is_for(claim) { self.cost } else { Some(Money::ZERO) }
     }
+}
+
+/// Whether money may have been lost for a claim that ends: an attempt of the solve that it waited for was ambiguous.
+pub(crate) fn may_have_paid_for(tx: &dyn ReadTx, claim: &Claim) -> Result<bool> {
+    let Some(id) = claim.solve else { return Ok(false) };
+    Ok(tx.get::<Solves>(&id)?.is_some_and(|solve| solve.may_have_lost_money()))
 }

@@ -71,6 +71,7 @@ pub(crate) fn end_claim(
     claim.attempts = effort.attempts;
     claim.polls = effort.polls;
     claim.cost = effort.cost_of(claim.id);
+    claim.may_have_paid = effort.may_have_paid;
     ctx.record(&claim, Event::Ended { state, code });
     books::count_move(ctx, before, &claim);
     ctx.ended.push(claim.id);

@@ -42,7 +42,10 @@ pub(crate) fn insert_claim(tx: &mut dyn WriteTx, claim: &Claim) -> Result<()> {
 pub(crate) fn update_claim(tx: &mut dyn WriteTx, before: &Claim, after: &Claim) -> Result<()> {
     index_claim(tx, before, false)?;
     index_claim(tx, after, true)?;
-    if before.state != after.state {
+    if before.opened_at != after.opened_at {
+        relist_claim(tx, before, after)?;
+    }
+    if (before.state, before.reopened) != (after.state, after.reopened) {
         callbacks::enqueue(tx, after)?;
     }
     tx.put::<Claims>(after.id, after.clone())
@@ -57,6 +60,12 @@ pub(crate) fn list_claim(tx: &mut dyn WriteTx, claim: &Claim, is_listed: bool) -
         Some(sitekey) => tx.set::<BySitekey>((Text::new(sitekey), at, id), is_listed),
         None => Ok(()),
     }
+}
+
+/// Moves a claim in the indexes of the history: its next generation was opened later.
+pub(crate) fn relist_claim(tx: &mut dyn WriteTx, before: &Claim, after: &Claim) -> Result<()> {
+    list_claim(tx, before, false)?;
+    list_claim(tx, after, true)
 }
 
 fn index_claim(tx: &mut dyn WriteTx, claim: &Claim, is_indexed: bool) -> Result<()> {

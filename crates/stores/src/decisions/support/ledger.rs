@@ -196,7 +196,8 @@ pub(crate) fn counts_of(event: &Event) -> Counts {
         | Event::CallbackDropped { .. }
         | Event::Carried { .. }
         | Event::BalanceAsked { .. }
-        | Event::BalanceRead { .. } => none,
+        | Event::BalanceRead { .. }
+        | Event::Reopened { .. } => none,
     }
 }
 

@@ -5,15 +5,15 @@ use domain::{
     solve::{Solve, Stage},
 };
 
-/// How far a claim has come. A claim that returned its token ranks above one that has it, so that the token is not
-/// delivered twice.
-pub(crate) fn claim_progress(claim: &Claim) -> (u8, bool) {
+/// How far a claim has come: its generation first. A claim that returned its token ranks above one that has it, so that the
+/// token is not delivered twice.
+pub(crate) fn claim_progress(claim: &Claim) -> (u32, u8, bool) {
     let rank = match claim.state {
         ClaimState::Waiting => 0,
         ClaimState::Served => 1,
         ClaimState::Failed | ClaimState::Withdrawn | ClaimState::Lapsed => 2,
     };
-    (rank, claim.delivered_at.is_some())
+    (claim.reopened, rank, claim.delivered_at.is_some())
 }
 
 /// Whether a version of a solve continues the one that the store has.

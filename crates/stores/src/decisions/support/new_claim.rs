@@ -1,4 +1,4 @@
-//! Writes a claim that was admitted, together with its idempotency key.
+//! Writes a claim that was admitted, together with its idempotency key: a new one, or the next generation of a failed one.
 
 use domain::{
     claim::{Claim, ClaimState, KeyRule, NewClaim},
@@ -14,7 +14,7 @@ use crate::{
     tx::{ReadTx, TypedRead, TypedWrite},
 };
 
-use super::{books, context::DecisionCtx, indexes};
+use super::{books, callbacks, context::DecisionCtx, dead_letters, indexes};
 
 /// The waiting claim that a new claim becomes.
 pub(crate) fn claim_of(new: &NewClaim, now: Timestamp) -> Claim {
@@ -44,7 +44,21 @@ pub(crate) fn claim_of(new: &NewClaim, now: Timestamp) -> Claim {
         callback_url: new.callback_url.clone(),
         revives: new.revives,
         report: None,
+        reopened: new.reopened,
+        may_have_paid: false,
     }
+}
+
+/// Begins an admitted claim. The next generation of a failed one takes over from the failure first.
+pub(crate) fn begin(ctx: &mut DecisionCtx<'_>, new: &NewClaim) -> Result<Claim> {
+    let claim = claim_of(new, ctx.now);
+    if claim.reopened > 0 {
+        let before = indexes::existing_claim(ctx.tx, claim.id)?;
+        ctx.record(&claim, Event::Reopened { generation: claim.generation() });
+        dead_letters::take_over(ctx, &before)?;
+        callbacks::keep_end(ctx.tx, &before)?;
+    }
+    Ok(claim)
 }
 
 pub(crate) fn key_of(new: &NewClaim) -> Option<KeyHash> {
@@ -68,13 +82,18 @@ pub(crate) fn insert(ctx: &mut DecisionCtx<'_>, new: &NewClaim, claim: &Claim) -
         let row = Keyed { claim: claim.id, fingerprint: new.fingerprint };
         ctx.tx.put::<Keys>(hash, row)?;
     }
+    // In the sums each generation is a claim of the day it was made.
     books::count_new(ctx, claim);
-    indexes::insert_claim(ctx.tx, claim)
+    if new.reopened == 0 {
+        return indexes::insert_claim(ctx.tx, claim);
+    }
+    let before = indexes::existing_claim(ctx.tx, claim.id)?;
+    indexes::update_claim(ctx.tx, &before, claim)
 }
 
 /// Writes the claim as one more that waits for a solve in progress.
 pub(crate) fn join(ctx: &mut DecisionCtx<'_>, new: &NewClaim, before: &Solve) -> Result<Claim> {
-    let mut claim = claim_of(new, ctx.now);
+    let mut claim = begin(ctx, new)?;
     claim.solve = Some(before.id);
     ctx.record(&claim, Event::Joined);
     let mut solve = before.clone();

@@ -51,7 +51,9 @@ pub(crate) fn promote_claim(
     before: Claim,
     new: &NewClaim,
 ) -> Result<Claim> {
-    let waits = before.revives.is_some() && before.state == ClaimState::Waiting;
+    // A claim that its key opened again is live work already, and its deadline is its own.
+    let is_revived = before.revives.is_some() && before.reopened == 0;
+    let waits = is_revived && before.state == ClaimState::Waiting;
     let Some(solve) = before.solve.filter(|_| waits) else { return Ok(before) };
     let mut claim = before.clone();
     claim.deadline = claim.deadline.min(new.deadline);

@@ -156,6 +156,10 @@ fn delete_solve(ctx: &mut DecisionCtx<'_>, archival: Archival, id: SolveId) -> R
 /// Deletes an archived claim that is in no index of the history, unless its dead letter still needs it.
 fn delete_unlisted_claim(ctx: &mut DecisionCtx<'_>, id: ClaimId) -> Result<usize> {
     let Some(claim) = ctx.tx.get::<Claims>(&id)? else { return Ok(0) };
+    if ctx.tx.has::<ByTime>(&(claim.opened_at, id))? {
+        // Its key opened it again, so it is in the history once more.
+        return Ok(0);
+    }
     match needed_until(ctx.tx, &claim)?.filter(|until| ctx.now < *until) {
         Some(until) => ctx.tx.put::<RetentionQueue>((until, Retained::Claim(id)), ()).map(|()| 0),
         None => delete_claim(ctx.tx, &claim).map(|()| 1),
