@@ -59,11 +59,15 @@ pub fn differences(claims: &[Claim], entries: &[Entry], totals: &[Total]) -> Vec
 /// Whether claims and ledger are complete enough for [`differences`].
 pub fn is_complete(claims: &[Claim], entries: &[Entry]) -> bool {
     let known: BTreeSet<ClaimId> = claims.iter().map(|claim| claim.id).collect();
+    let entered: BTreeSet<ClaimId> = entries.iter().filter_map(|entry| entry.claim).collect();
     let is_whole = |entry: &Entry| {
         !matches!(entry.event, Event::WritesLost { .. })
             && entry.claim.is_none_or(|claim| known.contains(&claim))
     };
-    entries.first().is_none_or(|first| first.seq == 1) && entries.iter().all(is_whole)
+    // A claim that another gateway restored has no entries.
+    known.is_subset(&entered)
+        && entries.first().is_none_or(|first| first.seq == 1)
+        && entries.iter().all(is_whole)
 }
 
 fn different(row: &Row, walked: &Counts, stored: &Counts) -> Vec<String> {

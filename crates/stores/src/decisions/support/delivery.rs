@@ -12,7 +12,7 @@ use crate::{Result, schema::tables::Watched, tx::TypedRead};
 use super::{
     books,
     context::{Attribution, DecisionCtx},
-    indexes, secrets,
+    effort, indexes, secrets,
 };
 
 /// Records that the worker got the claim's usable token for the first time. Later times change nothing.
@@ -62,6 +62,7 @@ fn lapse_expired(ctx: &mut DecisionCtx<'_>, before: &Claim, token: &Token) -> Re
     let mut claim = before.clone();
     claim.state = ClaimState::Lapsed;
     claim.code = Some(Code::from(own::TOKEN_EXPIRED));
+    claim.may_have_paid = effort::may_have_paid_for(ctx.tx, before)?;
     // The same moment whoever notices, so that its key is not kept for longer by a late fetch.
     claim.ended_at = Some(indexes::unusable_from(token).min(ctx.now));
     ctx.record(&claim, Event::Ended { state: claim.state, code: claim.code.clone() });
