@@ -110,7 +110,7 @@ struct SolveSeen {
     authorised: u32,
     ready: bool,
     dead_letters: u32,
-    was_ambiguous: bool,
+    ambiguous: u32,
     /// A claim of it revives a dead letter, which is opened again when the claim lapses unpaid.
     is_revival: bool,
     /// It was given up while an attempt was open, so money may be lost.
@@ -394,7 +394,7 @@ impl ClaimSeen {
 
 impl SolveSeen {
     fn is_unpaid(&self) -> bool {
-        self.accepted == 0 && !self.was_ambiguous
+        self.accepted == 0 && self.ambiguous == 0
     }
 
     /// Whether an attempt is open whose reply nobody has, or was given up like that.
@@ -420,7 +420,7 @@ impl SolveSeen {
             Event::Accepted { attempt, .. } => self.accepted(*attempt, &mut broken),
             Event::Ambiguous { .. } => {
                 self.open = Open::Ambiguous;
-                self.was_ambiguous = true;
+                self.ambiguous += 1;
             }
             Event::NotAccepted { .. } => self.open = Open::Nothing,
             Event::WrittenOff { .. } | Event::Failed { .. } => {

@@ -157,14 +157,7 @@ impl Walk {
                 self.latest.extend(entry.solve.map(|solve| (solve, *attempt)));
             }
             Event::TaskOver { attempt, cost, .. } => self.cost(entry, *attempt, *cost),
-            Event::Ready { attempt, cost, .. } => {
-                self.add(entry, |counts| counts.solved += 1);
-                self.cost(entry, *attempt, *cost);
-                let is_refill = entry.worker.as_str() == POOL;
-                if let Some(solve) = entry.solve.filter(|_| is_refill) {
-                    self.unassigned.insert(solve, (entry.clone(), *cost));
-                }
-            }
+            Event::Ready { attempt, cost, .. } => self.answer(entry, *attempt, *cost),
             Event::Allotted { paid_by, .. } => self.pass_on(entry, *paid_by),
             Event::Replayed
             | Event::Refused { .. }
@@ -208,6 +201,15 @@ impl Walk {
         let (_, ended) = self.generations.entry(claim).or_insert((row, None));
         if let Event::Ended { state, .. } = &entry.event {
             *ended = Some(*state);
+        }
+    }
+
+    fn answer(&mut self, entry: &Entry, attempt: u32, cost: Option<Money>) {
+        self.add(entry, |counts| counts.solved += 1);
+        self.cost(entry, attempt, cost);
+        let is_refill = entry.worker.as_str() == POOL;
+        if let Some(solve) = entry.solve.filter(|_| is_refill) {
+            self.unassigned.insert(solve, (entry.clone(), cost));
         }
     }
 

@@ -78,7 +78,6 @@ pub(crate) async fn below_ten_seconds(url: &str) {
 struct OffClock(i64);
 
 #[async_trait]
-#[expect(clippy::disallowed_methods, reason = "this is an implementation of the Clock port")]
 impl Clock for OffClock {
     #[expect(clippy::disallowed_methods, reason = "this is the Clock port")]
     fn now(&self) -> Timestamp {
