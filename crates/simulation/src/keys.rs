@@ -35,7 +35,8 @@ impl Failures {
                 None
             }
             Event::Ended { state: ClaimState::Failed | ClaimState::Lapsed, code } => {
-                let has_expired = code.as_ref().is_some_and(|code| code.as_str() == own::TOKEN_EXPIRED);
+                let has_expired =
+                    code.as_ref().is_some_and(|code| code.as_str() == own::TOKEN_EXPIRED);
                 // The window begins when the token expires, and not when somebody notices.
                 let useless = self.useless.remove(&claim).filter(|_| has_expired);
                 self.ended.insert(claim, useless.unwrap_or(entry.at).min(entry.at));
