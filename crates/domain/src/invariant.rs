@@ -110,8 +110,8 @@ struct SolveSeen {
     authorised: u32,
     ready: bool,
     dead_letters: u32,
-    /// Its dead letter was purged.
-    purged: bool,
+    /// Dead letters that were purged and not followed by another one.
+    purged: u32,
     ambiguous: u32,
     /// A claim of it revives a dead letter, which is opened again when the claim lapses unpaid.
     is_revival: bool,
@@ -442,12 +442,15 @@ impl SolveSeen {
             }
             Event::DeadLettered { .. } => {
                 // Claims that still wait when their dead letter is purged leave another one.
-                self.dead_letters += u32::from(!std::mem::take(&mut self.purged));
+                match self.purged {
+                    0 => self.dead_letters += 1,
+                    _ => self.purged -= 1,
+                }
                 if self.dead_letters > 1 {
                     broken.push((19, "two dead letters".into()));
                 }
             }
-            Event::Purged { .. } => self.purged = true,
+            Event::Purged { .. } => self.purged += 1,
             _ => {}
         }
         broken
