@@ -52,7 +52,7 @@ use domain::{money::Currency, secret::Secret, time::Timestamp};
 use engine::Engine;
 
 pub use accept::{ServeConfig, serve};
-pub use admin::{Admin, Admins, BadAdmins};
+pub use admin::{Admin, Admins, BadAdmins, CheckedAdmins};
 pub use domain::key::KeyDigest;
 pub use limits::Limits;
 pub use tls::{BadTls, SelfSigned, TlsMaterial};
