@@ -47,7 +47,7 @@ pub(crate) enum Refusal {
     #[error(
         "the request bodies of this worker that are coming in have {0} bytes together, which is the limit; send fewer at once"
     )]
-    TooManyBytes(usize),
+    TooManyBytes(u32),
     #[error("timeout while reading the request body; send it faster")]
     Slow,
     #[error("the connection closed before the whole request body arrived")]

@@ -60,7 +60,7 @@ impl HeldBody {
     /// Counts the bytes that have come so far.
     pub(crate) fn hold(&mut self, bytes: usize) -> Result<(), TooManyBytes> {
         let more = bytes.saturating_sub(self.bytes);
-        let most = self.doors.limits().worker_bytes;
+        let most = self.doors.limits().worker_bytes as usize;
         self.doors.bodies_in_flight().take(&self.worker, more, most)?;
         self.bytes += more;
         Ok(())

@@ -43,9 +43,9 @@ pub struct Limits {
     /// The same for one network that has shown no key.
     pub stranger_bytes_per_address: usize,
     /// Bytes of the bodies of one worker's requests that are not parsed yet.
-    pub worker_bytes: usize,
+    pub worker_bytes: u32,
     /// Forms without a key so far that one connection may be sending.
-    pub stranger_forms: usize,
+    pub stranger_forms: u32,
     /// Concurrent HTTP/2 streams per connection.
     pub streams: u32,
     /// The longest wait for `Prefer: wait` and `?wait`.
