@@ -25,6 +25,7 @@ use crate::{
     Doors, body,
     caller::{Caller, PollCaller, Role, WorkerCaller},
     error::{Refusal, bad_field},
+    in_flight::HeldBody,
 };
 
 /// Whether the site accepted the token.
@@ -76,7 +77,8 @@ async fn read(
     let key = request::idempotency_key(&parts.headers)?;
     let wait = request::preferred_wait(&parts.headers, limits.wait);
     let most = limits.json_bytes + limits.image_bytes;
-    let body = body::read(doors, &parts.headers, body, most).await?;
+    let mut held = HeldBody::begin(doors, caller.known.worker.name.clone());
+    let body = body::read_held(&mut held, limits, &parts.headers, body, most).await?;
     let mut body = SolveBody::read(&parts.headers, &body, limits)?;
     if body.take_id().is_some() {
         return bad_field("id", "belongs to a line of /v1/batches; here, send an Idempotency-Key");
@@ -145,7 +147,7 @@ pub(super) async fn report(
     request: Request,
 ) -> Result<Json<Value>, Refusal> {
     let by = caller.operator(&doors)?;
-    let Verdict { verdict } = request::body(&doors, request).await?;
+    let Verdict { verdict } = request::body_of(&doors, &caller, request).await?;
     doors.engine().report(&caller.scope(), request::id(&id)?, verdict, by).await?;
     Ok(Json(json!({ "id": id, "recorded": true })))
 }
