@@ -30,7 +30,7 @@ pub(super) async fn reconcile(
     let day = totals::date(&query, "day")?.unwrap_or(doors.now().day());
     let top_up = query.parsed::<Money>("top_up", "an amount of money such as 20.00")?;
     match doors.engine().reconcile(day, top_up).await {
-        Ok(found) => Ok(Json(shaped(&found))),
+        Ok(found) => Ok(Json(shape::with_currency(&doors, shaped(&found)))),
         Err(refusal @ ReconcileRefusal::Future(_)) => Err(Refusal::BadQuery(refusal.to_string())),
         Err(ReconcileRefusal::Store(error)) => Err(error.into()),
     }
@@ -46,7 +46,6 @@ fn shaped(found: &Reconciled) -> Value {
         "day": result.day,
         "verdict": name(result.verdict),
         "why": why(found),
-        "currency": Value::Null,
         "readings": result.readings,
         "ledger": {
             "attempts": segments.iter().map(|one| one.attempts).sum::<u64>(),

@@ -120,7 +120,7 @@ pub(super) async fn fetch(
     if matches!(caller.role, Role::Admin(_)) {
         // An admin sees the claim without its token, which belongs to the worker, and does not consume it.
         let claim = doors.engine().find_claim(&caller.scope(), id).await?;
-        return Ok(Json(shape::claim(&claim)).into_response());
+        return Ok(Json(shape::with_currency(&doors, shape::claim(&claim))).into_response());
     }
     let outcome = doors.fetch(caller.peer.as_ref(), &caller.scope(), id, wait).await?;
     Ok(outcome::respond(&doors, outcome, false))
@@ -136,7 +136,7 @@ pub(super) async fn withdraw(
     Query::read(query.as_deref(), &[])?;
     let by = caller.operator(&doors)?;
     let claim = doors.engine().withdraw(&caller.scope(), request::id(&id)?, by).await?;
-    Ok(Json(shape::claim(&claim)))
+    Ok(Json(shape::with_currency(&doors, shape::claim(&claim))))
 }
 
 /// `POST /v1/solves/{id}/report`.
@@ -164,7 +164,9 @@ pub(super) async fn explain(
     let entries: Vec<_> = story.entries.iter().map(shape::entry).collect();
     let Repeats { fetched, replayed } = story.repeats;
     let repeats = json!({ "fetched": fetched, "replayed": replayed });
-    Ok(Json(json!({ "claim": shape::claim(&story.claim), "entries": entries, "repeats": repeats })))
+    let story =
+        json!({ "claim": shape::claim(&story.claim), "entries": entries, "repeats": repeats });
+    Ok(Json(shape::with_currency(&doors, story)))
 }
 
 // === impl Arrival ===

@@ -290,6 +290,14 @@ async fn what_if_shows_what_repeats_would_have_cost() {
     let output = run(dir.path(), &["what-if", "--days", "2", "--no-keys"], &[]);
     assert!(output.stdout.contains("3 solves more, 0 fewer"), "{output:?}");
     assert!(output.stdout.contains("assumptions:"), "{output:?}");
+    // Nothing came from a pool or was reused, so these change nothing; a negative one is refused.
+    let output = run(dir.path(), &["what-if", "--days", "2", "--no-pools"], &[]);
+    assert!(output.stdout.contains("0 solves more, 0 fewer"), "{output:?}");
+    let never = ["what-if", "--days", "2", "--reuse-window", "0s", "--json"];
+    let output = run(dir.path(), &never, &[]);
+    assert_eq!(output.code, Some(0), "{output:?}");
+    let found: Value = serde_json::from_str(&output.stdout).unwrap();
+    assert_eq!(found["settings"]["reuse_window_ms"], 0, "{found}");
 }
 
 #[test]
