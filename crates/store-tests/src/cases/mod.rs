@@ -154,6 +154,7 @@ pub const CASES: &[Case] = cases! {
         a_budget_of_money_holds_for_tokens_of_a_pool,
         a_token_that_others_left_is_free,
         a_refill_that_a_claim_was_waiting_for_takes_the_place_of_its_own_attempt,
+        a_refill_that_comes_after_a_failed_attempt_counts_beside_it,
         a_pool_orders_no_more_than_its_budget,
         the_account_pays_for_everything,
         the_account_is_the_sum_of_its_workers_and_pools,
