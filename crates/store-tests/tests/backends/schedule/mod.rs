@@ -9,21 +9,24 @@
 
 mod perform;
 
-use std::{collections::BTreeSet, future::Future, time::Duration};
+use std::{collections::BTreeSet, future::Future, sync::Arc, time::Duration};
 
 use domain::{
+    budget::Budgets,
     callback::Callback,
     claim::{Allowance, Claim, NewClaim},
+    declarations::Guard,
     id::{ClaimId, HolderId, Nonce, SolveId, WorkerName},
     lease::Lease,
     ledger::Event,
+    money::Money,
     pool::{Target, Why},
     ports::{RefillRequest, ReviveRequest},
     retry::Verdict,
     secret::Secret,
     solve::{Decision, Fact, Solve, Stage},
 };
-use store_tests::{World, accepted, check, derived, named, over, refused};
+use store_tests::{PRICE, World, accepted, check, derived, named, over, refused};
 use stores::Backend;
 
 use perform::{perform, readings};
@@ -185,15 +188,16 @@ impl Plan {
             return Act::SetPool(Box::new(new), level);
         }
         let target = Target { level: self.chance.u32(0..6), why: Why::HitTarget };
+        let (budget, account) = limits(new.solve.number());
         Act::Refill(Box::new(RefillRequest {
             pool: new.fingerprint,
             holder: self.holder(),
             target,
             solves: (0..3).map(|_| world.fresh_solve()).collect(),
             wanted_until: world.now().plus(Duration::from_secs(60)),
-            price: None,
-            budget: Allowance::default(),
-            account: Allowance::default(),
+            price: Some(PRICE),
+            budget,
+            account,
         }))
     }
 
@@ -235,7 +239,7 @@ impl Plan {
             new.callback_url = Some(Secret::new("https://hooks.example.com/"));
         }
         if self.chance.u8(0..8) == 0 {
-            new.allowance = Allowance { solves_per_day: Some(5), ..Allowance::default() };
+            (new.allowance, new.account) = limits(new.id.number());
         }
         if let (0, Some(claim)) = (self.chance.u8(0..20), self.claim()) {
             new.id = claim.id;
@@ -263,12 +267,13 @@ impl Plan {
         let Some(lease) = self.lease() else { return Act::Hold(self.holder()) };
         let ambiguous = lease.solve.stage == Stage::Ambiguous;
         let decision = match (self.chance.u8(0..10), ambiguous) {
-            (0..3, _) | (3..9, false) => Decision::Intend {
-                guard: domain::declarations::Guard::open(),
-                nonce: Nonce::from_number(self.chance.u64(1..)),
-            },
+            (0..3, _) | (3..9, false) => {
+                let number = self.chance.u64(1..);
+                Decision::Intend { guard: guard(number), nonce: Nonce::from_number(number) }
+            }
             (3..8, true) => {
-                Decision::Authorise { guard: domain::declarations::Guard::open(), due: world.now() }
+                let guard = guard(lease.solve.id.number());
+                Decision::Authorise { guard, due: world.now() }
             }
             (9, false) => {
                 let soonest = lease.solve.wanted_until.plus(Duration::from_millis(1));
@@ -302,4 +307,32 @@ impl Plan {
         };
         Act::Settle(lease.solve.id, attempt, fact)
     }
+}
+
+/// A number without limits.
+const FREE: u64 = 7;
+
+/// Limits of a worker or a pool, and of the account. Some have none.
+fn limits(number: u64) -> (Allowance, Allowance) {
+    let cost = |solves: i64| Some(Money::from_micros(PRICE.micros() * solves));
+    let free = Allowance::default();
+    match number % 8 {
+        0 => (Allowance { solves_per_day: Some(5), ..free }, free),
+        1 => (Allowance { cost_per_day: cost(6), ..free }, free),
+        2 => (Allowance { solves_per_month: Some(9), cost_per_month: cost(12), ..free }, free),
+        3 => (free, Allowance { solves_per_day: Some(15), ..free }),
+        4 => (
+            Allowance { cost_per_month: cost(20), ..free },
+            Allowance { cost_per_day: cost(12), ..free },
+        ),
+        _ => (free, free),
+    }
+}
+
+/// What a gateway carries into a decision about an attempt.
+fn guard(number: u64) -> Guard {
+    // Mostly none, so that schedules do not stop at them.
+    let (own, account) = limits(if number.is_multiple_of(4) { number / 4 } else { FREE });
+    let workers = ["ann", "bob"].map(|name| (WorkerName::new(name).unwrap(), own)).into();
+    Guard::open().with_budgets(Arc::new(Budgets { account, workers, ..Budgets::default() }))
 }
