@@ -278,7 +278,9 @@ impl<C: Committer> WriterTask<C> {
                 return Ok(CommitOutcome::Conflicts(conflicts));
             }
             tracing::trace!(sent, "the ledger has grown, numbering pages again");
-            conflicts.into_iter().for_each(|conflict| self.cache.apply_conflict(conflict));
+            for conflict in conflicts {
+                self.cache.apply_conflict(conflict);
+            }
         }
     }
 

@@ -192,7 +192,9 @@ impl PostgresServer {
         let outcome = if rows.is_empty() && changed.is_empty() {
             if end.iter().any(|end| commit.has_other_end(end)) {
                 // Nobody else can append before this transaction ends.
-                end.into_iter().for_each(|conflict| cache.apply_conflict(conflict));
+                for conflict in end {
+                    cache.apply_conflict(conflict);
+                }
                 commit.number_pages(cache)?;
             }
             let written = connection.run(&self.write_steps(commit, seq)?).await;
