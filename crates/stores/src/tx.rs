@@ -6,6 +6,7 @@
 
 use std::{any::Any, ops::RangeInclusive};
 
+use domain::ledger::Entry;
 use serde::Serialize;
 
 use crate::{
@@ -27,9 +28,6 @@ pub(crate) trait ReadTx {
     /// Passes the row of a key to `read`, if there is one.
     fn find(&self, key: &[u8], read: ReadRow<'_>) -> Result<()>;
 
-    /// The largest key that begins with `tag`.
-    fn last_key(&self, tag: u8) -> Result<Option<Vec<u8>>>;
-
     /// Passes at most `limit` rows of the range to `read`.
     fn find_range(&self, range: &KeyRange, read: ReadRow<'_>) -> Result<()>;
 }
@@ -41,6 +39,10 @@ pub(crate) trait WriteTx: ReadTx {
 
     /// Removes a row and passes it to `read`. A backend may remove a row without a value without passing it.
     fn remove(&mut self, key: RowKey<'_>, read: ReadRow<'_>) -> Result<()>;
+
+    /// Appends a page of entries to the ledger. Where several gateways write, it gets its numbers when the transaction is
+    /// committed, because no decision depends on them. Until then it stands after all pages that have numbers.
+    fn append(&mut self, entries: Vec<Entry>) -> Result<()>;
 
     /// Asks the server not to lose this write, because the gateway is about to spend money on it.
     fn require_durable(&mut self) {}
@@ -140,12 +142,6 @@ pub(crate) trait TypedRead: ReadTx {
             Ok(())
         })?;
         Ok(found)
-    }
-
-    /// The largest key of the table.
-    fn last<T: Table>(&self) -> Result<Option<T::Key>> {
-        let key = self.last_key(T::TAG)?;
-        key.map(|key| read_key::<T>(self.backend(), &key)).transpose()
     }
 
     /// At most `limit` rows of the range.

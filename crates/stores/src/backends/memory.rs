@@ -4,10 +4,11 @@
 use std::{collections::BTreeMap, ops::Bound, sync::Mutex};
 
 use async_trait::async_trait;
-use domain::ports::StoreError;
+use domain::{ledger::Entry, ports::StoreError};
 
 use crate::{
     adapter::{Counters, DecideFn, Extent, Lane, ReadFn, TransactionRunner},
+    decisions::support::ledger,
     schema::{codec::Codec, seal::Keyring},
     tx::{KeyRange, ReadRow, ReadTx, RowKey, RowValue, Stored, WriteTx},
 };
@@ -85,12 +86,6 @@ impl ReadTx for MemoryRows {
         }
     }
 
-    fn last_key(&self, tag: u8) -> Result<Option<Vec<u8>>, StoreError> {
-        let (least, most) = ([tag], [tag + 1]);
-        let bounds = (Bound::Included(least.as_slice()), Bound::Excluded(most.as_slice()));
-        Ok(self.rows.range::<[u8], _>(bounds).next_back().map(|(key, _)| key.to_vec()))
-    }
-
     fn find_range(&self, range: &KeyRange, read: ReadRow<'_>) -> Result<(), StoreError> {
         let (least, most) = (range.least.as_slice(), range.most.as_slice());
         let rows = self.rows.range::<[u8], _>((Bound::Included(least), Bound::Included(most)));
@@ -117,6 +112,10 @@ impl WriteTx for MemoryRows {
             Some(row) => read(key.bytes, row.stored()),
             None => Ok(()),
         }
+    }
+
+    fn append(&mut self, entries: Vec<Entry>) -> Result<(), StoreError> {
+        ledger::append_numbered(self, entries)
     }
 }
 

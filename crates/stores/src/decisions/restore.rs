@@ -37,7 +37,7 @@ use super::{
     support::{
         context::{Attribution, DecisionCtx},
         dead_letters, indexes,
-        ledger::{append_page, raise_total},
+        ledger::raise_total,
         merge::{claim_progress, is_newer_solve},
         new_claim,
     },
@@ -297,7 +297,7 @@ fn merge_page(tx: &mut dyn WriteTx, seq: u64, entries: &[Entry]) -> Result<bool>
     if tx.get::<Pages>(&seq)?.is_some_and(|known| known.entries == entries) {
         return Ok(false);
     }
-    append_page(tx, entries.to_vec())?;
+    tx.append(entries.to_vec())?;
     Ok(true)
 }
 

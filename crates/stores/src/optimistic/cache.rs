@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    ops::{RangeBounds, RangeInclusive},
+    ops::{Bound, RangeBounds, RangeInclusive},
 };
 
 use crate::{
@@ -119,8 +119,12 @@ impl RowCache {
             return;
         }
         if key.first() == Some(&Pages::TAG) {
-            // Decisions only read the last page, to number the next one.
-            self.remove_range([Pages::TAG].as_slice().into()..=key.clone());
+            // Only the first page is read, to see whether it is old, and the last one, to number the next.
+            let pages: RawKey = [Pages::TAG].as_slice().into();
+            let first = self.rows.range(pages..=key.clone()).next().map(|(key, _)| key.clone());
+            if let Some(first) = first {
+                self.remove_range((Bound::Excluded(first), Bound::Included(key.clone())));
+            }
         }
         self.insert(key, row);
     }

@@ -18,7 +18,7 @@ pub(crate) async fn read<V: Validator>(backend: &RemoteBackend<V>, mut read: Rea
     for _ in 0..MAX_ATTEMPTS {
         let tx = OptimisticTx::new(backend.kind, &cache, false);
         read(&tx);
-        let (reads, _) = tx.finish();
+        let reads = tx.finish().reads;
         // Rows that were confirmed before are not compared again. So a long list is not the state of one moment, but each part
         // of it is.
         let reads = reads.without(&validated);

@@ -30,6 +30,8 @@ pub(crate) struct RangeRead {
     /// The keys in the order of the scan.
     pub(crate) keys: Vec<RawKey>,
     pub(crate) limit: usize,
+    /// Whether nobody will read more of it, so that a conflict returns no more than what was asked for.
+    pub(crate) is_exact: bool,
 }
 
 // === impl ReadSet ===
@@ -120,6 +122,9 @@ impl RangeRead {
     /// How many rows a conflict returns. A batch that takes what it scans comes back for more, so it gets twice as many rows as
     /// it knew.
     pub(crate) fn conflict_limit(&self) -> usize {
+        if self.is_exact {
+            return self.limit;
+        }
         let known = self.keys.len();
         known + self.limit.saturating_sub(known).max(known).clamp(16, MAX_CONFLICT_ROWS)
     }

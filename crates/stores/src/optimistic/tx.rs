@@ -2,10 +2,14 @@
 
 use std::{cell::RefCell, collections::BTreeMap, sync::Arc};
 
+use domain::ledger::Entry;
+
 use crate::{
     Result,
+    decisions::support::ledger,
     schema::codec::{Codec, corrupt},
     schema::seal::Keyring,
+    schema::tables::{LedgerIndex, Pages, Table as _},
     tx::{KeyRange, Order, ReadRow, ReadTx, RowKey, RowValue, Stored, WriteTx},
 };
 
@@ -18,6 +22,12 @@ pub(crate) struct OptimisticTx<'a> {
     /// The writes that were replaced since the savepoint.
     undo: Vec<(RawKey, Option<Write>)>,
     reads: RefCell<ReadSet>,
+    /// The entries of the pages that are appended, in their order. The commit numbers them; until then their rows have
+    /// numbers that no ledger reaches.
+    appended: Vec<Vec<Entry>>,
+    /// How many of them there were at the savepoint.
+    appended_before: usize,
+    last_unnumbered: u64,
     doubtful: bool,
     durable: bool,
     written_bytes: usize,
@@ -38,11 +48,22 @@ pub(crate) struct BackendKind {
     pub(crate) refuses: fn(&[u8]) -> Option<&'static str>,
 }
 
+/// What a transaction read, and what it wants to write.
+pub(crate) struct FinishedTx {
+    pub(crate) reads: ReadSet,
+    pub(crate) writes: BTreeMap<RawKey, Write>,
+    /// The pages that the ledger is to have at its end.
+    pub(crate) appended: Vec<Vec<Entry>>,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Write {
     Put(Arc<[u8]>),
     Delete,
 }
+
+/// What the hash of an entry adds to a page.
+const HASH_BYTES: usize = 32;
 
 // === impl BackendKind ===
 
@@ -69,6 +90,9 @@ impl<'a> OptimisticTx<'a> {
             writes: BTreeMap::new(),
             undo: Vec::new(),
             reads: RefCell::default(),
+            appended: Vec::new(),
+            appended_before: 0,
+            last_unnumbered: ledger::LAST_NUMBER,
             doubtful,
             durable: false,
             written_bytes: 0,
@@ -79,10 +103,12 @@ impl<'a> OptimisticTx<'a> {
 
     pub(crate) fn set_savepoint(&mut self) {
         self.undo.clear();
+        self.appended_before = self.appended.len();
     }
 
     /// Undoes the writes since the savepoint. The reads stay: the failure depends on them.
     pub(crate) fn rollback_to_savepoint(&mut self) {
+        self.appended.truncate(self.appended_before);
         while let Some((key, before)) = self.undo.pop() {
             match before {
                 Some(write) => self.writes.insert(key, write),
@@ -96,13 +122,26 @@ impl<'a> OptimisticTx<'a> {
         std::mem::take(&mut self.durable)
     }
 
-    pub(crate) fn finish(self) -> (ReadSet, BTreeMap<RawKey, Write>) {
-        (self.reads.into_inner(), self.writes)
+    pub(crate) fn finish(mut self) -> FinishedTx {
+        if !self.appended.is_empty() {
+            self.writes.retain(|key, _| !is_unnumbered(key));
+        }
+        let (reads, writes) = (self.reads.into_inner(), self.writes);
+        FinishedTx { reads, writes, appended: self.appended }
+    }
+
+    pub(crate) fn written_since_savepoint(&self) -> Vec<RawKey> {
+        self.undo.iter().map(|(key, _)| key.clone()).collect()
     }
 
     /// Bytes written so far, including those that were overwritten.
     pub(crate) fn written_bytes(&self) -> usize {
         self.written_bytes
+    }
+
+    /// Continues with the writes of a transaction that has finished.
+    pub(crate) fn with_writes(self, writes: BTreeMap<RawKey, Write>) -> Self {
+        Self { writes, ..self }
     }
 
     fn set(&mut self, key: RawKey, write: Write) {
@@ -177,15 +216,6 @@ impl ReadTx for OptimisticTx<'_> {
         }
     }
 
-    fn last_key(&self, tag: u8) -> Result<Option<Vec<u8>>> {
-        let scan = ScanRange {
-            least: [tag].as_slice().into(),
-            most: [tag + 1].as_slice().into(),
-            falling: true,
-        };
-        Ok(self.visible_range(&scan, 1).first().map(|(key, _)| key.to_vec()))
-    }
-
     fn find_range(&self, range: &KeyRange, read: ReadRow<'_>) -> Result<()> {
         let scan = ScanRange {
             least: range.least.as_slice().into(),
@@ -229,6 +259,14 @@ impl WriteTx for OptimisticTx<'_> {
         Ok(())
     }
 
+    fn append(&mut self, entries: Vec<Entry>) -> Result<()> {
+        let after = self.last_unnumbered;
+        self.written_bytes += (1 + entries.len()) * HASH_BYTES;
+        self.last_unnumbered = ledger::write_unnumbered(self, after, entries.clone())?;
+        self.appended.push(entries);
+        Ok(())
+    }
+
     fn require_durable(&mut self) {
         self.durable = true;
     }
@@ -236,6 +274,13 @@ impl WriteTx for OptimisticTx<'_> {
     fn is_doubtful(&self) -> bool {
         self.doubtful
     }
+}
+
+/// Whether a row belongs to a page that has no number yet. The keys of the ledger and of its index end with the number.
+fn is_unnumbered(key: &[u8]) -> bool {
+    let is_of_ledger = key.first().is_some_and(|tag| [Pages::TAG, LedgerIndex::TAG].contains(tag));
+    let number = key.last_chunk().map(|bytes| u64::from_be_bytes(*bytes));
+    is_of_ledger && number.is_some_and(|number| number > ledger::LAST_NUMBER)
 }
 
 /// An encoded value is never empty, because it begins with its checksum.

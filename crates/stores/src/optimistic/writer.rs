@@ -5,7 +5,7 @@
 //! in `batch.rs`; the [`Committer`] of a backend is in its `commit.rs`.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::VecDeque,
     future::Future,
     panic::{AssertUnwindSafe, catch_unwind},
     time::Duration,
@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use crate::{Result, adapter::DecideFn};
 
 use super::{
-    BackendKind, Conflict, OptimisticTx, RawKey, ReadSet, RowCache, RowVersion, Write, WriteQueue,
+    BackendKind, Commit, Conflict, OptimisticTx, ReadSet, RowCache, WriteQueue,
     batch::{Batch, WriteQueueReceiver, answered},
     queued::QueuedDecision,
     unavailable,
@@ -32,12 +32,13 @@ pub(crate) trait Committer: Send + 'static {
         reads: &ReadSet,
     ) -> impl Future<Output = Result<CommitOutcome>> + Send;
 
-    /// Compares the read set and writes, all or nothing. Once a commit has succeeded, the server applies no earlier commit of this
+    /// Compares the read set and writes, all or nothing. When the ledger has grown since its pages were numbered, the backend
+    /// numbers them again or returns its end as a conflict. Once a commit has succeeded, the server applies no earlier commit of this
     /// writer that is still on its way.
     fn commit(
         &mut self,
         cache: &mut RowCache,
-        commit: &Commit,
+        commit: &mut Commit,
         seq: CommitSeq,
     ) -> impl Future<Output = Result<CommitOutcome, CommitError>> + Send;
 
@@ -73,15 +74,6 @@ pub(crate) trait Committer: Send + 'static {
     fn check_ready(&self) -> Result<()> {
         Ok(())
     }
-}
-
-/// A batch on its way to the server: what its decisions read, and what they want to write.
-#[derive(Clone, Debug)]
-pub(crate) struct Commit {
-    pub(crate) reads: ReadSet,
-    pub(crate) writes: BTreeMap<RawKey, Write>,
-    /// The version of every row that is written.
-    pub(crate) version: RowVersion,
 }
 
 #[derive(Debug)]
@@ -133,6 +125,8 @@ const MAX_URGENT: usize = 8;
 const MAX_TRIES: usize = 100;
 /// Every so many tries, retry with half of the batch: a smaller read set conflicts less.
 const HALVE_EVERY: usize = 8;
+/// Every so many times that the ledger has grown, the decisions run again.
+const MAX_NUMBERED: usize = 50;
 /// While records are being restored, the writer waits no longer than this for a decision before it continues.
 const RESTORE_RETRY: Duration = Duration::from_millis(100);
 
@@ -223,12 +217,12 @@ impl<C: Committer> WriterTask<C> {
                 tracing::debug!(tries, "conflicts persist, retrying with half of the batch");
                 self.defer(batch, batch.len().div_ceil(2));
             }
-            let (commit, durable) = self.run_decisions(batch);
+            let (mut commit, durable) = self.run_decisions(batch);
             let is_validated = |reads| commit.reads.clone().without(reads).is_empty();
-            if commit.writes.is_empty() && validated.as_ref().is_some_and(is_validated) {
+            if commit.is_read_only() && validated.as_ref().is_some_and(is_validated) {
                 return Ok(durable);
             }
-            match self.send(&commit).await? {
+            match self.send_after_ledger(&mut commit).await? {
                 CommitOutcome::Accepted => {
                     self.cache.apply(commit.writes, commit.version);
                     return Ok(durable);
@@ -260,9 +254,9 @@ impl<C: Committer> WriterTask<C> {
             }
             durable.push(tx.take_durable());
         }
-        let (reads, writes) = tx.finish();
+        let commit = Commit::new(self.kind, tx.finish());
         self.defer(batch, durable.len());
-        (Commit { reads, writes, version: fastrand::u64(..).to_be_bytes() }, durable)
+        (commit, durable)
     }
 
     /// Moves all but the first decisions of the batch to the next one.
@@ -272,11 +266,29 @@ impl<C: Committer> WriterTask<C> {
         }
     }
 
+    /// Numbers the pages of a commit and sends it, again as long as only the ledger has grown meanwhile.
+    async fn send_after_ledger(&mut self, commit: &mut Commit) -> Result<CommitOutcome> {
+        let mut sent = 0;
+        loop {
+            commit.number_pages(&self.cache)?;
+            let outcome = self.send(commit).await?;
+            sent += 1;
+            let CommitOutcome::Conflicts(conflicts) = outcome else { return Ok(outcome) };
+            if sent >= MAX_NUMBERED || !commit.is_ledger_end_only(&conflicts) {
+                return Ok(CommitOutcome::Conflicts(conflicts));
+            }
+            tracing::trace!(sent, "the ledger has grown, numbering pages again");
+            for conflict in conflicts {
+                self.cache.apply_conflict(conflict);
+            }
+        }
+    }
+
     /// Validates a commit, or commits it if it writes. While the outcome of an earlier commit is unknown, the next one always
     /// takes a sequence number, even without writes: only a later number keeps the server from applying the earlier commit
     /// when its request arrives late.
-    async fn send(&mut self, commit: &Commit) -> Result<CommitOutcome> {
-        if commit.writes.is_empty() && !self.outcome_unknown {
+    async fn send(&mut self, commit: &mut Commit) -> Result<CommitOutcome> {
+        if commit.is_read_only() && !self.outcome_unknown {
             return self.committer.validate(&mut self.cache, &commit.reads).await;
         }
         self.seq += 1;
@@ -333,3 +345,6 @@ impl CommitError {
         Self { error, outcome_unknown: false }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -32,10 +32,6 @@ impl ReadTx for Counting<'_> {
         self.tx.find(key, read)
     }
 
-    fn last_key(&self, tag: u8) -> Result<Option<Vec<u8>>> {
-        self.tx.last_key(tag)
-    }
-
     fn find_range(&self, range: &KeyRange, read: ReadRow<'_>) -> Result<()> {
         self.tx.find_range(range, &mut |key, stored| {
             self.rows.set(self.rows.get() + 1);

@@ -5,7 +5,6 @@
 //! them.
 
 use std::{
-    collections::BTreeMap,
     mem,
     sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -15,7 +14,7 @@ use domain::ports::StoreError;
 
 use crate::optimistic::{
     Commit, CommitError, CommitOutcome, CommitSeq, Committer, Conflict, RawKey, ReadSet, RowCache,
-    Write,
+    Write, commit::new_version,
 };
 
 use super::{
@@ -149,15 +148,19 @@ impl DynamoDbCommitter {
     async fn put(
         &mut self,
         cache: &mut RowCache,
-        commit: &Commit,
+        commit: &mut Commit,
     ) -> Result<CommitOutcome, CommitError> {
-        let record = self.encode(commit).await.map_err(CommitError::not_applied)?;
-        let nonce = commit.version;
+        let mut record = self.encode(commit).await.map_err(CommitError::not_applied)?;
         loop {
             if self.apply_log(cache, &commit.reads) {
                 return Ok(CommitOutcome::Retry);
             }
-            let slot = self.log.state().slot + 1;
+            let numbered = self.number_pages(cache, commit).await;
+            if numbered.map_err(CommitError::not_applied)? {
+                record = self.encode(commit).await.map_err(CommitError::not_applied)?;
+                continue;
+            }
+            let (slot, nonce) = (self.log.state().slot + 1, commit.version);
             let item = record.item(slot, nonce, self.gateway);
             match self.log.client.put(item, Condition::is_new()).await {
                 Ok(WriteResult::Done) => return Ok(self.committed(slot, nonce, &record)),
@@ -173,6 +176,25 @@ impl DynamoDbCommitter {
                 }
             }
         }
+    }
+
+    /// Numbers the pages again if the ledger has grown since. Returns whether it has. Then the commit gets a nonce of its own,
+    /// because its overflow items may already be stored under the former one. No item with that nonce can be written any
+    /// longer: its slot is taken.
+    async fn number_pages(
+        &mut self,
+        cache: &mut RowCache,
+        commit: &mut Commit,
+    ) -> Result<bool, StoreError> {
+        let missing = self.missing(&commit.ledger_end);
+        if !missing.is_empty() {
+            self.load(cache, &missing).await?;
+        } else if commit.is_numbered_after(cache) {
+            return Ok(false);
+        }
+        commit.number_pages(cache)?;
+        commit.version = new_version();
+        Ok(true)
     }
 
     /// Reads the commit that took the slot. A request that arrived twice finds its own commit there; then this is its slot.
@@ -252,16 +274,11 @@ impl Committer for DynamoDbCommitter {
     async fn commit(
         &mut self,
         cache: &mut RowCache,
-        commit: &Commit,
+        commit: &mut Commit,
         seq: CommitSeq,
     ) -> Result<CommitOutcome, CommitError> {
         if seq.follows_unknown {
-            let empty = Commit {
-                reads: ReadSet::default(),
-                writes: BTreeMap::new(),
-                version: fastrand::u64(..).to_be_bytes(),
-            };
-            self.put(cache, &empty).await?;
+            self.put(cache, &mut commit.without_changes()).await?;
             return Ok(CommitOutcome::Retry);
         }
         let checked = self.check(cache, &commit.reads).await;

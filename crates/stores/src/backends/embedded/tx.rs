@@ -1,11 +1,10 @@
 //! The transactions of the embedded store. All tables share one ordered map of bytes, each key led by the tag of its table.
 
-use std::ops::Bound;
-
-use domain::ports::StoreError;
+use domain::{ledger::Entry, ports::StoreError};
 use redb::{AccessGuard, ReadableTable, StorageError};
 
 use crate::{
+    decisions::support::ledger,
     schema::codec::Codec,
     tx::{KeyRange, Order, ReadRow, ReadTx, RowKey, RowValue, Stored, WriteTx},
 };
@@ -44,13 +43,6 @@ impl<R: ReadableTable<&'static [u8], &'static [u8]>> ReadTx for EmbeddedTx<R> {
         }
     }
 
-    fn last_key(&self, tag: u8) -> Result<Option<Vec<u8>>, StoreError> {
-        let (least, most) = ([tag], [tag + 1]);
-        let bounds = (Bound::Included(least.as_slice()), Bound::Excluded(most.as_slice()));
-        let mut rows = self.rows.range::<&[u8]>(bounds).map_err(failed)?;
-        rows.next_back().map(|row| Ok(row.map_err(failed)?.0.value().to_vec())).transpose()
-    }
-
     fn find_range(&self, range: &KeyRange, read: ReadRow<'_>) -> Result<(), StoreError> {
         let bounds = range.least.as_slice()..=range.most.as_slice();
         let rows = self.rows.range::<&[u8]>(bounds).map_err(failed)?;
@@ -77,6 +69,10 @@ impl WriteTx for EmbeddedWriteTx<'_> {
         let Some(row) = self.rows.remove(key.bytes).map_err(failed)? else { return Ok(()) };
         self.changed = true;
         read(key.bytes, Stored::Encoded(row.value()))
+    }
+
+    fn append(&mut self, entries: Vec<Entry>) -> Result<(), StoreError> {
+        ledger::append_numbered(self, entries)
     }
 }
 

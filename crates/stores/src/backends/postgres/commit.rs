@@ -93,14 +93,15 @@ impl Committer for Arc<PostgresServer> {
     /// Behind that lock the outcome of an earlier commit is visible and final.
     async fn commit(
         &mut self,
-        _: &mut RowCache,
-        commit: &Commit,
+        cache: &mut RowCache,
+        commit: &mut Commit,
         seq: CommitSeq,
     ) -> Result<CommitOutcome, CommitError> {
         let (mut attempts, mut outcome_unknown) = (0, false);
         let error = loop {
             attempts += 1;
-            match self.try_commit(commit, seq.number.cast_signed(), &mut outcome_unknown).await {
+            let number = seq.number.cast_signed();
+            match self.try_commit(cache, commit, number, &mut outcome_unknown).await {
                 Ok(outcome) => return Ok(outcome),
                 Err(AttemptError::Store(error)) => break error,
                 Err(AttemptError::Query(error)) => {
@@ -167,13 +168,16 @@ impl PostgresServer {
     /// One attempt. `outcome_unknown`: the writes were sent, and only the sequence number shows whether they were applied.
     async fn try_commit(
         &self,
-        commit: &Commit,
+        cache: &mut RowCache,
+        commit: &mut Commit,
         seq: i64,
         outcome_unknown: &mut bool,
     ) -> Result<CommitOutcome, AttemptError> {
         let connection = self.writer_pool.get().await?;
         let query = ReadSetQuery::new(self, &commit.reads);
-        let mut results = connection.run(&self.compare_steps(&query)?).await?.into_iter().skip(1);
+        let end_query = ReadSetQuery::new(self, &commit.ledger_end).ranges_only();
+        let steps = self.compare_steps(&query, &end_query)?;
+        let mut results = connection.run(&steps).await?.into_iter().skip(1);
         if *outcome_unknown && self.is_applied(&connection, seq).await? {
             connection.run(&[ROLLBACK]).await?;
             connection.release();
@@ -183,7 +187,16 @@ impl PostgresServer {
         self.check_commits(results.next())?;
         let rows = query.read_rows(&mut results)?;
         let changed = query.changed_ranges(&mut results)?;
+        let end = end_query.read_ranges(&mut results, Fetch::Rows)?.into_iter();
+        let end: Vec<_> = end.map(|(range, rows)| range.conflict(rows)).collect();
         let outcome = if rows.is_empty() && changed.is_empty() {
+            if end.iter().any(|end| commit.has_other_end(end)) {
+                // Nobody else can append before this transaction ends.
+                for conflict in end {
+                    cache.apply_conflict(conflict);
+                }
+                commit.number_pages(cache)?;
+            }
             let written = connection.run(&self.write_steps(commit, seq)?).await;
             // Statements that the server refused were not applied.
             *outcome_unknown =
@@ -192,18 +205,24 @@ impl PostgresServer {
             CommitOutcome::Accepted
         } else {
             let ranges = self.fetch_ranges(&connection, changed).await?;
-            CommitOutcome::Conflicts(rows.into_iter().chain(ranges).collect())
+            CommitOutcome::Conflicts(rows.into_iter().chain(ranges).chain(end).collect())
         };
         connection.release();
         Ok(outcome)
     }
 
-    /// The first round trip. Once `head` is locked, no other gateway can change what this one reads.
-    fn compare_steps(&self, query: &ReadSetQuery<'_>) -> Result<Vec<SqlStep>, StoreError> {
+    /// The first round trip. Once `head` is locked, no other gateway can change what this one reads. The last page of the
+    /// ledger is fetched and not compared: the pages of this commit are numbered after it.
+    fn compare_steps(
+        &self,
+        query: &ReadSetQuery<'_>,
+        ledger_end: &ReadSetQuery<'_>,
+    ) -> Result<Vec<SqlStep>, StoreError> {
         let lock = format!("SELECT commits FROM \"{}\".head FOR UPDATE", self.schema());
         let lock = Statement::new(lock);
         let mut steps = vec![SqlStep::Plain(BEGIN), SqlStep::Query(lock)];
         query.add_steps(&mut steps, Fetch::Keys)?;
+        ledger_end.add_steps(&mut steps, Fetch::Rows)?;
         Ok(steps)
     }
 

@@ -54,6 +54,11 @@ impl<'a> ReadSetQuery<'a> {
         Self { rows, ..Self::of_ranges(ranges.collect()) }
     }
 
+    /// Without the rows.
+    pub(super) fn ranges_only(self) -> Self {
+        Self { rows: Vec::new(), ..self }
+    }
+
     pub(super) fn of_ranges(ranges: Vec<RangeCheck<'a>>) -> Self {
         let mut groups: BTreeMap<_, Vec<RangeCheck<'a>>> = BTreeMap::new();
         let mut alone = Vec::new();

@@ -84,11 +84,17 @@ impl CommitCall<'_> {
         }
     }
 
+    /// What the decisions read, and the end of the ledger that the pages follow.
+    fn read_sets(&self) -> impl Iterator<Item = &ReadSet> {
+        std::iter::once(self.reads).chain(self.commit.map(|commit| &commit.ledger_end))
+    }
+
     /// The rows of the read set with their versions: those that must not exist, small ones, and large ones. A row without a value
     /// is compared as a range of one key.
     fn rows(&self) -> [Vec<(&RawKey, &[u8])>; 3] {
         let mut groups = [const { Vec::new() }; 3];
-        for (key, version) in self.reads.rows.iter().filter(|(key, _)| form(key).rows) {
+        let rows = self.read_sets().flat_map(|reads| &reads.rows);
+        for (key, version) in rows.filter(|(key, _)| form(key).rows) {
             match version {
                 None => groups[0].push((key, &[][..])),
                 Some(version) => groups[1 + usize::from(form(key).large)].push((key, version)),
@@ -98,13 +104,14 @@ impl CommitCall<'_> {
     }
 
     fn scans(&self) -> impl Iterator<Item = (Cow<'_, ScanRange>, Cow<'_, RangeRead>)> {
-        let plain = self.reads.rows.iter().filter(|(key, _)| !form(key).rows);
+        let rows = self.read_sets().flat_map(|reads| &reads.rows);
+        let plain = rows.filter(|(key, _)| !form(key).rows);
         let ones = plain.map(|(key, version)| {
             let scan = ScanRange { least: key.clone(), most: key.clone(), falling: false };
             let keys = version.iter().map(|_| key.clone()).collect();
-            (Cow::Owned(scan), Cow::Owned(RangeRead { until: None, keys, limit: 1 }))
+            (Cow::Owned(scan), Cow::Owned(RangeRead { keys, limit: 1, ..RangeRead::default() }))
         });
-        let scans = self.reads.scans.iter();
+        let scans = self.read_sets().flat_map(|reads| &reads.scans);
         scans.map(|(scan, read)| (Cow::Borrowed(scan), Cow::Borrowed(read))).chain(ones)
     }
 

@@ -84,7 +84,7 @@ impl Committer for RedisCommitter {
     async fn commit(
         &mut self,
         cache: &mut RowCache,
-        commit: &Commit,
+        commit: &mut Commit,
         seq: CommitSeq,
     ) -> Result<CommitOutcome, CommitError> {
         let (reply, outcome_unknown) = self.call(commit, seq).await;

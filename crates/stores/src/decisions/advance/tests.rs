@@ -3,7 +3,9 @@
 
 use std::{cell::RefCell, collections::BTreeMap, sync::Arc};
 
-use domain::{claim::Admission, declarations::Guard, id::Nonce, lease::Lease, solve::Decision};
+use domain::{
+    claim::Admission, declarations::Guard, id::Nonce, lease::Lease, ledger::Entry, solve::Decision,
+};
 use store_tests::World;
 
 use super::advance;
@@ -35,10 +37,6 @@ impl ReadTx for Counting<'_> {
         self.tx.find(key, read)
     }
 
-    fn last_key(&self, tag: u8) -> Result<Option<Vec<u8>>> {
-        self.tx.last_key(tag)
-    }
-
     fn find_range(&self, range: &KeyRange, read: ReadRow<'_>) -> Result<()> {
         self.tx.find_range(range, read)
     }
@@ -51,6 +49,10 @@ impl WriteTx for Counting<'_> {
 
     fn remove(&mut self, key: RowKey<'_>, read: ReadRow<'_>) -> Result<()> {
         self.tx.remove(key, read)
+    }
+
+    fn append(&mut self, entries: Vec<Entry>) -> Result<()> {
+        self.tx.append(entries)
     }
 }
 

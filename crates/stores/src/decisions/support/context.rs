@@ -56,7 +56,7 @@ impl<'a> DecisionCtx<'a> {
             ledger::add_to_total(ctx.tx, total)?;
         }
         if !ctx.entries.is_empty() {
-            ledger::append_page(ctx.tx, ctx.entries)?;
+            ctx.tx.append(ctx.entries)?;
         }
         Ok(result)
     }

@@ -20,7 +20,7 @@ use crate::{
 // === pages ===
 
 /// The end of the ledger, after which the next page is written.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LedgerEnd {
     /// The number of the last entry.
     pub(crate) seq: u64,
@@ -28,15 +28,13 @@ pub(crate) struct LedgerEnd {
     hash: EntryHash,
 }
 
+/// Pages of a transaction that have no numbers yet stand after this one. No ledger has as many entries.
+pub(crate) const LAST_NUMBER: u64 = 1 << 62;
+
 /// Numbers the entries after the last page, and writes them as the next one.
-pub(crate) fn append_page(tx: &mut dyn WriteTx, mut entries: Vec<Entry>) -> Result<()> {
+pub(crate) fn append_numbered(tx: &mut dyn WriteTx, entries: Vec<Entry>) -> Result<()> {
     let end = LedgerEnd::read(tx)?;
-    let mut seq = end.seq;
-    for entry in &mut entries {
-        seq += 1;
-        entry.seq = seq;
-    }
-    write_page(tx, end, entries).map(drop)
+    end.append(tx, entries).map(drop)
 }
 
 /// Writes a page of numbered entries with their hashes, and its index. Returns the end after it.
@@ -46,6 +44,26 @@ pub(crate) fn write_page(
     entries: Vec<Entry>,
 ) -> Result<LedgerEnd> {
     let Some(seq) = entries.last().map(|entry| entry.seq) else { return Ok(end) };
+    let page = LedgerPage::chained(end.hash, entries);
+    let hash = page.last_hash();
+    put_page(tx, seq, page)?;
+    Ok(LedgerEnd { seq, hash })
+}
+
+/// Writes a page that gets its numbers and hashes later. Until then, later decisions of the same transaction find it.
+pub(crate) fn write_unnumbered(
+    tx: &mut dyn WriteTx,
+    after: u64,
+    mut entries: Vec<Entry>,
+) -> Result<u64> {
+    let last = number(&mut entries, after);
+    put_page(tx, last, LedgerPage { entries, hashes: None })?;
+    Ok(last)
+}
+
+/// Writes a page and its index.
+fn put_page(tx: &mut dyn WriteTx, seq: u64, page: LedgerPage) -> Result<()> {
+    let entries = &page.entries;
     let mut subjects: Vec<Subject> = entries.iter().filter_map(subject).collect();
     subjects.extend(entries.iter().filter_map(audit_subject));
     subjects.sort_unstable();
@@ -53,19 +71,37 @@ pub(crate) fn write_page(
     for subject in subjects {
         tx.put::<LedgerIndex>((subject, seq), ())?;
     }
-    let page = LedgerPage::chained(end.hash, entries);
-    let hash = page.last_hash();
-    tx.put::<Pages>(seq, page)?;
-    Ok(LedgerEnd { seq, hash })
+    tx.put::<Pages>(seq, page)
+}
+
+/// Numbers the entries from the one after `last` on. Returns the last number.
+fn number(entries: &mut [Entry], last: u64) -> u64 {
+    let mut seq = last;
+    for entry in entries {
+        seq += 1;
+        entry.seq = seq;
+    }
+    seq
+}
+
+/// The number of the last page that has one.
+pub(crate) fn last_page(tx: &dyn ReadTx) -> Result<Option<(u64, LedgerPage)>> {
+    Ok(tx.scan::<Pages>(0..=LAST_NUMBER, Order::Falling, 1)?.pop())
 }
 
 impl LedgerEnd {
-    /// Reads the last page. Decisions depend on its number anyway, so it is in their read set.
     pub(crate) fn read(tx: &dyn ReadTx) -> Result<Self> {
-        let seq = tx.last::<Pages>()?;
-        let page = seq.map(|seq| tx.get::<Pages>(&seq)).transpose()?.flatten();
-        let hash = page.map_or(EntryHash::START, |page| page.last_hash());
-        Ok(Self { seq: seq.unwrap_or(0), hash })
+        let last = last_page(tx)?;
+        Ok(last.map_or(Self { seq: 0, hash: EntryHash::START }, |(seq, page)| Self {
+            seq,
+            hash: page.last_hash(),
+        }))
+    }
+
+    /// Writes the entries as the next page. Returns the end after it.
+    pub(crate) fn append(self, tx: &mut dyn WriteTx, mut entries: Vec<Entry>) -> Result<Self> {
+        number(&mut entries, self.seq);
+        write_page(tx, self, entries)
     }
 }
 

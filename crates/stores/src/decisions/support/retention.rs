@@ -244,20 +244,24 @@ fn delete_claim(tx: &mut dyn WriteTx, claim: &Claim) -> Result<()> {
 /// Deletes old pages of the ledger. The newest page stays, because the next one is numbered after it; so does the last
 /// archived page, because it proves that the archive follows this ledger.
 fn delete_pages(ctx: &mut DecisionCtx<'_>, archival: Archival, limit: usize) -> Result<usize> {
-    let stays = match (archival, ctx.tx.last::<Pages>()?) {
-        (Archival::NotStarted, _) | (_, None) => return Ok(0),
-        (Archival::Off, Some(newest)) => newest,
-        (Archival::UpTo(archived), Some(newest)) => newest.min(archived),
-    };
+    if matches!(archival, Archival::NotStarted) {
+        return Ok(0);
+    }
     let kept = archival.retention();
     let is_old = |page: &[Entry]| page.first().is_none_or(|entry| is_past(entry.at, kept, ctx.now));
-    // Most sweeps find nothing, so one page is read before a whole batch is.
-    let first = ctx.tx.scan::<Pages>(0..=u64::MAX, Order::Rising, 1)?;
+    // Most sweeps find nothing, so one page is read before a whole batch is, and before the newest page, which other
+    // gateways replace all the time.
+    let first = ctx.tx.scan::<Pages>(0..=ledger::LAST_NUMBER, Order::Rising, 1)?;
     if !first.iter().any(|(_, page)| is_old(&page.entries)) {
         return Ok(0);
     }
+    let Some((newest, _)) = ledger::last_page(ctx.tx)? else { return Ok(0) };
+    let stays = match archival {
+        Archival::Off | Archival::NotStarted => newest,
+        Archival::UpTo(archived) => newest.min(archived),
+    };
     let mut deleted = 0;
-    for (seq, page) in ctx.tx.scan::<Pages>(0..=u64::MAX, Order::Rising, limit)? {
+    for (seq, page) in ctx.tx.scan::<Pages>(0..=newest, Order::Rising, limit)? {
         if seq >= stays || !is_old(&page.entries) {
             break;
         }
