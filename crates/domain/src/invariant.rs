@@ -110,6 +110,8 @@ struct SolveSeen {
     authorised: u32,
     ready: bool,
     dead_letters: u32,
+    /// Its dead letter was purged.
+    purged: bool,
     ambiguous: u32,
     /// A claim of it revives a dead letter, which is opened again when the claim lapses unpaid.
     is_revival: bool,
@@ -439,11 +441,13 @@ impl SolveSeen {
                 self.open = Open::Nothing;
             }
             Event::DeadLettered { .. } => {
-                self.dead_letters += 1;
+                // Claims that still wait when their dead letter is purged leave another one.
+                self.dead_letters += u32::from(!std::mem::take(&mut self.purged));
                 if self.dead_letters > 1 {
                     broken.push((19, "two dead letters".into()));
                 }
             }
+            Event::Purged { .. } => self.purged = true,
             _ => {}
         }
         broken
