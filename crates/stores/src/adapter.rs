@@ -207,7 +207,14 @@ impl Store for StoreAdapter {
     }
 
     async fn release(&self, holder: HolderId) -> Result<()> {
-        self.decide_in(Lane::Urgent, move |tx| decisions::release(tx, holder)).await
+        let mut from = None;
+        loop {
+            let release = move |tx: &mut dyn WriteTx| decisions::release(tx, holder, from);
+            from = self.decide_in(Lane::Urgent, release).await?;
+            if from.is_none() {
+                return Ok(());
+            }
+        }
     }
 
     async fn lease(&self, request: LeaseRequest, now: Timestamp) -> Result<Vec<Lease>> {

@@ -72,7 +72,7 @@ pub(crate) fn soonest_answer_if_opened(
         return now;
     }
     let Some(fastest) = scheduler.solve_times.fastest(kind) else { return now };
-    let (ahead, _) = scheduler.queue.lock().ahead(&LaneName::Worker(worker.clone()), now);
+    let ahead = scheduler.queue.lock().ahead_of_next(&LaneName::Worker(worker.clone()));
     // The solves before it may be of faster kinds.
     let rounds = u32::try_from(ahead / scheduler.slots.limit().max(1)).unwrap_or(u32::MAX);
     let before = scheduler.solve_times.fastest_of_all().min(fastest).saturating_mul(rounds);

@@ -243,6 +243,15 @@ impl<T> FairQueue<T> {
         self.has_ready() && !self.lanes.values().any(others)
     }
 
+    /// How many solves of the lane go before one that is opened now: all that somebody waits for, because they are older. Every
+    /// claim asks this, so nothing is counted one by one.
+    pub(crate) fn ahead_of_next(&self, name: &LaneName) -> usize {
+        self.lanes.get(name).map_or(0, |lane| {
+            let live = lane.waiting.iter().filter(|(kind, _)| **kind != WorkKind::Refill);
+            live.map(|(_, line)| line.len()).sum()
+        })
+    }
+
     /// How many solves of the lane go before one that was opened then, and the lane's share of the slots in thousandths.
     pub(crate) fn ahead(&self, name: &LaneName, opened_at: Timestamp) -> (usize, u64) {
         let before = (opened_at, SolveId::from_number(0));

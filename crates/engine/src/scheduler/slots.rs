@@ -275,6 +275,24 @@ mod tests {
     }
 
     #[test]
+    fn a_plan_that_became_larger_is_found_within_a_minute() {
+        // The change comes at any moment between two tries.
+        for change in (300..400).step_by(7) {
+            let slots = SlotCounter::new(Slots::Auto, at(0));
+            slots.set_unreported();
+            let mut running = 0;
+            for second in 0..=change + 60 {
+                let threads = if second < change { 2 } else { 8 };
+                fill(&slots, threads, &mut running, at(second));
+                if second % 3 == 0 && second < change + 60 {
+                    finish(&slots, &mut running);
+                }
+            }
+            assert!(slots.limit() >= 8, "changed at {change} s: {slots:?}");
+        }
+    }
+
+    #[test]
     fn a_reported_number_is_never_exceeded_and_leaves_room_for_others() {
         let slots = SlotCounter::new(Slots::Auto, at(0));
         slots.set_reported(Threads { total: 5, working: 0 });

@@ -15,7 +15,7 @@ use domain::{
 
 use crate::{
     Result,
-    schema::keys::{CompoundKey, Key, all, starting_with, up_to},
+    schema::keys::{CompoundKey, Key, all, up_to},
     schema::tables::{Free, Held, Holders, Solves},
     tx::{Order, TypedRead, TypedWrite, WriteTx},
 };
@@ -23,7 +23,10 @@ use crate::{
 use super::support::{budgets, context::DecisionCtx, effort::Effort, fail::fail_solve, indexes};
 
 /// When a solve is due, and its id.
-type Due = (Timestamp, SolveId);
+pub(crate) type Due = (Timestamp, SolveId);
+
+/// Solves of a holder in one decision. A gateway may leave a hundred thousand, which no server reads within a second.
+const PAGE: usize = 1000;
 
 /// Takes or renews a lease. Returns how many gateways have a lease at its beginning. Processes of one place count once: the
 /// later one has replaced the others, whose leases end by themselves.
@@ -44,9 +47,19 @@ pub(crate) fn hold(tx: &mut dyn WriteTx, holder: Holder) -> Result<usize> {
 
 /// Gives up a holder's lease. Its solves are free at once, except intents. Whether the bytes of an intent left is not known
 /// here, so it keeps its holder, and the next holder takes it over as from a dead one.
-pub(crate) fn release(tx: &mut dyn WriteTx, holder: HolderId) -> Result<()> {
+///
+/// One call frees up to [`PAGE`] solves, from `from` on. Returns where the next call goes on. Between them, the rest can be
+/// taken over.
+pub(crate) fn release(
+    tx: &mut dyn WriteTx,
+    holder: HolderId,
+    from: Option<Due>,
+) -> Result<Option<Due>> {
     tx.take::<Holders>(&holder)?;
-    let rows = tx.scan::<Held>(starting_with(holder), Order::Rising, usize::MAX)?;
+    let (due, id) = from.unwrap_or((Timestamp::default(), SolveId::least()));
+    let rest = (holder, due, id)..=CompoundKey::most_of(holder);
+    let rows = tx.scan::<Held>(rest, Order::Rising, PAGE)?;
+    let last = rows.last().filter(|_| rows.len() == PAGE).map(|((_, due, id), ())| (*due, *id));
     for ((_, _, id), ()) in rows {
         let before = indexes::existing_solve(tx, id)?;
         if before.stage != Stage::Intent {
@@ -54,7 +67,7 @@ pub(crate) fn release(tx: &mut dyn WriteTx, holder: HolderId) -> Result<()> {
             indexes::update_solve(tx, &before, &after)?;
         }
     }
-    Ok(())
+    Ok(last)
 }
 
 /// Leases solves that are due and free, or whose holder is dead, oldest first.
@@ -159,7 +172,11 @@ fn available_of(ctx: &DecisionCtx<'_>, dead: HolderId, limit: usize) -> Result<V
     }
     let later = (dead, Timestamp::from_millis(ctx.now.millis() + 1), SolveId::least());
     let later = later..=CompoundKey::most_of(dead);
-    for ((_, due, id), ()) in ctx.tx.scan::<Held>(later, Order::Rising, usize::MAX)? {
+    // Those that are leased leave the range, so the next call sees others. The rest is found when it is due.
+    for ((_, due, id), ()) in ctx.tx.scan::<Held>(later, Order::Rising, PAGE)? {
+        if found.len() == limit {
+            break;
+        }
         let solve = ctx.tx.get::<Solves>(&id)?;
         if solve.is_some_and(|solve| has_task(&solve)) {
             found.push((due, id));
@@ -171,3 +188,6 @@ fn available_of(ctx: &DecisionCtx<'_>, dead: HolderId, limit: usize) -> Result<V
 fn has_task(solve: &Solve) -> bool {
     matches!(solve.stage, Stage::Submitted | Stage::Overdue)
 }
+
+#[cfg(test)]
+mod tests;

@@ -98,3 +98,68 @@ pub(super) async fn answered(
     let panicked = |_| unavailable(backend, "a decision panicked; the log has the panic message");
     answer.await.map_err(panicked)?
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use futures_util::FutureExt as _;
+    use parking_lot::Mutex;
+
+    use crate::{
+        optimistic::{OptimisticTx, RowCache},
+        schema::codec::Codec,
+    };
+
+    use super::*;
+
+    const KIND: BackendKind =
+        BackendKind { codec: Codec::plain("test"), max_bytes: 0, refuses: |_| None };
+
+    /// The numbers of the decisions that were run.
+    #[derive(Clone, Default)]
+    struct Runs(Arc<Mutex<Vec<u32>>>);
+
+    impl Runs {
+        fn queue(&self, queue: &WriteQueue, number: u32, lane: Lane) {
+            let runs = self.clone();
+            let decide = Box::new(move |_: &mut dyn crate::tx::WriteTx| {
+                runs.0.lock().push(number);
+                true
+            });
+            // The caller goes away, and its decision stays in the queue.
+            assert!(queue.commit(decide, lane).now_or_never().is_none());
+        }
+
+        fn of(&self, batch: &mut Batch) -> Vec<u32> {
+            let cache = RowCache::default();
+            let mut tx = OptimisticTx::new(KIND, &cache, false);
+            assert!(batch.iter_mut().all(|queued| queued.run(&mut tx)));
+            std::mem::take(&mut self.0.lock())
+        }
+    }
+
+    #[tokio::test]
+    async fn urgent_decisions_go_before_any_number_of_others() {
+        let (queue, mut receiver) = WriteQueue::new(&KIND);
+        let runs = Runs::default();
+        for number in 0..100 {
+            runs.queue(&queue, number, Lane::Normal);
+        }
+        for number in 100..103 {
+            runs.queue(&queue, number, Lane::Urgent);
+        }
+        let mut batch = Batch::new();
+        receiver.fill(&mut batch, 10).await;
+        assert_eq!(runs.of(&mut batch), [100, 101, 102, 0, 1, 2, 3, 4, 5, 6]);
+
+        // One that arrives while a batch is tried again joins it.
+        runs.queue(&queue, 103, Lane::Urgent);
+        batch.truncate(2);
+        receiver.add_urgent(&mut batch, 10);
+        assert_eq!(runs.of(&mut batch), [100, 101, 103]);
+        batch.clear();
+        receiver.fill(&mut batch, 3).await;
+        assert_eq!(runs.of(&mut batch), [7, 8, 9]);
+    }
+}

@@ -30,6 +30,8 @@ pub(crate) struct RecoveryBuffer {
     written: u64,
     /// Bytes of the rows that may be evicted.
     size: usize,
+    /// Bytes of the rows in progress.
+    open_size: usize,
 }
 
 #[derive(Debug)]
@@ -43,6 +45,8 @@ struct BufferedRow {
 
 /// Enough for the last minutes of a busy gateway, not counting the rows in progress.
 const MAX_BYTES: usize = 32 << 20;
+/// Rows in progress are kept beyond that. At this size the largest challenges go, because pictures take most of it.
+const MAX_OPEN_BYTES: usize = 128 << 20;
 /// The memory a row takes besides its bytes.
 const ROW_OVERHEAD: usize = 160;
 /// Beyond this many surplus entries, `finished` is cleared of rows that were written again.
@@ -67,7 +71,14 @@ const RECORDED: [u8; 11] = [
 
 impl RecoveryBuffer {
     pub(crate) fn new(codec: Codec) -> Self {
-        Self { codec, rows: HashMap::new(), finished: VecDeque::new(), written: 0, size: 0 }
+        Self {
+            codec,
+            rows: HashMap::new(),
+            finished: VecDeque::new(),
+            written: 0,
+            size: 0,
+            open_size: 0,
+        }
     }
 
     /// Records committed writes. Archived history is left out, because the source store sends it again. A solve that another
@@ -87,6 +98,7 @@ impl RecoveryBuffer {
             }
         }
         self.evict();
+        self.drop_large_challenges();
     }
 
     fn record_challenge_of(&mut self, solve: &RawKey, cache: &RowCache) {
@@ -121,8 +133,9 @@ impl RecoveryBuffer {
         self.remove(key);
         self.written += 1;
         let is_finished = !self.is_in_progress(key, &bytes);
-        self.rows
-            .insert(key.clone(), BufferedRow { bytes, written: self.written, in_progress: true });
+        let row = BufferedRow { bytes, written: self.written, in_progress: true };
+        self.open_size += size_of(key, &row);
+        self.rows.insert(key.clone(), row);
         if is_finished {
             self.mark_finished(key);
             if let Some(challenge) = challenge_of(key) {
@@ -135,15 +148,43 @@ impl RecoveryBuffer {
     fn mark_finished(&mut self, key: &RawKey) {
         if let Some(row) = self.rows.get_mut(key).filter(|row| row.in_progress) {
             row.in_progress = false;
-            self.size += size_of(key, row);
+            let size = size_of(key, row);
+            self.open_size -= size;
+            self.size += size;
             self.finished.push_back((row.written, key.clone()));
         }
     }
 
     fn remove(&mut self, key: &RawKey) {
-        if let Some(row) = self.rows.remove(key).filter(|row| !row.in_progress) {
-            self.size = self.size.saturating_sub(size_of(key, &row));
+        if let Some(row) = self.rows.remove(key) {
+            let size = if row.in_progress { &mut self.open_size } else { &mut self.size };
+            *size = size.saturating_sub(size_of(key, &row));
         }
+    }
+
+    /// Drops the largest challenges of solves in progress when they take too much memory. After a loss, such a solve goes on
+    /// only if another gateway has its challenge.
+    fn drop_large_challenges(&mut self) {
+        if self.open_size <= MAX_OPEN_BYTES {
+            return;
+        }
+        let open = self.rows.iter().filter(|(key, row)| row.in_progress && is_challenge(key));
+        let mut challenges: Vec<_> =
+            open.map(|(key, row)| (row.bytes.len(), key.clone())).collect();
+        challenges.sort_unstable();
+        let mut dropped = 0;
+        // Much at a time, so that not every further write looks for the largest ones.
+        while self.open_size > MAX_OPEN_BYTES / 4 * 3
+            && let Some((_, key)) = challenges.pop()
+        {
+            self.remove(&key);
+            dropped += 1;
+        }
+        tracing::warn!(
+            dropped,
+            kept_bytes = self.open_size,
+            "solves in progress take too much memory, their largest challenges cannot be restored after data loss"
+        );
     }
 
     fn evict(&mut self) {
@@ -176,6 +217,10 @@ impl RecoveryBuffer {
 
 fn size_of(key: &RawKey, row: &BufferedRow) -> usize {
     ROW_OVERHEAD + key.len() + row.bytes.len()
+}
+
+fn is_challenge(key: &RawKey) -> bool {
+    key[0] == Challenges::TAG
 }
 
 /// The key of a solve's challenge.
@@ -265,6 +310,31 @@ mod tests {
         assert!(
             matches!(buffer.records().as_slice(), [RecoveryRecord::Holder(_, at)] if *at == until)
         );
+    }
+
+    #[test]
+    fn of_rows_in_progress_the_largest_challenges_go_first() {
+        let mut buffer = RecoveryBuffer::new(Codec::plain("x"));
+        let mut put = |tag: u8, number: u8, size: usize| {
+            let key: RawKey = [tag, number].as_slice().into();
+            let row = BufferedRow { bytes: vec![0; size].into(), written: 1, in_progress: true };
+            buffer.open_size += size_of(&key, &row);
+            buffer.rows.insert(key, row);
+        };
+        for number in 0..100 {
+            put(Challenges::TAG, number, 1 << 20);
+            put(Challenges::TAG, 100 + number, 1 << 10);
+            put(Solves::TAG, number, 1 << 19);
+        }
+        let (key, write) = page(1, 10);
+        buffer.record(&BTreeMap::from([(key, write)]), &RowCache::default());
+        assert!(buffer.open_size <= MAX_OPEN_BYTES, "{}", buffer.open_size);
+        let rest = |tag: u8| buffer.rows.keys().filter(|key| key[0] == tag).count();
+        assert_eq!(rest(Solves::TAG), 100);
+        let small = buffer.rows.keys().filter(|key| is_challenge(key) && key[1] >= 100).count();
+        assert!(small == 100 && rest(Challenges::TAG) < 200, "{}", rest(Challenges::TAG));
+        let size: usize = buffer.rows.iter().map(|(key, row)| size_of(key, row)).sum();
+        assert_eq!(buffer.open_size + buffer.size, size, "nothing is counted twice");
     }
 
     #[test]

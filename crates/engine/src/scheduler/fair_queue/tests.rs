@@ -276,3 +276,20 @@ fn removed_solves_leave_no_gap_in_their_lane() {
     while world.pop(true).is_some() {}
     assert_eq!(world.queue.total_load(), Load::default());
 }
+
+#[test]
+fn a_new_claim_has_all_of_its_lane_before_it_except_refills_and_paused_work() {
+    let mut world = World::new(1);
+    for kind in [WorkKind::Fresh, WorkKind::Retry, WorkKind::Refill] {
+        world.push("a", 3, kind, 1);
+        world.push("b", 1, kind, 1);
+    }
+    world.queue.park(waiting("a", 90, WorkKind::Fresh), 1);
+    assert_eq!(world.queue.ahead_of_next(&name("a")), 6);
+    assert_eq!(world.queue.ahead_of_next(&name("nobody")), 0);
+    assert_eq!(world.queue.ahead(&name("a"), world.now()).0, 6, "they agree");
+    world.pop(true).expect("something waits");
+    world.pop(true).expect("something waits");
+    let (a, b) = (name("a"), name("b"));
+    assert_eq!(world.queue.ahead_of_next(&a) + world.queue.ahead_of_next(&b), 6);
+}

@@ -2,11 +2,12 @@
 //! survives kill -9 at any instruction.
 //!
 //! - `open`: the directory, its lock and its format; `disk`: the data file
-//! - `writer`: the one thread that writes, with many decisions per fsync
+//! - `queue`: the decisions that wait; `writer`: the one thread that writes, with many decisions per fsync
 //! - `tx`: the transactions
 
 mod disk;
 mod open;
+mod queue;
 mod tx;
 mod writer;
 
@@ -54,8 +55,8 @@ impl Embedded {
 
 #[async_trait]
 impl TransactionRunner for Embedded {
-    async fn decide(&self, decide: DecideFn, _: Lane) -> Result<(), StoreError> {
-        self.writer.commit(decide).await
+    async fn decide(&self, decide: DecideFn, lane: Lane) -> Result<(), StoreError> {
+        self.writer.commit(decide, lane).await
     }
 
     async fn read(&self, read: ReadFn, extent: Extent) -> Result<(), StoreError> {

@@ -7,7 +7,6 @@ use std::{
     sync::{
         Arc, OnceLock,
         atomic::{AtomicU64, Ordering},
-        mpsc::{Receiver, Sender, channel},
     },
     thread::JoinHandle,
 };
@@ -15,14 +14,20 @@ use std::{
 use domain::ports::{BoxError, StoreError};
 use redb::{Database, Durability};
 
-use crate::{adapter::DecideFn, optimistic::queued::QueuedDecision, schema::codec::Codec};
+use crate::{
+    adapter::{DecideFn, Lane},
+    optimistic::queued::QueuedDecision,
+    schema::codec::Codec,
+};
 
-use super::{NAME, ROWS, corrupt, disk::DiskState, open::DirectoryLock, tx::EmbeddedTx};
+use super::{
+    NAME, ROWS, corrupt, disk::DiskState, open::DirectoryLock, queue::Queue, tx::EmbeddedTx,
+};
 
 /// The queue of the writer thread. Dropping it waits until every queued decision is answered.
 #[derive(Debug)]
 pub(super) struct Writer {
-    queue: Option<Sender<QueuedDecision>>,
+    queue: Arc<Queue>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -56,25 +61,27 @@ const MAX_BATCH: usize = 512;
 
 impl Writer {
     pub(super) fn start(shared: Arc<Shared>) -> std::io::Result<Self> {
-        let (queue, queued) = channel();
+        let queue = Arc::new(Queue::default());
+        let ends = AbandonsQueue(Arc::clone(&queue));
         let thread = std::thread::Builder::new()
             .name("store-writer".to_owned())
-            .spawn(move || write_all(&shared, &queued))?;
-        Ok(Self { queue: Some(queue), thread: Some(thread) })
+            .spawn(move || write_all(&shared, &ends.0))?;
+        Ok(Self { queue, thread: Some(thread) })
     }
 
     /// Queues a decision, and waits until it is committed.
-    pub(super) async fn commit(&self, decide: DecideFn) -> Result<(), StoreError> {
-        let gone = || unavailable("its writer thread has ended");
+    pub(super) async fn commit(&self, decide: DecideFn, lane: Lane) -> Result<(), StoreError> {
+        let gone = |_| unavailable("its writer thread has ended");
         let (queued, answer) = QueuedDecision::new(decide);
-        self.queue.as_ref().ok_or_else(gone)?.send(queued).map_err(|_| gone())?;
-        answer.await.map_err(|_| gone())?
+        // A closed queue drops the decision, and with it the other end of the answer.
+        self.queue.push(queued, lane);
+        answer.await.map_err(gone)?
     }
 }
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        self.queue = None;
+        self.queue.close();
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
@@ -127,10 +134,21 @@ pub(super) fn unavailable(why: impl Into<BoxError>) -> StoreError {
 
 // === the thread ===
 
-fn write_all(shared: &Shared, queue: &Receiver<QueuedDecision>) {
-    while let Ok(first) = queue.recv() {
-        let mut batch = vec![first];
-        batch.extend(queue.try_iter().take(MAX_BATCH - 1));
+/// However the thread ends, no caller waits for it.
+struct AbandonsQueue(Arc<Queue>);
+
+impl Drop for AbandonsQueue {
+    fn drop(&mut self) {
+        self.0.abandon();
+    }
+}
+
+fn write_all(shared: &Shared, queue: &Queue) {
+    loop {
+        let batch = queue.take(MAX_BATCH);
+        if batch.is_empty() {
+            return;
+        }
         shared.decisions.fetch_add(batch.len() as u64, Ordering::Relaxed);
         write_batch(shared, batch);
     }
