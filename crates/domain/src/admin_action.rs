@@ -42,7 +42,8 @@ pub enum AdminAction {
 pub struct ConfigChange {
     /// The part of the configuration.
     pub part: ConfigPart,
-    /// The name of what changed: the rule of a site, the name of a worker or admin. Empty where there is only one.
+    /// The name of what changed: the rule of a site, the name of a worker or admin; empty where there is only one. For a
+    /// change, the keys of the file that differ follow.
     pub name: String,
     /// What happened to it.
     pub change: Change,

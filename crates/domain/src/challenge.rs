@@ -197,6 +197,12 @@ pub(crate) fn meant(nearest: Option<&str>) -> String {
     nearest.map_or_else(String::new, |nearest| format!(", did you mean {nearest:?}?"))
 }
 
+/// The same, followed by the remedy for a name that was meant as it is.
+pub(crate) fn meant_or(nearest: Option<&str>, remedy: &str) -> String {
+    let Some(nearest) = nearest else { return format!("; {remedy}") };
+    format!("{} Otherwise, {remedy}", meant(Some(nearest)))
+}
+
 /// Checks a site key. An empty one counts as missing where the kind needs one.
 pub fn check_sitekey(sitekey: &str) -> Result<(), BadChallenge> {
     let plain = |b: u8| b.is_ascii_graphic() && !b"&=?#".contains(&b);

@@ -110,6 +110,8 @@ struct SolveSeen {
     authorised: u32,
     ready: bool,
     dead_letters: u32,
+    /// Dead letters that were purged and not followed by another one.
+    purged: u32,
     ambiguous: u32,
     /// A claim of it revives a dead letter, which is opened again when the claim lapses unpaid.
     is_revival: bool,
@@ -439,11 +441,16 @@ impl SolveSeen {
                 self.open = Open::Nothing;
             }
             Event::DeadLettered { .. } => {
-                self.dead_letters += 1;
+                // Claims that still wait when their dead letter is purged leave another one.
+                match self.purged {
+                    0 => self.dead_letters += 1,
+                    _ => self.purged -= 1,
+                }
                 if self.dead_letters > 1 {
                     broken.push((19, "two dead letters".into()));
                 }
             }
+            Event::Purged { .. } => self.purged += 1,
             _ => {}
         }
         broken

@@ -23,6 +23,10 @@ pub struct Admin {
 #[derive(Clone, Debug, Default)]
 pub struct Admins(Arc<RwLock<Vec<Arc<Admin>>>>);
 
+/// Admins with names and keys of their own, so that putting them into force cannot fail.
+#[derive(Debug)]
+pub struct CheckedAdmins(Vec<Arc<Admin>>);
+
 /// Two admins have the same name or the same key.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadAdmins {
@@ -35,24 +39,12 @@ pub enum BadAdmins {
 impl Admins {
     pub fn new(admins: Vec<Admin>) -> Result<Self, BadAdmins> {
         let all = Self::default();
-        all.replace(admins)?;
+        all.replace(CheckedAdmins::new(admins)?);
         Ok(all)
     }
 
-    pub fn replace(&self, admins: Vec<Admin>) -> Result<(), BadAdmins> {
-        for (at, admin) in admins.iter().enumerate() {
-            for other in &admins[..at] {
-                if other.name == admin.name {
-                    return Err(BadAdmins::SameName(admin.name.clone()));
-                }
-                let is_same = |key: &AccessKey| admin.find_key(key.digest).is_some();
-                if other.keys.iter().any(is_same) {
-                    return Err(BadAdmins::SameKey(other.name.clone(), admin.name.clone()));
-                }
-            }
-        }
-        *self.0.write() = admins.into_iter().map(Arc::new).collect();
-        Ok(())
+    pub fn replace(&self, admins: CheckedAdmins) {
+        *self.0.write() = admins.0;
     }
 
     /// The owner of a key, and the key with its end. Compares with every admin, so that the time does not say which one it
@@ -76,6 +68,25 @@ impl Admin {
     }
 }
 
+// === impl CheckedAdmins ===
+
+impl CheckedAdmins {
+    pub fn new(admins: Vec<Admin>) -> Result<Self, BadAdmins> {
+        for (at, admin) in admins.iter().enumerate() {
+            for other in &admins[..at] {
+                if other.name == admin.name {
+                    return Err(BadAdmins::SameName(admin.name.clone()));
+                }
+                let is_same = |key: &AccessKey| admin.find_key(key.digest).is_some();
+                if other.keys.iter().any(is_same) {
+                    return Err(BadAdmins::SameKey(other.name.clone(), admin.name.clone()));
+                }
+            }
+        }
+        Ok(Self(admins.into_iter().map(Arc::new).collect()))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -95,7 +106,7 @@ mod tests {
         let find = |key: &str| admins.find(KeyDigest::of(&key.repeat(32)).unwrap());
         assert_eq!(find("1").unwrap().0.name.as_str(), "a");
         assert_eq!(find("2").unwrap().0.name.as_str(), "b");
-        admins.replace(vec![admin("c", "3")]).unwrap();
+        admins.replace(CheckedAdmins::new(vec![admin("c", "3")]).unwrap());
         assert!(find("1").is_none() && find("3").is_some());
     }
 

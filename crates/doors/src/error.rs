@@ -44,6 +44,10 @@ pub(crate) enum Refusal {
     Encoding,
     #[error("the body is longer than {0} bytes")]
     TooLarge(usize),
+    #[error(
+        "the request bodies of this worker that are coming in have {0} bytes together, which is the limit; send fewer at once"
+    )]
+    TooManyBytes(u32),
     #[error("timeout while reading the request body; send it faster")]
     Slow,
     #[error("the connection closed before the whole request body arrived")]
@@ -136,6 +140,8 @@ pub(crate) enum Refusal {
 
 /// `Retry-After` while the store or the provider is unavailable.
 const UNAVAILABLE_WAIT: Duration = Duration::from_secs(5);
+/// When the bodies of a worker that are coming in are probably whole.
+const BODIES_WAIT: Duration = Duration::from_secs(1);
 
 /// Bounds the detail, which may quote the caller's input.
 const MAX_DETAIL: usize = 300;
@@ -159,6 +165,7 @@ impl Refusal {
             Self::Misdirected => (StatusCode::MISDIRECTED_REQUEST, "unknown_host"),
             Self::Encoding => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "content_encoding"),
             Self::TooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, "body_too_large"),
+            Self::TooManyBytes(_) => (StatusCode::TOO_MANY_REQUESTS, "busy"),
             Self::Slow => (StatusCode::REQUEST_TIMEOUT, "body_too_slow"),
             Self::Broken => (StatusCode::BAD_REQUEST, "body_broken"),
             Self::NotJson => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "not_json"),
@@ -214,6 +221,7 @@ impl Refusal {
                 | Self::Upgrade
                 | Self::Host(_)
                 | Self::TooLarge(_)
+                | Self::TooManyBytes(_)
                 | Self::Slow
                 | Self::Broken
         )
@@ -229,6 +237,9 @@ impl Refusal {
         }
         if let Self::Claim(ClaimRefusal::TooLate { deadline, eta }) = self {
             return Some(eta.saturating_sub(*deadline));
+        }
+        if let Self::TooManyBytes(_) = self {
+            return Some(BODIES_WAIT);
         }
         if let Self::Claim(ClaimRefusal::Busy { retry_after, .. }) = self {
             return Some(*retry_after);
@@ -369,8 +380,13 @@ pub(crate) fn code_of_auth_error(refused: &AuthError) -> Code {
 }
 
 pub(crate) fn code_of_body(refused: &Refusal) -> Code {
-    let too_large = matches!(refused, Refusal::TooLarge(_));
-    if too_large { code::ERROR_TOO_BIG_CAPTCHA_FILESIZE.into() } else { code::ERROR_UPLOAD.into() }
+    if matches!(refused, Refusal::TooLarge(_)) {
+        code::ERROR_TOO_BIG_CAPTCHA_FILESIZE.into()
+    } else if matches!(refused, Refusal::TooManyBytes(_)) {
+        code::ERROR_NO_SLOT_AVAILABLE.into()
+    } else {
+        code::ERROR_UPLOAD.into()
+    }
 }
 
 pub(crate) fn code_of_claim(refused: &ClaimRefusal) -> Code {

@@ -6,7 +6,7 @@
 //! - `guard`: detects request smuggling and slow clients on the socket
 //! - `middleware`: the one layer around every route: HTTP rules, panics, headers, the access log
 //! - `caller`, [`Workers`], [`Admins`], `attempt_limiter`: authentication; `body`: reading a body;
-//!   `strangers`: what callers without a key may take
+//!   `strangers`, `in_flight`: what the bodies of callers without a key, and of one worker, may take
 //! - `compat`: `in.php` and `res.php`; `v1`: the JSON API; `pingback`: the provider's calls; `health`, `status`: for
 //!   operators
 //! - `long_poll`: waiting for a claim; `error`: the only place where an error becomes a status
@@ -22,6 +22,7 @@ mod ended;
 mod error;
 mod guard;
 mod health;
+mod in_flight;
 mod limits;
 mod long_poll;
 mod middleware;
@@ -51,7 +52,7 @@ use domain::{money::Currency, secret::Secret, time::Timestamp};
 use engine::Engine;
 
 pub use accept::{ServeConfig, serve};
-pub use admin::{Admin, Admins, BadAdmins};
+pub use admin::{Admin, Admins, BadAdmins, CheckedAdmins};
 pub use domain::key::KeyDigest;
 pub use limits::Limits;
 pub use tls::{BadTls, SelfSigned, TlsMaterial};
@@ -59,6 +60,7 @@ pub use v1::site_json;
 pub use worker::{BadWorkers, Worker, Workers};
 
 use attempt_limiter::AttemptLimiter;
+use in_flight::BodiesInFlight;
 use strangers::Strangers;
 
 #[derive(Clone, Debug)]
@@ -91,6 +93,7 @@ struct Inner {
     login_lines: AttemptLimiter,
     pingbacks: AttemptLimiter,
     strangers: Strangers,
+    bodies_in_flight: BodiesInFlight,
     panics: AtomicU64,
 }
 
@@ -126,6 +129,7 @@ impl Doors {
             login_lines,
             pingbacks,
             strangers,
+            bodies_in_flight: BodiesInFlight::default(),
             panics,
         }))
     }
@@ -159,6 +163,10 @@ impl Doors {
 
     pub(crate) fn strangers(&self) -> &Strangers {
         &self.0.strangers
+    }
+
+    pub(crate) fn bodies_in_flight(&self) -> &BodiesInFlight {
+        &self.0.bodies_in_flight
     }
 
     pub(crate) fn now(&self) -> Timestamp {

@@ -42,8 +42,10 @@ pub struct Limits {
     pub stranger_bytes: usize,
     /// The same for one network that has shown no key.
     pub stranger_bytes_per_address: usize,
+    /// Bytes of the bodies of one worker's requests that are not parsed yet.
+    pub worker_bytes: u32,
     /// Forms without a key so far that one connection may be sending.
-    pub stranger_forms: usize,
+    pub stranger_forms: u32,
     /// Concurrent HTTP/2 streams per connection.
     pub streams: u32,
     /// The longest wait for `Prefer: wait` and `?wait`.
@@ -91,6 +93,7 @@ impl Default for Limits {
             key_bytes: 64 * 1024,
             stranger_bytes: 4 * 1024 * 1024,
             stranger_bytes_per_address: 2 * 1024 * 1024,
+            worker_bytes: 64 * 1024 * 1024,
             stranger_forms: 8,
             streams: 100,
             wait: seconds(120),

@@ -6,7 +6,7 @@ use std::{
     net::{IpAddr, Ipv4Addr},
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -35,7 +35,7 @@ struct Inner {
     started: AtomicU64,
     finished: AtomicU64,
     has_shown_key: AtomicBool,
-    stranger_forms: AtomicUsize,
+    stranger_forms: AtomicU32,
     displaced: AtomicBool,
     is_secure: AtomicBool,
     displacing: Notify,
@@ -52,7 +52,7 @@ impl Peer {
             started: AtomicU64::new(0),
             finished: AtomicU64::new(0),
             has_shown_key: AtomicBool::new(false),
-            stranger_forms: AtomicUsize::new(0),
+            stranger_forms: AtomicU32::new(0),
             displaced: AtomicBool::new(false),
             is_secure: AtomicBool::new(false),
             displacing: Notify::new(),
@@ -123,7 +123,7 @@ impl Peer {
     }
 
     /// Counts a form whose key has not come yet; `false` when this connection is sending `max` of them already.
-    pub(crate) fn begin_stranger_form(&self, max: usize) -> bool {
+    pub(crate) fn begin_stranger_form(&self, max: u32) -> bool {
         let next = |forms| (forms < max).then_some(forms + 1);
         self.0.stranger_forms.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).is_ok()
     }

@@ -193,7 +193,7 @@ fn sums(counts: &Counts, currency: Option<Currency>) -> Markup {
             dt { "Lapsed" } dd { (lapsed) }
             dt { "Withdrawn" } dd { (withdrawn) }
             dt { "Waiting" } dd { (waiting) }
-            dt { "Paid attempts" } dd { (counts.attempts) }
+            dt { "Attempts" } dd { (counts.attempts) }
             dt { "Paid" }
             dd {
                 (amount(counts.cost_if_known(), currency))

@@ -7,7 +7,7 @@ use domain::{
     ledger::Entry,
     money::Money,
     ports::StoreError,
-    reconcile::{Collected, Collector, Item, Reconciliation},
+    reconcile::{BooksVerdict, Collected, Collector, Item, Reconciliation},
     solve::{Origin, Solve},
     time::{Day, Timestamp},
 };
@@ -24,6 +24,8 @@ pub struct Reconciled {
     pub items: Vec<ReconciledItem>,
     /// Why the balance could not be read now.
     pub unread: Option<String>,
+    /// The account pays for threads. What attempts cost is then no charge, so the balance says nothing about it.
+    pub under_plan: bool,
 }
 
 /// An attempt whose charge is uncertain.
@@ -84,7 +86,19 @@ impl Engine {
             ReconciledItem { item, claim }
         });
         let items = items.collect();
-        Ok(Reconciled { result, items, unread })
+        let under_plan = shared.config.prices.plan.is_some();
+        if under_plan {
+            leave_unjudged(&mut result);
+        }
+        Ok(Reconciled { result, items, unread, under_plan })
+    }
+}
+
+/// Takes the verdicts back.
+fn leave_unjudged(result: &mut Reconciliation) {
+    result.verdict = BooksVerdict::CannotBeJudged;
+    for segment in &mut result.segments {
+        segment.verdict = BooksVerdict::CannotBeJudged;
     }
 }
 

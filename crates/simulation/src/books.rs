@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use domain::{
     budget::{Allowance, Amount, BudgetScope, BudgetUse, Budgets},
     challenge::Kind,
-    id::SolveId,
+    declarations::POOL,
+    id::{SolveId, WorkerName},
     ledger::{Entry, Event},
     money::Money,
     ports::{ActiveSolve, DaySpending},
@@ -14,6 +15,8 @@ use domain::{
 
 /// The only list price of a simulated world is that of Turnstile.
 pub const PRICE: Money = Money::from_micros(1000);
+/// More than the provider charges for any task.
+const MOST_CHARGED: Money = Money::from_micros(5000);
 
 /// What the ledger says about money.
 #[derive(Clone, Debug, Default)]
@@ -27,8 +30,25 @@ pub struct LedgerBooks {
     closed: BTreeSet<(SolveId, u32)>,
     /// The last intent of each solve.
     current: BTreeMap<SolveId, u32>,
-    /// What may be used beyond a limit: charges above the list price, and charges for attempts that had ended.
-    beyond: Amount,
+    /// What may be used beyond the limits of a worker, or of the pools together: charges above the list price, and charges for
+    /// attempts that had ended.
+    beyond: BTreeMap<WorkerName, Amount>,
+    /// The solves whose last attempt ended without an answer.
+    failed: BTreeSet<SolveId>,
+    /// What workers may use beyond their limits because a token of a pool came in place of another attempt.
+    passed_on: BTreeMap<WorkerName, Amount>,
+}
+
+fn add(sums: &mut BTreeMap<WorkerName, Amount>, worker: &WorkerName, more: Amount) {
+    let known = sums.entry(worker.clone()).or_default();
+    *known = sum([*known, more].iter());
+}
+
+fn sum<'a>(all: impl Iterator<Item = &'a Amount>) -> Amount {
+    all.fold(Amount::default(), |sum, one| Amount {
+        solves: sum.solves + one.solves,
+        cost: sum.cost + one.cost,
+    })
 }
 
 fn list_price(kind: Option<&Kind>) -> Money {
@@ -40,18 +60,28 @@ fn list_price(kind: Option<&Kind>) -> Money {
 impl LedgerBooks {
     pub fn add(&mut self, entry: &Entry) {
         let Some(solve) = entry.solve else { return };
-        let price = list_price(entry.kind.as_ref());
+        let by = (&entry.worker, list_price(entry.kind.as_ref()));
         match &entry.event {
-            Event::Intent { attempt, .. } => drop(self.current.insert(solve, *attempt)),
-            Event::TaskOver { attempt, cost, .. } | Event::Ready { attempt, cost, .. } => {
-                self.close((solve, *attempt), price, *cost);
+            Event::Intent { attempt, .. } => {
+                self.failed.remove(&solve);
+                self.current.insert(solve, *attempt);
             }
+            Event::TaskOver { attempt, cost, .. } => {
+                self.failed.insert(solve);
+                self.close((solve, *attempt), by, *cost);
+            }
+            Event::Ready { attempt, cost, .. } => self.close((solve, *attempt), by, *cost),
             Event::Authorised { attempt, .. } | Event::WrittenOff { attempt } => {
-                self.close((solve, *attempt), price, None);
+                self.close((solve, *attempt), by, None);
             }
             Event::Failed { code } if code.as_str() == own::POISON => {
                 let attempt = self.current.get(&solve).copied().unwrap_or(0);
-                self.close((solve, attempt), price, None);
+                self.close((solve, attempt), by, None);
+            }
+            Event::Allotted { paid_by, .. }
+                if *paid_by != solve && self.failed.contains(&solve) =>
+            {
+                add(&mut self.passed_on, &entry.worker, Amount::one(Some(MOST_CHARGED)));
             }
             Event::Orphaned { attempt, by, .. } => {
                 if let Some(assumed) = self.assumed.remove(&(solve, *attempt)) {
@@ -62,20 +92,25 @@ impl LedgerBooks {
         }
     }
 
-    fn close(&mut self, attempt: (SolveId, u32), price: Money, cost: Option<Money>) {
+    /// Closes an attempt that this worker bought at this list price.
+    fn close(
+        &mut self,
+        attempt: (SolveId, u32),
+        (worker, price): (&WorkerName, Money),
+        cost: Option<Money>,
+    ) {
         if let Some(assumed) = self.assumed.get(&attempt).copied() {
             let Some(cost) = cost else { return };
             self.assumed.remove(&attempt);
             self.charged = self.charged + cost - assumed;
-            self.exceed(cost, assumed);
+            self.exceed(worker, cost, assumed);
             return;
         }
         let is_late = !self.closed.insert(attempt) || !self.is_intended(attempt);
         if is_late {
-            self.beyond.solves += 1;
-            self.beyond.cost = self.beyond.cost + cost.unwrap_or(price);
+            add(&mut self.beyond, worker, Amount::one(Some(cost.unwrap_or(price))));
         } else {
-            self.exceed(cost.unwrap_or(price), price);
+            self.exceed(worker, cost.unwrap_or(price), price);
         }
         if cost.is_none() {
             self.assumed.insert(attempt, price);
@@ -89,9 +124,22 @@ impl LedgerBooks {
         self.current.get(&solve) == Some(&attempt)
     }
 
-    fn exceed(&mut self, charge: Money, price: Money) {
+    fn exceed(&mut self, worker: &WorkerName, charge: Money, price: Money) {
         if charge > price {
-            self.beyond.cost = self.beyond.cost + (charge - price);
+            add(&mut self.beyond, worker, Amount { solves: 0, cost: charge - price });
+        }
+    }
+
+    /// What may be used beyond the limits of a budget.
+    fn beyond(&self, scope: &BudgetScope) -> Amount {
+        let of = |name: &str| {
+            let all = [&self.beyond, &self.passed_on].into_iter().flatten();
+            sum(all.filter(|(worker, _)| worker.as_str() == name).map(|(_, amount)| amount))
+        };
+        match scope {
+            BudgetScope::Account => sum(self.beyond.values()),
+            BudgetScope::Worker(worker) => of(worker.as_str()),
+            BudgetScope::Pool(_) => of(POOL),
         }
     }
 
@@ -135,10 +183,10 @@ impl LedgerBooks {
             broken.push(format!("I23: the account has {account:?}, its parts have {sum:?}"));
         }
         for (scope, book) in &spending.books {
-            let most = limits(budgets, scope);
+            let (most, beyond) = (limits(budgets, scope), self.beyond(scope));
             let over = |used: Amount, solves: Option<u64>, cost: Option<Money>| {
-                solves.is_some_and(|most| used.solves > most + self.beyond.solves)
-                    || cost.is_some_and(|most| used.cost > most + self.beyond.cost)
+                solves.is_some_and(|most| used.solves > most + beyond.solves)
+                    || cost.is_some_and(|most| used.cost > most + beyond.cost)
             };
             let days = book.days.iter().map(|(_, sums)| sums.used());
             let is_over = over(book.month.used(), most.solves_per_month, most.cost_per_month)

@@ -1,10 +1,12 @@
 //! The planted bugs: a simulation that cannot find them proves nothing.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use domain::{
     claim::{Allowance, KeyRule, NewClaim},
     fingerprint::KeyHash,
+    ports::RefillRequest,
+    solve::Decision,
 };
 
 /// Bugs the simulation must find.
@@ -34,6 +36,10 @@ pub enum Bug {
     KeepsDeclarations,
     /// A gateway does not know the budgets of the others' workers: nothing is limited.
     IgnoresBudgets,
+    /// Further attempts of a solve are bought without a look at the budgets.
+    RetriesBeyondBudgets,
+    /// Pools order without a look at the budgets.
+    OrdersBeyondBudgets,
     /// A key opens its claim again without waiting for the end of the failure window.
     ReopensAtOnce,
     /// A failure that may have been paid is forgotten: its key opens a claim of its own.
@@ -41,6 +47,25 @@ pub enum Bug {
 }
 
 impl Bug {
+    /// Changes a decision on its way to the store.
+    pub fn distort_decision(self, decision: Decision) -> Decision {
+        match decision {
+            Decision::Intend { guard, nonce } if self == Self::RetriesBeyondBudgets => {
+                Decision::Intend { guard: guard.with_budgets(Arc::default()), nonce }
+            }
+            other => other,
+        }
+    }
+
+    /// Changes an order of a pool on its way to the store.
+    pub fn distort_order(self, order: RefillRequest) -> RefillRequest {
+        let free = Allowance::default();
+        match self {
+            Self::OrdersBeyondBudgets => RefillRequest { budget: free, account: free, ..order },
+            _ => order,
+        }
+    }
+
     /// Changes a claim on its way to the store.
     pub fn distort(self, claim: &mut NewClaim) {
         match self {

@@ -11,26 +11,39 @@ use domain::{
     fingerprint::KeyHash,
     id::{ClaimId, WorkerName},
     ledger::{Entry, Event},
+    retry::own,
     time::Timestamp,
+    token::MIN_LEFT,
 };
 
 use crate::world::ReceivedToken;
 
-/// When each failed claim ended.
+/// When each failed claim ended, and from when the token of each served claim could no longer be used.
 #[derive(Clone, Debug, Default)]
-pub struct Failures(BTreeMap<ClaimId, Timestamp>);
+pub struct Failures {
+    ended: BTreeMap<ClaimId, Timestamp>,
+    useless: BTreeMap<ClaimId, Timestamp>,
+}
 
 impl Failures {
     /// Returns why the entry breaks the rule, if it does.
     pub fn add(&mut self, entry: &Entry, window: Duration) -> Option<String> {
         let claim = entry.claim?;
         match &entry.event {
-            Event::Ended { state: ClaimState::Failed | ClaimState::Lapsed, .. } => {
-                self.0.insert(claim, entry.at);
+            Event::Allotted { usable_until, .. } => {
+                self.useless.insert(claim, usable_until.minus(MIN_LEFT));
+                None
+            }
+            Event::Ended { state: ClaimState::Failed | ClaimState::Lapsed, code } => {
+                let has_expired =
+                    code.as_ref().is_some_and(|code| code.as_str() == own::TOKEN_EXPIRED);
+                // The window begins when the token expires, and not when somebody notices.
+                let useless = self.useless.remove(&claim).filter(|_| has_expired);
+                self.ended.insert(claim, useless.unwrap_or(entry.at).min(entry.at));
                 None
             }
             Event::Reopened { .. } => {
-                let ended = self.0.remove(&claim)?;
+                let ended = self.ended.remove(&claim)?;
                 let early = entry.at < ended.plus(window);
                 early.then(|| {
                     let after = entry.at.since(ended);

@@ -278,6 +278,10 @@ impl Store for RemoteStore {
                 Err(refused) => Advanced::Refused(refused),
             });
         }
+        let decision = match self.bug {
+            Some(bug) => bug.distort_decision(decision),
+            None => decision,
+        };
         // The guard of the decision was drawn up just before, so what is withdrawn by now must not pass.
         let is_withdrawn = self.monitor.is_withdrawn();
         let spends = matches!(decision, Decision::Intend { .. } | Decision::Authorise { .. });
@@ -362,6 +366,10 @@ impl Store for RemoteStore {
     }
 
     async fn refill(&self, ask: RefillRequest, now: Timestamp) -> Result<Refilled, StoreError> {
+        let ask = match self.bug {
+            Some(bug) => bug.distort_order(ask),
+            None => ask,
+        };
         self.call(self.store.refill(ask, now)).await
     }
 

@@ -178,6 +178,7 @@ impl Plan {
                 AmbiguousPolicy::ResubmitOnce
             },
         };
+        let plan = plan.competing();
         if rng.bool() {
             return plan;
         }

@@ -13,12 +13,16 @@ use tracing_subscriber::{
 
 use crate::exit::{Exit, Failure};
 
+/// Without credentials, Amazon's SDK warns some nine times before the error that says what to do. A filter that names it
+/// shows them.
+const QUIET: &str = "aws_config=error";
+
 /// The crates of this program.
 const OURS: [&str; 8] =
     ["domain", "wire", "engine", "stores", "upstream", "simulator", "doors", "solvegate"];
 
 pub fn start(filter: &str) -> Result<(), Failure> {
-    let filter = EnvFilter::try_new(filter).map_err(|error| {
+    let filter = EnvFilter::try_new(format!("{QUIET},{filter}")).map_err(|error| {
         Failure::new(Exit::Usage, format!("--log: {error}; use for example info or engine=debug"))
     })?;
     let lines = fmt::layer().with_writer(io::stderr);

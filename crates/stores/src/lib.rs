@@ -84,6 +84,10 @@ pub enum OpenError {
         "{store} at {server} cannot be used: {why}; check that it is started and that address, user and password are right"
     )]
     Unreachable { store: &'static str, server: String, why: String },
+    #[error(
+        "DynamoDB at {server} cannot be used: this process has no AWS credentials; set AWS_ACCESS_KEY_ID with AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or give the machine a role, and set AWS_REGION if the store's URL names no region ({why})"
+    )]
+    NoCredentials { server: String, why: String },
     /// The server is configured in a way that can cost money.
     #[error("{store} is not safe like this: {what}; {remedy}")]
     Unsafe { store: &'static str, what: String, remedy: String },

@@ -7,6 +7,10 @@ use crate::BadUpstream;
 
 pub(crate) struct AccountKey(RwLock<Keys>);
 
+/// A key that may replace the one in use.
+#[derive(Debug)]
+pub struct NewKey(Secret);
+
 struct Keys {
     current: Secret,
     /// A reply to a call made with it may still arrive and quote it.
@@ -17,21 +21,19 @@ struct Keys {
 
 impl AccountKey {
     pub(crate) fn new(key: Secret) -> Result<Self, BadUpstream> {
-        check(&key)?;
-        Ok(Self(RwLock::new(Keys { current: key, previous: None })))
+        let NewKey(current) = NewKey::new(key)?;
+        Ok(Self(RwLock::new(Keys { current, previous: None })))
     }
 
     pub(crate) fn current(&self) -> Secret {
         self.0.read().current.clone()
     }
 
-    pub(crate) fn replace(&self, key: Secret) -> Result<(), BadUpstream> {
-        check(&key)?;
+    pub(crate) fn replace(&self, NewKey(key): NewKey) {
         let mut keys = self.0.write();
         if keys.current != key {
             keys.previous = Some(std::mem::replace(&mut keys.current, key));
         }
-        Ok(())
     }
 
     /// The text without the keys.
@@ -42,8 +44,13 @@ impl AccountKey {
     }
 }
 
-fn check(key: &Secret) -> Result<(), BadUpstream> {
-    if key.expose().trim().is_empty() { Err(BadUpstream::NoKey) } else { Ok(()) }
+// === impl NewKey ===
+
+impl NewKey {
+    /// Refuses a key without characters.
+    pub fn new(key: Secret) -> Result<Self, BadUpstream> {
+        if key.expose().trim().is_empty() { Err(BadUpstream::NoKey) } else { Ok(Self(key)) }
+    }
 }
 
 #[cfg(test)]
@@ -53,11 +60,11 @@ mod tests {
     #[test]
     fn a_replaced_key_is_used_at_once_and_both_are_redacted() {
         let key = AccountKey::new(Secret::new("old-key")).unwrap();
-        key.replace(Secret::new("new-key")).unwrap();
-        key.replace(Secret::new("new-key")).unwrap();
+        for _ in 0..2 {
+            key.replace(NewKey::new(Secret::new("new-key")).unwrap());
+        }
         assert_eq!(key.current().expose(), "new-key");
         assert_eq!(key.redact("key=old-key key=new-key"), "key=… key=…");
-        assert_eq!(key.replace(Secret::new(" ")), Err(BadUpstream::NoKey));
-        assert_eq!(key.current().expose(), "new-key", "a bad key changes nothing");
+        assert_eq!(NewKey::new(Secret::new(" ")).unwrap_err(), BadUpstream::NoKey);
     }
 }

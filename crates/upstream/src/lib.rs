@@ -27,10 +27,11 @@ use std::{
 };
 
 use bytes::Bytes;
-use domain::{ports::Clock, retry::Code, secret::Secret};
+use domain::{ports::Clock, retry::Code};
 use http::{HeaderValue, Request, header};
 use http_body_util::Full;
 
+pub use account_key::NewKey;
 pub use config::{BadUpstream, Pingback, UpstreamConfig};
 pub use tls::{BadRoots, Stream, TlsClient};
 pub use webhook::{
@@ -76,8 +77,8 @@ impl Upstream {
 
     /// Replaces the key of the account for all later calls. Tasks in flight are polled with it, so it must be a key of the
     /// same account.
-    pub fn set_key(&self, key: Secret) -> Result<(), BadUpstream> {
-        self.key.replace(key)
+    pub fn set_key(&self, key: NewKey) {
+        self.key.replace(key);
     }
 
     /// A POST to one of the two scripts. The key is sent in the body only: URLs end up in logs.

@@ -333,10 +333,10 @@ pub(crate) fn cookie_hosts(name: &str) -> &'static [&'static str] {
     if matches!(fold(name).as_str(), "cookies" | "jsoncookies") { COOKIES } else { &[] }
 }
 
-/// The most similar name, if it is similar enough to be meant.
+/// The most similar name, if it is similar enough to be meant; the first of equals.
 pub fn nearest<'n>(names: impl Iterator<Item = &'n str>, written: &str) -> Option<&'n str> {
     let similarity = |name: &str| strsim::jaro_winkler(&fold(name), &fold(written));
-    let best = names.max_by(|a, b| similarity(a).total_cmp(&similarity(b)))?;
+    let best = names.min_by(|a, b| similarity(b).total_cmp(&similarity(a)))?;
     (similarity(best) >= 0.8).then_some(best)
 }
 

@@ -165,7 +165,7 @@ impl Why {
             Self::Expected => "demand was announced",
             Self::Undeclared => "the page is not declared",
             Self::NoDemand => "nothing is asked for",
-            Self::HitTarget => "nearly every claim finds a token",
+            Self::HitTarget => "enough that nearly every claim finds a token",
             Self::WasteLimit => "more would expire unused",
             Self::Allowance => "the waste allowed covers no more",
             Self::Most => "the pool's maximum",

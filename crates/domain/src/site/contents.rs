@@ -3,7 +3,7 @@
 
 use super::{HostRule, PageUrl, Site, targets};
 use crate::challenge::{
-    Challenge, Kind, OTHER_KEYS, Reading, cookie_hosts, fold, meant, nearest, reading,
+    Challenge, Kind, OTHER_KEYS, Reading, cookie_hosts, fold, meant_or, nearest, reading,
 };
 
 /// What a site's declaration opens, and what it pins.
@@ -22,13 +22,13 @@ pub struct Opened {
 #[expect(missing_docs, reason = "the messages say it")]
 pub enum ContentRefusal {
     #[error(
-        "unknown kind or method {name:?}{}; to open it, add methods = [{name:?}] to [[site]] {rule}",
-        meant(.nearest.as_deref())
+        "unknown kind or method {name:?}{} add methods = [{name:?}] to [[site]] {rule}",
+        meant_or(.nearest.as_deref(), "to open it,")
     )]
     Method { name: String, nearest: Option<String>, rule: HostRule },
     #[error(
-        "{kind} has no parameter `{name}`{}; to send it, {}",
-        meant(.nearest.as_deref()),
+        "{kind} has no parameter `{name}`{} {}",
+        meant_or(.nearest.as_deref(), "to send it,"),
         opening(name, .rule.as_ref())
     )]
     Param { kind: Kind, name: String, nearest: Option<String>, rule: Option<HostRule> },

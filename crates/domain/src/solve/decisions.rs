@@ -43,8 +43,8 @@ pub enum Refused {
     /// A claim with a later deadline joined.
     #[error("a claim with a later deadline is waiting for this solve")]
     Wanted,
-    /// All resubmissions of the day are used.
-    #[error("the day's ambiguity budget is used up")]
+    /// All resubmissions of the day are used, or the budget of the worker, the pool or the account has no room.
+    #[error("the day's ambiguity budget, or the budget that would pay, is used up")]
     Budget,
     /// A declaration that the work needs was withdrawn or has ended.
     #[error("it is not declared")]

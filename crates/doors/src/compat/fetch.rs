@@ -69,7 +69,10 @@ async fn answer(
             read()?;
             balance(doors, json).await
         }
-        Action::Threads => Ok(wire::fetch::write_threads(doors.engine().threads())),
+        Action::Threads => {
+            read()?;
+            Ok(wire::fetch::write_threads(doors.engine().threads()))
+        }
         Action::Report { id, good } => {
             read()?;
             report(doors, &scope, &id, good).await.map(|()| wire::fetch::write_report(json))

@@ -18,6 +18,7 @@ use crate::{
     Doors, body,
     caller::{AuthError, Role},
     error::{self, Refusal},
+    in_flight::{HeldBody, TooManyBytes},
     peer::Peer,
     strangers::{StrangerForm, TooManyStrangers},
 };
@@ -36,10 +37,17 @@ struct FormBody<'a> {
     parts: &'a Parts,
     max: usize,
     bytes: Blocks,
-    /// `None` once a valid key was there.
-    stranger: Option<StrangerForm>,
+    owner: Owner,
     /// The length at which to look for the key again.
     look_at: usize,
+}
+
+/// Who the bytes of a form count for.
+enum Owner {
+    /// No key has come yet.
+    Stranger(StrangerForm),
+    /// The worker with the key.
+    Worker(HeldBody),
 }
 
 /// The bytes that came so far, in blocks of equal size. One buffer would have to be copied into a larger one again and again,
@@ -52,35 +60,38 @@ struct Blocks {
 /// Bounds the work for a body that comes in small pieces.
 const LOOK_EVERY: usize = 4 * 1024;
 
+/// A form as it came. Its bytes count for the worker until it is dropped.
+pub(super) struct WholeForm {
+    pub(super) bytes: Vec<u8>,
+    _owner: Option<Owner>,
+}
+
 /// Reads a body of at most `max` bytes.
 pub(super) async fn read(
     doors: &Doors,
     parts: &Parts,
     body: Body,
     max: usize,
-) -> Result<Vec<u8>, Unread> {
+) -> Result<WholeForm, Unread> {
     body::check_announced(&parts.headers, max)?;
     if body.is_end_stream() {
-        return Ok(Vec::new());
+        return Ok(WholeForm { bytes: Vec::new(), _owner: None });
     }
     let peer = parts.extensions.get::<Peer>();
-    let stranger = match query_key(parts) {
-        Some(key) => {
-            check(doors, &key, peer)?;
-            None
-        }
-        None => Some(StrangerForm::begin(doors, peer)?),
+    let owner = match query_key(parts) {
+        Some(key) => Owner::Worker(check(doors, &key, peer)?),
+        None => Owner::Stranger(StrangerForm::begin(doors, peer)?),
     };
     let bytes = Blocks { size: doors.limits().key_bytes.max(LOOK_EVERY), blocks: Vec::new() };
-    let form = FormBody { doors, parts, max, bytes, stranger, look_at: 0 };
+    let form = FormBody { doors, parts, max, bytes, owner, look_at: 0 };
     let read = form.read(body);
     timeout(doors.limits().body_timeout, read).await.unwrap_or(Err(Refusal::Slow.into()))
 }
 
 /// The admin key does not count: it is refused on this door.
-fn check(doors: &Doors, key: &str, peer: Option<&Peer>) -> Result<(), AuthError> {
+fn check(doors: &Doors, key: &str, peer: Option<&Peer>) -> Result<HeldBody, AuthError> {
     match doors.identify(Some(key), peer)? {
-        Role::Worker(_) => Ok(()),
+        Role::Worker(known) => Ok(HeldBody::begin(doors, known.worker.name.clone())),
         Role::Admin(_) => Err(AuthError::Unknown),
     }
 }
@@ -94,7 +105,7 @@ fn query_key(parts: &Parts) -> Option<String> {
 // === impl FormBody ===
 
 impl FormBody<'_> {
-    async fn read(mut self, mut body: Body) -> Result<Vec<u8>, Unread> {
+    async fn read(mut self, mut body: Body) -> Result<WholeForm, Unread> {
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|_| Refusal::Broken)?;
             // Trailers are not part of a form.
@@ -102,7 +113,7 @@ impl FormBody<'_> {
                 self.add(&data)?;
             }
         }
-        Ok(self.bytes.join())
+        Ok(WholeForm { bytes: self.bytes.join(), _owner: Some(self.owner) })
     }
 
     fn add(&mut self, data: &Bytes) -> Result<(), Unread> {
@@ -110,29 +121,33 @@ impl FormBody<'_> {
             return Err(Refusal::TooLarge(self.max).into());
         }
         self.bytes.add(data);
-        if self.stranger.is_some() && self.has_key()? {
-            self.stranger = None;
+        if matches!(self.owner, Owner::Stranger(_))
+            && let Some(held) = self.find_worker()?
+        {
+            self.owner = Owner::Worker(held);
         }
-        if let Some(stranger) = &mut self.stranger {
-            stranger.hold(self.bytes.held())?;
+        match &mut self.owner {
+            Owner::Stranger(stranger) => stranger.hold(self.bytes.held())?,
+            Owner::Worker(held) => held
+                .hold(self.bytes.held())
+                .map_err(|TooManyBytes| Refusal::TooManyBytes(self.doors.limits().worker_bytes))?,
         }
         Ok(())
     }
 
-    /// Whether a valid key has come; `Err` for an invalid one.
-    fn has_key(&mut self) -> Result<bool, AuthError> {
+    /// The worker whose key has come; `Err` for an invalid one.
+    fn find_worker(&mut self) -> Result<Option<HeldBody>, AuthError> {
         let key_bytes = self.doors.limits().key_bytes;
         if self.bytes.len() < self.look_at || self.look_at > key_bytes {
-            return Ok(false);
+            return Ok(None);
         }
         self.look_at = self.bytes.len() + LOOK_EVERY;
         // The first block has all that is searched.
         let beginning = self.bytes.blocks.first().map(Vec::as_slice).unwrap_or_default();
         let Some(key) = find_key(content_type(&self.parts.headers), beginning) else {
-            return Ok(false);
+            return Ok(None);
         };
-        check(self.doors, &key, self.parts.extensions.get::<Peer>())?;
-        Ok(true)
+        check(self.doors, &key, self.parts.extensions.get::<Peer>()).map(Some)
     }
 }
 

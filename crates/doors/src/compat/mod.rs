@@ -42,7 +42,7 @@ impl CompatCall {
         let body = form_body::read(doors, &parts, body, max)
             .await
             .map_err(|unread| (unread.code(), style()))?;
-        let form = Form::read(parts.uri.query(), content_type(&parts.headers), &body)
+        let form = Form::read(parts.uri.query(), content_type(&parts.headers), &body.bytes)
             .map_err(|bad| (Code::from(bad), style()))?;
         let style = ReplyStyle::of(&form);
         let peer = parts.extensions.get::<Peer>().cloned();

@@ -66,7 +66,7 @@ pub(super) async fn workers(
     let (_, spending) = doors.engine().spending().await?;
     let items: Vec<_> =
         doors.workers().list().iter().map(|each| worker(each, known, &spending)).collect();
-    Ok(Json(json!({ "items": items })))
+    Ok(Json(shape::with_currency(&doors, json!({ "items": items }))))
 }
 
 fn worker(worker: &Worker, known: &KnownWorkers, spending: &DaySpending) -> Value {

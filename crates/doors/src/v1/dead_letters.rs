@@ -65,7 +65,7 @@ pub(super) async fn list(
         ..FilterParams::read(&query)?.filter(caller.scope(), doors.now())?
     };
     let page = doors.engine().records().dead_letters(filter).await?;
-    Ok(Json(shape::page(&page, shape::dead_letter)))
+    Ok(Json(shape::with_currency(&doors, shape::page(&page, shape::dead_letter))))
 }
 
 /// `GET /v1/dead-letters/{id}`.
@@ -93,7 +93,7 @@ pub(super) async fn show(
         }
         letter.claims = own;
     }
-    Ok(Json(shape::whole_dead_letter(&letter)))
+    Ok(Json(shape::with_currency(&doors, shape::whole_dead_letter(&letter))))
 }
 
 /// `POST /v1/dead-letters/revive`, for operators.

@@ -33,7 +33,9 @@ const IDEMPOTENT_REPLAYED: HeaderName = HeaderName::from_static("idempotent-repl
 pub(super) fn respond(doors: &Doors, outcome: Outcome, replayed: bool) -> Response {
     let replayed = replayed || matches!(outcome, Outcome::Served { source: Source::Replay, .. });
     let mut response = match outcome {
-        Outcome::Served { claim, source } => Json(ServedBody::new(&claim, source)).into_response(),
+        Outcome::Served { claim, source } => {
+            Json(ServedBody::new(doors, &claim, source)).into_response()
+        }
         Outcome::Waiting { claim, eta } => waiting(doors, &claim, eta, replayed),
         ended @ (Outcome::Failed(_)
         | Outcome::Lapsed(_)
@@ -47,7 +49,7 @@ pub(super) fn respond(doors: &Doors, outcome: Outcome, replayed: bool) -> Respon
 /// The body for a served claim, as a value, or why there is none.
 pub(super) fn settled(doors: &Doors, outcome: Outcome) -> Result<Value, Refusal> {
     let Outcome::Served { claim, source } = outcome else { return Err(refusal_of(doors, outcome)) };
-    Ok(json!(ServedBody::new(&claim, source)))
+    Ok(json!(ServedBody::new(doors, &claim, source)))
 }
 
 /// The refusal for a claim without a token.
@@ -99,6 +101,9 @@ struct ServedBody<'a> {
     polls: u32,
     elapsed_ms: Option<u64>,
     cost: Option<Money>,
+    /// Set when the configuration names it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    currency: Option<String>,
     /// Set when its key had opened it again after a failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     generation: Option<u32>,
@@ -116,7 +121,7 @@ enum TokenValue<'a> {
 }
 
 impl<'a> ServedBody<'a> {
-    fn new(claim: &'a Claim, source: Source) -> Self {
+    fn new(doors: &Doors, claim: &'a Claim, source: Source) -> Self {
         let token = claim.token.as_ref();
         let raw = |text: &str| RawValue::from_string(text.to_owned()).ok();
         Self {
@@ -130,6 +135,7 @@ impl<'a> ServedBody<'a> {
             polls: claim.polls,
             elapsed_ms: shape::elapsed_ms(claim),
             cost: claim.cost,
+            currency: doors.config().currency.map(|currency| currency.to_string()),
             generation: Some(claim.generation()).filter(|generation| *generation > 1),
             extras: token.and_then(|token| raw(token.answer.extras.as_ref()?.expose())),
         }

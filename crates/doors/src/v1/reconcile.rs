@@ -9,7 +9,7 @@ use axum::{
 use domain::{
     challenge::Kind,
     money::Money,
-    reconcile::{BalanceReading, BooksVerdict, Doubt, Segment, TopUp},
+    reconcile::{BalanceReading, BooksVerdict, Doubt, Reconciliation, Segment, TopUp},
 };
 use engine::{ReconcileRefusal, Reconciled, ReconciledItem};
 use serde_json::{Value, json};
@@ -30,7 +30,7 @@ pub(super) async fn reconcile(
     let day = totals::date(&query, "day")?.unwrap_or(doors.now().day());
     let top_up = query.parsed::<Money>("top_up", "an amount of money such as 20.00")?;
     match doors.engine().reconcile(day, top_up).await {
-        Ok(found) => Ok(Json(shaped(&found))),
+        Ok(found) => Ok(Json(shape::with_currency(&doors, shaped(&found)))),
         Err(refusal @ ReconcileRefusal::Future(_)) => Err(Refusal::BadQuery(refusal.to_string())),
         Err(ReconcileRefusal::Store(error)) => Err(error.into()),
     }
@@ -46,7 +46,6 @@ fn shaped(found: &Reconciled) -> Value {
         "day": result.day,
         "verdict": name(result.verdict),
         "why": why(found),
-        "currency": Value::Null,
         "readings": result.readings,
         "ledger": {
             "attempts": segments.iter().map(|one| one.attempts).sum::<u64>(),
@@ -54,14 +53,14 @@ fn shaped(found: &Reconciled) -> Value {
         },
         "provider": { "charged": money(charged, segments) },
         "difference": money(charged - settled, segments),
-        "unexplained": money(total(|one| one.unexplained), segments),
+        "unexplained": unexplained(found, total(|one| one.unexplained)),
         "explained_by": {
             "least": money(total(|one| one.explains.0), segments),
             "most": money(total(|one| one.explains.1), segments),
             "in_flight_at_readings": segments.iter().map(|one| one.in_flight).sum::<u64>(),
             "attempts": counts(&found.items),
         },
-        "segments": segments.iter().map(segment).collect::<Vec<_>>(),
+        "segments": segments.iter().map(|one| segment(found, one)).collect::<Vec<_>>(),
         "top_ups": result.top_ups.iter().map(top_up).collect::<Vec<_>>(),
         "items": items,
         "items_left_off": found.items.len().saturating_sub(MOST_ITEMS),
@@ -77,7 +76,12 @@ fn money(amount: Money, segments: &[Segment]) -> Value {
     shape::money(Some(amount).filter(|_| !segments.is_empty()))
 }
 
-fn segment(one: &Segment) -> Value {
+/// Under a plan nothing has to explain the difference, so nothing is unexplained.
+fn unexplained(found: &Reconciled, amount: Money) -> Value {
+    if found.under_plan { Value::Null } else { money(amount, &found.result.segments) }
+}
+
+fn segment(found: &Reconciled, one: &Segment) -> Value {
     let money = |amount| shape::money(Some(amount));
     json!({
         "from": reading(&one.from),
@@ -89,7 +93,7 @@ fn segment(one: &Segment) -> Value {
         "explains": { "least": money(one.explains.0), "most": money(one.explains.1) },
         "in_flight": one.in_flight,
         "unpriced": one.unpriced,
-        "unexplained": money(one.unexplained),
+        "unexplained": unexplained(found, one.unexplained),
         "verdict": name(one.verdict),
     })
 }
@@ -155,6 +159,20 @@ fn why(found: &Reconciled) -> Vec<String> {
     if let Some(unread) = unread {
         why.push(format!("the balance could not be read now: {unread}"));
     }
+    if found.under_plan {
+        why.push("the account pays for threads (`plan`), so its balance does not move".into());
+    } else {
+        why.extend(about_charges(result));
+    }
+    if result.lost_writes {
+        why.push("the store lost writes on this day, so entries may be missing".into());
+    }
+    why
+}
+
+/// Why charges cannot be compared, or do not add up.
+fn about_charges(result: &Reconciliation) -> Vec<String> {
+    let mut why = Vec::new();
     if result.segments.is_empty() {
         why.push(match (result.top_ups.len(), result.readings) {
             (0, 0) => "the ledger has no reading of the balance around this day".into(),
@@ -177,9 +195,6 @@ fn why(found: &Reconciled) -> Vec<String> {
             let amount = Money::ZERO - amount;
             format!("between {from} and {to} the provider charged {amount} less than the ledger has: a small top-up, a refund, or another price")
         });
-    }
-    if result.lost_writes {
-        why.push("the store lost writes on this day, so entries may be missing".into());
     }
     why
 }

@@ -50,9 +50,7 @@ pub(super) async fn history(
         limit: limit(&query)?,
     };
     let page = doors.engine().records().history(filter).await?;
-    let mut list = shape::page(&page, shape::claim);
-    list["currency"] = shape::currency(&doors);
-    Ok(Json(list))
+    Ok(Json(shape::with_currency(&doors, shape::page(&page, shape::claim))))
 }
 
 /// `GET /v1/active`.

@@ -20,7 +20,9 @@ use wire::submit::{BadPart, V1Parts};
 use super::{object::Object, query::Query};
 use crate::{
     Doors, body,
+    caller::{Caller, Role},
     error::{Refusal, bad_field},
+    in_flight::HeldBody,
     limits::Limits,
     worker::Worker,
 };
@@ -181,6 +183,21 @@ pub(super) async fn body<T: DeserializeOwned>(
 ) -> Result<T, Refusal> {
     let (headers, body) = read(doors, request).await?;
     json(&headers, &body)
+}
+
+/// The same for a caller that may be a worker, whose bodies are counted.
+pub(super) async fn body_of<T: DeserializeOwned>(
+    doors: &Doors,
+    caller: &Caller,
+    request: Request,
+) -> Result<T, Refusal> {
+    let Role::Worker(known) = &caller.role else { return body(doors, request).await };
+    let (parts, body) = request.into_parts();
+    Query::read(parts.uri.query(), &[])?;
+    let (limits, headers) = (doors.limits(), &parts.headers);
+    let mut held = HeldBody::begin(doors, known.worker.name.clone());
+    let body = body::read_held(&mut held, limits, headers, body, limits.json_bytes).await?;
+    json(headers, &body)
 }
 
 /// The same, where an empty body is a valid one.

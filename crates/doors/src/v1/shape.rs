@@ -5,11 +5,13 @@ use domain::{
     budget::LimitState,
     claim::{Claim, Source},
     dead_letter::DeadLetter,
+    declarations::POOL,
     ledger::{Counts, Entry, Outcomes},
     money::Money,
     ports::{ActiveSolve, Cursor, Paged},
     retry::Code,
     site::Site,
+    solve::Stage,
     time::Timestamp,
 };
 use serde_json::{Value, json};
@@ -44,6 +46,12 @@ pub(super) fn budget(limits: &[LimitState]) -> Value {
 /// The currency of all amounts; `null` when the configuration names none.
 pub(super) fn currency(doors: &Doors) -> Value {
     text(doors.config().currency)
+}
+
+/// Names the currency of the amounts in an object.
+pub(super) fn with_currency(doors: &Doors, mut shape: Value) -> Value {
+    shape["currency"] = currency(doors);
+    shape
 }
 
 fn text<T: ToString>(value: Option<T>) -> Value {
@@ -127,12 +135,18 @@ pub(super) fn active(solve: &ActiveSolve) -> Value {
         "worker": solve.worker.as_str(),
         "project": solve.project.as_str(),
         "kind": solve.kind.name(),
-        "stage": solve.stage.name(),
+        "stage": stage(solve),
         "attempt": solve.attempt,
         "opened_at": solve.opened_at,
         "due": solve.due,
         "last_code": solve.last_code.as_ref().map(Code::as_str),
     })
+}
+
+/// A refill of a pool is never waited for, so `overdue` would read like trouble.
+fn stage(solve: &ActiveSolve) -> &'static str {
+    let is_refill = solve.stage == Stage::Overdue && solve.worker.as_str() == POOL;
+    if is_refill { "refill" } else { solve.stage.name() }
 }
 
 /// A dead letter with the causes of its last generation.

@@ -25,6 +25,7 @@ use crate::{
     Doors, body,
     caller::{Caller, PollCaller, Role, WorkerCaller},
     error::{Refusal, bad_field},
+    in_flight::HeldBody,
 };
 
 /// Whether the site accepted the token.
@@ -76,7 +77,8 @@ async fn read(
     let key = request::idempotency_key(&parts.headers)?;
     let wait = request::preferred_wait(&parts.headers, limits.wait);
     let most = limits.json_bytes + limits.image_bytes;
-    let body = body::read(doors, &parts.headers, body, most).await?;
+    let mut held = HeldBody::begin(doors, caller.known.worker.name.clone());
+    let body = body::read_held(&mut held, limits, &parts.headers, body, most).await?;
     let mut body = SolveBody::read(&parts.headers, &body, limits)?;
     if body.take_id().is_some() {
         return bad_field("id", "belongs to a line of /v1/batches; here, send an Idempotency-Key");
@@ -118,7 +120,7 @@ pub(super) async fn fetch(
     if matches!(caller.role, Role::Admin(_)) {
         // An admin sees the claim without its token, which belongs to the worker, and does not consume it.
         let claim = doors.engine().find_claim(&caller.scope(), id).await?;
-        return Ok(Json(shape::claim(&claim)).into_response());
+        return Ok(Json(shape::with_currency(&doors, shape::claim(&claim))).into_response());
     }
     let outcome = doors.fetch(caller.peer.as_ref(), &caller.scope(), id, wait).await?;
     Ok(outcome::respond(&doors, outcome, false))
@@ -134,7 +136,7 @@ pub(super) async fn withdraw(
     Query::read(query.as_deref(), &[])?;
     let by = caller.operator(&doors)?;
     let claim = doors.engine().withdraw(&caller.scope(), request::id(&id)?, by).await?;
-    Ok(Json(shape::claim(&claim)))
+    Ok(Json(shape::with_currency(&doors, shape::claim(&claim))))
 }
 
 /// `POST /v1/solves/{id}/report`.
@@ -145,7 +147,7 @@ pub(super) async fn report(
     request: Request,
 ) -> Result<Json<Value>, Refusal> {
     let by = caller.operator(&doors)?;
-    let Verdict { verdict } = request::body(&doors, request).await?;
+    let Verdict { verdict } = request::body_of(&doors, &caller, request).await?;
     doors.engine().report(&caller.scope(), request::id(&id)?, verdict, by).await?;
     Ok(Json(json!({ "id": id, "recorded": true })))
 }
@@ -162,7 +164,9 @@ pub(super) async fn explain(
     let entries: Vec<_> = story.entries.iter().map(shape::entry).collect();
     let Repeats { fetched, replayed } = story.repeats;
     let repeats = json!({ "fetched": fetched, "replayed": replayed });
-    Ok(Json(json!({ "claim": shape::claim(&story.claim), "entries": entries, "repeats": repeats })))
+    let story =
+        json!({ "claim": shape::claim(&story.claim), "entries": entries, "repeats": repeats });
+    Ok(Json(shape::with_currency(&doors, story)))
 }
 
 // === impl Arrival ===

@@ -42,7 +42,7 @@ pub(super) async fn what_if(
     let before = u32::try_from(days - 1).expect("at most 90");
     let from = Day::from_number(to.number().saturating_sub(before));
     let found = doors.engine().what_if(from, settings).await?;
-    Ok(Json(shaped(&found, &settings, (from, to))))
+    Ok(Json(shape::with_currency(&doors, shaped(&found, &settings, (from, to)))))
 }
 
 fn shaped(found: &WhatIf, settings: &Settings, (from, to): (Day, Day)) -> Value {
@@ -63,7 +63,6 @@ fn shaped(found: &WhatIf, settings: &Settings, (from, to): (Day, Day)) -> Value 
         "solves_added": found.added,
         "solves_saved": found.saved,
         "unfounded": found.unfounded,
-        "currency": Value::Null,
         "assumptions": ASSUMPTIONS,
     })
 }

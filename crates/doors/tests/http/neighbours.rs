@@ -1,10 +1,16 @@
 //! One worker's requests do not hurt the others: rates, places in the queue, projects, repeated fetches.
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use domain::ledger::Event;
+use doors::Limits;
+use futures_util::future::select_all;
 use serde_json::json;
 use simulator::{Call, Fault, Planned};
 
-use crate::world::{ADMIN, OTHER, Setting, WORKER, World, turnstile, until};
+use crate::{
+    strangers::{URLENCODED, answered, begin, patient},
+    world::{ADMIN, OTHER, Setting, WORKER, World, request, turnstile, until},
+};
 
 async fn served(world: &World) -> String {
     let answer = world.claim("0x4A", &["Prefer: wait=10"]).await;
@@ -46,7 +52,9 @@ async fn reads_have_a_rate_of_their_own_for_each_worker() {
         let refused = world.get(path, WORKER).await;
         assert_eq!((refused.status, refused.text("code").as_str()), (429, "rate_exceeded"));
     }
-    assert_eq!(world.php(&report).await.body, "ERROR_TOO_MUCH_REQUESTS");
+    for action in [report, format!("/res.php?key={WORKER}&action=threadsinfo")] {
+        assert_eq!(world.php(&action).await.body, "ERROR_TOO_MUCH_REQUESTS");
+    }
     assert_eq!(world.get("/v1/history", OTHER).await.status, 200);
     assert_eq!(world.get(&format!("/v1/solves/{id}"), WORKER).await.status, 200);
 }
@@ -70,6 +78,39 @@ async fn a_worker_that_fills_its_queue_gets_429_and_another_is_served() {
     let other = world.post("/v1/solves", OTHER, &[], &turnstile("0x9")).await;
     assert_eq!(other.status, 202, "{other:?}");
     world.engine.crash();
+}
+
+#[tokio::test]
+async fn the_bodies_of_one_worker_hold_a_bounded_number_of_bytes_and_another_is_served() {
+    let limits = Limits { worker_bytes: 300_000, ..patient() };
+    let world = World::with(Setting { limits, ..Setting::default() }).await;
+    let target = format!("/in.php?key={WORKER}");
+    let beginning = format!("method=base64&body={}", "iVBO".repeat(5_000));
+    let mut held = Vec::new();
+    for _ in 0..20 {
+        held.push(begin(&world, &target, URLENCODED, &beginning).await);
+    }
+    // They do not all fit, and those that do leave no room for a large one.
+    let refused = select_all(held.into_iter().map(|stream| Box::pin(answered(stream))));
+    let ((answer, _), _, others) = refused.await;
+    assert_eq!(answer.body, "ERROR_NO_SLOT_AVAILABLE");
+    let picture = STANDARD.encode(vec![7; 75_000]);
+    let claim = json!({ "kind": "image", "image": picture }).to_string();
+    let refused = world.post("/v1/solves", WORKER, &[], &claim).await;
+    assert_eq!((refused.status, refused.text("code").as_str()), (429, "busy"));
+    assert_eq!(refused.header("retry-after"), Some("1"));
+    assert_eq!(world.post("/v1/solves", OTHER, &[], &claim).await.status, 202);
+    drop(others);
+    until("the bytes come back", async || {
+        let answer = world.post("/v1/solves", WORKER, &[], &claim).await;
+        [200, 202].contains(&answer.status).then_some(())
+    })
+    .await;
+    let form = format!("key={WORKER}&{beginning}");
+    for _ in 0..20 {
+        let answer = world.send(&request("POST", "/in.php", "", &[], &form)).await;
+        assert!(answer.body.starts_with("OK|"), "a parsed body is given back: {answer:?}");
+    }
 }
 
 #[tokio::test]

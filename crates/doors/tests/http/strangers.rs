@@ -11,7 +11,7 @@ use crate::{
 
 const WRONG: &str = "00000000000000000000000000000000";
 const MULTIPART: &str = "multipart/form-data; boundary=xYz";
-const URLENCODED: &str = "application/x-www-form-urlencoded";
+pub(crate) const URLENCODED: &str = "application/x-www-form-urlencoded";
 
 /// A head that announces a body of this length, which the caller sends by itself.
 fn head(target: &str, content_type: &str, length: usize) -> String {
@@ -22,7 +22,12 @@ fn head(target: &str, content_type: &str, length: usize) -> String {
 }
 
 /// Sends a head and the beginning of a body; the rest never comes.
-async fn begin(world: &World, target: &str, content_type: &str, beginning: &str) -> TcpStream {
+pub(crate) async fn begin(
+    world: &World,
+    target: &str,
+    content_type: &str,
+    beginning: &str,
+) -> TcpStream {
     let mut stream = TcpStream::connect(world.address).await.unwrap();
     let head = head(target, content_type, 1024 * 1024);
     stream.write_all([head.as_bytes(), beginning.as_bytes()].concat().as_slice()).await.unwrap();
@@ -43,7 +48,7 @@ async fn world(limits: Limits) -> World {
 }
 
 /// In these tests an answer is the proof: a gateway that waited for the body would time out.
-fn patient() -> Limits {
+pub(crate) fn patient() -> Limits {
     Limits { body_timeout: std::time::Duration::from_secs(600), ..Limits::default() }
 }
 
@@ -131,7 +136,7 @@ async fn forms_without_a_key_hold_a_bounded_number_of_bytes_and_others_are_serve
 }
 
 /// Waits for the answer with the connection open.
-async fn answered(mut stream: TcpStream) -> (Answer, TcpStream) {
+pub(crate) async fn answered(mut stream: TcpStream) -> (Answer, TcpStream) {
     (read_answer(&mut stream).await.unwrap(), stream)
 }
 

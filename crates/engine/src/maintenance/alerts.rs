@@ -28,6 +28,8 @@ pub struct Alerts {
 struct Alarm {
     what: &'static str,
     about: Option<String>,
+    /// The limit of a budget. A budget may near two limits at different times.
+    limit: Option<&'static str>,
     message: String,
     value: Option<u64>,
     threshold: Option<u64>,
@@ -41,8 +43,8 @@ const RETRY_AFTER: Duration = Duration::from_secs(30);
 /// The used parts of a budget that are an alert, in percent.
 const BUDGET_PARTS: [u64; 2] = [100, 80];
 
-/// By the name and the subject of the alarm.
-type OpenAlerts = BTreeMap<(&'static str, Option<String>), OpenAlert>;
+/// By the name, the subject and the limit of the alarm.
+type OpenAlerts = BTreeMap<(&'static str, Option<String>, Option<&'static str>), OpenAlert>;
 
 /// An alert that is not delivered yet, or is cooling down. Until it is delivered it keeps its notice and with it its id, so
 /// that a receiver recognises a repetition.
@@ -66,7 +68,7 @@ pub(crate) async fn run(shared: Arc<Shared>, alerts: Alerts) {
         let now = shared.now();
         open.retain(|_, alert| alert.undelivered.is_some() || alert.next > now);
         for alarm in alarms {
-            let key = (alarm.what, alarm.about.clone());
+            let key = (alarm.what, alarm.about.clone(), alarm.limit);
             open.entry(key).or_insert_with(|| OpenAlert::new(alarm, &alerts, now));
         }
         deliver(&shared, &alerts, &mut open).await;
@@ -74,7 +76,7 @@ pub(crate) async fn run(shared: Arc<Shared>, alerts: Alerts) {
 }
 
 async fn deliver(shared: &Shared, alerts: &Alerts, open: &mut OpenAlerts) {
-    for ((what, _), alert) in open {
+    for ((what, ..), alert) in open {
         let Some(webhook) = alert.undelivered.as_ref().filter(|_| alert.next <= shared.now())
         else {
             continue;
@@ -98,7 +100,7 @@ async fn deliver(shared: &Shared, alerts: &Alerts, open: &mut OpenAlerts) {
 impl OpenAlert {
     fn new(alarm: Alarm, alerts: &Alerts, now: Timestamp) -> Self {
         let id = alarm.message_id(now);
-        let Alarm { what, about, message, value, threshold } = alarm;
+        let Alarm { what, about, message, value, threshold, limit: _ } = alarm;
         let notice = Notice {
             what: format!("alert.{what}"),
             timestamp: now,
@@ -112,7 +114,7 @@ impl OpenAlert {
 // === impl Alarm ===
 
 impl Alarm {
-    /// The alarm's name, subject and time. It goes into a header, so characters other than those of names and codes are
+    /// The alarm's name, subject, limit and time. It goes into a header, so characters other than those of names and codes are
     /// escaped.
     fn message_id(&self, seen: Timestamp) -> String {
         let plain = |c: char| match c {
@@ -120,7 +122,8 @@ impl Alarm {
             other => format!("%{:x};", u32::from(other)),
         };
         let about = self.about.iter().flat_map(|about| about.chars().map(plain));
-        format!("alert_{}_{}_{}", self.what, about.collect::<String>(), seen.millis())
+        let limit = self.limit.map(|limit| format!("_{limit}")).unwrap_or_default();
+        format!("alert_{}_{}{limit}_{}", self.what, about.collect::<String>(), seen.millis())
     }
 }
 
@@ -128,7 +131,7 @@ fn breakers(shared: &Shared) -> Vec<Alarm> {
     let alarm = |what, breaker: &Breaker| {
         let message = breaker.trouble()?;
         let about = breaker.code().map(|code| code.to_string());
-        Some(Alarm { what, about, message, value: None, threshold: None })
+        Some(Alarm { what, about, limit: None, message, value: None, threshold: None })
     };
     let breakers = &shared.scheduler.breakers;
     let watched = [
@@ -149,6 +152,7 @@ async fn records(shared: &Shared, alerts: &Alerts) -> Result<Vec<Alarm>, StoreEr
         alarms.push(Alarm {
             what: "ambiguity_budget",
             about: None,
+            limit: None,
             message: format!(
                 "all {most} second attempts of the day are used; lost replies are written off"
             ),
@@ -171,6 +175,7 @@ fn starving(state: &PoolState) -> Option<Alarm> {
     Some(Alarm {
         what: "pool_starving",
         about: Some(id.to_string()),
+        limit: None,
         message: format!(
             "pool {id} is empty while {waiting} claims wait; it aims at {target}, {coming} are coming"
         ),
@@ -192,26 +197,28 @@ async fn dead_letters(shared: &Shared, most: u64) -> Result<Option<Alarm>, Store
     Ok(Some(Alarm {
         what: "dead_letters",
         about: None,
+        limit: None,
         message: format!("more than {most} dead letters are open, the latest with {code}"),
         value: Some(u64::try_from(found.len()).unwrap_or(u64::MAX)),
         threshold: Some(most),
     }))
 }
 
-/// The budgets that are nearly used, each with the limit that is nearest.
+/// The limits of budgets that are nearly used.
 fn budgets(budgets: &Budgets, spending: &DaySpending) -> Vec<Alarm> {
     let workers = budgets.workers.iter().map(|(name, of)| (BudgetScope::Worker(name.clone()), of));
     let pools = budgets.pools.iter().map(|(pool, of)| (BudgetScope::Pool(PoolId::of(pool)), of));
     let all = workers.chain(pools).chain([(BudgetScope::Account, &budgets.account)]);
-    all.filter_map(|(scope, allowance)| budget(&scope, &spending.states(&scope, allowance)))
-        .collect()
+    all.flat_map(|(scope, allowance)| {
+        let states = spending.states(&scope, allowance);
+        states.into_iter().filter_map(move |state| limit_alarm(&scope, &state))
+    })
+    .collect()
 }
 
-/// The largest used part of a budget.
-fn budget(scope: &BudgetScope, limits: &[LimitState]) -> Option<Alarm> {
-    let used = |state: &LimitState| percent(state.used, state.most);
-    let nearest = limits.iter().max_by_key(|state| used(state))?;
-    let (limit, used) = (nearest.limit, used(nearest));
+/// The alarm of a limit of which much is used.
+fn limit_alarm(scope: &BudgetScope, state: &LimitState) -> Option<Alarm> {
+    let (limit, used) = (state.limit, percent(state.used, state.most));
     let part = BUDGET_PARTS.into_iter().find(|part| used >= *part)?;
     let about = match scope {
         BudgetScope::Account => "account".to_owned(),
@@ -221,9 +228,10 @@ fn budget(scope: &BudgetScope, limits: &[LimitState]) -> Option<Alarm> {
     Some(Alarm {
         what: if part == 100 { "budget_used" } else { "budget_nearly_used" },
         about: Some(about),
+        limit: Some(limit),
         message: format!(
             "{scope} has used {used} % of its budget `{limit}`, which begins again at {}",
-            nearest.resets_at
+            state.resets_at
         ),
         value: Some(used),
         threshold: Some(part),
@@ -247,7 +255,8 @@ mod tests {
 
     fn alarm(about: Option<&str>) -> Alarm {
         let about = about.map(ToOwned::to_owned);
-        Alarm { what: "account", about, message: String::new(), value: None, threshold: None }
+        let message = String::new();
+        Alarm { what: "account", about, limit: None, message, value: None, threshold: None }
     }
 
     #[test]
@@ -271,16 +280,37 @@ mod tests {
             DaySpending { books, ..DaySpending::default() }.states(&worker, allowance)
         };
         let reported = |opened, allowance: &Allowance| {
-            let alarm = budget(&worker, &states(opened, allowance));
-            alarm.map(|alarm| (alarm.what, alarm.value.unwrap()))
+            let states = states(opened, allowance);
+            let alarms = states.iter().filter_map(|state| limit_alarm(&worker, state));
+            alarms.map(|alarm| (alarm.what, alarm.value.unwrap())).collect::<Vec<_>>()
         };
-        assert_eq!(reported(7, &allowance), None);
-        assert_eq!(reported(8, &allowance), Some(("budget_nearly_used", 80)));
-        assert_eq!(reported(10, &allowance), Some(("budget_used", 100)));
-        // The limit that is nearest counts.
+        assert_eq!(reported(7, &allowance), []);
+        assert_eq!(reported(8, &allowance), [("budget_nearly_used", 80)]);
+        assert_eq!(reported(10, &allowance), [("budget_used", 100)]);
+        // A limit that is used up does not hide another one that is nearly.
         let both = Allowance { solves_per_month: Some(8), ..allowance };
-        assert_eq!(reported(8, &both), Some(("budget_used", 100)));
-        assert_eq!(reported(10, &Allowance::default()), None);
+        assert_eq!(reported(8, &both), [("budget_nearly_used", 80), ("budget_used", 100)]);
+        assert_eq!(reported(10, &Allowance::default()), []);
+    }
+
+    #[test]
+    fn two_limits_of_a_budget_that_are_neared_together_are_two_alerts() {
+        let allowance = Allowance {
+            solves_per_day: Some(100),
+            solves_per_month: Some(95),
+            ..Allowance::default()
+        };
+        let (mut book, today) = (BudgetBook::default(), Day::default());
+        (0..82).for_each(|_| book.book(today, |sums| sums.reserve(None)));
+        let spending =
+            DaySpending { books: [(BudgetScope::Account, book)].into(), ..DaySpending::default() };
+        let all = Budgets { account: allowance, ..Budgets::default() };
+        let alarms = budgets(&all, &spending);
+        let ids: Vec<_> =
+            alarms.iter().map(|alarm| alarm.message_id(Timestamp::from_millis(7))).collect();
+        let [day, month] = ["day", "month"]
+            .map(|period| format!("alert_budget_nearly_used_account_solves_per_{period}_7"));
+        assert_eq!(ids, [day, month]);
     }
 
     #[test]

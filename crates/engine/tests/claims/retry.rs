@@ -1,10 +1,16 @@
 //! Failures: what is tried again, what becomes a dead letter, and how it is revived.
 
-use domain::{actor::Actor, claim::Allowance, claim::ClaimState, id::WorkerName, ports::Scope};
-use engine::{BulkRequest, DeadLetterSelection, Revived};
+use domain::{
+    actor::Actor,
+    budget::Budgets,
+    claim::{Allowance, ClaimState},
+    id::WorkerName,
+    ports::Scope,
+};
+use engine::{BulkRequest, ClaimRefusal, ClaimRequest, DeadLetterSelection, Outcome, Revived};
 
 use crate::{
-    gateway::{World, failure, open, seconds, token},
+    gateway::{World, failure, open, request, seconds, token},
     provider::{Reply, code},
 };
 
@@ -62,4 +68,32 @@ async fn what_fails_too_often_becomes_a_dead_letter_and_revival_pays_for_one_new
     assert_eq!(world.provider.submissions().len(), 4);
     let again = engine.revive(&request).await.unwrap();
     assert!(matches!(again.items[..], [(_, Revived::Closed(_))]), "{again:?}");
+}
+
+/// The key would open the claim again after its failure window, and be refused until midnight.
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_lacked_budget_promises_no_retry_before_there_is_room() {
+    let mut world = World::new();
+    world.provider.on_poll([code("ERROR_CAPTCHA_UNSOLVABLE")]);
+    let allowance = Allowance { solves_per_day: Some(1), ..Allowance::default() };
+    world.config.budgets.workers.insert(WorkerName::new("ann").unwrap(), allowance);
+    let engine = world.gateway(1).await;
+    let ask = || ClaimRequest { allowance, ..request("a") };
+    let Outcome::Waiting { claim, .. } = engine.claim(ask()).await.unwrap().outcome else {
+        panic!("it has to wait")
+    };
+    assert_eq!(failure(&engine, claim.id).await, "ERROR_BUDGET_EXCEEDED");
+    let ended = engine.find_claim(&Scope::All, claim.id).await.unwrap();
+    let midnight = world.clock.now().day().end();
+    assert_eq!(engine.reopens_at(&ended), Some(midnight));
+    world.pass(world.config.failure_window).await;
+    let refused = engine.claim(ask()).await.unwrap_err();
+    assert!(
+        matches!(&refused, ClaimRefusal::OverBudget(reached) if reached.until == midnight),
+        "{refused:?}"
+    );
+    // Without the limit, nothing but the failure window counts.
+    engine.set_budgets(Budgets::default());
+    let window = world.config.failure_window;
+    assert_eq!(engine.reopens_at(&ended), ended.ended_at.map(|at| at.plus(window)));
 }

@@ -112,7 +112,11 @@ impl World {
     fn after(&self, engine: &Engine, failed: &Claim) -> Next {
         let window = engine.config().failure_window;
         match engine.reopens_at(failed) {
-            Some(at) => Next::After(at.since(self.clock.now())),
+            Some(at) => match at.since(self.clock.now()) {
+                // Nobody waits for the next day or month of a budget: a world lasts for hours.
+                wait if wait > window * 20 => Next::Done,
+                wait => Next::After(wait),
+            },
             None if failed.may_have_paid && failed.has_named_key() => Next::After(window),
             None => Next::Done,
         }

@@ -55,7 +55,10 @@ fn a_fixed_pool_is_filled_and_serves_at_once() {
         assert_eq!((state(&engine).await.stock.len(), stage.paid()), (3, 3));
         let outcome = engine.claim(claim_request("a")).await.unwrap().outcome;
         let Outcome::Served { claim, source } = outcome else { panic!("{outcome:?}") };
-        assert_eq!((source, claim.cost), (Source::Stock, Some(Money::ZERO)));
+        // A pool's token costs the claim that it serves.
+        let paid = claim.token.as_ref().unwrap().cost;
+        assert!(paid.is_some_and(|paid| paid > Money::ZERO), "{paid:?}");
+        assert_eq!((source, claim.cost), (Source::Stock, paid));
         stage.pass(seconds(15)).await;
         assert_eq!((state(&engine).await.stock.len(), stage.paid()), (3, 4));
     });

@@ -185,6 +185,16 @@ fn a_spend_beyond_a_budget_is_found() {
 }
 
 #[test]
+fn a_retry_beyond_a_budget_is_found() {
+    finds(Bug::RetriesBeyondBudgets);
+}
+
+#[test]
+fn an_order_beyond_a_budget_is_found() {
+    finds(Bug::OrdersBeyondBudgets);
+}
+
+#[test]
 fn a_key_that_opens_failed_work_too_soon_is_found() {
     finds(Bug::ReopensAtOnce);
 }

@@ -56,6 +56,7 @@ const PURGE_EXAMPLES: &str = "\
 Examples:
   solvegate dead-letters purge s482915037264815
   solvegate dead-letters purge --older-than 14d --dry-run
+  solvegate dead-letters purge --older-than 14d --closed
   solvegate dead-letters purge --all";
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -123,6 +124,9 @@ pub struct ReviveArgs {
 pub struct PurgeArgs {
     #[command(flatten)]
     pub which: BulkArgs,
+    /// Closed ones, too; an id reaches them without this
+    #[arg(long)]
+    pub closed: bool,
     /// Show what would be done, and change nothing
     #[arg(long)]
     pub dry_run: bool,

@@ -18,6 +18,11 @@ pub struct PoolsArgs {
 
 #[derive(Debug, Subcommand)]
 pub enum PoolsAction {
+    /// List pools, as `pools` alone does
+    List {
+        #[command(flatten)]
+        client: ClientArgs,
+    },
     /// Announce demand, so that tokens are ready in time
     #[command(after_help = EXPECT_EXAMPLES, group = ArgGroup::new("when").required(true))]
     Expect {
@@ -93,7 +98,11 @@ impl PoolsArgs {
     pub fn client(&self) -> &ClientArgs {
         match &self.action {
             None => &self.client,
-            Some(PoolsAction::Expect { client, .. } | PoolsAction::Close { client, .. }) => client,
+            Some(
+                PoolsAction::List { client }
+                | PoolsAction::Expect { client, .. }
+                | PoolsAction::Close { client, .. },
+            ) => client,
             Some(PoolsAction::Set(args)) => &args.client,
         }
     }

@@ -249,6 +249,7 @@ async fn purge_filtered(
     progress: &Progress,
 ) -> Result<(), Failure> {
     query.extend(args.which.all.then(|| ("all", "true".into())));
+    query.extend(args.closed.then(|| ("closed", "true".into())));
     query.extend(args.dry_run.then(|| ("dry_run", "true".into())));
     loop {
         let call = Call::delete(queries::with_query(PATH, &query)).waiting(CALL_TIME);

@@ -21,7 +21,9 @@ const PATH: &str = "/v1/pools";
 pub(super) async fn run(context: &Context, args: &PoolsArgs) -> Result<(), Failure> {
     let client = args.client();
     match &args.action {
-        None => Query::new(PATH, tables::pools).run(context, client).await,
+        None | Some(PoolsAction::List { .. }) => {
+            Query::new(PATH, tables::pools).run(context, client).await
+        }
         Some(PoolsAction::Expect { id, count, wait, at, .. }) => {
             let body = json!({ "count": count, "in_s": wait.map(|wait| wait.as_secs()), "at": at });
             let path = format!("{PATH}/{}/expect", queries::check_id(id)?);

@@ -66,7 +66,10 @@ pub(super) fn dead_letters(
     limit: usize,
     cursor: Option<&String>,
 ) -> Query {
-    let mut query = Query::new("/v1/dead-letters", tables::dead_letters);
+    let mut query = Query::new(
+        "/v1/dead-letters",
+        if closed { tables::all_dead_letters } else { tables::dead_letters },
+    );
     query.params = filter.pairs();
     query.with("closed", closed.then_some(true)).with("limit", Some(limit)).with("cursor", cursor)
 }

@@ -11,9 +11,11 @@ use domain::{
     secret::Secret,
 };
 use doors::{
-    Admins, Doors, DoorsConfig, KeyDigest, Limits, SelfSigned, ServeConfig, TlsMaterial, Workers,
+    Admins, CheckedAdmins, Doors, DoorsConfig, KeyDigest, Limits, SelfSigned, ServeConfig,
+    TlsMaterial, Workers,
 };
 use tokio::{net::TcpListener, sync::oneshot};
+use upstream::NewKey;
 
 use super::{Context, banner, config_changes};
 use crate::{
@@ -125,7 +127,8 @@ impl RunningGateway<'_> {
         }
     }
 
-    /// Everything that can fail comes first, so that an error leaves the old configuration in force as a whole.
+    /// Everything that can fail comes first, so that an error leaves the old configuration in force as a whole. What comes into
+    /// force is checked by its type, except for the workers, which are the first to.
     fn try_reload(&mut self) -> Result<AdminAction, Failure> {
         let new = self.sources.load()?;
         let admins = admins(&new, &self.keys);
@@ -138,17 +141,20 @@ impl RunningGateway<'_> {
         new.check_budgets(&self.config.upstream.prices)?;
         let certificate = self.read_certificate(&new)?;
         let webhooks = self.assembled.webhooks_of(&new)?;
-        let provider_key = self.new_provider_key(&new);
-        if let Some(key) = &provider_key {
-            self.assembled.upstream.set_key(key.clone()).map_err(Failure::of(Exit::Usage))?;
-        }
+        let admins = CheckedAdmins::new(admins).map_err(Failure::of(Exit::Usage))?;
+        let key = self.new_provider_key(&new).map(NewKey::new).transpose();
+        let key = key.map_err(Failure::of(Exit::Usage))?;
+        let has_new_key = key.is_some();
         self.put_into_force(&new)?;
-        self.doors.admins().replace(admins).map_err(Failure::of(Exit::Usage))?;
+        self.doors.admins().replace(admins);
+        if let Some(key) = key {
+            self.assembled.upstream.set_key(key);
+        }
         self.assembled.replace_webhooks(webhooks);
         if let (Some(current), Some(certificate)) = (&self.tls, &certificate) {
             current.replace(certificate);
         }
-        let action = config_changes::reload(&self.config, &new, provider_key.is_some());
+        let action = config_changes::reload(&self.config, &new, has_new_key);
         let restart = self.config.needs_restart(&new).join(", ");
         tracing::info!(
             declarations_changed = self.config.declarations != new.declarations,
@@ -156,7 +162,7 @@ impl RunningGateway<'_> {
             workers_changed = self.config.workers != new.workers,
             workers = new.workers.len(),
             admins_changed = self.config.admins != new.admins,
-            provider_key_changed = provider_key.is_some(),
+            provider_key_changed = has_new_key,
             certificate_read = certificate.is_some(),
             needs_restart = %restart,
             "configuration reloaded"
@@ -164,7 +170,7 @@ impl RunningGateway<'_> {
         self.config.declarations = new.declarations;
         self.config.workers = new.workers;
         self.config.admins = new.admins;
-        if provider_key.is_some() {
+        if has_new_key {
             self.config.upstream.service = new.upstream.service;
         }
         Ok(action)

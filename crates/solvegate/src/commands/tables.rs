@@ -8,12 +8,23 @@ use crate::{exit::Failure, output};
 
 pub(super) use reconciliation::reconciliation;
 
+const DEAD_LETTERS: &str = "id class code kind worker project attempts cost died_at pageurl";
+
 /// What is not known: unknown money is not zero.
 const UNKNOWN: &str = "\u{2013}";
 
 pub(super) fn history(answer: &Value) -> Result<(), Failure> {
     list(answer, "id state kind sitekey source cost attempts elapsed_ms opened_at code")?;
+    currency(answer)?;
     more(answer)
+}
+
+/// The currency of a table's amounts, if the configuration names it.
+pub(super) fn currency(answer: &Value) -> Result<(), Failure> {
+    match answer["currency"].as_str() {
+        Some(currency) => output::line(format_args!("amounts in {currency}")),
+        None => Ok(()),
+    }
 }
 
 fn more(answer: &Value) -> Result<(), Failure> {
@@ -28,7 +39,26 @@ pub(super) fn active(answer: &Value) -> Result<(), Failure> {
 }
 
 pub(super) fn dead_letters(answer: &Value) -> Result<(), Failure> {
-    list(answer, "id class code kind worker project attempts cost died_at pageurl")?;
+    list(answer, DEAD_LETTERS)?;
+    currency(answer)?;
+    more(answer)
+}
+
+/// With how those that are closed were closed.
+pub(super) fn all_dead_letters(answer: &Value) -> Result<(), Failure> {
+    let cells = |letter: &Value| {
+        let mut cells = texts(letter, DEAD_LETTERS);
+        cells.insert(1, text(&letter["closed"]["how"]).replace('_', " "));
+        cells
+    };
+    let mut items = members(&answer["items"]).peekable();
+    if items.peek().is_none() {
+        return output::line(format_args!("none"));
+    }
+    let mut headings: Vec<_> = DEAD_LETTERS.split(' ').collect();
+    headings.insert(1, "closed");
+    output::rows(headings, items.map(cells))?;
+    currency(answer)?;
     more(answer)
 }
 
@@ -49,7 +79,8 @@ pub(super) fn dead_letter(answer: &Value) -> Result<(), Failure> {
         rows(members(&answer["earlier"]), columns)?;
     }
     output::line(format_args!("\ncauses:"))?;
-    rows(members(&answer["causes"]), columns)
+    rows(members(&answer["causes"]), columns)?;
+    currency(answer)
 }
 
 /// The result for each dead letter.
@@ -72,6 +103,7 @@ pub(super) fn pools(answer: &Value) -> Result<(), Failure> {
         return output::line(format_args!("none"));
     }
     output::rows(headings, members(&answer["items"]).map(cells))?;
+    currency(answer)?;
     if members(&answer["margins"]).next().is_none() {
         return Ok(());
     }
@@ -94,7 +126,8 @@ pub(super) fn story(answer: &Value) -> Result<(), Failure> {
         let facts: Vec<_> = facts.map(|(name, value)| format!("{name}={}", text(value))).collect();
         vec![text(&entry["at"]), text(&entry["event"]), facts.join(" ")]
     };
-    output::rows(["at", "event", ""], members(&answer["entries"]).map(cells))
+    output::rows(["at", "event", ""], members(&answer["entries"]).map(cells))?;
+    currency(answer)
 }
 
 /// Who did what from where. The details of a reload are long and stand last.

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{
     Context,
     queries::Query,
-    tables::{members, text},
+    tables::{currency, members, text},
 };
 use crate::{cli::WhatIfArgs, exit::Failure, output};
 
@@ -47,6 +47,7 @@ fn table(answer: &Value) -> Result<(), Failure> {
     output::rows(["", "as it was", "what if"], names.map(row))?;
     let [added, saved] = ["solves_added", "solves_saved"].map(|name| text(&answer[name]));
     output::line(format_args!("{added} solves more, {saved} fewer"))?;
+    currency(answer)?;
     output::line(format_args!("\nassumptions:"))?;
     for assumption in members(&answer["assumptions"]).filter_map(Value::as_str) {
         output::line(format_args!("- {assumption}"))?;

@@ -186,6 +186,7 @@ async fn a_reload_says_what_it_changed_by_name_and_shows_no_key() {
         "basis = \"a wider one\"\n            ambiguous",
     );
     let config = config.replace("host = \"*.corp.example.org\"", "host = \"*.corp.example.com\"");
+    let config = config.replace("name = \"two\"", "name = \"two\"\nqueue = 77\nprojects = [\"x\"]");
     let more = format!("\n[[worker]]\nname = \"three\"\nkey = \"{key}\"\n");
     fs::write(&file, config + &more).unwrap();
     gateway.process.signal(Signal::HUP);
@@ -200,11 +201,12 @@ async fn a_reload_says_what_it_changed_by_name_and_shows_no_key() {
         json!([
             change("site", "*.corp.example.com", "added"),
             change("site", "*.corp.example.org", "removed"),
-            change("site", "careful.example.com", "changed"),
+            change("site", "careful.example.com: basis", "changed"),
             change("worker", "three", "added"),
+            change("worker", "two: projects, queue", "changed"),
         ])
     );
-    for secret in [key, WORKER, ADMIN] {
+    for secret in [key, WORKER, ADMIN, "a wider one"] {
         assert!(!item.to_string().contains(secret));
     }
 }

@@ -165,6 +165,37 @@ fn csv_and_json_lines_are_solved_in_this_process() {
     assert_eq!(answers(dir.path()).len(), 4, "one answer for each line");
 }
 
+/// Whichever run answers a line, the first line with an id has the answer and the others are refused.
+#[test]
+fn an_id_on_two_lines_is_refused_in_the_first_run_and_in_the_next() {
+    let dir = tempfile::tempdir().unwrap();
+    let csv = "id,kind,sitekey,pageurl\n\
+               a,turnstile,0x1,https://shop.example.com/\n\
+               a,turnstile,0x2,https://shop.example.com/\n\
+               b,turnstile,0x1,https://shop.example.com/\n\
+               a,turnstile,0x1,https://shop.example.com/\n";
+    fs::write(dir.path().join("in.csv"), csv).unwrap();
+    let args = ["batch", "in.csv", "--out", "out.ndjson"];
+    for said in ["2 served, 2 failed", "0 served, 2 failed, 2 kept from before"] {
+        let output = run(dir.path(), &args, &[]);
+        assert_eq!(output.code, Some(1), "{}", output.stderr);
+        assert!(output.stderr.contains(said), "{}", output.stderr);
+        let mut lines: Vec<_> = answers(dir.path())
+            .iter()
+            .map(|answer| (answer["line"].as_u64(), answer["status"].as_u64()))
+            .collect();
+        lines.sort_unstable();
+        let expected = [(2, 200), (3, 400), (4, 200), (5, 400)];
+        assert_eq!(lines, expected.map(|(line, status)| (Some(line), Some(status))));
+        let refused = answers(dir.path()).into_iter().find(|answer| answer["line"] == 5).unwrap();
+        assert_eq!(
+            (&refused["id"], &refused["error"]["code"]),
+            (&"a".into(), &"repeated_id".into())
+        );
+        assert!(refused["error"]["detail"].as_str().unwrap().contains("line 2"), "{refused}");
+    }
+}
+
 fn brief(answer: &Value) -> String {
     let Value::Object(members) = answer else { panic!("{answer}") };
     let mut text = String::new();

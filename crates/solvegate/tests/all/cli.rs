@@ -7,7 +7,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::support::{ClosedPort, Gateway, Process, Settings, Sim, WORKER, command, run};
+use crate::support::{
+    ClosedPort, Gateway, Process, Settings, Sim, WORKER, WORKER_TWO, command, run,
+};
 
 fn golden(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
@@ -83,6 +85,7 @@ fn every_help_text_matches_its_golden_file() {
         "dead-letters revive",
         "dead-letters purge",
         "pools",
+        "pools list",
         "pools expect",
         "pools set",
         "pools close",
@@ -132,12 +135,14 @@ fn sites_are_listed_and_checked_offline() {
 }
 
 /// Commands that are refused, each with its remedy.
-const REFUSED: [&str; 42] = [
+const REFUSED: [&str; 45] = [
     "serve --config typo.toml",
     "serve --config type.toml",
     "serve --config slots.toml",
     "serve --config greedy.toml",
     "serve --config open.toml",
+    "serve --config unpriced.toml",
+    "serve --config unpriced_account.toml",
     "serve --config missing.toml",
     "serve --store redis://",
     "serve --store redis://127.0.0.1?prefix=Shop",
@@ -150,6 +155,7 @@ const REFUSED: [&str; 42] = [
     "store migrate --store memory:",
     "solve --kind turnstile --store memory: --sitekey a --pageurl https://not-declared.test/",
     "solve --kind turnstile --store memory: --sitekey a --pageurl ftp://shop.example.com/",
+    "solve --kind image --store memory:",
     "solve --kind turnstile --store memory: --pageurl https://shop.example.com/",
     "solve --kind turnstile --store memory: --sitekey slow-a --pageurl https://shop.example.com/ --deadline 1s",
     "history --server http://127.0.0.1:1 --key abc",
@@ -195,8 +201,15 @@ fn errors_name_the_remedy_and_have_stable_exit_codes() {
         "[[worker]]\nname = \"a\"\nkey = \"env:K\"\npriority = 101\n",
     )
     .unwrap();
+    let site = "[[site]]\nhost = \"shop.example.com\"\nbasis = \"own\"\n";
+    let upstream = "[upstream]\nurl = \"http://127.0.0.1:1\"\nkey = \"env:K\"\n";
+    let worker = "[[worker]]\nname = \"a\"\nkey = \"env:W\"\nbudget = { cost_per_day = 1.0 }\n";
+    fs::write(dir.path().join("unpriced.toml"), format!("{upstream}{worker}{site}")).unwrap();
+    let account = "price_per_1000 = { turnstile = 1.45 }\nbudget = { cost_per_month = 20.0 }\n";
+    fs::write(dir.path().join("unpriced_account.toml"), format!("{upstream}{account}{site}"))
+        .unwrap();
     let database = "postgres://nobody:geheim@127.0.0.1:1/shop";
-    let environment = [("K", WORKER), ("DATABASE", database)];
+    let environment = [("K", WORKER), ("W", WORKER_TWO), ("DATABASE", database)];
     matches_golden("trouble.txt", &transcript(dir.path(), &REFUSED, &environment));
 }
 

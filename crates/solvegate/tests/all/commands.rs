@@ -37,6 +37,14 @@ async fn an_interrupted_solve_says_how_to_fetch_its_token() {
     assert!(wrong.stderr.contains("wrong key"), "{}", wrong.stderr);
     let own = run(&["history", "--state", "served", "--from", "2020-01-01", "--json"], WORKER);
     assert!(own.stdout.contains(id), "{}{}", own.stdout, own.stderr);
+    let finds = |args: &[&str]| {
+        let output = run(&[&["history", "--json"], args].concat(), ADMIN);
+        assert_eq!(output.code, Some(0), "{}", output.stderr);
+        output.stdout.contains(id)
+    };
+    assert!(finds(&["--project", "checkout"]) && !finds(&["--project", "else"]));
+    assert!(finds(&["--to", "2099-01-01"]) && !finds(&["--to", "2020-01-01"]));
+    assert!(!finds(&["--code", "ERROR_CAPTCHA_UNSOLVABLE"]), "it did not fail");
     let other = run(&["history", "--worker", "two"], ADMIN);
     assert_eq!(other.stdout.trim(), "none", "{}", other.stderr);
 }

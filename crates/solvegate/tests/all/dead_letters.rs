@@ -218,6 +218,22 @@ async fn dead_letters_are_purged_by_name_or_filter_and_only_by_the_admin() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn closed_dead_letters_are_marked_and_can_be_purged_by_filter() {
+    let fixture = DeadLetters::make().await;
+    let ids = fixture.ids("--code ERROR_PAGEURL");
+    assert_eq!(results(&fixture.json(&format!("revive {}", ids[0]))), ["opened"]);
+    let (_, text) = fixture.command("list --closed");
+    let row = |id: &str| text.lines().find(|line| line.contains(id)).unwrap().to_owned();
+    assert!(text.lines().next().unwrap().contains(" closed "), "{text}");
+    assert!(row(&ids[0]).contains(" revived ") && !row(&ids[1]).contains(" revived "), "{text}");
+    let (_, text) = fixture.command("list");
+    assert!(!text.contains(" closed "), "all of them are open: {text}");
+    assert_eq!(fixture.json("purge --code ERROR_PAGEURL --dry-run")["purged"], 2, "open ones only");
+    assert_eq!(fixture.json("purge --code ERROR_PAGEURL --closed")["purged"], 3);
+    assert_eq!(fixture.ids("--code ERROR_PAGEURL --closed"), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn dead_letters_are_revived_without_a_gateway_and_worked_on_by_the_next_one() {
     let mut fixture = DeadLetters::make().await;
     fixture.gateway.process.signal(Signal::TERM);

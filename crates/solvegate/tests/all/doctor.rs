@@ -73,6 +73,17 @@ fn a_wrong_configuration_is_one_line_and_exit_code_two() {
 }
 
 #[test]
+fn a_limit_on_money_without_a_price_names_the_price() {
+    let dir = tempfile::tempdir().unwrap();
+    let nowhere = Sim::nowhere();
+    write(dir.path(), &elsewhere(&nowhere.url, "budget = { cost_per_day = 5.0 }"));
+    let (code, checks) = doctor(dir.path(), &[]);
+    assert_eq!((code, checks.len()), (Some(2), 1), "{checks:#?}");
+    says(&checks, "configuration", "bad", "the price of recaptcha_v2");
+    says(&checks, "configuration", "bad", "price_per_1000 = { recaptcha_v2 = 1.0 }");
+}
+
+#[test]
 fn an_unreachable_service_and_a_refused_key_are_distinguished() {
     let dir = tempfile::tempdir().unwrap();
     let nowhere = Sim::nowhere();

@@ -38,6 +38,19 @@ fn a_table_is_created_once_and_never_by_doctor() {
 }
 
 #[test]
+fn without_credentials_one_line_says_what_to_set() {
+    let dir = tempfile::tempdir().unwrap();
+    let serve = ["serve", "--listen", "127.0.0.1:0", "--store", "dynamodb:shop"];
+    // Nobody asks the network of this machine for a role.
+    let refused = run(dir.path(), &serve, &[("AWS_EC2_METADATA_DISABLED", "true")]);
+    assert_eq!(refused.code, Some(3), "{}", refused.stderr);
+    assert_eq!(refused.stderr.lines().count(), 1, "{}", refused.stderr);
+    for name in ["AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_REGION"] {
+        assert!(refused.stderr.contains(name), "{}", refused.stderr);
+    }
+}
+
+#[test]
 fn the_printed_table_is_the_one_that_is_created() {
     let dir = tempfile::tempdir().unwrap();
     let print = |form: &str| {

@@ -8,7 +8,7 @@ use http::StatusCode;
 use serde_json::{Value, json};
 use solvegate::client::Call;
 
-use crate::support::{Gateway, Sim, eventually, run};
+use crate::support::{Gateway, Process, Sim, WORKER, command, eventually, run};
 
 const SOLVE_TIME: [&str; 2] = ["--solve-time", "700ms"];
 
@@ -39,6 +39,33 @@ async fn two_hundred_identical_solves_are_one_charge_one_token_and_199_savings()
     let tokens: BTreeSet<_> = replies.iter().map(token).collect();
     assert_eq!((tokens.len(), sim.charges().await), (1, 1));
     assert_eq!(savings(&gateway).await, 199);
+    let told = |source: &str| replies.iter().filter(|reply| reply.body["source"] == source).count();
+    assert_eq!(told("upstream"), 1, "one of them is told that it was paid");
+    assert_eq!(told("join") + told("replay"), 199, "the others that they share it");
+}
+
+/// The same by the command line, as people try it.
+#[tokio::test(flavor = "multi_thread")]
+async fn commands_without_a_key_say_whose_token_they_got() {
+    let dir = tempfile::tempdir().unwrap();
+    let sim = Sim::start(dir.path(), &["--solve-time", "3s"]);
+    let gateway = Gateway::start(dir.path(), &sim);
+    let page = "https://shop.example.com/";
+    let args = ["solve", "--kind", "turnstile", "--sitekey", "0x1", "--pageurl", page, "--json"];
+    let solve = || {
+        let mut solve = command(dir.path(), &args);
+        solve.envs([("SOLVEGATE_KEY", WORKER), ("SOLVEGATE_SERVER", &gateway.base)]);
+        solve
+    };
+    let mut first = Process::start(solve());
+    eventually("it is paid", async || (sim.charges().await == 1).then_some(())).await;
+    let second = solve().output().unwrap();
+    assert_eq!(first.wait().code(), Some(0), "{}", first.stderr());
+    let second: Value = serde_json::from_slice(&second.stdout).unwrap();
+    let first = first.whole_stdout();
+    let first: Value = serde_json::from_str(&first).unwrap();
+    assert_eq!((&first["source"], &second["source"]), (&json!("upstream"), &json!("join")));
+    assert_eq!((&first["token"], sim.charges().await), (&second["token"], 1));
 }
 
 #[tokio::test(flavor = "multi_thread")]

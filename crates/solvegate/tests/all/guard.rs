@@ -36,8 +36,9 @@ const OPENED: &str = r#"
             ]
             params = [
                 "redirect_uri", "captcha_url", "challenge_url", "challenge_json", "iv", "context", "challenge_script",
-                "captcha_script", "captcha_id", "captchakey", "app_id", "api_server", "s_s_c_user_id", "master_url_id",
-                "misery_key", "api_key", "div_id", "body",
+                "captcha_script", "captcha_id", "captchakey", "app_id", "api_server", "s_s_c_user_id", "s_s_c_session_id",
+                "s_s_c_web_server_sign", "s_s_c_web_server_sign2", "master_url_id", "misery_key", "api_key", "div_id",
+                "body",
             ]
 "#;
 

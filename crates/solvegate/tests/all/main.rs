@@ -42,3 +42,4 @@ mod slots;
 mod slow;
 mod stops;
 mod strangers;
+mod terminal;

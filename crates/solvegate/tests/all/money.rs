@@ -10,7 +10,7 @@ use tokio::{
     net::TcpStream,
 };
 
-use crate::support::{ADMIN, Gateway, Settings, Sim, eventually, run};
+use crate::support::{ADMIN, Gateway, Settings, Sim, WORKER, eventually, run};
 
 const PRICED: &str = "price_per_1000 = { turnstile = 1.45 }\ncurrency = \"USD\"\n";
 const POOL: &str = "[[pool]]\nkind = \"turnstile\"\nsitekey = \"0x4POOL\"\n\
@@ -185,6 +185,58 @@ async fn the_claims_cost_what_was_paid(gateway: &Gateway, charged: i64) {
     let pools = read(gateway, "/v1/pools").await;
     let stock = pools["items"][0]["stock"].as_i64().unwrap();
     assert_eq!(of_pool, stock * 1_450, "the tokens that nobody has had yet");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_answer_with_amounts_names_their_currency() {
+    let dir = tempfile::tempdir().unwrap();
+    let sim = Sim::start(dir.path(), &["--solve-time", "300ms"]);
+    let settings = Settings { upstream: PRICED.into(), ..Settings::default() };
+    let gateway = Gateway::with(dir.path(), &sim, &settings);
+    let served = gateway.solve(turnstile("0x4A"), Some("good")).await;
+    assert_eq!(served.body["currency"], "USD", "{}", served.body);
+    let id = served.body["id"].as_str().unwrap();
+    gateway.solve(turnstile("unsolvable-1"), Some("bad")).await;
+    let letters = read(&gateway, "/v1/dead-letters").await;
+    assert_eq!(letters["currency"], "USD", "{letters}");
+    let letter = letters["items"][0]["id"].as_str().unwrap();
+    let paths = [
+        format!("/v1/solves/{id}"),
+        format!("/v1/solves/{id}/explain"),
+        format!("/v1/dead-letters/{letter}"),
+        "/v1/history".into(),
+        "/v1/workers".into(),
+        "/v1/balance".into(),
+        "/v1/pools".into(),
+        "/v1/stats".into(),
+        "/v1/report".into(),
+        "/v1/reconcile".into(),
+        "/v1/what-if".into(),
+    ];
+    for path in paths {
+        assert_eq!(read(&gateway, &path).await["currency"], "USD", "{path}");
+    }
+    let environment = [("SOLVEGATE_SERVER", &*gateway.base), ("SOLVEGATE_KEY", ADMIN)];
+    let commands = [
+        "history",
+        "dead-letters list",
+        "dead-letters list --closed",
+        &format!("dead-letters show {letter}"),
+        &format!("explain {id}"),
+        "reconcile",
+        "what-if",
+    ];
+    for command in commands {
+        let args: Vec<_> = command.split(' ').collect();
+        let printed = run(dir.path(), &args, &environment).stdout;
+        assert!(printed.contains("amounts in USD\n"), "{command}: {printed}");
+    }
+    let line = "{\"id\":\"b-1\",\"kind\":\"turnstile\",\"sitekey\":\"0x4A\",\
+                \"pageurl\":\"https://shop.example.com/\"}\n";
+    std::fs::write(dir.path().join("in.ndjson"), line).unwrap();
+    let environment = [("SOLVEGATE_SERVER", &*gateway.base), ("SOLVEGATE_KEY", WORKER)];
+    let batch = run(dir.path(), &["batch", "in.ndjson"], &environment);
+    assert_eq!(batch.stderr, "1 served, 0 failed; cost 0.00145 USD\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -38,23 +38,31 @@ async fn a_worker_that_floods_gets_429_while_another_is_served() {
     let dir = tempfile::tempdir().unwrap();
     let sim = Sim::start(dir.path(), &["--solve-time", "500ms"]);
     let (gateway, noisy) = with_noisy(&sim, dir.path(), "queue = 30", "1");
+    assert_eq!(served_after(&gateway, &sim, "0x49").await, 0, "the same without a flood");
+    let before = sim.charges().await;
     let calls: Vec<_> =
         (0..200).map(|n| Call::post("/v1/solves", body(&format!("0x{n}")))).collect();
     let flood = join_all(calls.iter().map(|call| noisy.send(call))).await;
     let flood: Vec<_> = flood.into_iter().map(Result::unwrap).collect();
     let count = |status| flood.iter().filter(|reply| reply.status == status).count();
     // Those that were submitted meanwhile left the queue, and there is one slot.
-    let (accepted, charged) = (count(StatusCode::ACCEPTED), sim.charges().await);
+    let (accepted, charged) = (count(StatusCode::ACCEPTED), sim.charges().await - before);
     assert!((30..=30 + charged + 1).contains(&accepted), "{accepted} accepted, {charged} charged");
     assert_eq!(count(StatusCode::ACCEPTED) + count(StatusCode::TOO_MANY_REQUESTS), 200);
     let refused = flood.iter().find(|reply| reply.status == StatusCode::TOO_MANY_REQUESTS).unwrap();
     assert_eq!(refused.body["code"], "busy", "{}", refused.body);
     assert!(refused.headers.contains_key("retry-after"), "{:?}", refused.headers);
-    let form = format!(
-        "/in.php?key={NOISY}&method=turnstile&sitekey=0xff&json=1&pageurl=https://shop.example.com/"
-    );
-    let compat = noisy.send(&Call::get(form)).await.unwrap();
-    assert_eq!(compat.body["request"], "ERROR_NO_SLOT_AVAILABLE", "{}", compat.body);
+    // A place that has become free meanwhile is taken first.
+    let mut more = 0x100..;
+    eventually("compat refuses, too", async || {
+        let sitekey = more.next().unwrap();
+        let page = "https://shop.example.com/";
+        let form =
+            format!("/in.php?key={NOISY}&method=turnstile&sitekey={sitekey}&json=1&pageurl={page}");
+        let compat = noisy.send(&Call::get(form)).await.unwrap();
+        (compat.body["request"] == "ERROR_NO_SLOT_AVAILABLE").then_some(())
+    })
+    .await;
     // What opens nothing is answered.
     let known = noisy.send(
         calls
@@ -68,16 +76,25 @@ async fn a_worker_that_floods_gets_429_while_another_is_served() {
         StatusCode::TOO_MANY_REQUESTS,
         "a replay opens nothing"
     );
-    // The other worker's claim goes before most of the flood.
-    let served = gateway.solve(body("0x4A"), None).await;
-    assert_eq!(served.status, StatusCode::OK, "{}", served.body);
-    let overtaken = went_first(&gateway, &sim, served.body["id"].as_str().unwrap()).await;
-    // A turn is charged with the usual time of a kind and corrected afterwards, so a few of the flood may go first while this
-    // provider is faster than usual.
-    assert!(overtaken < 15, "{overtaken} solves of the flood went first");
+    // Each claim of the other worker takes its turn as if there were no flood.
+    for n in 0..3 {
+        let overtaken = served_after(&gateway, &sim, &format!("0x4A{n}")).await;
+        assert!(overtaken <= MOST_TURNS, "{overtaken} solves of the flood went before claim {n}");
+    }
     let active = noisy.send(&Call::get("/v1/active?limit=200")).await.unwrap();
     let waiting = active.body["items"].as_array().unwrap().len();
-    assert!(waiting >= 10, "{waiting} solves of the flood are left");
+    assert!(waiting > 0, "the flood was over before the other worker's claims");
+}
+
+/// How many solves of others may be submitted between the admission of a claim and its own submission, with one slot: the one
+/// whose turn had just begun, and one more where both workers have used the same slot time.
+const MOST_TURNS: usize = 2;
+
+/// Has one claim served; returns how many solves of others went before it.
+async fn served_after(gateway: &Gateway, sim: &Sim, sitekey: &str) -> usize {
+    let served = gateway.solve(body(sitekey), None).await;
+    assert_eq!(served.status, StatusCode::OK, "{}", served.body);
+    went_first(gateway, sim, served.body["id"].as_str().unwrap()).await
 }
 
 /// How many tasks the provider accepted between the admission of a claim and its own task.
@@ -212,24 +229,65 @@ async fn until_all_are_known(gateways: &[Gateway], probes: &[String]) {
     }
 }
 
+/// Workers that show when the gateways know each other, and their keys.
+fn probes() -> (Vec<String>, String) {
+    let keys: Vec<_> = (0..40).map(|n| format!("probe-{n:02}-3b1c09d5e7a4826b0d19e6c")).collect();
+    let mut workers = String::new();
+    for (n, key) in keys.iter().enumerate() {
+        writeln!(workers, "[[worker]]\nname = \"probe{n}\"\nkey = \"{key}\"\nread_rate = \"3/h\"")
+            .unwrap();
+    }
+    (keys, workers)
+}
+
+/// Three gateways on one store that know each other, with the worker `noisy` and its limits.
+async fn three_gateways(
+    dirs: &[tempfile::TempDir; 3],
+    store: String,
+    sim: &Sim,
+    limits: &str,
+) -> Vec<Gateway> {
+    let (probes, workers) = probes();
+    let more = format!("[[worker]]\nname = \"noisy\"\nkey = \"{NOISY}\"\n{limits}\n{workers}");
+    let settings = Settings { store, more, ..Settings::default() };
+    let gateways: Vec<_> =
+        dirs.iter().map(|dir| Gateway::with(dir.path(), sim, &settings)).collect();
+    until_all_are_known(&gateways, &probes).await;
+    gateways
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn three_gateways_together_give_a_worker_its_queue_once() {
+    let dirs = [(); 3].map(|()| tempfile::tempdir().unwrap());
+    let redis = RedisServer::start(&RedisOptions::default());
+    let sim = Sim::start(dirs[0].path(), &["--solve-time", "100ms"]);
+    let gateways = three_gateways(&dirs, redis.url(), &sim, "queue = 12").await;
+    // Nothing leaves the queue meanwhile.
+    let pause = json!({ "worker": "noisy" });
+    let paused = gateways[0].send_as_admin(&Call::post("/-/pause", pause.clone())).await;
+    assert_eq!(paused.body["changed"], true, "{}", paused.body);
+    let mut accepted = Vec::new();
+    for (at, gateway) in gateways.iter().enumerate() {
+        let claim = |n| Call::post("/v1/solves", body(&format!("0x{at}-{n}")));
+        let claims: Vec<_> = (0..20).map(claim).collect();
+        accepted.push(granted(gateway, NOISY, &claims, StatusCode::ACCEPTED).await);
+        let other = gateway.solve(body(&format!("0x4A{at}")), None).await;
+        assert_eq!(other.status, StatusCode::OK, "{}", other.body);
+    }
+    // Nearly twelve: a gateway may lease a solve that another admitted, and counts it from then on.
+    let all = accepted.iter().sum::<usize>();
+    assert!((9..=15).contains(&all), "{accepted:?}");
+    gateways[0].send_as_admin(&Call::post("/-/resume", pause)).await;
+    eventually("all are served", async || (sim.charges().await == all + 3).then_some(())).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn three_gateways_together_grant_each_rate_once() {
     let dirs = [(); 3].map(|()| tempfile::tempdir().unwrap());
     let redis = RedisServer::start(&RedisOptions::default());
     let sim = Sim::start(dirs[0].path(), &["--solve-time", "100ms"]);
-    let probes: Vec<_> = (0..40).map(|n| format!("probe-{n:02}-3b1c09d5e7a4826b0d19e6c")).collect();
-    let mut more = format!(
-        "[[worker]]\nname = \"noisy\"\nkey = \"{NOISY}\"\nrate = \"12/h\"\npoll_rate = \"9/h\"\n\
-         read_rate = \"6/h\"\n"
-    );
-    for (n, key) in probes.iter().enumerate() {
-        writeln!(more, "[[worker]]\nname = \"probe{n}\"\nkey = \"{key}\"\nread_rate = \"3/h\"")
-            .unwrap();
-    }
-    let settings = Settings { store: redis.url(), more, ..Settings::default() };
-    let gateways: Vec<_> =
-        dirs.iter().map(|dir| Gateway::with(dir.path(), &sim, &settings)).collect();
-    until_all_are_known(&gateways, &probes).await;
+    let limits = "rate = \"12/h\"\npoll_rate = \"9/h\"\nread_rate = \"6/h\"";
+    let gateways = three_gateways(&dirs, redis.url(), &sim, limits).await;
     let reads = vec![Call::get("/v1/stats"); 20];
     let mut all = [0; 3];
     for (at, gateway) in gateways.iter().enumerate() {

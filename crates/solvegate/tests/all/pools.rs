@@ -35,6 +35,32 @@ async fn until_stock(gateway: &Gateway, stock: u64, ordered: u64) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn refills_under_way_are_called_that_and_pools_list_is_pools() {
+    let dir = tempfile::tempdir().unwrap();
+    let sim = Sim::start(dir.path(), &[]);
+    // They are never answered, so they stay under way.
+    sim.fault(json!({ "on": "submit", "fault": "never_ready", "times": 100 })).await;
+    let settings = Settings { more: POOL.into(), ..Settings::default() };
+    let gateway = Gateway::with(dir.path(), &sim, &settings);
+    let stages = eventually("three refills are paid", async || {
+        let active = gateway.send_as_admin(&Call::get("/v1/active")).await.body;
+        let items = active["items"].as_array().unwrap();
+        let stages: Vec<_> = items.iter().map(|item| item["stage"].clone()).collect();
+        let is_paid = items
+            .iter()
+            .all(|item| !["queued", "intent"].map(Value::from).contains(&item["stage"]));
+        (items.len() == 3 && is_paid).then_some(stages)
+    })
+    .await;
+    assert_eq!(stages, vec![json!("refill"); 3]);
+    let environment = [("SOLVEGATE_SERVER", &*gateway.base), ("SOLVEGATE_KEY", ADMIN)];
+    let [short, long] =
+        [&["pools"][..], &["pools", "list"]].map(|args| run(dir.path(), args, &environment));
+    assert!(short.stdout.contains("https://shop.example.com/login"), "{}", short.stderr);
+    assert_eq!((long.code, long.stdout), (Some(0), short.stdout));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_declared_pool_fills_up_serves_at_once_and_ends_with_its_declaration() {
     let dir = tempfile::tempdir().unwrap();
     let sim = Sim::start(dir.path(), &["--solve-time", "300ms"]);

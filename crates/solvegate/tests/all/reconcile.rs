@@ -290,6 +290,48 @@ async fn what_if_shows_what_repeats_would_have_cost() {
     let output = run(dir.path(), &["what-if", "--days", "2", "--no-keys"], &[]);
     assert!(output.stdout.contains("3 solves more, 0 fewer"), "{output:?}");
     assert!(output.stdout.contains("assumptions:"), "{output:?}");
+    // Nothing came from a pool or was reused, so these change nothing; a negative one is refused.
+    let output = run(dir.path(), &["what-if", "--days", "2", "--no-pools"], &[]);
+    assert!(output.stdout.contains("0 solves more, 0 fewer"), "{output:?}");
+    let never = ["what-if", "--days", "2", "--reuse-window", "0s", "--json"];
+    let output = run(dir.path(), &never, &[]);
+    assert_eq!(output.code, Some(0), "{output:?}");
+    let found: Value = serde_json::from_str(&output.stdout).unwrap();
+    assert_eq!(found["settings"]["reuse_window_ms"], 0, "{found}");
+}
+
+/// What attempts cost under a plan is the time of a thread, and no charge.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_books_of_an_account_that_pays_for_threads_are_not_called_wrong() {
+    let (dir, first) = (tempfile::tempdir().unwrap(), wall_clock().day());
+    let dir = dir.path();
+    let sim = Sim::start(dir, &["--captchaai", "--solve-time", "200ms"]);
+    let upstream = "plan = { monthly = 50000, threads = 1 }".into();
+    let settings = Settings { upstream, log: "error", ..Settings::default() };
+    let mut gateway = Gateway::with(dir, &sim, &settings);
+    eventually("the balance is read", async || {
+        let found = gateway.send_as_admin(&Call::get("/v1/reconcile")).await.body;
+        (found["readings"] == 1).then_some(())
+    })
+    .await;
+    let body =
+        json!({ "kind": "turnstile", "sitekey": "0x4A", "pageurl": "https://shop.example.com/" });
+    let reply = gateway.solve(body, None).await;
+    assert!(reply.status.is_success(), "{}", reply.body);
+    gateway.process.signal(Signal::TERM);
+    assert_eq!(gateway.process.wait().code(), Some(0));
+
+    let (found, code) = reconcile_anew(dir, first, 1).await;
+    assert_eq!(code, 6, "{found:#?}");
+    let compared = found.iter().find(|day| !day["segments"].as_array().unwrap().is_empty());
+    let day = compared.expect("two readings are compared");
+    assert_eq!(day["verdict"], "cannot_be_judged", "{day:#}");
+    assert!(money(&day["ledger"]["cost"]) > Money::ZERO, "{day:#}");
+    assert_eq!(money(&day["provider"]["charged"]), Money::ZERO);
+    assert_eq!(day["unexplained"], Value::Null);
+    let output = run(dir, &["reconcile"], &[]);
+    let why = "cannot be judged: the account pays for threads (`plan`)";
+    assert!(output.stderr.contains(why), "{output:?}");
 }
 
 #[test]

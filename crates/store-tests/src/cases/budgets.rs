@@ -351,6 +351,27 @@ pub(super) async fn a_refill_that_a_claim_was_waiting_for_takes_the_place_of_its
     assert_eq!(pool.used().cost, micros(800));
 }
 
+/// The failed attempt was paid, and so was the token: the worker had both.
+pub(super) async fn a_refill_that_comes_after_a_failed_attempt_counts_beside_it(world: World) {
+    pool(&world, Level::Fixed(1)).await;
+    let holder = world.holder(1).await;
+    let opened = world.store.refill(order(&world, holder, 1), world.now()).await.unwrap().opened;
+    let claim = world.open(world.turnstile("a")).await;
+    world.submit(&claim, "t1").await;
+    world.settle(claim.solve.unwrap(), 1, over("ERROR_CAPTCHA_UNSOLVABLE", AGAIN)).await;
+    let lease = world.lease_of_solve(opened[0]).await;
+    world.intend(&lease).await.unwrap();
+    world.settle(opened[0], 1, accepted("p")).await;
+    world.settle(opened[0], 1, solved_for(&world, "p", Some(micros(800)))).await;
+    assert_eq!(world.find(&claim).await.state, ClaimState::Served);
+    let sums = used(&world).await;
+    assert_eq!(amounts(&sums), [(1, 1000), (1, 1000), (0, 0), (0, 0)]);
+    assert_eq!(sums.used(), Amount { solves: 2, cost: micros(1800) });
+    let mut next = world.turnstile("b");
+    next.allowance = solves(2);
+    assert!(matches!(world.admit(next).await, Admission::OverBudget(_)));
+}
+
 pub(super) async fn a_pool_orders_no_more_than_its_budget(world: World) {
     pool(&world, Level::Fixed(3)).await;
     let holder = world.holder(1).await;

@@ -8,6 +8,7 @@ mod audit;
 mod balance;
 mod books;
 mod budgets;
+mod challenges;
 mod concurrency;
 mod dead_letters;
 mod guard;
@@ -161,6 +162,7 @@ pub const CASES: &[Case] = cases! {
         a_budget_of_money_holds_for_tokens_of_a_pool,
         a_token_that_others_left_is_free,
         a_refill_that_a_claim_was_waiting_for_takes_the_place_of_its_own_attempt,
+        a_refill_that_comes_after_a_failed_attempt_counts_beside_it,
         a_pool_orders_no_more_than_its_budget,
         the_account_pays_for_everything,
         the_account_is_the_sum_of_its_workers_and_pools,
@@ -190,6 +192,8 @@ pub const CASES: &[Case] = cases! {
         one_of_two_joined_claims_may_leave,
         a_joined_claim_costs_nothing,
         a_shared_answer_reported_bad_serves_nobody_else,
+        a_thousand_claims_share_a_solve_and_the_next_opens_its_own,
+        a_key_joins_its_own_claim_in_a_full_solve,
         all_joined_claims_fail_with_one_dead_letter,
     ],
     lease: [
@@ -261,6 +265,15 @@ pub const CASES: &[Case] = cases! {
         a_reused_key_outlives_its_first_claim,
         a_sweep_is_limited,
         old_records_are_dropped_and_numbers_go_on,
+    ],
+    challenges: [
+        an_open_dead_letter_keeps_its_challenge,
+        a_revived_dead_letter_drops_its_challenge_when_its_successor_ended,
+        a_dead_letter_that_was_answered_late_drops_its_challenge,
+        a_dead_letter_that_is_opened_again_later_still_has_its_challenge,
+        a_claim_that_lapses_after_the_challenge_is_gone_gets_a_dead_letter,
+        a_task_that_is_still_polled_keeps_its_challenge,
+        a_purged_dead_letter_has_no_challenge,
     ],
     dead_letters: [
         a_revived_dead_letter_keeps_its_key,

@@ -9,7 +9,8 @@ use domain::{
     solve::Stage,
 };
 
-use crate::{PRICE, World, accepted, over, token_of};
+use super::concurrency::all_at_once;
+use crate::{PRICE, World, accepted, named, over, token_of};
 
 const PICTURE: &[u8] = b"a picture";
 
@@ -105,4 +106,38 @@ pub(super) async fn a_shared_answer_reported_bad_serves_nobody_else(world: World
     };
     world.store.note(report(&second, false), world.now()).await.unwrap();
     assert!(matches!(world.admit(world.image(PICTURE)).await, Admission::Opened(_)));
+}
+
+/// Lets claims join a solve until it has a thousand.
+async fn fill(world: &World, first: &Claim) {
+    let joins = all_at_once(999, |_| {
+        let world = world.clone();
+        async move { joined(&world, world.image(PICTURE)).await }
+    })
+    .await;
+    assert!(joins.iter().all(|claim| claim.solve == first.solve));
+}
+
+pub(super) async fn a_thousand_claims_share_a_solve_and_the_next_opens_its_own(world: World) {
+    let first = world.open(world.image(PICTURE)).await;
+    fill(&world, &first).await;
+    let other = world.open(world.image(PICTURE)).await;
+    assert_eq!(joined(&world, world.image(PICTURE)).await.solve, other.solve);
+    world.withdraw(&first).await;
+    let late = joined(&world, world.image(PICTURE)).await;
+    assert_eq!(late.solve, first.solve, "a place is free again");
+    world.submit(&late, "t1").await;
+    let settled = world.settle(first.solve.unwrap(), 1, world.solved("t1")).await;
+    assert!(settled.ended.len() >= 1000, "{} ended", settled.ended.len());
+}
+
+pub(super) async fn a_key_joins_its_own_claim_in_a_full_solve(world: World) {
+    let mut new = world.image(PICTURE);
+    new.key = named(&new, "order-17");
+    let first = world.open(new.clone()).await;
+    fill(&world, &first).await;
+    let fresh = world.image(PICTURE);
+    (new.id, new.solve) = (fresh.id, fresh.solve);
+    let Admission::Replayed(again) = world.admit(new).await else { panic!("not replayed") };
+    assert_eq!(again.id, first.id);
 }

@@ -285,6 +285,9 @@ fn merge_dead_letter(tx: &mut dyn WriteTx, record: &DeadLetter) -> Result<bool> 
     let is_new = known.is_none_or(|known| known.closed.is_none() && record.closed.is_some());
     if is_new {
         dead_letters::put(tx, record.clone())?;
+        if let Some(closed) = &record.closed {
+            indexes::schedule_challenge_deletion(tx, record.id, closed.at)?;
+        }
     }
     Ok(is_new)
 }

@@ -8,7 +8,7 @@ use domain::{
     admin_action::AdminAction,
     challenge::Challenge,
     claim::{Admission, Allowance, Claim, ClaimState, KeyRule, NewClaim},
-    dead_letter::{Closed, Closing, DeadLetter},
+    dead_letter::{Closing, DeadLetter},
     fingerprint::KeyHash,
     id::{ClaimId, SolveId},
     ledger::Event,
@@ -38,12 +38,14 @@ struct DeadSolve {
 }
 
 pub(crate) fn revive(ctx: &mut DecisionCtx<'_>, request: &ReviveRequest) -> Result<Revival> {
-    let Some(mut dead) = find_dead_solve(ctx.tx, request.letter)? else {
+    let Some(letter) = ctx.tx.get::<DeadLetters>(&request.letter)? else {
         return Ok(Revival::Unknown);
     };
-    if let Some(closed) = dead.letter.closed {
+    // First, because a closed letter may have lost its challenge.
+    if let Some(closed) = letter.closed {
         return Ok(Revival::Closed(closed));
     }
+    let Some(dead) = find_dead_solve(ctx.tx, letter)? else { return Ok(Revival::Unknown) };
     if is_id_taken(ctx.tx, request)? {
         return Ok(Revival::Back(Admission::NameTaken));
     }
@@ -51,11 +53,9 @@ pub(crate) fn revive(ctx: &mut DecisionCtx<'_>, request: &ReviveRequest) -> Resu
         return Ok(Revival::Disowned);
     };
     if let Some(claim) = revived_claim(&first) {
-        dead.letter.closed =
-            Some(Closed { at: ctx.now, how: Closing::Revived, claim: Some(claim) });
         ctx.record(&dead.letter, Event::Revived { by: request.by.name.clone(), claim });
         ctx.administered(&dead.letter, &request.by, AdminAction::Revived { claim });
-        ctx.tx.put::<DeadLetters>(request.letter, dead.letter)?;
+        dead_letters::put_closed(ctx, dead.letter, (Closing::Revived, Some(claim)))?;
     }
     Ok(Revival::Back(first))
 }
@@ -71,13 +71,10 @@ pub(crate) fn purge(ctx: &mut DecisionCtx<'_>, id: SolveId, by: &Actor) -> Resul
     Ok(true)
 }
 
-fn find_dead_solve(tx: &dyn ReadTx, id: SolveId) -> Result<Option<DeadSolve>> {
-    let (letter, solve) = (tx.get::<DeadLetters>(&id)?, tx.get::<Solves>(&id)?);
-    let challenge = tx.get::<Challenges>(&id)?;
-    let (Some(letter), Some(solve), Some(challenge)) = (letter, solve, challenge) else {
-        return Ok(None);
-    };
-    Ok(Some(DeadSolve { letter, solve, challenge }))
+fn find_dead_solve(tx: &dyn ReadTx, letter: DeadLetter) -> Result<Option<DeadSolve>> {
+    let solve = tx.get::<Solves>(&letter.id)?;
+    let challenge = tx.get::<Challenges>(&letter.id)?;
+    Ok(solve.zip(challenge).map(|(solve, challenge)| DeadSolve { letter, solve, challenge }))
 }
 
 fn is_id_taken(tx: &dyn ReadTx, request: &ReviveRequest) -> Result<bool> {

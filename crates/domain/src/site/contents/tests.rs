@@ -26,7 +26,12 @@ fn an_unknown_method_is_refused_with_the_nearest_name_until_the_site_opens_it() 
     let yandex = challenge(Kind::Other("yandex".into()), &[]);
     let typo = challenge(Kind::Other("turnstyle".into()), &[]);
     let said = refusal(&site(), &typo);
-    assert!(said.contains("did you mean \"turnstile\"?"), "{said}");
+    assert!(said.contains("did you mean \"turnstile\"? Otherwise, to open it, add"), "{said}");
+    let half = challenge(Kind::Other("recaptcha".into()), &[]);
+    let said_of_half = refusal(&site(), &half);
+    assert!(said_of_half.contains("did you mean \"recaptcha_v2\"?"), "{said_of_half}");
+    let alone = refusal(&site(), &challenge(Kind::Other("xyz".into()), &[]));
+    assert!(alone.contains("\"xyz\"; to open it, add methods"), "{alone}");
     assert!(said.contains("methods = [\"turnstyle\"] to [[site]] shop.example.com"), "{said}");
     let mut open = site();
     open.opened.methods = vec!["yandex".into()];

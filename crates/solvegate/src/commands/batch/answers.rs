@@ -3,13 +3,13 @@
 use std::{
     collections::HashSet,
     fs::{self, File, OpenOptions},
-    hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher},
     io::{self, BufRead as _, BufReader, BufWriter, Write},
     path::{Path, PathBuf},
 };
 
 use serde::Deserialize;
 
+use super::ids::hash;
 use crate::exit::{Exit, Failure};
 
 pub(super) struct Answers {
@@ -92,11 +92,6 @@ fn continue_file(path: &Path) -> io::Result<(File, ServedIds)> {
     let continued = append()?;
     continued.try_lock().map_err(io::Error::from)?;
     Ok((continued, served))
-}
-
-fn hash(id: &str) -> u128 {
-    let half = |salt: u8| BuildHasherDefault::<DefaultHasher>::new().hash_one((salt, id));
-    u128::from(half(0)) << 64 | u128::from(half(1))
 }
 
 // === impl ServedIds ===

@@ -1,11 +1,12 @@
 //! `solvegate batch`: sends a file of challenges to `POST /v1/batches` and writes the answers as they arrive.
 //!
 //! # Layout
-//! - this file: both directions of the exchange; `input`, `csv`: lines to claims; `answers`: the file of answers; `tally`:
+//! - this file: both directions of the exchange; `input`, `csv`: lines to claims; `ids`: each once; `answers`: the file of answers; `tally`:
 //!   progress and sums
 
 mod answers;
 mod csv;
+mod ids;
 mod input;
 mod tally;
 
@@ -24,12 +25,14 @@ use crate::{
     signals::Signals,
 };
 use answers::Answers;
+use ids::InputIds;
 use input::{Input, InputLine};
 use tally::Tally;
 
 struct Batch {
     input: Input,
     answers: Answers,
+    ids: InputIds,
     tally: Tally,
     /// The gateway's number of each line that has no answer yet, and its number in the file.
     unanswered: BTreeMap<u64, u64>,
@@ -60,6 +63,7 @@ pub(super) async fn run(context: &Context, args: &BatchArgs) -> Result<(), Failu
     let mut batch = Batch {
         input,
         answers,
+        ids: InputIds::default(),
         tally,
         unanswered: BTreeMap::new(),
         sent: 0,
@@ -84,8 +88,9 @@ pub(super) async fn run(context: &Context, args: &BatchArgs) -> Result<(), Failu
     match tally.failed() {
         0 => Ok(()),
         failed => {
+            let lines = if failed == 1 { "line" } else { "lines" };
             let what = format!(
-                "{failed} lines failed; `error` in their answers says why, and the same command tries them again"
+                "{failed} {lines} failed; `error` in the answer says why, and the same command tries again"
             );
             Err(Failure::new(Exit::Failed, what))
         }
@@ -144,12 +149,17 @@ impl Batch {
         let InputLine { number, claim } = line;
         let claim = match claim {
             Ok(claim) => claim,
-            Err(why) => return self.refuse(number, "bad_line", &why).map(|()| None),
+            Err(why) => return self.refuse(number, None, "bad_line", &why).map(|()| None),
         };
         let Some(id) = line_id(&claim) else {
             let why = "`id` is missing: it is the line's idempotency key, a text or a whole number";
-            return self.refuse(number, "missing_id", why).map(|()| None);
+            return self.refuse(number, None, "missing_id", why).map(|()| None);
         };
+        if let Some(first) = self.ids.repeats(&id, number) {
+            let why =
+                format!("`id` is that of line {first}; each line needs its own, which pays once");
+            return self.refuse(number, Some(&id), "repeated_id", &why).map(|()| None);
+        }
         if self.answers.has(&id) {
             self.tally.keep();
             return Ok(None);
@@ -162,9 +172,15 @@ impl Batch {
     }
 
     /// Answers a line that cannot be sent, as the gateway would.
-    fn refuse(&mut self, number: u64, code: &str, why: &str) -> Result<(), Failure> {
+    fn refuse(
+        &mut self,
+        number: u64,
+        id: Option<&str>,
+        code: &str,
+        why: &str,
+    ) -> Result<(), Failure> {
         let error = json!({ "status": 400, "code": code, "detail": why });
-        let answer = json!({ "line": number, "id": null, "status": 400, "error": error });
+        let answer = json!({ "line": number, "id": id, "status": 400, "error": error });
         self.tally.fail();
         self.write(&answer)
     }

@@ -15,6 +15,7 @@ pub(super) struct Tally {
     kept: u64,
     cost: Money,
     unknown_cost: u64,
+    currency: Option<String>,
 }
 
 impl Tally {
@@ -29,6 +30,7 @@ impl Tally {
             kept: 0,
             cost: Money::ZERO,
             unknown_cost: 0,
+            currency: None,
         }
     }
 
@@ -44,6 +46,7 @@ impl Tally {
 
     pub(super) fn serve(&mut self, solve: &Value) {
         self.served += 1;
+        self.currency = solve["currency"].as_str().map(str::to_owned);
         let cost = solve["cost"].as_str().and_then(Money::parse);
         match (solve["source"].as_str(), cost) {
             // The claim was made, and paid, before.
@@ -66,9 +69,14 @@ impl Tally {
     }
 
     fn cost(&self) -> String {
+        let known = match &self.currency {
+            Some(currency) => format!("{} {currency}", self.cost),
+            None => self.cost.to_string(),
+        };
         match self.unknown_cost {
-            0 => self.cost.to_string(),
-            unknown => format!("{} and {unknown} of unknown cost", self.cost),
+            0 => known,
+            unknown if self.cost == Money::ZERO => format!("unknown for {unknown}"),
+            unknown => format!("{known}, and unknown for {unknown}"),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{members, text, texts};
+use super::{currency, members, text, texts};
 use crate::{exit::Failure, output};
 
 pub(in crate::commands) fn reconciliation(answer: &Value) -> Result<(), Failure> {
@@ -37,6 +37,7 @@ pub(in crate::commands) fn reconciliation(answer: &Value) -> Result<(), Failure>
         let [count, cost] = ["attempts", "cost"].map(|name| text(&missed[name]));
         output::line(format_args!("{count} attempts for {cost} are outside of the readings"))?;
     }
+    currency(answer)?;
     if members(&answer["items"]).next().is_none() {
         return Ok(());
     }

@@ -166,7 +166,15 @@ pub(super) fn opened() -> Vec<Case> {
         ("capy", &["captchakey", "api_server"]),
         ("atb_captcha", &["app_id", "api_server"]),
         ("tencent", &["app_id", "captcha_script"]),
-        ("keycaptcha", &["s_s_c_user_id"]),
+        (
+            "keycaptcha",
+            &[
+                "s_s_c_user_id",
+                "s_s_c_session_id",
+                "s_s_c_web_server_sign",
+                "s_s_c_web_server_sign2",
+            ],
+        ),
         ("cybersiara", &["master_url_id"]),
         ("cutcaptcha", &["misery_key", "api_key"]),
         ("mt_captcha", &[]),
@@ -185,6 +193,7 @@ pub(super) fn opened() -> Vec<Case> {
         cases.extend([with(SHOP, None, BAD), with(OPEN, None, OK), with(EVIL, None, UNDECLARED)]);
         cases.push(with(OPEN, Some(("not_opened", "x")), BAD));
         cases.push(case(&[("method", method), ("sitekey", "k")], BAD));
+        cases.extend(narrowed(method, params.first().copied()));
         for param in params {
             cases.push(with(OPEN, Some((param, "https://open.example.com/cb")), OK));
             for foreign in [
@@ -201,6 +210,24 @@ pub(super) fn opened() -> Vec<Case> {
         &[("method", "datadome"), ("pageurl", OPEN), ("captcha_url", nested)],
         UNDECLARED,
     ));
+    cases
+}
+
+/// A method for the workers that are restricted to the site that opened it, with one of its parameters.
+fn narrowed(method: &str, param: Option<&str>) -> Vec<Case> {
+    let with = |key, page, target, expected| {
+        let mut fields = vec![("method", method), ("sitekey", "k"), ("pageurl", page)];
+        fields.extend(param.map(|name| (name, target)));
+        Case { key, ..case(&fields, expected) }
+    };
+    let (own, foreign) = ("https://open.example.com/cb", "https://evil.example/cb");
+    let mut cases = Vec::new();
+    for key in [WORKER_TWO, WORKER_THREE] {
+        cases.extend([with(key, OPEN, own, OK), with(key, SHOP, own, UNDECLARED)]);
+        if param.is_some() {
+            cases.push(with(key, OPEN, foreign, UNDECLARED));
+        }
+    }
     cases
 }
 

@@ -6,6 +6,7 @@ mod ports;
 mod process;
 mod provider;
 mod sim;
+mod terminal;
 
 pub(crate) use gateway::{
     ADMIN, CERTIFICATE, Gateway, PROVIDER, Settings, WORKER, WORKER_TWO, write_private,
@@ -16,6 +17,7 @@ pub(crate) use process::{Process, command, program, read_key, run};
 pub(crate) use provider::{LoggingProvider, Sent};
 pub(crate) use sim::Sim;
 pub(crate) use store_tests::all_entries;
+pub(crate) use terminal::OnTerminal;
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 

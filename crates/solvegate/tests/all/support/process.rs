@@ -98,6 +98,12 @@ impl Process {
         self.stdout.text.lock().unwrap().0.clone()
     }
 
+    /// All of it, once the process has ended.
+    pub(crate) fn whole_stdout(&self) -> String {
+        self.stdout.wait(|_| None::<()>);
+        self.stdout()
+    }
+
     pub(crate) fn stderr(&self) -> String {
         self.stderr.text.lock().unwrap().0.clone()
     }

@@ -3,7 +3,7 @@
 use super::{often_compacting, rarely_compacting};
 use crate::{
     gateways::{
-        concurrent_callers, gateways,
+        budgets, concurrent_callers, gateways,
         pauses::a_pause_holds_at_every_gateway,
         schedules::{one_after_another, three_in_turn},
         skew::{self, below_ten_seconds, sixteen_seconds_ahead},
@@ -68,6 +68,11 @@ async fn two_hundred_solves_by_twenty_callers_compacted_often() {
 async fn a_thousand_takers_at_three_gateways_get_five_hundred_tokens() {
     concurrent_callers::a_thousand_takers(&gateways(&rarely_compacting(), &prefix(), 3).await)
         .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn buyers_at_three_gateways_share_the_budget_of_the_account() {
+    budgets::one_budget_for_all(&gateways(&often_compacting(), &prefix(), 3).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

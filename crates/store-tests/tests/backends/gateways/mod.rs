@@ -1,5 +1,6 @@
 //! Tests that all shared stores have in common: several gateways on one server.
 
+pub(crate) mod budgets;
 pub(crate) mod concurrent_callers;
 pub(crate) mod notifications;
 pub(crate) mod pauses;

@@ -6,7 +6,7 @@ use store_tests::servers::{PostgresOptions, PostgresServer, shared_postgres};
 use super::pooled_postgres_url;
 use crate::{
     gateways::{
-        concurrent_callers, gateways,
+        budgets, concurrent_callers, gateways,
         pauses::a_pause_holds_at_every_gateway,
         schedules::{one_after_another, three_in_turn},
         skew::{self, below_ten_seconds, sixteen_seconds_ahead},
@@ -83,6 +83,11 @@ async fn two_hundred_solves_by_twenty_callers() {
 async fn a_thousand_takers_at_three_gateways_get_five_hundred_tokens() {
     concurrent_callers::a_thousand_takers(&gateways(&shared_postgres().url(), &prefix(), 3).await)
         .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn buyers_at_three_gateways_share_the_budget_of_the_account() {
+    budgets::one_budget_for_all(&gateways(&shared_postgres().url(), &prefix(), 3).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

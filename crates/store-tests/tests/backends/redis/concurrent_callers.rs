@@ -4,7 +4,7 @@
 use store_tests::servers::{RedisOptions, RedisServer};
 
 use crate::{
-    gateways::{Gateway, concurrent_callers, gateways},
+    gateways::{Gateway, budgets, concurrent_callers, gateways},
     prefix,
 };
 
@@ -63,4 +63,10 @@ async fn a_thousand_takers_at_three_gateways_get_five_hundred_tokens() {
         "1000 takers at 3 gateways: {} calls, its preparation included",
         calls(&server, "evalsha") - before
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn buyers_at_three_gateways_share_the_budget_of_the_account() {
+    let (_server, all) = three().await;
+    budgets::one_budget_for_all(&all).await;
 }

@@ -42,7 +42,7 @@ async fn gateway(server: &RedisServer) -> (Backend, World) {
 }
 
 /// Retries until the store answers, and returns how long that took.
-async fn until_back(backend: &Backend, world: &World) -> Duration {
+pub(super) async fn until_back(backend: &Backend, world: &World) -> Duration {
     let start = Instant::now();
     while let Err(StoreError::Unavailable { .. }) = backend.store.memos("").await {
         assert!(start.elapsed() < PATIENCE, "the store did not come back");

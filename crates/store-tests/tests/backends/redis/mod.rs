@@ -1,5 +1,6 @@
 //! The Redis store when the server loses data, connections or replies.
 
+mod budgets;
 mod concurrent_callers;
 mod differential;
 mod keys;

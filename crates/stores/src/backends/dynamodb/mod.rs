@@ -132,5 +132,11 @@ fn unreachable(client: &TableClient, error: &RequestError) -> OpenError {
     if error.kind == RequestErrorKind::NoTable {
         return OpenError::NoTable { server, table: client.table().to_owned() };
     }
+    // The SDK has no kind of its own for this, and it is the usual first mistake.
+    let is_unsigned = ["loading credentials", "credential provider was not enabled"];
+    if is_unsigned.iter().any(|words| error.message.contains(words)) {
+        let why = error.message.lines().next().unwrap_or_default().to_owned();
+        return OpenError::NoCredentials { server, why };
+    }
     SERVER.unreachable(server, error)
 }

@@ -14,6 +14,7 @@ use domain::{
     ledger::{Counts, Event},
     money::Money,
     pool::PoolId,
+    ports::StoreError,
     retry::own,
     solve::{Solve, Stage},
     time::Day,
@@ -73,12 +74,17 @@ pub(crate) fn scope_of(worker: &WorkerName, fingerprint: &Fingerprint) -> Budget
 
 // === limits ===
 
-/// The limit that one more attempt at this price would exceed.
+/// The limit that one more attempt at this price would exceed. After a server lost writes, a gateway that restores its books
+/// late takes the larger sums, and what was reserved until then would be lost in them. So nothing is, where a limit holds.
 pub(crate) fn exceeded(
     ctx: &DecisionCtx<'_>,
     buyer: &Buyer,
     price: Option<Money>,
 ) -> Result<Option<LimitReached>> {
+    if ctx.tx.is_doubtful() && (buyer.own.is_limited() || buyer.account.is_limited()) {
+        let why = "it lost writes a moment ago; nothing is bought from a budget until every gateway has restored its books (20 s)";
+        return Err(StoreError::unavailable(ctx.tx.backend(), why));
+    }
     let today = ctx.now.day();
     let reached = |allowance: &Allowance, book: &BudgetBook, scope: &BudgetScope| {
         let (limit, until) = allowance.exceeded(book, today, price)?;
@@ -200,8 +206,9 @@ pub(crate) fn charge_stocked(
     change_own(ctx, &scope, day, |sums| sums.take_stocked(cost))
 }
 
-/// Counts a token of a pool that goes to a waiting claim, in place of the attempt that is still reserved for the claim. A
-/// claim whose attempt was already paid has been counted; its own token goes to the stock.
+/// Counts a token of a pool that goes to a waiting claim, in place of the attempt that is still reserved for the claim, or of
+/// the one that was to follow its failed attempts. Facts carry no budgets, so the latter may be one more than a budget has
+/// room for. A claim whose attempt is under way has been counted; its own token goes to the stock.
 pub(crate) fn charge_in_place(
     ctx: &mut DecisionCtx<'_>,
     worker: &WorkerName,
@@ -210,10 +217,10 @@ pub(crate) fn charge_in_place(
 ) -> Result<()> {
     let own = own.map(|id| ctx.tx.get::<Solves>(&id)).transpose()?.flatten();
     let unsent = own.filter(|solve| solve.stage == Stage::Queued);
-    match unsent.and_then(|solve| solve.reservations.open) {
-        Some(reserved) => charge_stocked(ctx, worker, reserved.day, cost.or(reserved.price)),
-        None => Ok(()),
-    }
+    let Some(Solve { reservations, price, .. }) = unsent else { return Ok(()) };
+    let Reservation { day, price } =
+        reservations.open.unwrap_or(Reservation { day: ctx.now.day(), price });
+    charge_stocked(ctx, worker, day, cost.or(price))
 }
 
 fn book_for(

@@ -14,7 +14,7 @@ use domain::{
 
 use crate::{
     Result,
-    schema::tables::{DeadLetters, Died},
+    schema::tables::{Challenges, Claims, DeadLetters, Died},
     tx::{ReadTx, TypedRead, TypedWrite, WriteTx},
 };
 
@@ -139,10 +139,32 @@ pub(crate) fn close(
     if id == solve.id {
         letter.cost = Effort::with_answer(solve, price).cost;
     }
-    letter.closed = Some(Closed { at: ctx.now, how: Closing::LateAnswer, claim: None });
     let about = Attribution { solve: Some(id), ..Attribution::from(solve) };
     ctx.record(about, Event::DeadLetterClosed);
-    ctx.tx.put::<DeadLetters>(id, letter)
+    put_closed(ctx, letter, (Closing::LateAnswer, None))
+}
+
+/// Writes a letter as closed, and schedules the deletion of its challenge, whose proxy and cookies nobody needs then.
+pub(crate) fn put_closed(
+    ctx: &mut DecisionCtx<'_>,
+    mut letter: DeadLetter,
+    (how, claim): (Closing, Option<ClaimId>),
+) -> Result<()> {
+    letter.closed = Some(Closed { at: ctx.now, how, claim });
+    indexes::schedule_challenge_deletion(ctx.tx, letter.id, ctx.now)?;
+    ctx.tx.put::<DeadLetters>(letter.id, letter)
+}
+
+/// Whether the letter is open, or may be opened again: by the end of the claim that revived it.
+pub(crate) fn can_be_revived(tx: &dyn ReadTx, letter: &DeadLetter) -> Result<bool> {
+    match letter.closed {
+        None => Ok(true),
+        Some(Closed { how: Closing::LateAnswer, .. }) => Ok(false),
+        Some(Closed { how: Closing::Revived, claim, .. }) => {
+            let successor = claim.map(|id| tx.get::<Claims>(&id)).transpose()?.flatten();
+            Ok(successor.is_some_and(|claim| !claim.state.is_final()))
+        }
+    }
 }
 
 /// Takes a claim that its worker's key opens again off its dead letter, so that reviving the letter does not pay for it a
@@ -155,13 +177,12 @@ pub(crate) fn take_over(ctx: &mut DecisionCtx<'_>, claim: &Claim) -> Result<()> 
         }
         if letter.claims.len() > 1 {
             letter.claims.retain(|other| *other != claim.id);
+            ctx.tx.put::<DeadLetters>(id, letter)?;
         } else {
-            let how = Closing::Revived;
-            letter.closed = Some(Closed { at: ctx.now, how, claim: Some(claim.id) });
             let by = claim.worker.clone();
             ctx.record(&letter, Event::Revived { by, claim: claim.id });
+            put_closed(ctx, letter, (Closing::Revived, Some(claim.id)))?;
         }
-        ctx.tx.put::<DeadLetters>(id, letter)?;
     }
     Ok(())
 }
@@ -182,10 +203,14 @@ fn ids_for(claim: &Claim) -> impl Iterator<Item = SolveId> + use<> {
 }
 
 /// Reopens the dead letter that a claim revived, as it was: nothing was tried since. `false` when there is none to reopen,
-/// because it was purged, or answered late, or stayed open for other claims.
+/// because it was purged, or answered late, or stayed open for other claims, or has lost its challenge.
 fn reopen(ctx: &mut DecisionCtx<'_>, claim: &Claim, code: &Code) -> Result<bool> {
     let Some(id) = claim.revives else { return Ok(false) };
     let Some(mut letter) = ctx.tx.get::<DeadLetters>(&id)? else { return Ok(false) };
+    // Its challenge waits for the end of one of the claims that revived it only. The others get a letter of their own.
+    if letter.closed.is_some() && !ctx.tx.has::<Challenges>(&id)? {
+        return Ok(false);
+    }
     match letter.closed.take() {
         Some(Closed { how: Closing::Revived, .. }) => {
             ctx.record(&letter, Event::DeadLetterReopened { code: code.clone() });

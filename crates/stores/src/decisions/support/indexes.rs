@@ -26,9 +26,13 @@ use crate::{
 
 use super::callbacks;
 
-/// How long the challenge of an ended solve is kept, for replies that arrive late. The challenge of a dead letter is kept as
-/// long as the dead letter.
-const CHALLENGE_KEPT: Duration = Duration::from_secs(3600);
+/// How long the challenge of an ended solve is kept, for replies that arrive late. The challenge of a dead letter is kept
+/// while the dead letter can be revived.
+pub(crate) const CHALLENGE_KEPT: Duration = Duration::from_secs(3600);
+
+/// How many claims may wait for one solve. Every claim that joins rewrites the row of the solve, and every intent reads all
+/// claims of it, so the next claim opens a solve of its own, which the queue and the budgets count.
+const MOST_JOINED: usize = 1000;
 
 // === claims ===
 
@@ -146,9 +150,16 @@ pub(crate) fn update_solve(tx: &mut dyn WriteTx, before: &Solve, after: &Solve) 
 
 /// Schedules the deletion of the challenge, which schedules that of the solve (`retention`).
 fn schedule_deletion(tx: &mut dyn WriteTx, solve: &Solve) -> Result<()> {
-    let ended_at = solve.ended_at.unwrap_or(solve.due);
-    let row = (ended_at.plus(CHALLENGE_KEPT), Retained::Challenge(solve.id));
-    tx.put::<RetentionQueue>(row, ())
+    schedule_challenge_deletion(tx, solve.id, solve.ended_at.unwrap_or(solve.due))
+}
+
+/// Schedules the deletion of a challenge that is of no use since `since`, except for replies that arrive late.
+pub(crate) fn schedule_challenge_deletion(
+    tx: &mut dyn WriteTx,
+    id: SolveId,
+    since: Timestamp,
+) -> Result<()> {
+    tx.put::<RetentionQueue>((since.plus(CHALLENGE_KEPT), Retained::Challenge(id)), ())
 }
 
 fn index_solve(tx: &mut dyn WriteTx, solve: &Solve, is_indexed: bool) -> Result<()> {
@@ -163,7 +174,10 @@ fn index_solve(tx: &mut dyn WriteTx, solve: &Solve, is_indexed: bool) -> Result<
     match solve.sharing() {
         Sharing::Exclusive if solve.claims.is_empty() => tx.set::<Spare>(key, is_indexed),
         Sharing::Exclusive => Ok(()),
-        Sharing::Bound | Sharing::Shared => tx.set::<Joinable>(key, is_indexed),
+        // Removed whether or not it was joinable: an earlier release listed solves without this limit.
+        Sharing::Bound | Sharing::Shared => {
+            tx.set::<Joinable>(key, is_indexed && solve.claims.len() < MOST_JOINED)
+        }
     }
 }
 

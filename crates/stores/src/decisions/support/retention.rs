@@ -21,7 +21,12 @@ use crate::{
     tx::{Order, ReadTx, TypedRead, TypedWrite, WriteTx},
 };
 
-use super::{context::DecisionCtx, indexes, ledger, repeats, secrets};
+use super::{
+    context::DecisionCtx,
+    dead_letters,
+    indexes::{self, CHALLENGE_KEPT},
+    ledger, repeats, secrets,
+};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -119,7 +124,7 @@ fn delete_queued(ctx: &mut DecisionCtx<'_>, archival: Archival, limit: usize) ->
     for (key, ()) in ctx.tx.scan::<RetentionQueue>(up_to(ctx.now), Order::Rising, limit)? {
         ctx.tx.take::<RetentionQueue>(&key)?;
         deleted += match key.1 {
-            Retained::Challenge(id) => delete_challenge(ctx.tx, archival, id)?,
+            Retained::Challenge(id) => delete_challenge(ctx, archival, id)?,
             Retained::Solve(id) => delete_solve(ctx, archival, id)?,
             Retained::Claim(id) => delete_unlisted_claim(ctx, id)?,
         };
@@ -127,17 +132,33 @@ fn delete_queued(ctx: &mut DecisionCtx<'_>, archival: Archival, limit: usize) ->
     Ok(deleted)
 }
 
-fn delete_challenge(tx: &mut dyn WriteTx, archival: Archival, id: SolveId) -> Result<usize> {
-    if let Some(letter) = tx.get::<DeadLetters>(&id)? {
-        let later = letter.died_at.plus(DEAD_LETTERS_KEPT);
-        tx.put::<RetentionQueue>((later, Retained::Challenge(id)), ())?;
+/// Deletes the challenge of an ended solve, and with it the callback addresses that only a revival would have needed.
+fn delete_challenge(ctx: &mut DecisionCtx<'_>, archival: Archival, id: SolveId) -> Result<usize> {
+    let solve = ctx.tx.get::<Solves>(&id)?;
+    if solve.as_ref().is_some_and(|solve| !solve.stage.is_final()) {
+        // Its end schedules this again.
         return Ok(0);
     }
-    if let Some(ended_at) = tx.get::<Solves>(&id)?.and_then(|solve| solve.ended_at) {
-        let row = (ended_at.plus(archival.retention()), Retained::Solve(id));
-        tx.put::<RetentionQueue>(row, ())?;
+    let letter = ctx.tx.get::<DeadLetters>(&id)?;
+    if let Some(letter) = &letter
+        && dead_letters::can_be_revived(ctx.tx, letter)?
+    {
+        let later = match letter.closed {
+            None => letter.died_at.plus(DEAD_LETTERS_KEPT),
+            Some(_) => ctx.now.plus(CHALLENGE_KEPT),
+        };
+        ctx.tx.put::<RetentionQueue>((later, Retained::Challenge(id)), ())?;
+        return Ok(0);
     }
-    Ok(usize::from(tx.take::<Challenges>(&id)?.is_some()))
+    if let Some(ended_at) = solve.and_then(|solve| solve.ended_at) {
+        let row = (ended_at.plus(archival.retention()), Retained::Solve(id));
+        ctx.tx.put::<RetentionQueue>(row, ())?;
+    }
+    let deleted = usize::from(ctx.tx.take::<Challenges>(&id)?.is_some());
+    if let Some(letter) = letter {
+        secrets::drop_useless_of(ctx, &letter)?;
+    }
+    Ok(deleted)
 }
 
 fn delete_solve(ctx: &mut DecisionCtx<'_>, archival: Archival, id: SolveId) -> Result<usize> {

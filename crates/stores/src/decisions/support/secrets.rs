@@ -13,7 +13,7 @@ use crate::{
     tx::{ReadTx, TypedRead},
 };
 
-use super::{context::DecisionCtx, indexes};
+use super::{context::DecisionCtx, dead_letters, indexes};
 
 /// Drops what the claim no longer needs.
 pub(crate) fn drop_useless(ctx: &mut DecisionCtx<'_>, before: &Claim) -> Result<()> {
@@ -57,8 +57,6 @@ fn needs_callback_url(tx: &dyn ReadTx, claim: &Claim, now: Timestamp) -> Result<
     if claim.state == ClaimState::Waiting || may_return_token || tx.has::<Callbacks>(&claim.id)? {
         return Ok(true);
     }
-    match claim.solve {
-        Some(solve) => tx.has::<DeadLetters>(&solve),
-        None => Ok(false),
-    }
+    let letter = claim.solve.map(|solve| tx.get::<DeadLetters>(&solve)).transpose()?.flatten();
+    letter.map_or(Ok(false), |letter| dead_letters::can_be_revived(tx, &letter))
 }
