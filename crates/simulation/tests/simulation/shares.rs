@@ -29,13 +29,11 @@ async fn start(stage: &Stage) -> Vec<Engine> {
     gateways
 }
 
-/// Claims at the gateways in turn, so many every tenth of a second. Each gateway leases its own at once.
-async fn load(stage: &Stage, gateways: &[Engine], claims: usize, burst: usize) {
+/// Claims at the gateways in turn, one every few milliseconds, so that each gateway leases its own.
+async fn load(stage: &Stage, gateways: &[Engine], claims: usize, every_millis: u64) {
     for n in 0..claims {
         open_with(&gateways[n % gateways.len()], claim_request(&format!("c{n}"))).await;
-        if n % burst == burst - 1 {
-            stage.pass(Duration::from_millis(100)).await;
-        }
+        stage.pass(Duration::from_millis(every_millis)).await;
     }
 }
 
@@ -67,7 +65,7 @@ fn the_slots_of_an_account_are_never_exceeded_and_those_of_a_killed_gateway_are_
         let mut stage = stage(Some(6), 4);
         stage.config.slots = Slots::Auto;
         let gateways = start(&stage).await;
-        load(&stage, &gateways, CLAIMS, 3).await;
+        load(&stage, &gateways, CLAIMS, 33).await;
         stage.pass(seconds(30)).await;
         let before = stage.paid();
         stage.pass(seconds(30)).await;
@@ -95,7 +93,7 @@ fn submissions_a_second_hold_for_all_gateways_and_no_ban_comes() {
         let mut stage = stage(None, 2);
         stage.config.slots = Slots::Fixed(1000);
         let gateways = start(&stage).await;
-        load(&stage, &gateways, 3 * CLAIMS, 30).await;
+        load(&stage, &gateways, 3 * CLAIMS, 3).await;
         stage.pass(seconds(40)).await;
         let full = stage.clock.now();
         assert!(rate(&stage, full.minus(seconds(20)), full) > 18.0);
@@ -116,7 +114,7 @@ fn a_gateway_whose_traffic_stops_gives_its_share_to_the_others() {
         stage.config.slots = Slots::Auto;
         let gateways = start(&stage).await;
         // All claims come to one gateway.
-        load(&stage, &gateways[..1], 200, 200).await;
+        load(&stage, &gateways[..1], 200, 1).await;
         stage.pass(seconds(20)).await;
         let from = stage.paid();
         stage.pass(seconds(60)).await;
@@ -131,7 +129,7 @@ fn gateways_that_outnumber_the_threads_take_turns() {
         let mut stage = stage(Some(1), 2);
         stage.config.slots = Slots::Auto;
         let gateways = start(&stage).await;
-        load(&stage, &gateways, 30, 3).await;
+        load(&stage, &gateways, 30, 20).await;
         stage.pass(seconds(300)).await;
         assert_eq!(stage.paid(), 30, "nobody waits for ever");
         assert_eq!((most_at_once(&stage), refused(&stage)), (1, vec![]));
@@ -145,7 +143,7 @@ fn a_gateway_that_drains_leaves_its_share_to_the_others() {
         stage.config.slots = Slots::Auto;
         stage.config.drain_grace = seconds(1);
         let gateways = start(&stage).await;
-        load(&stage, &gateways, 60, 3).await;
+        load(&stage, &gateways, 60, 20).await;
         stage.pass(seconds(40)).await;
         gateways[0].drain().await;
         stage.pass(seconds(120)).await;
