@@ -4,7 +4,9 @@ use std::{fmt, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{challenge::Challenge, id::HolderId, solve::Solve, time::Timestamp};
+use crate::{
+    account_share::AccountUse, challenge::Challenge, id::HolderId, solve::Solve, time::Timestamp,
+};
 
 /// Rises with every change of holder, so that the store can refuse the decision of a process that lost its lease.
 #[derive(
@@ -36,6 +38,16 @@ pub struct Holder {
     pub id: HolderId,
     /// Other processes take its solves over after this time, unless it renews.
     pub until: Timestamp,
+    /// Its use of the account, if it shares the account's limits with the other processes of the store.
+    pub account: Option<AccountUse>,
+}
+
+impl Holder {
+    /// A process that shares no limits of the account.
+    #[must_use]
+    pub fn apart(id: HolderId, until: Timestamp) -> Self {
+        Self { id, until, account: None }
+    }
 }
 
 impl Fence {

@@ -4,7 +4,7 @@
 //! # Layout
 //! - [`challenge`], [`fingerprint`]: what has to be solved, and when two challenges are the same
 //! - [`claim`], [`solve`], [`attempt`], [`token`]: a worker's request, our effort, what we pay for, what comes back
-//! - [`lease`]: which process may move a solve; [`retry`]: what a failure means; [`dead_letter`]: solves we gave up on
+//! - [`lease`]: which process may move a solve; [`account_share`]: how processes share the account's limits; [`retry`]: what a failure means; [`dead_letter`]: solves we gave up on
 //! - [`ledger`], [`chain`], [`money`]: every decision and fact, how changes of them are found, and what they cost; [`counts`]: the daily sums; [`invariant`]: what must always hold
 //! - [`reconcile`]: the ledger against the provider's balance
 //! - [`what_if`]: what the ledger's claims would have cost under other settings
@@ -18,6 +18,7 @@
 #[macro_use]
 mod text;
 
+pub mod account_share;
 pub mod actor;
 pub mod admin_action;
 pub mod attempt;

@@ -25,7 +25,7 @@ pub struct EngineConfig {
     pub slots: Slots,
     /// Shares of the slots, by worker; 1 for others.
     pub priorities: BTreeMap<WorkerName, u32>,
-    /// Submissions a second, for the whole process.
+    /// Submissions a second, for all processes of the store together.
     pub submits_per_second: u32,
     /// The list prices of one solve.
     pub prices: PriceList,
@@ -55,6 +55,8 @@ pub struct EngineConfig {
     pub queue_limits: BTreeMap<WorkerName, usize>,
     /// Where the process runs, if no other one can run there meanwhile: a restart then counts as the same gateway.
     pub place: Option<Place>,
+    /// Whether slots and submissions a second are shared with the other processes of the store, or this one uses all of them.
+    pub shares_account: bool,
     /// Whether this process keeps pools filled; one that runs for a single claim does not.
     pub keeps_pools: bool,
     pub pools: Vec<PoolWish>,
@@ -93,6 +95,7 @@ impl Default for EngineConfig {
             most_queued_bytes: 256 << 20,
             queue_limits: BTreeMap::new(),
             place: None,
+            shares_account: true,
             keeps_pools: true,
             pools: Vec::new(),
             batches: true,

@@ -48,6 +48,8 @@ impl ServerlessDriver {
         // A task that waits for a batch poll would wait for the next round.
         config.batches = false;
         config.keeps_pools = false;
+        // Rounds are too short to wait for others to give.
+        config.shares_account = false;
         Self(Engine(Arc::new(Shared::new(ports, config))))
     }
 

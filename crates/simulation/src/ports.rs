@@ -16,6 +16,7 @@ use std::{
 
 use async_trait::async_trait;
 use domain::{
+    account_share::Standing,
     actor::Actor,
     admin_action::AdminAction,
     callback::Callback,
@@ -248,7 +249,7 @@ impl Store for RemoteStore {
         self.pass(self.timing.compare(server)).await
     }
 
-    async fn hold(&self, holder: Holder) -> Result<usize, StoreError> {
+    async fn hold(&self, holder: Holder) -> Result<Standing, StoreError> {
         self.call(self.store.hold(holder)).await
     }
 

@@ -199,7 +199,7 @@ impl World {
     pub async fn holder(&self, number: u64) -> HolderId {
         let id = HolderId::from_number(number);
         let until = self.now().plus(LeaseRequest::TERM);
-        self.store.hold(Holder { id, until }).await.unwrap();
+        self.store.hold(Holder::apart(id, until)).await.unwrap();
         id
     }
 

@@ -12,6 +12,7 @@ use std::{path::Path, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use domain::{
+    account_share::Standing,
     actor::Actor,
     admin_action::AdminAction,
     callback::Callback,
@@ -201,7 +202,7 @@ impl Store for StoreAdapter {
         self.timing.compare(|| self.runner.server_time()).await
     }
 
-    async fn hold(&self, holder: Holder) -> Result<usize> {
+    async fn hold(&self, holder: Holder) -> Result<Standing> {
         self.timing.check()?;
         self.decide_in(Lane::Urgent, move |tx| decisions::hold(tx, holder)).await
     }

@@ -167,7 +167,7 @@ mod tests {
         timing.follow(Arc::new(clock));
         compared(&timing, 100).await.unwrap_err();
         let now = Timestamp::from_millis(3_700_000);
-        let holder = Holder { id: HolderId::from_number(1), until: now.plus(MAX_WAIT) };
+        let holder = Holder::apart(HolderId::from_number(1), now.plus(MAX_WAIT));
         assert!(matches!(store.hold(holder).await, Err(StoreError::WrongClock(_))));
         let sweep = SweepRequest { limit: 1, trouble: None, history: History::InStore };
         assert!(matches!(store.sweep(sweep, now).await, Err(StoreError::WrongClock(_))));

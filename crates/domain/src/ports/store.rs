@@ -6,6 +6,7 @@ use std::{error::Error, fmt, sync::Arc, time::Duration};
 use async_trait::async_trait;
 
 use crate::{
+    account_share::Standing,
     actor::Actor,
     admin_action::AdminAction,
     callback::Callback,
@@ -83,7 +84,7 @@ pub type BoxError = Box<dyn Error + Send + Sync>;
 ///
 /// // A process takes its own lease first, then the solves that are due.
 /// let process = HolderId::from_number(1);
-/// store.hold(Holder { id: process, until: now.plus(LeaseRequest::TERM) }).await?;
+/// store.hold(Holder::apart(process, now.plus(LeaseRequest::TERM))).await?;
 /// let leases = store.lease(LeaseRequest::any(process, 10), now).await?;
 /// assert_eq!(leases.len(), 1);
 ///
@@ -137,8 +138,9 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     async fn compare_clock(&self) -> StoreResult<()>;
 
     /// Takes or renews the one lease of a process. Returns how many processes hold a lease at the beginning of this one,
-    /// itself included, so that limits of all processes together can be divided among them.
-    async fn hold(&self, holder: Holder) -> StoreResult<usize>;
+    /// itself included, so that limits of all processes together can be divided among them; and the process's shares of
+    /// the account's limits ([`account_share`](crate::account_share)).
+    async fn hold(&self, holder: Holder) -> StoreResult<Standing>;
 
     /// Gives up the process's lease and all its solves, so that other processes (or the same one, after a lost reply)
     /// go on at once. A solve with an open intent keeps its holder: if that process does not come back, the attempt

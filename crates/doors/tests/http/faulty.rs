@@ -10,6 +10,7 @@ use std::{
 
 use async_trait::async_trait;
 use domain::{
+    account_share::Standing,
     actor::Actor,
     admin_action::AdminAction,
     callback::Callback,
@@ -114,7 +115,7 @@ impl Store for FaultyStore {
         self.inner.compare_clock().await
     }
 
-    async fn hold(&self, holder: Holder) -> Result<usize, StoreError> {
+    async fn hold(&self, holder: Holder) -> Result<Standing, StoreError> {
         self.check()?;
         self.inner.hold(holder).await
     }

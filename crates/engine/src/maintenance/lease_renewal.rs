@@ -1,8 +1,12 @@
-//! Keeps the process's one lease, renewed at a third of its term.
+//! Keeps the process's one lease, renewed at a third of its term, and earlier when the shares of the account change. A
+//! renewal says what this gateway uses of the account and brings its shares (scheduler/account_share.rs).
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, AtomicUsize, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+    time::Duration,
 };
 
 use domain::{
@@ -12,7 +16,9 @@ use domain::{
     time::Timestamp,
 };
 
-use crate::Shared;
+use tokio::sync::{Mutex, Notify};
+
+use crate::{Shared, scheduler::account_share};
 
 /// The process's lease, as far as the process knows.
 #[derive(Debug)]
@@ -23,10 +29,25 @@ pub(crate) struct GatewayLease {
     until: AtomicU64,
     /// How many gateways held a lease at the last renewal, this one included.
     gateways: AtomicUsize,
+    /// A renewal that runs.
+    renewing: Mutex<()>,
+    asked: Notify,
 }
 
+/// How often it is checked whether a renewal before its time would help, which is also the least time between two.
+const CHECK_EVERY: Duration = Duration::from_secs(1);
+
 pub(crate) async fn run(shared: Arc<Shared>) {
-    while shared.rest(LeaseRequest::TERM / 3).await {
+    let mut renewed_at = shared.now();
+    while let Some(is_asked) = next_check(&shared).await {
+        let scheduler = &shared.scheduler;
+        let (now, since) = (shared.now(), shared.now().since(renewed_at));
+        let is_due = since >= LeaseRequest::TERM / 3;
+        let is_asked = is_asked && scheduler.account_share.is_shared();
+        if !is_due && !is_asked && !account_share::wants_renewal(scheduler, since, now) {
+            continue;
+        }
+        renewed_at = shared.now();
         match renew(&shared).await {
             // A wrong clock was logged when it was found.
             Ok(()) | Err(StoreError::WrongClock(_)) => {}
@@ -35,9 +56,20 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     }
 }
 
+/// Waits for the next moment at which a renewal may be due; `true` when one was asked for, `None` when the driver has stopped.
+async fn next_check(shared: &Shared) -> Option<bool> {
+    tokio::select! {
+        biased;
+        more = shared.rest(CHECK_EVERY) => more.then_some(false),
+        () = shared.scheduler.lease.asked.notified() => Some(true),
+    }
+}
+
 /// Takes the lease, or renews it, if the clock agrees with the store's server.
 pub(crate) async fn renew(shared: &Shared) -> Result<(), StoreError> {
     let lease = &shared.scheduler.lease;
+    // The results of two renewals at once could be obeyed in the wrong order.
+    let _turn = lease.renewing.lock().await;
     if let Err(error) = compare_clock(shared).await {
         if matches!(error, StoreError::WrongClock(_)) {
             lease.until.store(0, Ordering::SeqCst);
@@ -46,9 +78,16 @@ pub(crate) async fn renew(shared: &Shared) -> Result<(), StoreError> {
     }
     let now = shared.now();
     let until = now.plus(LeaseRequest::TERM);
-    let held = shared.ports.store.hold(Holder { id: lease.holder(), until }).await;
-    let gateways = shared.record_store_health(held)?;
-    lease.gateways.store(gateways.max(1), Ordering::Relaxed);
+    let shares = shared.config.shares_account;
+    let account = shares.then(|| account_share::current_use(&shared.scheduler, now));
+    let held = shared.ports.store.hold(Holder { id: lease.holder(), until, account }).await;
+    let standing = shared.record_store_health(held)?;
+    lease.gateways.store(standing.gateways.max(1), Ordering::Relaxed);
+    shared.poller.quota.share_among(standing.gateways);
+    if let Some(said) = account {
+        // Before the lease is known to run: without one nothing is submitted.
+        account_share::obey(&shared.scheduler, said, standing, shared.now());
+    }
     lease.until.store(until.millis(), Ordering::SeqCst);
     Ok(())
 }
@@ -87,6 +126,8 @@ impl GatewayLease {
             holder: AtomicU64::new(draw(place, chance).number()),
             until: AtomicU64::new(0),
             gateways: AtomicUsize::new(1),
+            renewing: Mutex::default(),
+            asked: Notify::new(),
         }
     }
 
@@ -97,6 +138,11 @@ impl GatewayLease {
 
     pub(crate) fn holder(&self) -> HolderId {
         HolderId::from_number(self.holder.load(Ordering::SeqCst))
+    }
+
+    /// Asks for a renewal before its time. Ignored if there is nothing to share.
+    pub(crate) fn renew_soon(&self) {
+        self.asked.notify_one();
     }
 
     /// How many gateways share the store. While the store is unavailable this is the last known number.

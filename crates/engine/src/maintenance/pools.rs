@@ -196,7 +196,7 @@ async fn control(shared: &Shared, state: &PoolState) {
         return;
     }
     let busy = scheduler.slots.used() + scheduler.ready();
-    let free = scheduler.slots.limit().saturating_sub(busy);
+    let free = scheduler.slots.available().saturating_sub(busy);
     let count = missing.min(free).min(MAX_ORDERS);
     let budgets = shared.budgets();
     let refill = RefillRequest {

@@ -40,7 +40,9 @@ pub(crate) async fn discover(shared: &Shared) -> bool {
         return false;
     }
     match shared.ports.provider.threads().await {
-        Ok(threads) if threads.total > 0 => scheduler.slots.set_reported(threads),
+        Ok(threads) if threads.total > 0 => {
+            scheduler.slots.set_reported(threads, scheduler.account_share.used_by_others());
+        }
         Ok(_) | Err(_) => scheduler.slots.set_unreported(),
     }
     true

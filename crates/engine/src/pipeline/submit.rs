@@ -218,7 +218,7 @@ async fn check_for_no_slot(shared: &Shared, code: Code) -> Code {
     }
     let slots = &shared.scheduler.slots;
     if shared.config.slots == Slots::Auto {
-        slots.set_reported(threads);
+        slots.set_reported(threads, shared.scheduler.account_share.used_by_others());
     }
     let doubted_before = slots.doubted_before();
     if threads.working >= threads.total || !doubted_before { no_slot } else { code }

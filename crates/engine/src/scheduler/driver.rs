@@ -112,7 +112,7 @@ impl Driver {
             steps: JoinSet::new(),
             leases: LeaseCycle::new(only, now),
             arrivals_mark: 0,
-            submissions: Submissions::new(shared.config.submits_per_second, now),
+            submissions: Submissions::new(now),
             submits_running: 0,
             unanswerable_check_at: now,
             epoch: 0,
@@ -336,6 +336,8 @@ impl Driver {
         if self.leases.record_count(leases.len()) {
             // Until now, tasks of an earlier process counted as those of other clients of the account.
             self.shared.maintenance.slot_discovery.notify_one();
+            // Until now, they counted as those of a gateway that is gone.
+            self.scheduler().lease.renew_soon();
         }
         if leases.len() == LEASE_LIMIT {
             self.leases.next_at = self.shared.now();

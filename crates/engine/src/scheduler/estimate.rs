@@ -32,7 +32,7 @@ pub(crate) fn eta(scheduler: &Scheduler, claim: &Claim, now: Timestamp) -> Durat
     }
     let (lane, opened_at) = queue_position(scheduler, claim, now);
     let (ahead, share) = scheduler.queue.lock().ahead(&lane, opened_at);
-    let limit = u64::try_from(scheduler.slots.limit().max(1)).unwrap_or(1);
+    let limit = u64::try_from(scheduler.slots.available().max(1)).unwrap_or(1);
     // The solves before it take their time one after the other on the worker's share of the slots.
     let rounds = u64::try_from(ahead).unwrap_or(u64::MAX).saturating_mul(1000);
     let rounds = rounds / (limit * share.max(1)).max(1);
@@ -74,7 +74,7 @@ pub(crate) fn soonest_answer_if_opened(
     let Some(fastest) = scheduler.solve_times.fastest(kind) else { return now };
     let ahead = scheduler.queue.lock().ahead_of_next(&LaneName::Worker(worker.clone()));
     // The solves before it may be of faster kinds.
-    let rounds = u32::try_from(ahead / scheduler.slots.limit().max(1)).unwrap_or(u32::MAX);
+    let rounds = u32::try_from(ahead / scheduler.slots.available().max(1)).unwrap_or(u32::MAX);
     let before = scheduler.solve_times.fastest_of_all().min(fastest).saturating_mul(rounds);
     now.plus(before.saturating_add(fastest))
 }

@@ -12,6 +12,8 @@ use domain::{
 
 use crate::{Shared, maintenance::lease_renewal};
 
+use super::account_share;
+
 #[derive(Debug, Default)]
 pub(super) struct LeaseCycle {
     /// This solve is driven and no other.
@@ -38,6 +40,7 @@ pub(super) async fn lease(
 ) -> Result<Vec<Lease>, StoreError> {
     let holder = shared.scheduler.lease.holder();
     if resync {
+        account_share::give_up(&shared.scheduler, shared.now());
         shared.ports.store.release(holder).await?;
         lease_renewal::renew(shared).await?;
     }

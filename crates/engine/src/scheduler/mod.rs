@@ -6,10 +6,12 @@
 //! - `leases`: taking solves from the store and giving them back
 //! - `fair_queue`: solves that wait for a slot; `submissions`: when the next of them is submitted
 //! - `slots`, `submit_rate`, `retry_budget`, `circuit_breaker`: the limits on submissions
+//! - `account_share`: this gateway's shares of the limits that hold for all gateways together
 //! - `paused`: which solves wait because an operator paused them
 //! - `active`: the solves in the hands of this process; `in_flight`: the tasks it has at the provider
 //! - `estimate`: how long an answer will take
 
+pub(crate) mod account_share;
 pub(crate) mod active;
 pub(crate) mod circuit_breaker;
 mod declared;
@@ -38,6 +40,7 @@ use tokio::sync::{Notify, watch};
 use crate::{EngineConfig, Ports, maintenance::lease_renewal::GatewayLease};
 
 use self::{
+    account_share::AccountShare,
     active::ActiveSolve,
     circuit_breaker::Breakers,
     estimate::SolveTimes,
@@ -45,6 +48,7 @@ use self::{
     in_flight::InFlightTasks,
     queue_room::{Arrivals, QueueLimits},
     slots::SlotCounter,
+    submit_rate::SubmitRate,
 };
 
 /// The driver's shared half: what other parts read or signal while the driver runs.
@@ -52,6 +56,8 @@ use self::{
 pub(crate) struct Scheduler {
     pub(crate) lease: GatewayLease,
     pub(crate) slots: SlotCounter,
+    pub(crate) submit_rate: Mutex<SubmitRate>,
+    pub(crate) account_share: AccountShare,
     pub(crate) breakers: Breakers,
     pub(crate) in_flight: InFlightTasks,
     pub(crate) solve_times: SolveTimes,
@@ -76,6 +82,8 @@ impl Scheduler {
         Self {
             lease: GatewayLease::new(config.place, &*ports.chance),
             slots: SlotCounter::new(config.slots, ports.clock.now()),
+            submit_rate: Mutex::new(SubmitRate::new(config.submits_per_second)),
+            account_share: AccountShare::default(),
             breakers: Breakers::new(config.probe_every),
             in_flight: InFlightTasks::default(),
             solve_times: SolveTimes::default(),

@@ -3,6 +3,9 @@
 //!
 //! A refusal for want of a slot is exact: with `n` of our tasks accepted, there are `n` slots. So the estimate drops to
 //! `n` at once. It rises by one at a time, and after a refusal only now and then.
+//!
+//! A plan that is configured or reported is shared with the other gateways (account_share.rs). Without one, each gateway
+//! learns by itself what it can have.
 
 use std::time::Duration;
 
@@ -44,6 +47,12 @@ struct State {
     raise_at: Timestamp,
     /// How long after a refusal the limit is raised by one.
     raise_wait: Duration,
+    /// The slots of the account that are for all our gateways; `None` while they are learned.
+    plan: Option<usize>,
+    /// This gateway's share of the plan, which is obeyed once there is a plan.
+    share: usize,
+    /// The threads that seemed to be others' at the last report.
+    strangers: usize,
 }
 
 /// The first estimate for an unknown account.
@@ -62,9 +71,9 @@ const MAX_HOLD: Duration = Duration::from_secs(60);
 impl SlotCounter {
     /// The size of an account is unknown at first, so submissions wait a moment for the provider's report.
     pub(crate) fn new(slots: Slots, now: Timestamp) -> Self {
-        let (most, limit, hold_until) = match slots {
-            Slots::Auto => (MAX_SLOTS, INITIAL_LIMIT, now.plus(FIRST_REPORT_WAIT)),
-            Slots::Fixed(slots) => (slots, slots, now),
+        let (most, limit, hold_until, plan) = match slots {
+            Slots::Auto => (MAX_SLOTS, INITIAL_LIMIT, now.plus(FIRST_REPORT_WAIT), None),
+            Slots::Fixed(slots) => (slots, slots, now, Some(slots)),
         };
         Self(Mutex::new(State {
             most,
@@ -78,6 +87,9 @@ impl SlotCounter {
             hold_until,
             raise_at: Timestamp::default(),
             raise_wait: RAISE_WAIT,
+            plan,
+            share: usize::MAX,
+            strangers: 0,
         }))
     }
 
@@ -87,6 +99,9 @@ impl SlotCounter {
         let may_raise = state.limit < state.most && !state.growing;
         if now < state.hold_until {
             Err(Some(state.hold_until))
+        } else if state.used >= state.share() {
+            // A renewal of the lease brings more, and wakes the driver.
+            Err(None)
         } else if state.used < state.limit || (may_raise && state.may_raise(now)) {
             Ok(())
         } else {
@@ -163,16 +178,22 @@ impl SlotCounter {
     }
 
     /// Takes in the threads that the provider reports. Threads that others use are not ours.
-    pub(crate) fn set_reported(&self, threads: Threads) {
+    ///
+    /// Other gateways of ours said at their last renewals that they use `ours`, which may have changed since. So only
+    /// threads that two reports in a row cannot explain are others'.
+    pub(crate) fn set_reported(&self, threads: Threads, ours: Option<usize>) {
         let Ok(total) = usize::try_from(threads.total) else { return };
         let working = usize::try_from(threads.working).unwrap_or(usize::MAX);
         let mut state = self.0.lock();
-        let others = working.saturating_sub(state.used);
+        let others = working.saturating_sub(state.used.saturating_add(ours.unwrap_or(0)));
+        let before = std::mem::replace(&mut state.strangers, others);
+        let others = if ours.is_some() { others.min(before) } else { others };
         let limit = total.min(MAX_SLOTS).saturating_sub(others);
         if limit != state.limit {
             tracing::info!(total, working, limit, "provider reported its threads");
         }
         state.most = total.min(MAX_SLOTS);
+        state.plan = Some(limit);
         state.limit = limit;
         state.growing = false;
         if limit > 0 {
@@ -204,6 +225,32 @@ impl SlotCounter {
         self.0.lock().limit
     }
 
+    /// The slots that this gateway can use, of those of the account.
+    pub(crate) fn available(&self) -> usize {
+        let state = self.0.lock();
+        state.limit.min(state.share())
+    }
+
+    /// The slots of the account to share; `None` while they are not known.
+    pub(crate) fn plan(&self) -> Option<usize> {
+        self.0.lock().plan
+    }
+
+    /// Up to how many slots this gateway uses until its share changes.
+    pub(crate) fn in_force(&self) -> usize {
+        let state = self.0.lock();
+        match state.plan {
+            None => state.used,
+            Some(_) if state.share == usize::MAX => state.limit.max(state.used),
+            Some(_) => state.share.max(state.used),
+        }
+    }
+
+    /// Obeys a share. Tasks beyond it go on to their end.
+    pub(crate) fn set_share(&self, share: usize) {
+        self.0.lock().share = share;
+    }
+
     /// Submissions under way and tasks at the provider.
     pub(crate) fn used(&self) -> usize {
         self.0.lock().used
@@ -213,6 +260,11 @@ impl SlotCounter {
 // === impl State ===
 
 impl State {
+    /// The slots that are not the other gateways'.
+    fn share(&self) -> usize {
+        if self.plan.is_some() { self.share } else { usize::MAX }
+    }
+
     fn may_raise(&self, now: Timestamp) -> bool {
         !self.growing && self.limit < self.most && self.used == self.limit && now >= self.raise_at
     }
@@ -295,14 +347,14 @@ mod tests {
     #[test]
     fn a_reported_number_is_never_exceeded_and_leaves_room_for_others() {
         let slots = SlotCounter::new(Slots::Auto, at(0));
-        slots.set_reported(Threads { total: 5, working: 0 });
+        slots.set_reported(Threads { total: 5, working: 0 }, None);
         let mut running = 0;
         for second in 0..600 {
             assert_eq!(fill(&slots, 5, &mut running, at(second)), 0);
             assert!(running <= 5);
             finish(&slots, &mut running);
         }
-        slots.set_reported(Threads { total: 5, working: 4 + 3 });
+        slots.set_reported(Threads { total: 5, working: 4 + 3 }, None);
         assert!(slots.limit() <= 2, "three are another's: {slots:?}");
     }
 
@@ -362,11 +414,49 @@ mod tests {
     }
 
     #[test]
+    fn a_share_is_obeyed_while_tasks_beyond_it_go_on() {
+        let slots = SlotCounter::new(Slots::Fixed(5), at(0));
+        let mut running = 0;
+        assert_eq!((fill(&slots, 5, &mut running, at(0)), running), (0, 5));
+        slots.set_share(3);
+        assert_eq!((slots.available(), slots.in_force(), slots.limit()), (3, 5, 5));
+        finish(&slots, &mut running);
+        finish(&slots, &mut running);
+        assert_eq!((slots.is_free(at(1)), slots.in_force()), (Err(None), 3));
+        finish(&slots, &mut running);
+        assert_eq!((slots.is_free(at(1)), slots.in_force()), (Ok(()), 3), "it may use three");
+        slots.set_share(usize::MAX);
+        assert_eq!(slots.in_force(), 5);
+    }
+
+    #[test]
+    fn slots_that_are_learned_are_not_shared() {
+        let slots = SlotCounter::new(Slots::Auto, at(0));
+        slots.set_unreported();
+        slots.set_share(0);
+        assert_eq!((slots.plan(), slots.is_free(at(1)), slots.in_force()), (None, Ok(()), 0));
+        slots.set_reported(Threads { total: 5, working: 0 }, None);
+        assert_eq!((slots.plan(), slots.is_free(at(1))), (Some(5), Err(None)));
+    }
+
+    #[test]
+    fn threads_of_our_other_gateways_are_not_strangers() {
+        let slots = SlotCounter::new(Slots::Auto, at(0));
+        slots.set_reported(Threads { total: 9, working: 4 }, Some(4));
+        assert_eq!(slots.plan(), Some(9));
+        // They may have submitted two more since they said so.
+        slots.set_reported(Threads { total: 9, working: 6 }, Some(4));
+        assert_eq!(slots.plan(), Some(9));
+        slots.set_reported(Threads { total: 9, working: 8 }, Some(5));
+        assert_eq!(slots.plan(), Some(7), "two were there both times");
+    }
+
+    #[test]
     fn when_others_use_all_reported_threads_nothing_is_tried() {
         let slots = SlotCounter::new(Slots::Auto, at(0));
-        slots.set_reported(Threads { total: 5, working: 5 });
+        slots.set_reported(Threads { total: 5, working: 5 }, None);
         assert!(slots.is_free(at(1)).is_err());
-        slots.set_reported(Threads { total: 5, working: 4 });
+        slots.set_reported(Threads { total: 5, working: 4 }, None);
         assert_eq!(slots.is_free(at(1)), Ok(()));
     }
 }

@@ -13,18 +13,16 @@ use super::{
     estimate,
     fair_queue::{LaneName, QueuedSolve, WorkKind},
     retry_budget::RetryBudget,
-    submit_rate::SubmitRate,
 };
 
 #[derive(Debug)]
 pub(super) struct Submissions {
-    rate: SubmitRate,
     retries: RetryBudget,
 }
 
 impl Submissions {
-    pub(super) fn new(per_second: u32, now: Timestamp) -> Self {
-        Self { rate: SubmitRate::new(per_second), retries: RetryBudget::new(now) }
+    pub(super) fn new(now: Timestamp) -> Self {
+        Self { retries: RetryBudget::new(now) }
     }
 
     /// The next solve to submit, with its slot taken; `Err` says when to try again, if time alone will help.
@@ -43,7 +41,8 @@ impl Submissions {
                 return Err(retry_at);
             }
             scheduler.breakers.pass(now).map_err(Some)?;
-            if let Err(at) = self.rate.pass(now, scheduler.breakers.closed_at()) {
+            let recovered = scheduler.breakers.closed_at();
+            if let Err(at) = scheduler.submit_rate.lock().pass(now, recovered) {
                 scheduler.breakers.hand_back(now);
                 return Err(Some(at));
             }

@@ -17,4 +17,5 @@ mod receivers;
 mod reconcile;
 mod rounds;
 mod seeds;
+mod shares;
 mod stories;

@@ -14,6 +14,7 @@ mod judge;
 mod kills;
 mod load;
 mod losses;
+mod shares;
 mod sharing;
 mod stops;
 

@@ -1,5 +1,6 @@
 //! The cases as data. Each is an ordinary async function on a [`World`]; this list makes it a test on every backend.
 
+mod account;
 mod admit;
 mod advance;
 mod archive;
@@ -67,6 +68,13 @@ macro_rules! cases {
 
 /// Every case. One that is missing here is dead code, which the compiler reports.
 pub const CASES: &[Case] = cases! {
+    account: [
+        a_gateway_gets_only_what_another_has_given,
+        a_gateway_that_shares_nothing_takes_nothing_from_the_others,
+        the_slots_of_a_dead_gateway_move_with_its_tasks,
+        the_slots_of_released_tasks_are_not_free_until_somebody_has_them,
+        a_gateway_that_is_started_again_has_its_share_at_once,
+    ],
     guard: [
         work_that_is_no_longer_declared_is_not_paid_for,
         an_ambiguous_attempt_that_is_no_longer_declared_is_written_off,

@@ -148,7 +148,7 @@ pub(super) async fn a_renewal_counts_the_living_holders(world: World) {
     let hold = async |number: u64| {
         let until = world.now().plus(LeaseRequest::TERM);
         let id = HolderId::from_number(number);
-        world.store.hold(Holder { id, until }).await.unwrap()
+        world.store.hold(Holder::apart(id, until)).await.unwrap().gateways
     };
     assert_eq!(hold(1).await, 1);
     assert_eq!((hold(2).await, hold(2).await, hold(3).await), (2, 2, 3));
@@ -164,7 +164,7 @@ pub(super) async fn a_renewal_counts_the_living_holders(world: World) {
 pub(super) async fn a_gateway_that_is_restarted_again_and_again_counts_once(world: World) {
     let hold = async |id: HolderId| {
         let until = world.now().plus(LeaseRequest::TERM);
-        world.store.hold(Holder { id, until }).await.unwrap()
+        world.store.hold(Holder::apart(id, until)).await.unwrap().gateways
     };
     let (here, there) = (Place::named("here:8402"), Place::named("there:8402"));
     let process = |place, number| HolderId::draw_in(place, &Drawn(number));
@@ -184,7 +184,7 @@ pub(super) async fn a_gateway_that_is_restarted_again_and_again_counts_once(worl
 }
 
 #[derive(Debug)]
-struct Drawn(u64);
+pub(super) struct Drawn(pub(super) u64);
 
 impl Chance for Drawn {
     fn draw(&self) -> u64 {

@@ -39,7 +39,7 @@ async fn reopened_now_and_then(mut comparison: Comparison) -> BTreeSet<String> {
 /// A reopened embedded store knows that its former holders are dead. The model learns it from a lease that has ended.
 async fn forget_holders(comparison: &Comparison) {
     for number in 1..=3 {
-        let holder = Holder { id: HolderId::from_number(number), until: Timestamp::default() };
+        let holder = Holder::apart(HolderId::from_number(number), Timestamp::default());
         comparison.model.store.hold(holder).await.unwrap();
     }
 }

@@ -1,9 +1,10 @@
 //! Leases solves to holders, and takes solves over from holders whose lease expired. An expired lease spends nothing: the
 //! next holder finds an intent and makes it ambiguous.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::sync::Arc;
 
 use domain::{
+    account_share::Standing,
     id::{HolderId, SolveId},
     lease::{Holder, Lease},
     ledger::{Counts, Event},
@@ -15,12 +16,14 @@ use domain::{
 
 use crate::{
     Result,
-    schema::keys::{CompoundKey, Key, all, up_to},
+    schema::keys::{CompoundKey, Key, up_to},
     schema::tables::{Free, Held, Holders, Solves},
     tx::{Order, TypedRead, TypedWrite, WriteTx},
 };
 
-use super::support::{budgets, context::DecisionCtx, effort::Effort, fail::fail_solve, indexes};
+use super::support::{
+    budgets, context::DecisionCtx, effort::Effort, fail::fail_solve, indexes, stakes,
+};
 
 /// When a solve is due, and its id.
 pub(crate) type Due = (Timestamp, SolveId);
@@ -28,21 +31,12 @@ pub(crate) type Due = (Timestamp, SolveId);
 /// Solves of a holder in one decision. A gateway may leave a hundred thousand, which no server reads within a second.
 const PAGE: usize = 1000;
 
-/// Takes or renews a lease. Returns how many gateways have a lease at its beginning. Processes of one place count once: the
-/// later one has replaced the others, whose leases end by themselves.
-pub(crate) fn hold(tx: &mut dyn WriteTx, holder: Holder) -> Result<usize> {
-    tx.put::<Holders>(holder.id, holder.until)?;
-    let began_at = holder.until.minus(LeaseRequest::TERM);
-    let rows = tx.scan::<Holders>(all(), Order::Rising, usize::MAX)?;
-    let living = rows.iter().filter(|(_, until)| *until > began_at);
-    let (mut places, mut others) = (BTreeSet::new(), 0);
-    for (holder, _) in living {
-        match holder.place() {
-            Some(place) => _ = places.insert(place),
-            None => others += 1,
-        }
-    }
-    Ok(places.len() + others)
+/// Takes or renews a lease. Returns how many gateways have a lease at its beginning, and the holder's shares of the account's
+/// limits. Processes of one place count once: the later one has replaced the others, whose leases end by themselves.
+pub(crate) fn hold(tx: &mut dyn WriteTx, holder: Holder) -> Result<Standing> {
+    let (row, standing) = stakes::standing(tx, holder)?;
+    tx.put::<Holders>(holder.id, row)?;
+    Ok(standing)
 }
 
 /// Gives up a holder's lease. Its solves are free at once, except intents. Whether the bytes of an intent left is not known
@@ -55,17 +49,22 @@ pub(crate) fn release(
     holder: HolderId,
     from: Option<Due>,
 ) -> Result<Option<Due>> {
-    tx.take::<Holders>(&holder)?;
     let (due, id) = from.unwrap_or((Timestamp::default(), SolveId::least()));
     let rest = (holder, due, id)..=CompoundKey::most_of(holder);
     let rows = tx.scan::<Held>(rest, Order::Rising, PAGE)?;
     let last = rows.last().filter(|_| rows.len() == PAGE).map(|((_, due, id), ())| (*due, *id));
+    let mut tasks = 0;
     for ((_, _, id), ()) in rows {
         let before = indexes::existing_solve(tx, id)?;
+        tasks += u32::from(stakes::may_occupy(&before));
         if before.stage != Stage::Intent {
             let after = Solve { holder: None, ..before.clone() };
             indexes::update_solve(tx, &before, &after)?;
         }
+    }
+    if from.is_none() {
+        // With more solves to come, their tasks may occupy everything that the holder had.
+        stakes::leave(tx, holder, if last.is_some() { u32::MAX } else { tasks })?;
     }
     Ok(last)
 }
@@ -80,9 +79,15 @@ pub(crate) fn lease(ctx: &mut DecisionCtx<'_>, request: LeaseRequest) -> Result<
         None => available(ctx, request.limit)?,
     };
     let mut leases = Vec::with_capacity(found.len());
+    let (mut from_dead, mut released) = (0, 0);
     for (_, id) in found {
-        leases.extend(take(ctx, request.holder, id)?);
+        let before = indexes::existing_solve(ctx.tx, id)?;
+        if has_task(&before) {
+            *(if before.holder.is_some() { &mut from_dead } else { &mut released }) += 1;
+        }
+        leases.extend(take(ctx, request.holder, before)?);
     }
+    stakes::adopt(ctx.tx, request.holder, from_dead, released)?;
     Ok(leases)
 }
 
@@ -111,8 +116,8 @@ fn if_available(ctx: &DecisionCtx<'_>, id: SolveId) -> Result<Vec<Due>> {
     Ok(if is_available { vec![(solve.due, id)] } else { Vec::new() })
 }
 
-fn take(ctx: &mut DecisionCtx<'_>, holder: HolderId, id: SolveId) -> Result<Option<Lease>> {
-    let before = indexes::existing_solve(ctx.tx, id)?;
+fn take(ctx: &mut DecisionCtx<'_>, holder: HolderId, before: Solve) -> Result<Option<Lease>> {
+    let id = before.id;
     let mut solve = before.clone();
     let events = solve.take(holder, end_of_grace(ctx, before.holder)?, ctx.now);
     budgets::follow(ctx, &mut solve, &events)?;
@@ -141,8 +146,10 @@ fn take(ctx: &mut DecisionCtx<'_>, holder: HolderId, id: SolveId) -> Result<Opti
 /// When something may be decided about what the dead holder `from` has sent. Counts from the end of its lease, as far as the
 /// store knows it: the embedded store knows that all holders of before its start are dead.
 fn end_of_grace(ctx: &DecisionCtx<'_>, from: Option<HolderId>) -> Result<Timestamp> {
-    let until = from.map(|from| ctx.tx.get::<Holders>(&from)).transpose()?.flatten();
-    Ok(until.unwrap_or(ctx.now).plus(TAKEOVER_GRACE).max(ctx.now))
+    let row = from.map(|from| ctx.tx.get::<Holders>(&from)).transpose()?.flatten();
+    // A holder that gave up its lease may still have bytes on their way.
+    let row = row.filter(|row| row.left_until == Timestamp::default());
+    Ok(row.map_or(ctx.now, |row| row.until).plus(TAKEOVER_GRACE).max(ctx.now))
 }
 
 /// The holders that have solves and whose lease expired.

@@ -71,8 +71,8 @@ pub(crate) fn restore(
 /// Merges a record; `true` when the store changed.
 fn merge(tx: &mut dyn WriteTx, record: &RecoveryRecord, now: Timestamp) -> Result<bool> {
     match record {
-        RecoveryRecord::Holder(id, until) => {
-            put_newer::<Holders>(tx, *id, until, |known| known < until)
+        RecoveryRecord::Holder(id, row) => {
+            put_newer::<Holders>(tx, *id, row, |known| known.until < row.until)
         }
         RecoveryRecord::Challenge(id, challenge) => {
             put_newer::<Challenges>(tx, *id, challenge, |_| false)

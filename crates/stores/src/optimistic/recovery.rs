@@ -301,14 +301,14 @@ mod tests {
     fn a_row_in_progress_is_not_evicted() {
         let mut buffer = RecoveryBuffer::new(Codec::plain("x"));
         let key = key_bytes::<Holders>(&domain::id::HolderId::from_number(1));
-        let until = domain::time::Timestamp::from_millis(5);
-        let held = row(&key, &until);
+        let lease = HolderRow::new(domain::time::Timestamp::from_millis(5));
+        let held = row(&key, &lease);
         buffer.record(&BTreeMap::from([(key.into(), held)]), &RowCache::default());
         for seq in 0..100 {
             buffer.record(&BTreeMap::from([page(seq, 1 << 20)]), &RowCache::default());
         }
         assert!(
-            matches!(buffer.records().as_slice(), [RecoveryRecord::Holder(_, at)] if *at == until)
+            matches!(buffer.records().as_slice(), [RecoveryRecord::Holder(_, row)] if *row == lease)
         );
     }
 

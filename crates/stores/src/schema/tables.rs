@@ -4,6 +4,7 @@
 use std::{fmt, sync::Arc};
 
 use domain::{
+    account_share::Stake,
     budget::BudgetBook,
     callback::Callback,
     challenge::{Challenge, Kind},
@@ -93,8 +94,8 @@ tables! {
     5 Free in free: (Timestamp, SolveId) => ();
     /// Unfinished solves with a holder, by holder and by when they are due.
     6 Held in held: (HolderId, Timestamp, SolveId) => ();
-    /// When the lease of each holder expires.
-    7 Holders in holders: HolderId => Timestamp;
+    /// The lease of each holder.
+    7 Holders in holders: HolderId => HolderRow, appended 8;
     /// The waiting claims of a fingerprint, oldest first.
     8 Waiting in waiting: (Fingerprint, Timestamp, ClaimId) => ();
     /// Unfinished solves whose answer several claims may share.
@@ -160,6 +161,32 @@ fn always<T>(_: &T) -> bool {
 #[cfg(feature = "dynamodb")]
 pub(crate) fn name_of(tag: u8) -> Option<&'static str> {
     NAMES.iter().find(|(other, _)| *other == tag).map(|(_, name)| *name)
+}
+
+/// The lease of a gateway, and its stakes in the account's limits. In releases before 0.2.0 it has its end only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct HolderRow {
+    /// When the lease expires.
+    pub(crate) until: Timestamp,
+    pub(crate) slots: Stake,
+    pub(crate) submits: Stake,
+    /// The slots that were taken at the last renewal.
+    pub(crate) used: u32,
+    /// Set when the holder gave up its lease: until then, the slots of the tasks that it released are not free.
+    pub(crate) left_until: Timestamp,
+}
+
+impl HolderRow {
+    /// A lease without stakes.
+    pub(crate) fn new(until: Timestamp) -> Self {
+        Self {
+            until,
+            slots: Stake::default(),
+            submits: Stake::default(),
+            used: 0,
+            left_until: Timestamp::default(),
+        }
+    }
 }
 
 /// The owner of an idempotency key.

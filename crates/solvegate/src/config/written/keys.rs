@@ -80,9 +80,10 @@ section! {
         /// The account's key. A new one must belong to the same account, because tasks in flight are polled with it.
         key: Option<Given<Secret>>, unset "the variable `CAPTCHAAI_API_KEY`", example "env:CAPTCHAAI_API_KEY",
             reloads true;
-        /// How many tasks the service works on at once. With `auto` the gateway asks the service, or learns it.
+        /// How many tasks the service works on at once, for all gateways together. With `auto` the gateway asks the service,
+        /// or learns it.
         slots: Given<AutoOr> = "auto", example "5";
-        /// The most submissions per second.
+        /// The most submissions per second, of all gateways together.
         submits_per_second: Given<NonZeroU32> = "20", example "5";
         /// The most polls for one task.
         polls_per_task: Given<NonZeroU32> = "20", example "30";

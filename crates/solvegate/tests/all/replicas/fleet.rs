@@ -42,18 +42,22 @@ impl Fleet {
 
     /// The same with this many slots at each gateway.
     pub(super) fn with_slots(store: &str, solve_time: &str, slots: &'static str) -> Self {
+        let settings = Settings { slots, poll_ms: 100, ..Settings::default() };
+        Self::with(store, &["--solve-time", solve_time], settings)
+    }
+
+    /// The same with these options of the simulator, and these settings.
+    pub(super) fn with(store: &str, sim: &[&str], settings: Settings) -> Self {
         let dirs: Vec<TempDir> = (0..GATEWAYS).map(|_| tempfile::tempdir().unwrap()).collect();
-        let sim = Sim::start(dirs[0].path(), &["--solve-time", solve_time]);
+        let sim = Sim::start(dirs[0].path(), sim);
         let settings = Settings {
             store: store.to_owned(),
             // The budget must not limit the authorisations under test.
             top: "ambiguity_budget = 100000".into(),
             // The price that the simulator charges.
             upstream: "price_per_1000 = { turnstile = 1.45, image = 0.7 }".into(),
-            poll_ms: 100,
             log: "warn",
-            slots,
-            ..Settings::default()
+            ..settings
         };
         let start = |dir: &TempDir| Gateway::with(dir.path(), &sim, &settings);
         let gateways: Vec<Gateway> = dirs.iter().map(start).collect();

@@ -31,7 +31,7 @@ const OURS: HolderId = HolderId::from_number(1);
 const THEIRS: HolderId = HolderId::from_number(2);
 
 async fn hold(at: &Gateway, id: HolderId, now: Timestamp) {
-    let holder = Holder { id, until: now.plus(LeaseRequest::TERM) };
+    let holder = Holder::apart(id, now.plus(LeaseRequest::TERM));
     at.backend.store.hold(holder).await.expect("the server is up");
 }
 
@@ -98,7 +98,7 @@ pub(crate) async fn a_clock_an_hour_off_is_refused(url: &str) {
         right.store.compare_clock().await.unwrap_or_else(|error| panic!("{off} s: {error}"));
         right
             .store
-            .hold(Holder { id: OURS, until: Timestamp::from_millis(u64::MAX) })
+            .hold(Holder::apart(OURS, Timestamp::from_millis(u64::MAX)))
             .await
             .expect("it is right");
     }
@@ -107,8 +107,7 @@ pub(crate) async fn a_clock_an_hour_off_is_refused(url: &str) {
         wrong.timing.follow(Arc::new(OffClock(off)));
         let compared = wrong.store.compare_clock().await;
         assert!(matches!(compared, Err(StoreError::WrongClock(_))), "{off} s: {compared:?}");
-        let held =
-            wrong.store.hold(Holder { id: OURS, until: Timestamp::from_millis(u64::MAX) }).await;
+        let held = wrong.store.hold(Holder::apart(OURS, Timestamp::from_millis(u64::MAX))).await;
         assert!(matches!(held, Err(StoreError::WrongClock(_))), "{off} s: {held:?}");
     }
 }

@@ -37,7 +37,7 @@ pub(super) async fn perform(
         }
         Act::Withdraw(id) => comparable(&store.withdraw(id, None, now).await),
         Act::Hold(id) => {
-            comparable(&store.hold(Holder { id, until: now.plus(LeaseRequest::TERM) }).await)
+            comparable(&store.hold(Holder::apart(id, now.plus(LeaseRequest::TERM))).await)
         }
         Act::Release(id) => comparable(&store.release(id).await),
         Act::Lease(holder, limit) => {

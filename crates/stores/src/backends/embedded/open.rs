@@ -24,7 +24,7 @@ use crate::{
     OpenError,
     schema::codec::Codec,
     schema::keys::all,
-    schema::tables::Holders,
+    schema::tables::{HolderRow, Holders},
     tx::{Order, TypedRead, TypedWrite},
 };
 
@@ -176,9 +176,10 @@ fn prepare(dir: &Path, database: &Database) -> Result<(), BoxError> {
             }
         }
         let mut rows = EmbeddedTx::new(transaction.open_table(ROWS)?, CODEC);
-        for (holder, _) in rows.scan::<Holders>(all(), Order::Rising, usize::MAX)? {
+        for (holder, row) in rows.scan::<Holders>(all(), Order::Rising, usize::MAX)? {
             // The lock of the directory proves that they are dead, so nobody waits for what they left.
-            rows.put::<Holders>(holder, Timestamp::default())?;
+            let until = Timestamp::default();
+            rows.put::<Holders>(holder, HolderRow { until, ..row })?;
         }
     }
     transaction.commit()?;

@@ -119,7 +119,7 @@ async fn holders_from_before_a_restart_are_dead_at_once() {
     let (store, world) = open(dir.path());
     let last = lease.holder;
     let read = Box::new(move |tx: &dyn ReadTx| {
-        assert_eq!(tx.get::<Holders>(&last).unwrap(), Some(Timestamp::default()));
+        assert_eq!(tx.get::<Holders>(&last).unwrap().unwrap().until, Timestamp::default());
     });
     store.read(read, Extent::OneRow).await.unwrap();
     let holder = world.holder(7).await;

@@ -41,7 +41,7 @@ pub(super) fn reporting_columns(
         Challenges::TAG => {
             vec![text("kind", codec.read_row::<Challenges>(key, bytes)?.kind().name())]
         }
-        Holders::TAG => vec![at("alive_until", codec.read_row::<Holders>(key, bytes)?)],
+        Holders::TAG => vec![at("alive_until", codec.read_row::<Holders>(key, bytes)?.until)],
         Stock::TAG => {
             let stocked = codec.read_row::<Stock>(key, bytes)?;
             whose(stocked.worker.as_str(), stocked.project.as_str(), stocked.kind.name())

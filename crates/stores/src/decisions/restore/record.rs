@@ -11,18 +11,18 @@ use domain::{
     ledger::Total,
     pool::Pool,
     solve::Solve,
-    time::{Day, Timestamp},
+    time::Day,
 };
 
 use crate::{
     decisions::PauseRow,
-    schema::{keys::Text, page::LedgerPage},
+    schema::{keys::Text, page::LedgerPage, tables::HolderRow},
 };
 
 /// The last version of a record that this process wrote.
 #[derive(Clone, Debug)]
 pub(crate) enum RecoveryRecord {
-    Holder(HolderId, Timestamp),
+    Holder(HolderId, HolderRow),
     Challenge(SolveId, Arc<Challenge>),
     Solve(Box<Solve>),
     Claim(Box<Claim>),

@@ -63,7 +63,7 @@ impl<'a> DecisionCtx<'a> {
 
     /// Whether the holder's lease has not expired.
     pub(crate) fn is_alive(&self, holder: HolderId) -> Result<bool> {
-        Ok(self.tx.get::<Holders>(&holder)?.is_some_and(|until| self.now < until))
+        Ok(self.tx.get::<Holders>(&holder)?.is_some_and(|row| self.now < row.until))
     }
 
     /// Records an event as a ledger entry and counts it.

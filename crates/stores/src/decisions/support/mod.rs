@@ -4,7 +4,7 @@
 //!
 //! 1. `ledger`: pages of entries, their index, the daily totals; `callbacks`: the rows of the callback outbox; `effort`: the
 //!    cost of a solve; `margin`: how early a site needs its tokens; `merge`: which version of a record is newer;
-//!    `repeats`: answers and reports that callers repeat
+//!    `repeats`: answers and reports that callers repeat; `stakes`: the gateways' shares of the account's limits
 //! 2. `context`: the decision in progress and the entries it records; `indexes`: records together with their indexes
 //! 3. `books`: claims, outcomes and costs in the daily totals; `budgets`: what is reserved and spent; `pools`: a pool's stock and counters; `delivery`: fetched and unfetched tokens; `new_claim`: writes an admitted claim;
 //!    `dead_letters`
@@ -30,3 +30,4 @@ pub(crate) mod promote;
 pub(crate) mod repeats;
 pub(crate) mod retention;
 pub(crate) mod secrets;
+pub(crate) mod stakes;

@@ -311,8 +311,8 @@ fn delete_totals(ctx: &mut DecisionCtx<'_>, limit: usize) -> Result<usize> {
 
 /// Deletes expired holders once no solve is left to take over from them.
 fn delete_holders(ctx: &mut DecisionCtx<'_>, limit: usize) -> Result<()> {
-    for (holder, until) in ctx.tx.scan::<Holders>(all(), Order::Rising, limit)? {
-        if until <= ctx.now
+    for (holder, row) in ctx.tx.scan::<Holders>(all(), Order::Rising, limit)? {
+        if row.until.max(row.left_until) <= ctx.now
             && ctx.tx.scan::<Held>(starting_with(holder), Order::Rising, 1)?.is_empty()
         {
             ctx.tx.take::<Holders>(&holder)?;
