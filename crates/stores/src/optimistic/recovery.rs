@@ -272,7 +272,10 @@ fn record(codec: Codec, key: &RawKey, bytes: &[u8]) -> Option<RecoveryRecord> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tx::{RowKey, RowValue};
+    use crate::{
+        schema::tables::HolderRow,
+        tx::{RowKey, RowValue},
+    };
 
     fn row(key: &[u8], value: &dyn RowValue) -> Write {
         let mut bytes = Vec::new();
