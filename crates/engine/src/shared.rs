@@ -16,6 +16,7 @@ use parking_lot::RwLock;
 use crate::{
     EngineConfig, Ports, Tasks,
     maintenance::Maintenance,
+    pipeline::reread::Rereads,
     polling::{Family, TaskPoller},
     scheduler::Scheduler,
 };
@@ -31,6 +32,7 @@ pub(crate) struct Shared {
     pub(crate) scheduler: Scheduler,
     pub(crate) poller: TaskPoller,
     pub(crate) maintenance: Maintenance,
+    pub(crate) rereads: Rereads,
     pub(crate) tasks: Tasks,
 }
 
@@ -53,6 +55,7 @@ impl Shared {
             scheduler: Scheduler::new(&config, &ports),
             poller: TaskPoller::default(),
             maintenance: Maintenance::default(),
+            rereads: Rereads::default(),
             tasks: Tasks::default(),
             ports,
             config,

@@ -214,6 +214,10 @@ impl Store for RemoteStore {
         self.call(self.store.find_claim(id)).await
     }
 
+    async fn find_claims(&self, ids: Vec<ClaimId>) -> Result<Vec<Claim>, StoreError> {
+        self.call(self.store.find_claims(ids)).await
+    }
+
     async fn find_solve(&self, id: SolveId) -> Result<Option<Solve>, StoreError> {
         self.call(self.store.find_solve(id)).await
     }

@@ -169,6 +169,14 @@ impl Store for StoreAdapter {
         self.get::<Claims>(id).await
     }
 
+    async fn find_claims(&self, ids: Vec<ClaimId>) -> Result<Vec<Claim>> {
+        self.scan(move |tx| {
+            let found = ids.iter().map(|id| tx.get::<Claims>(id));
+            found.filter_map(Result::transpose).collect()
+        })
+        .await
+    }
+
     async fn find_solve(&self, id: SolveId) -> Result<Option<Solve>> {
         self.get::<Solves>(id).await
     }

@@ -105,6 +105,9 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Reads a claim, without a change.
     async fn find_claim(&self, id: ClaimId) -> StoreResult<Option<Claim>>;
 
+    /// Reads claims, all at once and without a change; those that do not exist are left out.
+    async fn find_claims(&self, ids: Vec<ClaimId>) -> StoreResult<Vec<Claim>>;
+
     /// Reads a solve, without a change.
     async fn find_solve(&self, id: SolveId) -> StoreResult<Option<Solve>>;
 

@@ -75,6 +75,11 @@ impl Store for FaultyStore {
         self.inner.find_claim(id).await
     }
 
+    async fn find_claims(&self, ids: Vec<ClaimId>) -> Result<Vec<Claim>, StoreError> {
+        self.check()?;
+        self.inner.find_claims(ids).await
+    }
+
     async fn find_challenge(&self, id: SolveId) -> Result<Option<Arc<Challenge>>, StoreError> {
         self.check()?;
         self.inner.find_challenge(id).await

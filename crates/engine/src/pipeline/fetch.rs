@@ -1,5 +1,5 @@
-//! Delivery: the worker fetches the answer. Subscribe, read, wait, and read again after a second at the latest, so
-//! that a lost notification only costs latency. Before: settle.rs.
+//! Delivery: the worker fetches the answer. Subscribe, read, wait, and read again after a second at the latest
+//! (reread.rs), so that a lost notification only costs latency. Before: settle.rs.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,6 +12,8 @@ use domain::{
 };
 
 use crate::{Engine, Shared, scheduler::estimate};
+
+use super::reread::reread;
 
 /// How a claim stands.
 #[derive(Clone, Debug)]
@@ -55,8 +57,6 @@ pub struct Explained {
     pub repeats: Repeats,
 }
 
-/// Waiting callers read again after this at the latest.
-const REREAD: Duration = Duration::from_secs(1);
 /// How long a report waits for the poll quota.
 const REPORT_PATIENCE: Duration = Duration::from_secs(60);
 
@@ -68,22 +68,27 @@ impl Engine {
         id: ClaimId,
         wait: Duration,
     ) -> Result<Outcome, FetchRefusal> {
-        let shared = &*self.0;
+        let shared = &self.0;
         let until = shared.now().plus(wait);
+        // Subscribe before reading, so that a change in between is not missed.
+        let mut changed = shared.ports.notifier.subscribe(id);
+        let mut found = shared.ports.store.find_claim(id).await;
         loop {
-            // Subscribe before reading, so that a change in between is not missed.
-            let changed = shared.ports.notifier.subscribe(id);
-            let claim = find(shared, scope, id).await?;
-            let now = shared.now();
-            if now >= until || claim.state != ClaimState::Waiting {
+            let claim = visible(scope, id, found?)?;
+            if shared.now() >= until || claim.state != ClaimState::Waiting {
                 return deliver(shared, claim).await;
             }
-            let again = until.min(now.plus(REREAD));
-            tokio::select! {
+            found = tokio::select! {
                 biased;
-                () = changed => {}
-                () = shared.ports.clock.sleep_until(again) => {}
-            }
+                () = &mut changed => {
+                    changed = shared.ports.notifier.subscribe(id);
+                    shared.ports.store.find_claim(id).await
+                }
+                () = shared.ports.clock.sleep_until(until) => {
+                    shared.ports.store.find_claim(id).await
+                }
+                found = reread(shared, id) => found,
+            };
         }
     }
 

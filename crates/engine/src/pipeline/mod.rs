@@ -1,9 +1,10 @@
 //! The life of a claim, one step per file and in this order: `admit`, then (driven by scheduler/driver.rs) `submit`,
-//! `poll` and `settle`, and at last `fetch`.
+//! `poll` and `settle`, and at last `fetch` with `reread`.
 
 pub(crate) mod admit;
 pub(crate) mod fetch;
 pub(crate) mod poll;
 mod reopening;
+pub(crate) mod reread;
 pub(crate) mod settle;
 pub(crate) mod submit;

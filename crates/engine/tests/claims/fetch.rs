@@ -1,12 +1,15 @@
 //! Steps 5 and 6: the fact reaches the store, and the worker its answer.
 
+use std::{sync::Arc, time::Duration};
+
 use domain::{
     claim::{ClaimState, Source},
-    id::WorkerName,
-    ports::{Feedback, Poll, Scope},
+    id::{ClaimId, WorkerName},
+    ports::{Feedback, Notifier, Poll, Scope, Subscription},
     retry::own,
 };
-use engine::{ClaimRequest, FetchRefusal, Outcome};
+use engine::{ClaimRequest, Engine, FetchRefusal, Outcome, Ports};
+use tokio::task::JoinSet;
 
 use crate::{
     gateway::{World, fetch, open, request, seconds, token},
@@ -20,6 +23,44 @@ async fn a_waiting_caller_is_notified_at_the_moment_of_the_answer() {
     let id = open(&engine, "a").await;
     token(&engine, id).await;
     assert_eq!(world.clock.now(), world.provider.polls()[0].0);
+}
+
+/// Drops every notification.
+#[derive(Debug)]
+struct DeafNotifier;
+
+impl Notifier for DeafNotifier {
+    fn notify(&self, _: ClaimId) {}
+
+    fn subscribe(&self, _: ClaimId) -> Subscription {
+        Box::pin(std::future::pending())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_notifications_all_waiting_callers_learn_of_the_answer_within_a_second() {
+    let world = World::new();
+    let ports = Ports { notifier: Arc::new(DeafNotifier), ..world.ports(1) };
+    let engine = Engine::start(ports, world.config.clone()).await.unwrap();
+    let mut callers = JoinSet::new();
+    for n in 0..20 {
+        let id = open(&engine, &format!("job-{}", n % 5)).await;
+        let (engine, clock) = (engine.clone(), Arc::clone(&world.clock));
+        callers.spawn(async move {
+            token(&engine, id).await;
+            clock.now()
+        });
+        world.pass(Duration::from_millis(37)).await;
+    }
+    let told = callers.join_all().await.into_iter().max().unwrap();
+    let answered = world.provider.polls().last().unwrap().0;
+    assert!(told.since(answered) <= seconds(1), "{:?} later", told.since(answered));
+    // Nobody waits for the time of the next reading.
+    let id = open(&engine, "late").await;
+    let began = world.clock.now();
+    let outcome = engine.fetch(&Scope::All, id, Duration::from_millis(250)).await.unwrap();
+    assert!(matches!(outcome, Outcome::Waiting { .. }), "{outcome:?}");
+    assert!(world.clock.now().since(began) < Duration::from_millis(260));
 }
 
 #[tokio::test(start_paused = true)]

@@ -70,3 +70,20 @@ async fn buyers_at_three_gateways_share_the_budget_of_the_account() {
     let (_server, all) = three().await;
     budgets::one_budget_for_all(&all).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_claims_of_all_waiting_callers_are_read_in_one_call() {
+    let (server, all) = three().await;
+    let world = &all[0].world;
+    let mut ids = Vec::new();
+    for number in 0..50 {
+        ids.push(world.open(world.turnstile(&format!("s{number}"))).await.id);
+    }
+    let unknown = world.turnstile("x").id;
+    let asked = ids.iter().copied().chain([unknown]).collect();
+    let before = calls(&server, "evalsha");
+    let found = all[1].backend.store.find_claims(asked).await.expect("the server is up");
+    assert_eq!(calls(&server, "evalsha") - before, 1);
+    assert_eq!(found.iter().map(|claim| claim.id).collect::<Vec<_>>(), ids);
+    assert_eq!(found[7], world.find(&found[7]).await);
+}
