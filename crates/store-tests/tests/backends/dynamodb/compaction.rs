@@ -134,3 +134,22 @@ async fn a_solve_alone_takes_a_few_write_units() {
     eprintln!("one at a time: {units:.2} write units and {reads:.2} read units a solve");
     assert!(units < 30.0, "{units}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_log_whose_first_commits_expired_is_refused_with_what_to_do() {
+    let url = shared_dynamodb().url(&prefix());
+    stores::migrate(&url).await.unwrap();
+    let (backend, probe) = DynamoDbProbe::connect(&url).await.unwrap();
+    let world = World::new(&backend);
+    for number in 0..5 {
+        world.open(world.turnstile(&format!("s{number}"))).await;
+    }
+    let found = probe.take_stock().await.unwrap();
+    assert_eq!(found.compacted, 0, "{found:?}");
+    for slot in 1..=2 {
+        probe.delete_commit(slot).await.unwrap();
+    }
+    let refused = stores::connect(&url).await.expect_err("a part of the log is gone").to_string();
+    assert!(refused.contains("the commits 1 to 2 were deleted by time to live"), "{refused}");
+    assert!(refused.contains("restore the table"), "{refused}");
+}

@@ -132,7 +132,7 @@ impl Log {
             let mut state = self.state();
             let next = state.slot + 1;
             if slot > next {
-                return Err(corrupt(NAME, "log", format!("commit {next} is missing")));
+                return Err(corrupt(NAME, "log", state.missing(slot)));
             }
             if slot < next {
                 return Ok(());
@@ -238,6 +238,20 @@ impl State {
         }
     }
 
+    /// Why the log does not go on with the next commit, but with this one. Time to live deletes the oldest commits first.
+    fn missing(&self, slot: u64) -> String {
+        let next = self.slot + 1;
+        if next > self.compacted + 1 {
+            return format!("commit {next} is missing");
+        }
+        format!(
+            "the commits {next} to {} were deleted by time to live before they were compacted, because no gateway had opened \
+             the table for 120 days; restore the table to a time before that (point-in-time recovery), or use another table and \
+             check the provider's account for solves of these commits",
+            slot - 1
+        )
+    }
+
     /// Keeps a commit for the writer. A gateway that reads and never commits would keep them for ever, so beyond a limit the writer
     /// has to start with an empty cache.
     fn add_pending(&mut self, entry: &Arc<LogEntry>) {
@@ -274,6 +288,15 @@ mod tests {
     fn entry(slot: u64) -> Arc<LogEntry> {
         let key: RawKey = [1, u8::try_from(slot % 7).unwrap()].as_slice().into();
         Arc::new(LogEntry { slot, nonce: [0; 8], changes: vec![(key, None)] })
+    }
+
+    #[test]
+    fn only_a_gap_after_the_compacted_commits_is_blamed_on_time_to_live() {
+        let meta = TableMeta { incarnation: 1, compacted: 5, compactor: None };
+        let mut state = State::new(&meta, 0, 256);
+        assert!(state.missing(9).starts_with("the commits 6 to 8 were deleted by time to live"));
+        state.apply(&entry(6), 10);
+        assert_eq!(state.missing(9), "commit 7 is missing");
     }
 
     #[test]

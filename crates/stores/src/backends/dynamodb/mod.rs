@@ -23,6 +23,8 @@ mod view;
 
 use std::sync::Arc;
 
+use domain::ports::StoreError;
+
 use crate::{
     Backend, Finding, LocalNotifier, Migrated, OpenError,
     backends::server::ServerKind,
@@ -65,8 +67,12 @@ async fn open(url: &str, keys: Option<&'static Keyring>) -> Result<(Backend, Arc
     let meta = open_meta(&client).await?;
     let notifier = Arc::new(LocalNotifier::new());
     let log = Arc::new(Log::new(client, &meta, Arc::clone(&notifier)));
-    let read = log.catch_up().await;
-    read.map_err(|error| SERVER.unreachable(log.client.address.to_string(), error))?;
+    log.catch_up().await.map_err(|error| {
+        if matches!(error, StoreError::Corrupt { .. }) {
+            return OpenError::Failed(error);
+        }
+        SERVER.unreachable(log.client.address.to_string(), error)
+    })?;
     compactor::start(&log);
     notify::start(&log);
     let committer = DynamoDbCommitter::new(Arc::clone(&log));

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use aws_sdk_dynamodb::types::{Delete, TransactWriteItem};
 use domain::ports::StoreError;
 
 use crate::{Backend, OpenError, optimistic::RawKey, schema::tables::LAST_TAG};
@@ -10,7 +11,7 @@ use super::{
     connection::{DynamoDbUse, ItemRange},
     layout::{
         BLOCK, Segment, StoredValue, decode, log_partition, read_commit, segment_partition,
-        table_end, table_least,
+        slot_key, table_end, table_least,
     },
     log::Log,
 };
@@ -80,6 +81,16 @@ impl DynamoDbProbe {
         assert!(seen == replayed, "the segments differ from the log");
         all.rows = seen.len();
         Ok(all)
+    }
+
+    /// Deletes a commit, as time to live does.
+    pub async fn delete_commit(&self, slot: u64) -> Result<(), StoreError> {
+        let delete = Delete::builder().table_name(self.0.client.table());
+        let delete = delete.set_key(Some(slot_key(slot))).build();
+        let delete = delete.expect("all required fields are set");
+        let action = TransactWriteItem::builder().delete(delete).build();
+        self.0.client.transact(vec![action]).await?;
+        Ok(())
     }
 
     async fn segments(&self, tag: u8) -> Result<Vec<Segment>, StoreError> {
