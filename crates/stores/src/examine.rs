@@ -1,6 +1,8 @@
 //! Findings about the server of a store. `doctor` prints them, and the gateway logs them at start.
 
-use std::time::Duration;
+use std::{future::Future, time::Duration};
+
+use domain::ports::{Clock, ClockOffset, MAX_CLOCK_OFFSET, ServerTime};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
@@ -44,5 +46,23 @@ impl Finding {
             );
         }
         Self::good(format!("an answer takes {millis:.2} ms"))
+    }
+
+    /// Compares the gateway's clock with the server's.
+    pub(crate) async fn clock<E>(
+        clock: &dyn Clock,
+        server_time: impl Future<Output = Result<ServerTime, E>>,
+    ) -> Result<Self, E> {
+        let before = clock.now();
+        let offset = ClockOffset::measure(before, server_time.await?, clock.now());
+        let what = format!("this machine's clock is {offset} the server's");
+        if !offset.is_too_far() {
+            return Ok(Self::good(what));
+        }
+        let most = MAX_CLOCK_OFFSET.as_secs();
+        Ok(Self::bad(
+            format!("{what}; a gateway more than {most} s off decides nothing"),
+            "set both clocks with NTP (timedatectl set-ntp true)",
+        ))
     }
 }

@@ -24,7 +24,7 @@ mod tx;
 
 use std::{io, path::PathBuf, sync::Arc};
 
-use domain::ports::{Archive, Notifier, Records, Store, StoreError, StoreResult as Result};
+use domain::ports::{Archive, Clock, Notifier, Records, Store, StoreError, StoreResult as Result};
 use futures_util::future::BoxFuture;
 
 pub use adapter::{Counters, StoreAdapter};
@@ -163,16 +163,20 @@ pub fn connect_sealed<'a>(
     })
 }
 
-/// Checks the store that a URL names, as [`connect`] does before it opens it. Nothing changes on a server.
-pub fn examine(url: &str) -> BoxFuture<'_, Result<Vec<Finding>, OpenError>> {
+/// Checks the store that a URL names, as [`connect`] does before it opens it, and compares the clock with its server's. Nothing
+/// changes on a server.
+pub fn examine<'a>(
+    url: &'a str,
+    clock: &'a dyn Clock,
+) -> BoxFuture<'a, Result<Vec<Finding>, OpenError>> {
     Box::pin(async move {
         match scheme_of(url).as_str() {
             "redis" | "rediss" | "redis+cluster" | "rediss+cluster" => {
-                backends::redis::examine(url).await
+                backends::redis::examine(url, clock).await
             }
-            "postgres" | "postgresql" => backends::postgres::examine(url).await,
+            "postgres" | "postgresql" => backends::postgres::examine(url, clock).await,
             #[cfg(feature = "dynamodb")]
-            "dynamodb" => backends::dynamodb::examine(url).await,
+            "dynamodb" => backends::dynamodb::examine(url, clock).await,
             _ => open(url).map(|backend| backend.findings),
         }
     })

@@ -6,6 +6,7 @@ use stores::{Finding, OpenError};
 
 use super::Check;
 use crate::{
+    clock::SystemClock,
     config::{Config, StoreUrl},
     keys,
 };
@@ -48,7 +49,7 @@ async fn examine_store(store: &StoreUrl) -> Vec<Finding> {
     if let Some(dir) = store.directory().filter(|dir| !dir.exists()) {
         return vec![not_created(store, dir)];
     }
-    match stores::examine(store.expose()).await {
+    match stores::examine(store.expose(), &SystemClock::start()).await {
         Ok(seen) => {
             let more = unencrypted(store).into_iter().chain(open_directory(store));
             [vec![durability(store)], seen, more.collect()].concat()

@@ -17,6 +17,7 @@ use domain::{
     time::Timestamp,
 };
 use store_tests::{accepted, token_of};
+use stores::Weight;
 
 use crate::{connect, prefix};
 
@@ -75,7 +76,7 @@ pub(crate) async fn below_ten_seconds(url: &str) {
 
 /// A clock that is off by some seconds.
 #[derive(Debug)]
-struct OffClock(i64);
+pub(crate) struct OffClock(pub(crate) i64);
 
 #[async_trait]
 impl Clock for OffClock {
@@ -109,6 +110,18 @@ pub(crate) async fn a_clock_an_hour_off_is_refused(url: &str) {
         assert!(matches!(compared, Err(StoreError::WrongClock(_))), "{off} s: {compared:?}");
         let held = wrong.store.hold(Holder::apart(OURS, Timestamp::from_millis(u64::MAX))).await;
         assert!(matches!(held, Err(StoreError::WrongClock(_))), "{off} s: {held:?}");
+    }
+}
+
+/// `doctor` compares the clocks before a gateway starts.
+pub(crate) async fn doctor_names_a_clock_that_is_off(url: &str) {
+    for (off, weight) in [(0, Weight::Good), (-3_600, Weight::Bad), (3_600, Weight::Bad)] {
+        let findings = stores::examine(url, &OffClock(off)).await.expect("it answers");
+        let clock = findings.iter().find(|one| one.what.contains("clock"));
+        let clock = clock.unwrap_or_else(|| panic!("nothing about clocks in {findings:?}"));
+        assert_eq!(clock.weight, weight, "{off} s: {clock:?}");
+        let is_ahead = clock.what.contains("ahead of the server's");
+        assert!(off == 0 || is_ahead == (off > 0), "{clock:?}");
     }
 }
 

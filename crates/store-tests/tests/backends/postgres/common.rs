@@ -110,6 +110,11 @@ async fn a_clock_an_hour_off_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn doctor_names_a_clock_that_is_off() {
+    skew::doctor_names_a_clock_that_is_off(&shared_postgres().url()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_clock_sixteen_seconds_ahead_takes_over_and_nothing_is_paid_twice() {
     sixteen_seconds_ahead(&shared_postgres().url()).await;
 }

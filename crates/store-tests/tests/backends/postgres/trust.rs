@@ -2,7 +2,10 @@
 
 use store_tests::servers::{PostgresOptions, PostgresServer, shared_postgres};
 
-use crate::{gateways::gateways, prefix};
+use crate::{
+    gateways::{gateways, skew::OffClock},
+    prefix,
+};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replica_is_refused_but_can_be_examined() {
@@ -16,9 +19,9 @@ async fn a_replica_is_refused_but_can_be_examined() {
     let error = stores::connect(&url).await.expect_err("it cannot write").to_string();
     assert!(error.contains("it is a replica (pg_is_in_recovery)"), "{error}");
     assert!(error.ends_with("give the address of the primary"), "{error}");
-    let seen = stores::examine(&url).await.expect("it answers");
+    let seen = stores::examine(&url, &OffClock(0)).await.expect("it answers");
     assert!(seen.iter().any(|finding| finding.what.contains("it is a replica")), "{seen:?}");
-    let seen = stores::examine(&primary.url()).await.expect("it answers");
+    let seen = stores::examine(&primary.url(), &OffClock(0)).await.expect("it answers");
     assert!(seen.iter().any(|finding| finding.what.starts_with("1 replicas, and")), "{seen:?}");
 }
 

@@ -117,3 +117,32 @@ async fn two_prefixes_never_mix() {
         store_tests::check(world.records.as_ref()).await;
     }
 }
+
+// === keys of other programs ===
+
+/// The script finds it before it writes anything, so that no part of a commit is stored.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_of_another_program_stops_a_commit_as_a_whole() {
+    let server = RedisServer::start(&RedisOptions::default());
+    let backend = connect(&server.url(), "p").await;
+    let world = World::new(&backend);
+    let first = world.open(world.turnstile("a")).await;
+    server.cli(&["RENAME", "{p:0}:by_sitekey", "kept"]);
+    server.cli(&["SET", "{p:0}:by_sitekey", "x"]);
+    let before = server.cli(&["DBSIZE"]);
+
+    let new = world.turnstile("b");
+    let refused = world.store.admit(new.clone(), world.now()).await.expect_err("it cannot write");
+    let refused = refused.to_string();
+    assert!(refused.contains("{p:0}:by_sitekey is a string"), "{refused}");
+    assert!(refused.contains("?prefix=NAME"), "{refused}");
+    assert_eq!(server.cli(&["DBSIZE"]), before, "a part of it was written");
+    let error = stores::connect(&format!("{}?prefix=p", server.url())).await.expect_err("in use");
+    assert!(error.to_string().contains("{p:0}:by_sitekey is a string"), "{error}");
+
+    server.cli(&["RENAME", "kept", "{p:0}:by_sitekey"]);
+    let second = world.open(new).await;
+    assert_eq!(world.find(&first).await, first);
+    assert_eq!(world.find(&second).await, second);
+    store_tests::check(world.records.as_ref()).await;
+}

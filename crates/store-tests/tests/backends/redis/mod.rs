@@ -6,5 +6,6 @@ mod differential;
 mod keys;
 mod losses;
 mod notifications;
+mod replicas;
 mod skew;
 mod tls;

@@ -28,3 +28,8 @@ async fn a_clock_an_hour_off_is_refused() {
 async fn a_clock_an_hour_off_is_refused_at_a_cluster() {
     skew::a_clock_an_hour_off_is_refused(&shared_cluster().url()).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn doctor_names_a_clock_that_is_off() {
+    skew::doctor_names_a_clock_that_is_off(&shared_redis().url()).await;
+}

@@ -1,8 +1,12 @@
 //! Checks before a table is trusted with money: its keys, its status, replication, billing, TTL and latency.
 
-use aws_sdk_dynamodb::types::{
-    BillingMode, MultiRegionConsistency, TableDescription, TableStatus, TimeToLiveStatus,
+use std::time::Duration;
+
+use aws_sdk_dynamodb::{
+    primitives::{DateTime, DateTimeFormat},
+    types::{BillingMode, MultiRegionConsistency, TableDescription, TableStatus, TimeToLiveStatus},
 };
+use domain::{ports::ServerTime, time::Timestamp};
 
 use crate::{Finding, backends::server::measure_latency};
 
@@ -28,6 +32,17 @@ pub(super) async fn examine(client: &TableClient) -> Result<Vec<Finding>, Reques
     findings.push(time_to_live(client).await?);
     findings.extend(privacy(client));
     Ok(findings)
+}
+
+/// What the server's clock shows, in whole seconds.
+pub(super) async fn server_time(client: &TableClient) -> Result<ServerTime, RequestError> {
+    let date = client.date().await?;
+    let read =
+        date.as_deref().and_then(|date| DateTime::from_str(date, DateTimeFormat::HttpDate).ok());
+    let seconds = read.and_then(|date| u64::try_from(date.secs()).ok());
+    let seconds = seconds.ok_or_else(|| RequestError::refused("its replies have no date"))?;
+    let at = Timestamp::from_millis(seconds.saturating_mul(1_000));
+    Ok(ServerTime { at, precision: Duration::from_secs(1) })
 }
 
 fn keys(table: &TableDescription) -> Finding {

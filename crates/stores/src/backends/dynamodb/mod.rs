@@ -23,7 +23,7 @@ mod view;
 
 use std::sync::Arc;
 
-use domain::ports::StoreError;
+use domain::ports::{Clock, StoreError};
 
 use crate::{
     Backend, Finding, LocalNotifier, Migrated, OpenError,
@@ -104,9 +104,12 @@ async fn open_meta(client: &TableClient) -> Result<TableMeta, OpenError> {
 }
 
 /// Examines the table at the URL without changing anything.
-pub(crate) async fn examine(url: &str) -> Result<Vec<Finding>, OpenError> {
+pub(crate) async fn examine(url: &str, clock: &dyn Clock) -> Result<Vec<Finding>, OpenError> {
     let client = TableClient::open(parse(url)?).await;
-    health::examine(&client).await.map_err(|error| unreachable(&client, &error))
+    let failed = |error: RequestError| unreachable(&client, &error);
+    let mut findings = health::examine(&client).await.map_err(failed)?;
+    findings.push(Finding::clock(clock, health::server_time(&client)).await.map_err(failed)?);
+    Ok(findings)
 }
 
 /// See [`crate::is_exposed`].

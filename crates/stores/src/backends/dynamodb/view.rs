@@ -1,13 +1,9 @@
 //! The current rows of the tables: the segments, with the changes of the log since then on top. Segments change during a compaction,
 //! so those that were read may not fit together; then they are read again.
 
-use std::{collections::BTreeMap, mem, ops::RangeInclusive, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, mem, ops::RangeInclusive, sync::Arc};
 
-use aws_sdk_dynamodb::primitives::{DateTime, DateTimeFormat};
-use domain::{
-    ports::{ServerTime, StoreError},
-    time::Timestamp,
-};
+use domain::ports::{ServerTime, StoreError};
 use futures_util::future::try_join_all;
 
 use crate::optimistic::{
@@ -17,6 +13,7 @@ use crate::optimistic::{
 use super::{
     connection::ItemRange,
     error::unavailable,
+    health,
     layout::{Segment, StoredValue, segment_partition, table_end},
     log::{Log, State},
 };
@@ -185,14 +182,7 @@ impl Validator for Log {
     }
 
     async fn server_time(&self) -> Result<ServerTime, StoreError> {
-        let date = self.client.date().await?;
-        let read = date
-            .as_deref()
-            .and_then(|date| DateTime::from_str(date, DateTimeFormat::HttpDate).ok());
-        let millis = read.and_then(|date| u64::try_from(date.secs()).ok());
-        let at = millis.ok_or_else(|| unavailable("its replies have no date"))?;
-        let at = Timestamp::from_millis(at.saturating_mul(1_000));
-        Ok(ServerTime { at, precision: Duration::from_secs(1) })
+        Ok(health::server_time(&self.client).await?)
     }
 }
 

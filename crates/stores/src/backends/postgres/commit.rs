@@ -4,18 +4,12 @@
 //! gateways, and compares the read set. The second writes and commits, or fetches the current rows after a conflict. Validating
 //! takes one round trip, without a lock, on a snapshot.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicI64, AtomicU64, Ordering},
-    },
-    time::Duration,
+use std::sync::{
+    Arc,
+    atomic::{AtomicI64, AtomicU64, Ordering},
 };
 
-use domain::{
-    ports::{BoxError, ServerTime, StoreError},
-    time::Timestamp,
-};
+use domain::ports::{BoxError, ServerTime, StoreError};
 use tokio_postgres::Row as SqlRow;
 
 use crate::{
@@ -29,6 +23,7 @@ use crate::{
 
 use super::{
     connection::{Pool, PooledConnection, QueryError, QueryErrorKind, SqlStep},
+    health,
     sql::{Fetch, Statement, TableSql, partition},
     validate::{RangeCheck, ReadSetQuery},
 };
@@ -71,7 +66,6 @@ const BEGIN_READ: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; \
     SET LOCAL statement_timeout = '10s'; \
     SET LOCAL jit = off; SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; \
     SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off";
-const NOW: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint";
 const COMMIT: SqlStep = SqlStep::Plain("COMMIT");
 const ROLLBACK: SqlStep = SqlStep::Plain("ROLLBACK");
 
@@ -327,19 +321,14 @@ impl Validator for PostgresServer {
     }
 
     async fn server_time(&self) -> Result<ServerTime, StoreError> {
-        let steps = [SqlStep::Query(Statement::new(NOW))];
         let mut attempts = 0;
-        let results = loop {
+        loop {
             attempts += 1;
-            match self.reader_pool.run(&steps).await {
+            match health::server_time(&self.reader_pool).await {
                 Err(error) if self.may_retry(&error, attempts, false).await => {}
-                results => break results.map_err(|error| self.unavailable(&error, attempts))?,
+                time => return time.map_err(|error| self.unavailable(&error, attempts)),
             }
-        };
-        let millis = results.iter().flatten().next().and_then(|row| row.try_get::<_, i64>(0).ok());
-        let millis = millis.and_then(|millis| u64::try_from(millis).ok());
-        let at = millis.ok_or_else(|| unavailable("it returned no time"))?;
-        Ok(ServerTime { at: Timestamp::from_millis(at), precision: Duration::ZERO })
+        }
     }
 }
 

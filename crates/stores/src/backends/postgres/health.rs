@@ -1,5 +1,8 @@
 //! Checks before a server is trusted with money: its version, its role, durability, replication, latency, and free connections.
 
+use std::time::Duration;
+
+use domain::{ports::ServerTime, time::Timestamp};
 use tokio_postgres::Row;
 
 use crate::{Finding, backends::server::measure_latency};
@@ -36,6 +39,8 @@ const SETTINGS: &str = "SELECT current_setting('server_version'), \
      AND coalesce(backend_type, 'client backend') = 'client backend'), \
     current_setting('max_connections')::bigint - current_setting('superuser_reserved_connections')::bigint";
 
+const NOW: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint";
+
 pub(super) async fn examine(pool: &Pool) -> Result<Vec<Finding>, QueryError> {
     let rows = pool.query(Statement::new(SETTINGS)).await?;
     let settings = rows.first().map(ServerSettings::read).transpose()?;
@@ -51,6 +56,15 @@ pub(super) async fn examine(pool: &Pool) -> Result<Vec<Finding>, QueryError> {
         privacy(pool),
     ]);
     Ok(findings)
+}
+
+/// What the server's clock shows.
+pub(super) async fn server_time(pool: &Pool) -> Result<ServerTime, QueryError> {
+    let rows = pool.query(Statement::new(NOW)).await?;
+    let millis = rows.first().map(|row| row.try_get::<_, i64>(0)).transpose()?;
+    let millis = millis.and_then(|millis| u64::try_from(millis).ok());
+    let millis = millis.ok_or_else(|| QueryError::unreachable("it returned no time"))?;
+    Ok(ServerTime { at: Timestamp::from_millis(millis), precision: Duration::ZERO })
 }
 
 impl ServerSettings {

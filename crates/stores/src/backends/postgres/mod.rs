@@ -22,6 +22,8 @@ mod validate;
 
 use std::sync::Arc;
 
+use domain::ports::Clock;
+
 use crate::{
     Backend, Finding, OpenError, Weight,
     backends::server::{ServerKind, retry_while_starting},
@@ -69,12 +71,14 @@ pub(crate) async fn connect(
 }
 
 /// Examines the server at the URL and its tables, without changing anything.
-pub(crate) async fn examine(url: &str) -> Result<Vec<Finding>, OpenError> {
+pub(crate) async fn examine(url: &str, clock: &dyn Clock) -> Result<Vec<Finding>, OpenError> {
     let (pool, mut findings) = examine_server(url).await?;
     if !findings.iter().any(|finding| finding.weight == Weight::Bad) {
         findings.push(migrate::examine(&pool).await?);
         examine_tables(&pool, &mut findings).await?;
     }
+    let compared = Finding::clock(clock, health::server_time(&pool)).await;
+    findings.push(compared.map_err(|error| pool.failed_to_open(&error))?);
     Ok(findings)
 }
 

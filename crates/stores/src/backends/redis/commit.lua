@@ -127,6 +127,27 @@ if #changed_rows > 0 or #changed_ranges > 0 then
 end
 if seq == 0 then return {'done', count, meta[3]} end
 
+-- An error half way would leave a part of the commit, without its number. Only a key of another program can cause one, so the
+-- sorted sets that follow the rows are looked at first.
+local writes = at
+local puts = number()
+at = at + 3 * puts
+local deletes = number()
+at = at + deletes
+for _ = 1, number() do
+  local index = arg()
+  at = at + 1
+  local added = number()
+  at = at + 2 * added
+  local gone = number()
+  at = at + gone
+  local kind = redis.call('TYPE', index).ok
+  if kind ~= 'zset' and kind ~= 'none' then
+    return redis.error_reply('WRONGTYPE the key ' .. index .. ' is a ' .. kind)
+  end
+end
+at = writes
+
 for _ = 1, number() do
   redis.call('SETEX', ARGV[at + 1], ARGV[at + 2], ARGV[at + 3])
   at = at + 3

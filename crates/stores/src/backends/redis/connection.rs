@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use redis::{
-    AsyncConnectionConfig, Client, Cmd, ErrorKind, PushInfo, RedisError, RedisResult,
+    AsyncConnectionConfig, Client, Cmd, ErrorKind, Pipeline, PushInfo, RedisError, RedisResult,
     ServerErrorKind, Value,
     aio::{ConnectionLike, MultiplexedConnection},
     cluster::ClusterClientBuilder,
@@ -123,6 +123,23 @@ impl Connection {
         timeout(2 * TIMEOUT, reply).await.unwrap_or_else(|_| Err(timed_out()))?.extract_error()
     }
 
+    /// Sends requests together, on one connection to the node that has `owned`, and waits for all replies.
+    async fn send_all(&mut self, all: &Pipeline, owned: &[u8]) -> RedisResult<Vec<Value>> {
+        let count = all.len();
+        let replies = async {
+            match self {
+                Self::Single(connection) => connection.req_packed_commands(all, 0, count).await,
+                Self::Cluster(connection) => {
+                    let route = Route::with_key(owned, SlotAddr::Master);
+                    let route = SingleNodeRoutingInfo::SpecificNode(route);
+                    connection.route_pipeline(all.clone(), 0, count, route).await
+                }
+            }
+        };
+        let replies = timeout(2 * TIMEOUT, replies).await.unwrap_or_else(|_| Err(timed_out()))?;
+        replies.into_iter().map(Value::extract_error).collect()
+    }
+
     pub(super) async fn subscribe(&mut self, channel: &[u8]) -> RedisResult<()> {
         match self {
             Self::Single(connection) => connection.subscribe(channel).await,
@@ -161,9 +178,20 @@ impl ReconnectingConnection {
         self.send_to(cmd, Some(key)).await
     }
 
+    /// Sends requests together, on one connection to the node that has this key.
+    pub(super) async fn send_all(&self, all: &Pipeline, owned: &[u8]) -> RedisResult<Vec<Value>> {
+        let (mut connection, generation) = self.connection().await?;
+        let replies = connection.send_all(all, owned).await;
+        self.drop_if_broken(replies, generation).await
+    }
+
     async fn send_to(&self, cmd: &Cmd, owned: Option<&[u8]>) -> RedisResult<Value> {
         let (mut connection, generation) = self.connection().await?;
         let reply = connection.send(cmd, owned).await;
+        self.drop_if_broken(reply, generation).await
+    }
+
+    async fn drop_if_broken<T>(&self, reply: RedisResult<T>, generation: u64) -> RedisResult<T> {
         if reply.as_ref().is_err_and(is_broken) {
             let mut state = self.state.lock().await;
             if state.generation == generation {

@@ -1,7 +1,13 @@
 -- Opens the data, or begins a new incarnation after writes were lost. Returns the metadata that is valid from now on.
 -- KEYS: the metadata, the writer's last sequence number.
 -- ARGV: format, shards, a random name, the incarnation known ('' for none), the commits known, whether commits of this gateway
---       are missing.
+--       are missing, and the names of the sorted sets.
+for i = 7, #ARGV do
+  local kind = redis.call('TYPE', ARGV[i]).ok
+  if kind ~= 'zset' and kind ~= 'none' then
+    return redis.error_reply('WRONGTYPE the key ' .. ARGV[i] .. ' is a ' .. kind)
+  end
+end
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local meta = redis.call('HMGET', KEYS[1], 'format', 'shards', 'incarnation', 'count')

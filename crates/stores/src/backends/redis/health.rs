@@ -1,7 +1,8 @@
 //! Checks before a server is trusted with money: its version, eviction, persistence, replicas and latency.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, time::Duration};
 
+use domain::{ports::ServerTime, time::Timestamp};
 use redis::{RedisResult, Value};
 
 use crate::{Finding, backends::server::measure_latency};
@@ -38,6 +39,17 @@ pub(super) async fn examine(
     }
     findings.push(replication(Replication::read(&info).replicas, &config));
     Ok(findings)
+}
+
+/// What the clock of the server shows that has the key.
+pub(super) async fn server_time(
+    connection: &ReconnectingConnection,
+    key: &[u8],
+) -> RedisResult<ServerTime> {
+    let reply = connection.send_to_owner(&redis::cmd("TIME"), key).await?;
+    let (seconds, micros): (u64, u64) = redis::from_redis_value(reply)?;
+    let millis = seconds.saturating_mul(1_000).saturating_add(micros / 1_000);
+    Ok(ServerTime { at: Timestamp::from_millis(millis), precision: Duration::ZERO })
 }
 
 fn version(info: &InfoFields) -> Finding {

@@ -129,6 +129,11 @@ impl KeyNames {
         &stem[..stem.len() - 1]
     }
 
+    /// The sorted sets of all tables that have one.
+    pub(super) fn indexes(&self) -> impl Iterator<Item = &[u8]> {
+        (1..=t::LAST_TAG).filter(|tag| TableForm::of(*tag).index).map(|tag| self.index(tag))
+    }
+
     pub(super) fn row_stem(&self, tag: u8) -> &[u8] {
         &self.rows[usize::from(tag) - 1]
     }

@@ -61,6 +61,9 @@ impl StoreMeta {
         let answer = connection.run(script, |cmd| {
             cmd.arg(2).arg(names.meta()).arg(names.seq(writer)).arg(FORMAT).arg(SHARDS);
             cmd.arg(&new_name).arg(incarnation).arg(count).arg(u8::from(lost.is_some()));
+            for index in names.indexes() {
+                cmd.arg(index);
+            }
         });
         let unreadable = (ErrorKind::UnexpectedReturnType, "unexpected reply to its script");
         read(answer.await?).ok_or_else(|| unreadable.into())

@@ -21,6 +21,7 @@ mod server;
 
 use std::sync::Arc;
 
+use domain::ports::Clock;
 use redis::{RedisError, RedisResult};
 
 use crate::{
@@ -81,10 +82,14 @@ pub(crate) async fn connect(
 }
 
 /// Examines the server at the URL and the format of its data, without changing anything.
-pub(crate) async fn examine(url: &str) -> Result<Vec<Finding>, OpenError> {
+pub(crate) async fn examine(url: &str, clock: &dyn Clock) -> Result<Vec<Finding>, OpenError> {
     let (connection, names, mut findings) = examine_server(url).await?;
+    let failed = |error: RedisError| unreachable(&connection.address, &error);
+    let meta = names.meta();
+    let server_time = health::server_time(&connection, &meta);
+    findings.push(Finding::clock(clock, server_time).await.map_err(failed)?);
     let format = meta::stored_format(&connection, &names).await;
-    findings.push(match format.map_err(|error| unreachable(&connection.address, &error))? {
+    findings.push(match format.map_err(failed)? {
         StoredFormat::Empty => Finding::good("it has no data yet; `serve` creates it"),
         StoredFormat::Current => Finding::good("its data has this release's format"),
         StoredFormat::Other(found) => return Err(foreign(&connection.address, found)),

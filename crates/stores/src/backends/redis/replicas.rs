@@ -29,17 +29,24 @@ impl Replicas {
         Self { server: found.server, seen, checked: now }
     }
 
-    /// Whether a replica has everything that was written so far, or the server has no replicas.
+    /// Whether a replica has everything that was written so far, or the server has it and has no replicas.
     pub(super) async fn confirm(&mut self, server: &RedisServer) -> bool {
+        let before = self.server.clone();
         let is_known = self.checked.elapsed() < CHECK_EVERY || self.check(server).await;
         if !is_known {
             return false;
         }
-        if !self.are_expected(Instant::now()) || server.is_replicated().await.unwrap_or(false) {
-            return true;
+        if self.are_expected(Instant::now()) {
+            if server.is_replicated().await.unwrap_or(false) {
+                return true;
+            }
+            // The server that had replicas may be dead, and this one the replica that took over.
+            if !self.check(server).await || self.are_expected(Instant::now()) {
+                return false;
+            }
         }
-        // The server that had replicas may be dead, and this one the replica that took over.
-        self.check(server).await && !self.are_expected(Instant::now())
+        // A replica that took over may lack the last writes of its master.
+        self.server == before || server.has_last_commit().await.unwrap_or(false)
     }
 
     fn are_expected(&self, now: Instant) -> bool {

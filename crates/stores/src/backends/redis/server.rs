@@ -1,14 +1,8 @@
 //! The server as this process sees it: the connection, the scripts, and the metadata of the stored data.
 
-use std::{
-    sync::atomic::{AtomicU64, Ordering},
-    time::Duration,
-};
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use domain::{
-    ports::{BoxError, ServerTime, StoreError},
-    time::Timestamp,
-};
+use domain::ports::{BoxError, ServerTime, StoreError};
 use parking_lot::{Mutex, MutexGuard};
 use redis::{Cmd, RedisError, RedisResult};
 
@@ -17,6 +11,7 @@ use crate::optimistic::{self, Commit, CommitOutcome, ReadSet, Validator};
 use super::{
     call::{CallSeq, CommitCall, CommitReply},
     connection::{ReconnectingConnection, Script, is_outcome_unknown},
+    health,
     layout::KeyNames,
     meta::StoreMeta,
 };
@@ -32,6 +27,9 @@ pub(super) struct RedisServer {
     pub(super) acknowledged: AtomicU64,
     meta: Mutex<StoreMeta>,
 }
+
+/// Seconds that the last sequence number of a writer is kept, as in `commit.lua`.
+const WRITER_KEPT: u64 = 2_592_000;
 
 /// Why a call got no reply.
 pub(super) struct CallError {
@@ -121,12 +119,32 @@ impl RedisServer {
         self.connection.send(&cmd).await.map(drop)
     }
 
-    /// Whether a replica has everything that was written so far.
+    /// Whether a replica has this gateway's last commit. `WAIT` is about the writes of its own connection, and a connection
+    /// that was opened again has none, so one goes before it. The number that follows shows that this server has the commit:
+    /// it may be a replica that took over.
     pub(super) async fn is_replicated(&self) -> RedisResult<bool> {
-        let mut cmd = redis::cmd("WAIT");
-        cmd.arg(1).arg(500);
-        let answer = self.connection.send_to_owner(&cmd, &self.names.meta()).await?;
-        Ok(redis::from_redis_value::<u64>(answer)? > 0)
+        let seq = self.names.seq(self.writer);
+        let mut all = redis::pipe();
+        all.cmd("EXPIRE").arg(&seq).arg(WRITER_KEPT).cmd("WAIT").arg(1).arg(500);
+        all.cmd("GET").arg(&seq);
+        let replies = self.connection.send_all(&all, &seq).await?;
+        let (_, replicas, seq): (u64, u64, Option<i64>) =
+            redis::from_redis_value(redis::Value::Array(replies))?;
+        Ok(replicas > 0 && self.is_last(seq))
+    }
+
+    /// Whether the server has this gateway's last commit.
+    pub(super) async fn has_last_commit(&self) -> RedisResult<bool> {
+        let mut cmd = redis::cmd("GET");
+        cmd.arg(self.names.seq(self.writer));
+        let seq = self.connection.send(&cmd).await?;
+        Ok(self.is_last(redis::from_redis_value(seq)?))
+    }
+
+    /// The number is negative when that call found a conflict.
+    fn is_last(&self, seq: Option<i64>) -> bool {
+        let acknowledged = self.acknowledged.load(Ordering::Relaxed);
+        seq.is_some_and(|seq| seq.unsigned_abs() >= acknowledged)
     }
 
     /// Makes the other gateways wait on, because this one is still restoring its records.
@@ -151,13 +169,8 @@ impl Validator for RedisServer {
     }
 
     async fn server_time(&self) -> Result<ServerTime, StoreError> {
-        let reply = self.connection.send_to_owner(&redis::cmd("TIME"), &self.names.meta()).await;
-        let reply = reply.map_err(|error| unavailable(describe(&error)))?;
-        let (seconds, micros): (u64, u64) =
-            redis::from_redis_value(reply).map_err(|_| unavailable("unexpected reply to TIME"))?;
-        let at =
-            Timestamp::from_millis(seconds.saturating_mul(1_000).saturating_add(micros / 1_000));
-        Ok(ServerTime { at, precision: Duration::ZERO })
+        let time = health::server_time(&self.connection, &self.names.meta()).await;
+        time.map_err(|error| unavailable(describe(&error)))
     }
 }
 
@@ -178,6 +191,9 @@ impl From<CallError> for StoreError {
 /// The error in words that contain no stored data.
 pub(super) fn describe(error: &RedisError) -> String {
     match (error.code(), error.detail()) {
+        (Some("WRONGTYPE"), Some(detail)) => format!(
+            "{detail}: another program uses the keys of this store; delete it, or add ?prefix=NAME for keys of its own"
+        ),
         (Some(code), Some(detail)) => format!("{code} {detail}"),
         (None, Some(detail)) => format!("{}: {detail}", error.category()),
         (_, None) if error.is_timeout() => "timeout: no reply within a second".to_owned(),
