@@ -137,7 +137,7 @@ fn divide(limit: u32, wanted: &[u32], turn: u64) -> Vec<u32> {
 /// Gives one each to as many as there is left for. If some would have nothing at all, they take turns.
 fn give_singly(parts: &mut [u32], hungry: &[usize], left: &mut u32, turn: u64) {
     let some_have_nothing = hungry.iter().any(|i| parts[*i] == 0);
-    let first = if some_have_nothing { turn % count(hungry.len()).max(1) as u64 } else { 0 };
+    let first = if some_have_nothing { turn % u64::from(count(hungry.len()).max(1)) } else { 0 };
     let first = usize::try_from(first).unwrap_or(0);
     for i in hungry.iter().cycle().skip(first).take(hungry.len()) {
         if *left > 0 {

@@ -16,6 +16,7 @@ use domain::{
 use crate::{Alerts, FixedPolling, Polling, PoolWish, Slots};
 
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "independent switches")]
 pub struct EngineConfig {
     /// What may be solved, and for whom.
     pub declarations: Arc<Declarations>,

@@ -1,5 +1,5 @@
 //! Keeps the process's one lease, renewed at a third of its term, and earlier when the shares of the account change. A
-//! renewal says what this gateway uses of the account and brings its shares (scheduler/account_share.rs).
+//! renewal says what this gateway uses of the account and brings its shares (`scheduler/account_share.rs`).
 
 use std::{
     sync::{
@@ -78,8 +78,8 @@ pub(crate) async fn renew(shared: &Shared) -> Result<(), StoreError> {
     }
     let now = shared.now();
     let until = now.plus(LeaseRequest::TERM);
-    let shares = shared.config.shares_account;
-    let account = shares.then(|| account_share::current_use(&shared.scheduler, now));
+    let account = shared.config.shares_account;
+    let account = account.then(|| account_share::current_use(&shared.scheduler, now));
     let held = shared.ports.store.hold(Holder { id: lease.holder(), until, account }).await;
     let standing = shared.record_store_health(held)?;
     lease.gateways.store(standing.gateways.max(1), Ordering::Relaxed);

@@ -1,5 +1,5 @@
-//! This gateway's shares of the account's limits. Each renewal of its lease (maintenance/lease_renewal.rs) says what it uses
-//! and brings its shares, which `slots` and `submit_rate` obey until the next. The rule is domain/account_share.rs.
+//! This gateway's shares of the account's limits. Each renewal of its lease (`maintenance/lease_renewal.rs`) says what it uses
+//! and brings its shares, which `slots` and `submit_rate` obey until the next. The rule is `domain/src/account_share.rs`.
 
 use std::time::Duration;
 

@@ -4,7 +4,7 @@
 //! A refusal for want of a slot is exact: with `n` of our tasks accepted, there are `n` slots. So the estimate drops to
 //! `n` at once. It rises by one at a time, and after a refusal only now and then.
 //!
-//! A plan that is configured or reported is shared with the other gateways (account_share.rs). Without one, each gateway
+//! A plan that is configured or reported is shared with the other gateways (`account_share.rs`). Without one, each gateway
 //! learns by itself what it can have.
 
 use std::time::Duration;

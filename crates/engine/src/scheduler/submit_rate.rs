@@ -1,7 +1,7 @@
 //! Rate limiter for submissions. The provider bans accounts that send too many, and a provider that was down is not hit
 //! by everything that waited for it at once.
 //!
-//! The rate is the account's. Of several gateways each has a share (account_share.rs), which is lowered at once and raised
+//! The rate is the account's. Of several gateways each has a share (`account_share.rs`), which is lowered at once and raised
 //! a window later: by then the submissions of the gateway that gave are out of every window.
 
 use std::{collections::VecDeque, time::Duration};

@@ -85,7 +85,7 @@ pub(crate) fn lease(ctx: &mut DecisionCtx<'_>, request: LeaseRequest) -> Result<
         if has_task(&before) {
             *(if before.holder.is_some() { &mut from_dead } else { &mut released }) += 1;
         }
-        leases.extend(take(ctx, request.holder, before)?);
+        leases.extend(take(ctx, request.holder, &before)?);
     }
     stakes::adopt(ctx.tx, request.holder, from_dead, released)?;
     Ok(leases)
@@ -116,7 +116,7 @@ fn if_available(ctx: &DecisionCtx<'_>, id: SolveId) -> Result<Vec<Due>> {
     Ok(if is_available { vec![(solve.due, id)] } else { Vec::new() })
 }
 
-fn take(ctx: &mut DecisionCtx<'_>, holder: HolderId, before: Solve) -> Result<Option<Lease>> {
+fn take(ctx: &mut DecisionCtx<'_>, holder: HolderId, before: &Solve) -> Result<Option<Lease>> {
     let id = before.id;
     let mut solve = before.clone();
     let events = solve.take(holder, end_of_grace(ctx, before.holder)?, ctx.now);
@@ -128,7 +128,7 @@ fn take(ctx: &mut DecisionCtx<'_>, holder: HolderId, before: Solve) -> Result<Op
     }
     if solve.stage == Stage::Failed {
         let claims = std::mem::take(&mut solve.claims);
-        indexes::update_solve(ctx.tx, &before, &solve)?;
+        indexes::update_solve(ctx.tx, before, &solve)?;
         let (code, effort) = (Code::from(own::POISON), Effort::without_answer(&solve));
         fail_solve(ctx, &solve, &claims, &code, &effort)?;
         return Ok(None);
@@ -136,7 +136,7 @@ fn take(ctx: &mut DecisionCtx<'_>, holder: HolderId, before: Solve) -> Result<Op
     if solve.stage != Stage::Ambiguous {
         solve.due = solve.due.min(ctx.now);
     }
-    indexes::update_solve(ctx.tx, &before, &solve)?;
+    indexes::update_solve(ctx.tx, before, &solve)?;
     let challenge = indexes::existing_challenge(ctx.tx, id)?;
     let file_bytes = challenge.file_bytes();
     let challenge = if file_bytes == 0 { challenge } else { Arc::new(challenge.without_files()) };

@@ -23,7 +23,6 @@ const CLAIMS_PER_ROUND: usize = 450;
 const ROUND: Duration = Duration::from_secs(33);
 
 /// One kill by default, and three in two minutes with `SOLVEGATE_LONG`.
-#[expect(clippy::disallowed_methods, reason = "the environment sets the length of the test")]
 fn rounds() -> usize {
     if std::env::var_os("SOLVEGATE_LONG").is_some() { 3 } else { 1 }
 }

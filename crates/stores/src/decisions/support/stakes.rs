@@ -64,8 +64,7 @@ pub(crate) fn standing(tx: &dyn WriteTx, holder: Holder) -> Result<(HolderRow, S
         used: uses.used,
         ..HolderRow::new(holder.until)
     };
-    let used = living.iter().map(|(_, row)| row.used);
-    let others_used = used.fold(gone, u32::saturating_add);
+    let others_used = living.iter().fold(gone, |sum, (_, row)| sum.saturating_add(row.used));
     Ok((row, Standing { gateways, slots, submits, others_used }))
 }
 
