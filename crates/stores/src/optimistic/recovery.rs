@@ -304,7 +304,7 @@ mod tests {
     fn a_row_in_progress_is_not_evicted() {
         let mut buffer = RecoveryBuffer::new(Codec::plain("x"));
         let key = key_bytes::<Holders>(&domain::id::HolderId::from_number(1));
-        let lease = crate::schema::tables::HolderRow::new(domain::time::Timestamp::from_millis(5));
+        let lease = HolderRow::new(domain::time::Timestamp::from_millis(5));
         let held = row(&key, &lease);
         buffer.record(&BTreeMap::from([(key.into(), held)]), &RowCache::default());
         for seq in 0..100 {

@@ -67,7 +67,10 @@ impl fmt::Debug for Queue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let waiting = self.waiting.lock();
         let (urgent, normal) = (waiting.urgent.len(), waiting.normal.len());
-        f.debug_struct("Queue").field("urgent", &urgent).field("normal", &normal).finish()
+        f.debug_struct("Queue")
+            .field("urgent", &urgent)
+            .field("normal", &normal)
+            .finish_non_exhaustive()
     }
 }
 
