@@ -99,7 +99,10 @@ async fn a_dead_gateways_solves_on_dynamodb_are_taken_over_after_its_lease() {
 
 async fn taken_over_in_time(url: &str) {
     const SOLVES: usize = 60;
-    let mut fleet = Fleet::start(url, "5s");
+    let mut fleet = Fleet::start(url, "10s");
+    // Any gateway with a share of the slots may submit a claim, and all of these are to be of the one that dies.
+    let others = [1, 2];
+    others.map(|other| fleet.kill(other));
     let mut names = Vec::new();
     for n in 0..SOLVES {
         let name = format!("claim-{n}");
@@ -108,6 +111,7 @@ async fn taken_over_in_time(url: &str) {
     }
     eventually("all are submitted", async || (fleet.sim.charges().await == SOLVES).then_some(()))
         .await;
+    others.map(|other| fleet.restart(other));
     fleet.kill(0);
     let killed = wall_clock();
     let mut outcomes = Vec::new();
