@@ -102,7 +102,9 @@ async fn taken_over_in_time(url: &str) {
     let mut fleet = Fleet::start(url, "10s");
     // Any gateway with a share of the slots may submit a claim, and all of these are to be of the one that dies.
     let others = [1, 2];
-    others.map(|other| fleet.kill(other));
+    for other in others {
+        fleet.kill(other);
+    }
     let mut names = Vec::new();
     for n in 0..SOLVES {
         let name = format!("claim-{n}");
@@ -111,7 +113,9 @@ async fn taken_over_in_time(url: &str) {
     }
     eventually("all are submitted", async || (fleet.sim.charges().await == SOLVES).then_some(()))
         .await;
-    others.map(|other| fleet.restart(other));
+    for other in others {
+        fleet.restart(other);
+    }
     fleet.kill(0);
     let killed = wall_clock();
     let mut outcomes = Vec::new();
