@@ -290,7 +290,9 @@ impl Store for RemoteStore {
         let is_withdrawn = self.monitor.is_withdrawn();
         let spends = matches!(decision, Decision::Intend { .. } | Decision::Authorise { .. });
         let result = self.call(self.store.advance(lease, decision, now)).await;
-        if is_withdrawn && spends && matches!(result, Ok(Advanced::Done(_))) {
+        // The store may end the solve instead, where no claim waits for it or the budget has no room.
+        let goes_on = matches!(&result, Ok(Advanced::Done(after)) if !after.stage.is_final());
+        if is_withdrawn && spends && goes_on {
             self.monitor.check_declared(&lease.solve);
         }
         result
