@@ -124,7 +124,11 @@ impl Process {
     pub(crate) fn wait(&mut self) -> ExitStatus {
         let end = now() + PATIENCE;
         loop {
-            if let Some(status) = self.child.lock().unwrap().try_wait().unwrap() {
+            let status = self.child.lock().unwrap().try_wait().unwrap();
+            if let Some(status) = status {
+                // What it wrote last may arrive after its end.
+                self.stdout.wait(|_| None::<()>);
+                self.stderr.wait(|_| None::<()>);
                 return status;
             }
             assert!(now() < end, "still running after {PATIENCE:?}\nstderr: {}", self.stderr());
