@@ -7,7 +7,7 @@ use domain::account_share::{Granted, LimitUse, Others, Stake, WHOLE};
 use proptest::prelude::*;
 
 const LIMIT: u32 = 20;
-/// A gateway that has not renewed for so many steps is dead for the others, and uses nothing any more.
+/// A gateway that has not renewed for this many steps counts as dead for the others and uses nothing.
 const TERM: u64 = 15;
 
 #[derive(Clone, Copy, Debug)]

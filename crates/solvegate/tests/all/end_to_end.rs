@@ -39,9 +39,10 @@ async fn two_hundred_identical_solves_are_one_charge_one_token_and_199_savings()
     let tokens: BTreeSet<_> = replies.iter().map(token).collect();
     assert_eq!((tokens.len(), sim.charges().await), (1, 1));
     assert_eq!(savings(&gateway).await, 199);
-    let told = |source: &str| replies.iter().filter(|reply| reply.body["source"] == source).count();
-    assert_eq!(told("upstream"), 1, "one of them is told that it was paid");
-    assert_eq!(told("join") + told("replay"), 199, "the others that they share it");
+    let answered_as =
+        |source: &str| replies.iter().filter(|reply| reply.body["source"] == source).count();
+    assert_eq!(answered_as("upstream"), 1, "exactly one caller paid");
+    assert_eq!(answered_as("join") + answered_as("replay"), 199, "the others share its token");
 }
 
 /// The same by the command line, as people try it.

@@ -48,7 +48,7 @@ async fn sums(world: &World) -> BudgetUse {
     account
 }
 
-/// Asks until the rows are not in doubt any more.
+/// Retries until the rows are no longer in doubt.
 async fn admit(world: &World) -> Admission {
     let start = Instant::now();
     loop {
