@@ -13,6 +13,7 @@ mod connection;
 mod health;
 mod history;
 mod layout;
+mod locked;
 mod migrate;
 mod notify;
 mod reporting;

@@ -8,7 +8,7 @@ use domain::ports::StoreError;
 use crate::{
     adapter::DecideFn,
     optimistic::{
-        Commit, CommitError, CommitOutcome, CommitSeq, Committer, ReadSet, RowCache,
+        BatchRun, Commit, CommitError, CommitOutcome, CommitSeq, Committer, ReadSet, RowCache,
         recovery::RecoveryBuffer,
     },
     schema::codec::Codec,
@@ -85,6 +85,7 @@ impl Committer for RedisCommitter {
         &mut self,
         cache: &mut RowCache,
         commit: &mut Commit,
+        _: &mut BatchRun<'_>,
         seq: CommitSeq,
     ) -> Result<CommitOutcome, CommitError> {
         let (reply, outcome_unknown) = self.call(commit, seq).await;
