@@ -41,16 +41,25 @@ async fn gateway(server: &RedisServer) -> (Backend, World) {
     (backend, world)
 }
 
-/// Retries until the store answers, and returns how long that took.
+/// Retries until the store answers reads and writes, which have connections of their own. Returns how long that took.
 pub(super) async fn until_back(backend: &Backend, world: &World) -> Duration {
     let start = Instant::now();
-    while let Err(StoreError::Unavailable { .. }) = backend.store.memos("").await {
+    while !is_back(backend).await {
         assert!(start.elapsed() < PATIENCE, "the store did not come back");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     // The server has also lost the holder's lease.
     world.holder(1_000_000).await;
     start.elapsed()
+}
+
+async fn is_back(backend: &Backend) -> bool {
+    let read = backend.store.memos("").await.map(drop);
+    let written = backend.store.set_memo("is-back", Vec::new()).await;
+    !matches!(
+        (read, written),
+        (Err(StoreError::Unavailable { .. }), _) | (_, Err(StoreError::Unavailable { .. }))
+    )
 }
 
 /// Restores the state of the last `SAVE`.

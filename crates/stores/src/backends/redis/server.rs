@@ -17,7 +17,10 @@ use super::{
 };
 
 pub(super) struct RedisServer {
+    /// The connection of the writer. While it waits for a replica, the server answers nothing else on it.
     pub(super) connection: ReconnectingConnection,
+    /// The connection of the readers.
+    readers: ReconnectingConnection,
     pub(super) names: KeyNames,
     commit_script: Script,
     pub(super) meta_script: Script,
@@ -49,7 +52,8 @@ impl RedisServer {
         meta: StoreMeta,
     ) -> Self {
         let (acknowledged, meta) = (AtomicU64::new(0), Mutex::new(meta));
-        Self { connection, names, commit_script, meta_script, writer, acknowledged, meta }
+        let readers = connection.follower();
+        Self { connection, readers, names, commit_script, meta_script, writer, acknowledged, meta }
     }
 
     pub(super) fn meta(&self) -> MutexGuard<'_, StoreMeta> {
@@ -62,11 +66,19 @@ impl RedisServer {
         self.acknowledged.store(0, Ordering::Relaxed);
     }
 
-    /// Compares a read set. This takes no sequence number, but notices when the server has forgotten one.
+    /// Compares a read set of the writer. This takes no sequence number, but notices when the server has forgotten one.
     pub(super) async fn compare(&self, reads: &ReadSet) -> Result<CommitReply, CallError> {
+        self.compare_on(&self.connection, reads).await
+    }
+
+    async fn compare_on(
+        &self,
+        connection: &ReconnectingConnection,
+        reads: &ReadSet,
+    ) -> Result<CommitReply, CallError> {
         let acknowledged = self.acknowledged.load(Ordering::Relaxed);
         let seq = CallSeq { acknowledged, ..CallSeq::default() };
-        self.call(CommitCall { reads, commit: None, seq }).await
+        self.call(connection, CommitCall { reads, commit: None, seq }).await
     }
 
     /// Compares the read set of a commit and applies its writes.
@@ -75,10 +87,15 @@ impl RedisServer {
         commit: &Commit,
         seq: CallSeq,
     ) -> Result<CommitReply, CallError> {
-        self.call(CommitCall { reads: &commit.reads, commit: Some(commit), seq }).await
+        let call = CommitCall { reads: &commit.reads, commit: Some(commit), seq };
+        self.call(&self.connection, call).await
     }
 
-    async fn call(&self, call: CommitCall<'_>) -> Result<CommitReply, CallError> {
+    async fn call(
+        &self,
+        connection: &ReconnectingConnection,
+        call: CommitCall<'_>,
+    ) -> Result<CommitReply, CallError> {
         let (incarnation, count) = {
             let meta = self.meta();
             (meta.incarnation.clone(), meta.count)
@@ -86,7 +103,7 @@ impl RedisServer {
         let add_args = |cmd: &mut Cmd| {
             call.add_args(&self.names, self.writer, (&incarnation, count), cmd);
         };
-        let answer = self.connection.run(&self.commit_script, add_args).await?;
+        let answer = connection.run(&self.commit_script, add_args).await?;
         let reply = call.read_reply(answer).ok_or_else(|| CallError {
             outcome_unknown: true,
             why: "unexpected reply to the commit script".into(),
@@ -165,11 +182,16 @@ impl RedisServer {
 impl Validator for RedisServer {
     async fn validate(&self, reads: &ReadSet) -> Result<CommitOutcome, StoreError> {
         self.check_settled()?;
-        Ok(self.compare(reads).await?.into())
+        let reply = self.compare_on(&self.readers, reads).await?;
+        if let CommitReply::Lost = reply {
+            // Perhaps only the server of this connection lacks commits: a master that was cut off, or a replica that lags.
+            self.readers.close().await;
+        }
+        Ok(reply.into())
     }
 
     async fn server_time(&self) -> Result<ServerTime, StoreError> {
-        let time = health::server_time(&self.connection, &self.names.meta()).await;
+        let time = health::server_time(&self.readers, &self.names.meta()).await;
         time.map_err(|error| unavailable(describe(&error)))
     }
 }
