@@ -5,17 +5,19 @@
 //!
 //! A write goes through the files in this order: `batch` queues the decision, `writer` takes a batch, `batch_run` runs it on a
 //! `tx`, `commit` numbers its pages of the ledger, and the backend's `commit.rs` validates and writes. `read` serves queries,
-//! `notify` wakes waiting claims, and `recovery` keeps the records that a backend restores when its server loses data.
+//! `notify` wakes waiting claims, and `recovery` keeps the records that `restore` brings back when the server loses data (`meta`).
 
 pub(crate) mod batch;
 pub(crate) mod batch_run;
 pub(crate) mod cache;
 pub(crate) mod commit;
+pub(crate) mod meta;
 pub(crate) mod notify;
 pub(crate) mod queued;
 pub(crate) mod read;
 pub(crate) mod read_set;
 pub(crate) mod recovery;
+pub(crate) mod restore;
 pub(crate) mod tx;
 #[expect(
     clippy::disallowed_methods,

@@ -1,85 +1,70 @@
-//! Commits batches and validates read sets.
-//!
-//! A commit is one transaction (`locked.rs`), two round trips without a conflict. It locks the one row of `head`, which
-//! serialises the writers of all gateways. Validating takes one round trip, without a lock, on a snapshot.
+//! Commits batches, again after a failure whose outcome is unknown, and restores records when the server has lost commits.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicI64, AtomicU64, Ordering},
-};
+use std::sync::Arc;
 
-use domain::ports::{BoxError, ServerTime, StoreError};
-use tokio_postgres::Row as SqlRow;
+use domain::ports::StoreError;
 
 use crate::{
-    backends::server::backoff,
+    adapter::DecideFn,
     optimistic::{
-        self, BatchRun, Commit, CommitError, CommitOutcome, CommitSeq, Committer, ReadSet,
-        RowCache, Validator,
+        BatchRun, Commit, CommitError, CommitOutcome, CommitSeq, Committer, ReadSet, RowCache,
+        meta::StoreMeta,
+        restore::{LossyServer as _, Restorer},
     },
-    schema::{codec::Codec, tables::LAST_TAG},
 };
 
 use super::{
-    connection::{Pool, QueryError, QueryErrorKind, SqlStep},
-    health,
-    locked::LockedCommit,
-    sql::{Fetch, TableSql},
-    validate::ReadSetQuery,
+    connection::{QueryError, SqlStep},
+    head::{Head, Lock},
+    server::{AttemptError, BEGIN, COMMIT, PostgresServer, ROLLBACK, unavailable},
+    sql::Statement,
 };
 
-/// The server as this process sees it.
-pub(super) struct PostgresServer {
-    /// One connection: commits go one after the other.
-    writer_pool: Pool,
-    /// Several connections: queries run side by side.
-    pub(super) reader_pool: Pool,
-    /// In the order of their tags, which begin at one.
-    tables: Vec<TableSql>,
-    /// The random id of this process among the writers.
-    pub(super) writer: i64,
-    /// The commits of all gateways, as last seen.
-    commits: AtomicI64,
-    retries: AtomicU64,
-    /// Reads the parts of rows that have columns of their own.
-    pub(super) codec: Codec,
+pub(super) struct PostgresCommitter {
+    server: Arc<PostgresServer>,
+    restorer: Restorer,
 }
 
-/// Why an attempt failed: because of the server, or because of stored data.
-#[derive(Debug, thiserror::Error)]
-#[error(transparent)]
-pub(super) enum AttemptError {
-    Query(#[from] QueryError),
-    Store(#[from] StoreError),
+// === impl PostgresCommitter ===
+
+impl PostgresCommitter {
+    pub(super) fn new(server: Arc<PostgresServer>) -> Self {
+        let restorer = Restorer::new(server.codec, &server.meta());
+        Self { server, restorer }
+    }
+
+    /// Opens the data again, in a new incarnation. From now on this gateway's records are pending.
+    async fn start_over(&mut self) -> Result<(), StoreError> {
+        let (known, acknowledged) = self.server.known();
+        let mut meta = self.server.reopen().await?;
+        tracing::error!(
+            commits_known = known.count,
+            commits_there = meta.count,
+            own_commit = acknowledged,
+            "PostgreSQL has forgotten commits it had confirmed: a replica without them has taken over, or a backup was \
+             restored; restoring this gateway's records"
+        );
+        self.restorer.start_over(known.count, &mut meta);
+        self.server.replace_meta(meta);
+        Ok(())
+    }
+
+    async fn outcome_of(&mut self, outcome: CommitOutcome) -> Result<CommitOutcome, StoreError> {
+        if let CommitOutcome::DataLost = outcome {
+            self.start_over().await?;
+        }
+        Ok(outcome)
+    }
 }
 
-/// An acknowledged commit is on the server's disk. A gateway that stops between its two round trips blocks the others only for
-/// the idle timeout. Every statement is written for an index, so the planner must not choose otherwise because of old statistics.
-pub(super) const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; \
-    SELECT set_config('synchronous_commit', CASE current_setting('synchronous_commit') \
-    WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, true); \
-    SET LOCAL lock_timeout = '1500ms'; SET LOCAL statement_timeout = '10s'; \
-    SET LOCAL idle_in_transaction_session_timeout = '2s'; \
-    SET LOCAL jit = off; SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; \
-    SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off";
-const BEGIN_READ: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; \
-    SET LOCAL statement_timeout = '10s'; \
-    SET LOCAL jit = off; SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; \
-    SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off";
-pub(super) const COMMIT: SqlStep = SqlStep::Plain("COMMIT");
-
-/// A transaction is given up after this many attempts.
-const MAX_ATTEMPTS: u32 = 4;
-
-// === impl PostgresServer ===
-
-impl Committer for Arc<PostgresServer> {
+impl Committer for PostgresCommitter {
     async fn validate(
         &mut self,
         _: &mut RowCache,
         reads: &ReadSet,
     ) -> Result<CommitOutcome, StoreError> {
-        Validator::validate(&**self, reads).await
+        let outcome = self.server.compare(reads).await?;
+        self.outcome_of(outcome).await
     }
 
     /// Compares and writes, all or nothing, and at most once for each sequence number. A commit waits for the lock on `head`.
@@ -91,146 +76,82 @@ impl Committer for Arc<PostgresServer> {
         run: &mut BatchRun<'_>,
         seq: CommitSeq,
     ) -> Result<CommitOutcome, CommitError> {
+        let server = Arc::clone(&self.server);
         let (mut attempts, mut outcome_unknown) = (0, false);
-        let error = loop {
+        let outcome = loop {
             attempts += 1;
-            let attempt = self.try_commit((cache, commit, run), seq, &mut outcome_unknown);
+            let attempt = server.try_commit((cache, commit, run), seq, &mut outcome_unknown);
             match attempt.await {
-                Ok(outcome) => return Ok(outcome),
-                Err(AttemptError::Store(error)) => break error,
+                Ok(outcome) => break self.outcome_of(outcome).await,
+                Err(AttemptError::Store(error)) => break Err(error),
                 Err(AttemptError::Query(error)) => {
-                    if !self.may_retry(&error, attempts, outcome_unknown).await {
-                        break self.unavailable(&error, attempts);
+                    if !server.may_retry(&error, attempts, outcome_unknown).await {
+                        break Err(server.unavailable(&error, attempts));
                     }
                 }
             }
         };
-        Err(CommitError { error, outcome_unknown })
+        if let Ok(CommitOutcome::Accepted) = outcome {
+            self.restorer.record(&commit.writes, cache);
+        }
+        outcome.map_err(|error| CommitError { error, outcome_unknown })
+    }
+
+    fn is_doubtful(&self) -> bool {
+        self.server.meta().is_doubtful()
+    }
+
+    fn is_restoring(&self) -> bool {
+        self.restorer.is_restoring()
+    }
+
+    async fn next_restore_step(&mut self) -> Result<Option<DecideFn>, StoreError> {
+        self.restorer.next_step(&*self.server).await
+    }
+
+    fn finish_restore_step(&mut self) -> Result<(), StoreError> {
+        self.restorer.finish_step()
+    }
+
+    fn check_ready(&self) -> Result<(), StoreError> {
+        self.server.meta().check_settled(super::NAME)
     }
 }
+
+// === opening the data again ===
 
 impl PostgresServer {
-    pub(super) fn new(writer_pool: Pool, reader_pool: Pool, codec: Codec) -> Self {
-        let table = |tag| TableSql::new(&writer_pool.address.schema, tag);
-        Self {
-            tables: (1..=LAST_TAG).map(table).collect(),
-            writer_pool,
-            reader_pool,
-            writer: fastrand::i64(1..),
-            commits: AtomicI64::new(0),
-            retries: AtomicU64::new(0),
-            codec,
+    /// Begins a new incarnation, unless another gateway has begun it already, and forgets this gateway's commits.
+    async fn reopen(&self) -> Result<StoreMeta, StoreError> {
+        let failed = |error: QueryError| self.unavailable(&error, 1);
+        let (known, acknowledged) = self.known();
+        let connection = self.writer_pool.get().await.map_err(failed)?;
+        let mut steps = vec![SqlStep::Plain(BEGIN)];
+        steps.extend(Head::steps(self.schema(), self.writer, Lock::ForUpdate));
+        let mut results = connection.run(&steps).await.map_err(failed)?.into_iter().skip(1);
+        let found = Head::read(&mut results)?;
+        if !found.is_behind(&known, acknowledged) {
+            connection.run(&[ROLLBACK]).await.map_err(failed)?;
+            return Err(unavailable(
+                "a connection reached another server, with fewer commits; retry later",
+            ));
         }
-    }
-
-    pub(super) fn table(&self, tag: u8) -> &TableSql {
-        &self.tables[usize::from(tag) - 1]
-    }
-
-    pub(super) fn schema(&self) -> &str {
-        &self.writer_pool.address.schema
-    }
-
-    /// Whether a retry makes sense. Waits before the second and later retries.
-    async fn may_retry(&self, error: &QueryError, attempts: u32, outcome_unknown: bool) -> bool {
-        let may_retry = attempts < MAX_ATTEMPTS
-            && match error.kind {
-                // If an administrator closed the connections, the next one may be good.
-                QueryErrorKind::Broken | QueryErrorKind::Conflict => true,
-                // Only the server knows whether the commit was applied.
-                QueryErrorKind::Unreachable | QueryErrorKind::Starting => outcome_unknown,
-                QueryErrorKind::Refused => false,
-            };
-        if may_retry {
-            let total = self.retries.fetch_add(1, Ordering::Relaxed) + 1;
-            tracing::warn!(%error, attempts, total, "retrying transaction");
-            if attempts > 1 {
-                tokio::time::sleep(backoff::delay(attempts - 2)).await;
-            }
-        }
-        may_retry
-    }
-
-    fn unavailable(&self, error: &QueryError, attempts: u32) -> StoreError {
-        if attempts <= 1 {
-            return unavailable(error.message.clone());
-        }
-        let total = self.retries.load(Ordering::Relaxed);
-        unavailable(format!("{error} (after {attempts} attempts; {total} retries so far)"))
-    }
-
-    /// One transaction on a connection of its own.
-    async fn try_commit(
-        &self,
-        (cache, commit, run): (&mut RowCache, &mut Commit, &mut BatchRun<'_>),
-        seq: CommitSeq,
-        outcome_unknown: &mut bool,
-    ) -> Result<CommitOutcome, AttemptError> {
-        let connection = self.writer_pool.get().await?;
-        let locked = LockedCommit { server: self, connection: &connection, cache, commit, seq };
-        let outcome = locked.attempt(run, outcome_unknown).await?;
-        connection.release();
-        Ok(outcome)
-    }
-
-    /// A server with fewer commits than before is another one: a replica that took over too early, or a backup.
-    /// Without its row nothing is locked, so nothing may be decided.
-    pub(super) fn check_commits(&self, result: Option<Vec<SqlRow>>) -> Result<(), StoreError> {
-        let commits = result.and_then(|rows| rows.first()?.try_get::<_, i64>(0).ok());
-        let commits = commits.ok_or_else(|| {
-            StoreError::corrupt(
-                "postgres",
-                "the table `head`",
-                "its row is gone, so nothing can be locked; restore the database from a backup",
-            )
-        })?;
-        let before = self.commits.swap(commits, Ordering::Relaxed);
-        if commits < before {
-            tracing::error!(
-                before,
-                now = commits,
-                "PostgreSQL has forgotten commits it had confirmed: a replica without them has taken over, or a \
-                 backup was restored; solves of that time may be paid again"
+        let mut steps = Vec::new();
+        if let Some(number) = found.next_incarnation(&known) {
+            let begin = format!(
+                "UPDATE \"{}\".head SET incarnation = $1, name = $2, lost_at = clock_timestamp(), stock_is_doubtful = true",
+                self.schema()
             );
+            let begin = Statement::new(begin).number(number).number(fastrand::i64(1..));
+            steps.push(SqlStep::Query(begin));
         }
-        Ok(())
-    }
-}
-
-impl Validator for PostgresServer {
-    /// Compares a read set on one snapshot.
-    async fn validate(&self, reads: &ReadSet) -> Result<CommitOutcome, StoreError> {
-        let (mut steps, query) = (vec![SqlStep::Plain(BEGIN_READ)], ReadSetQuery::new(self, reads));
-        query.add_steps(&mut steps, Fetch::Rows)?;
+        let forget = format!("DELETE FROM \"{}\".turns WHERE writer = $1", self.schema());
+        steps.push(SqlStep::Query(Statement::new(forget).number(self.writer)));
+        let read_from = steps.len();
+        steps.extend(Head::steps(self.schema(), self.writer, Lock::None));
         steps.push(COMMIT);
-        let mut attempts = 0;
-        let results = loop {
-            attempts += 1;
-            match self.reader_pool.run(&steps).await {
-                Err(error) if self.may_retry(&error, attempts, false).await => {}
-                results => break results.map_err(|error| self.unavailable(&error, attempts))?,
-            }
-        };
-        let mut results = results.into_iter().skip(1);
-        let mut conflicts = query.read_rows(&mut results)?;
-        for (range, rows) in query.read_ranges(&mut results, Fetch::Rows)? {
-            conflicts.extend(range.conflict_if_changed(rows));
-        }
-        Ok(CommitOutcome::of_conflicts(conflicts))
+        let results = connection.run(&steps).await.map_err(failed)?;
+        connection.release();
+        Ok(Head::read(&mut results.into_iter().skip(read_from))?.meta())
     }
-
-    async fn server_time(&self) -> Result<ServerTime, StoreError> {
-        let mut attempts = 0;
-        loop {
-            attempts += 1;
-            match health::server_time(&self.reader_pool).await {
-                Err(error) if self.may_retry(&error, attempts, false).await => {}
-                time => return time.map_err(|error| self.unavailable(&error, attempts)),
-            }
-        }
-    }
-}
-
-pub(super) fn unavailable(why: impl Into<BoxError>) -> StoreError {
-    optimistic::unavailable(super::NAME, why)
 }

@@ -2,17 +2,21 @@
 //! writes and commits. When rows have changed, the decisions run again between the two: while `head` is locked, no other gateway
 //! can change the rows they read now, so a gateway that lost a race is not overtaken once more.
 
-use std::{mem, time::Duration};
+use std::{mem, sync::atomic::Ordering, time::Duration};
 
 use domain::ports::StoreError;
 use tokio::time::Instant;
 use tokio_postgres::Row as SqlRow;
 
-use crate::optimistic::{BatchRun, Commit, CommitOutcome, CommitSeq, Conflict, ReadSet, RowCache};
+use crate::optimistic::{
+    BatchRun, Commit, CommitOutcome, CommitSeq, Conflict, ReadSet, RowCache,
+    restore::LossyServer as _,
+};
 
 use super::{
-    commit::{AttemptError, BEGIN, COMMIT, PostgresServer},
-    connection::{PooledConnection, QueryError, QueryErrorKind, SqlStep},
+    connection::{PooledConnection, QueryErrorKind, SqlStep},
+    head::{Head, Lock},
+    server::{AttemptError, BEGIN, COMMIT, PostgresServer, ROLLBACK},
     sql::{Fetch, Statement, partition},
     validate::{RangeCheck, ReadSetQuery},
 };
@@ -40,7 +44,12 @@ struct Comparison {
     ledger_end: Vec<Conflict>,
 }
 
-const ROLLBACK: SqlStep = SqlStep::Plain("ROLLBACK");
+/// How the first round trip ended.
+enum Locked {
+    Compared(Comparison),
+    /// The outcome is known without writing.
+    Ended(CommitOutcome),
+}
 
 /// The decisions run again at most this often while the lock is held.
 const MAX_RERUNS: usize = 3;
@@ -58,7 +67,13 @@ impl LockedCommit<'_> {
     ) -> Result<CommitOutcome, AttemptError> {
         let found = self.lock_and_compare(*outcome_unknown).await?;
         *outcome_unknown = false;
-        let Some(found) = found else { return Ok(CommitOutcome::Accepted) };
+        let found = match found {
+            Locked::Compared(found) => found,
+            Locked::Ended(outcome) => {
+                self.connection.run(&[ROLLBACK]).await?;
+                return Ok(outcome);
+            }
+        };
         let Comparison { conflicts, ledger_end } = self.rerun_if_changed(found, run).await?;
         if !conflicts.is_empty() {
             self.connection.run(&[ROLLBACK]).await?;
@@ -74,26 +89,29 @@ impl LockedCommit<'_> {
         *outcome_unknown =
             written.as_ref().is_err_and(|error| error.kind == QueryErrorKind::Broken);
         written?;
+        self.server.acknowledged.store(self.seq.number, Ordering::Relaxed);
         Ok(CommitOutcome::Accepted)
     }
 
-    /// The first round trip. Once `head` is locked, no other gateway can change what this one reads. Returns nothing if an
-    /// earlier attempt was applied, whose outcome was unknown.
-    async fn lock_and_compare(
-        &self,
-        outcome_unknown: bool,
-    ) -> Result<Option<Comparison>, AttemptError> {
-        let lock = format!("SELECT commits FROM \"{}\".head FOR UPDATE", self.server.schema());
-        let mut steps = vec![SqlStep::Plain(BEGIN), SqlStep::Query(Statement::new(lock))];
-        let query = ComparisonQuery::new(self.server, &self.commit.reads, &self.commit.ledger_end);
+    /// The first round trip. Once `head` is locked, no other gateway can change what this one reads: an earlier copy of this
+    /// commit that is still running would hold the lock.
+    async fn lock_and_compare(&self, outcome_unknown: bool) -> Result<Locked, AttemptError> {
+        let server = self.server;
+        let (known, acknowledged) = server.known();
+        let mut steps = vec![SqlStep::Plain(BEGIN)];
+        steps.extend(Head::steps(server.schema(), server.writer, Lock::ForUpdate));
+        let query = ComparisonQuery::new(server, &self.commit.reads, &self.commit.ledger_end);
         query.add_steps(&mut steps)?;
         let mut results = self.connection.run(&steps).await?.into_iter().skip(1);
-        if outcome_unknown && self.is_applied().await? {
-            self.connection.run(&[ROLLBACK]).await?;
-            return Ok(None);
+        let head = Head::read(&mut results)?;
+        if head.is_behind(&known, acknowledged) {
+            return Ok(Locked::Ended(CommitOutcome::DataLost));
         }
-        self.server.check_commits(results.next())?;
-        self.compare(&query, results).await.map(Some)
+        head.update(&mut server.meta());
+        if outcome_unknown && head.is_applied(self.seq) {
+            return Ok(Locked::Ended(CommitOutcome::Accepted));
+        }
+        self.compare(&query, results).await.map(Locked::Compared)
     }
 
     /// Runs the decisions again on the current rows, until what they read is current. Returns the last comparison.
@@ -194,16 +212,6 @@ impl LockedCommit<'_> {
         steps.push(SqlStep::Query(Statement::new(count).number(server.writer).number(self.turn())));
         steps.push(COMMIT);
         Ok(steps)
-    }
-
-    /// Whether a commit of this gateway was applied. Called while `head` is locked: an earlier copy of the commit that is still
-    /// running would hold the lock.
-    async fn is_applied(&self) -> Result<bool, QueryError> {
-        let last = format!("SELECT turn FROM \"{}\".turns WHERE writer = $1", self.server.schema());
-        let statement = Statement::new(last).number(self.server.writer);
-        let results = self.connection.run(&[SqlStep::Query(statement)]).await?;
-        let last: Option<i64> = results.iter().flatten().next().and_then(|row| row.try_get(0).ok());
-        Ok(last == Some(self.turn()))
     }
 
     /// The sequence number as the column of its table has it.
