@@ -4,17 +4,21 @@
 //! cache costs a round trip, never a wrong decision.
 //!
 //! A write goes through the files in this order: `batch` queues the decision, `writer` takes a batch, `tx` runs it, `commit`
-//! numbers its pages of the ledger, and the backend's `commit.rs` validates and writes. `read` serves queries, `notify` wakes waiting claims, and `recovery` keeps the
+//! numbers its pages of the ledger, and the backend's `commit.rs` validates and writes (`committer` is what it implements). `read` serves queries, `notify` wakes waiting claims, and `recovery` keeps the
 //! records that a backend restores when its server loses data.
 
 pub(crate) mod batch;
 pub(crate) mod cache;
 pub(crate) mod commit;
+pub(crate) mod committer;
+#[cfg(test)]
+pub(crate) mod in_process;
 pub(crate) mod notify;
 pub(crate) mod queued;
 pub(crate) mod read;
 pub(crate) mod read_set;
 pub(crate) mod recovery;
+mod sum_lane;
 pub(crate) mod tx;
 #[expect(
     clippy::disallowed_methods,
@@ -25,9 +29,9 @@ pub(crate) mod writer;
 pub(crate) use batch::WriteQueue;
 pub(crate) use cache::{Conflict, RowCache};
 pub(crate) use commit::Commit;
+pub(crate) use committer::{CommitError, CommitOutcome, CommitSeq, Committer};
 pub(crate) use read_set::{RangeRead, ReadSet, ScanRange};
 pub(crate) use tx::{BackendKind, OptimisticTx, Write};
-pub(crate) use writer::{CommitError, CommitOutcome, CommitSeq, Committer};
 
 use std::{fmt, future::Future, sync::Arc};
 

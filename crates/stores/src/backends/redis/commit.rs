@@ -93,6 +93,7 @@ impl Committer for RedisCommitter {
             Err(error) => Err(error.into()),
         };
         if let Ok(CommitOutcome::Accepted) = outcome {
+            self.recovery.record_books_read(&commit.reads, cache);
             self.recovery.record(&commit.writes, cache);
         }
         outcome.map_err(|error| CommitError { error, outcome_unknown })
