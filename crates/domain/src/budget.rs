@@ -316,6 +316,11 @@ impl BudgetUse {
         self.unknown += other.unknown;
     }
 
+    fn add(&mut self, other: &Self) {
+        self.add_bought(other);
+        self.stocked.add(other.stocked);
+    }
+
     fn raise(&mut self, other: &Self) {
         self.reserved.raise(other.reserved);
         self.released.raise(other.released);
@@ -359,6 +364,14 @@ impl BudgetBook {
         self.month.add_bought(&other.month);
         for (day, sums) in &other.days {
             self.change_day(*day, |known| known.add_bought(sums));
+        }
+    }
+
+    /// Adds another part of the same book. A part alone says little: what one part reserved, another may have settled.
+    pub fn add(&mut self, part: &Self) {
+        self.month.add(&part.month);
+        for (day, sums) in &part.days {
+            self.change_day(*day, |known| known.add(sums));
         }
     }
 
@@ -422,6 +435,28 @@ mod tests {
         assert_eq!(book.days.len(), DAYS_KEPT);
         assert_eq!(book.day(Day::from_number(20_009)).used().solves, 1);
         assert_eq!((book.month.used().solves, book.month.settled.solves), (10, 1));
+    }
+
+    #[test]
+    fn the_parts_of_a_book_add_up_to_the_book_that_had_all_bookings() {
+        let mut whole = BudgetBook::default();
+        let mut parts: [BudgetBook; 3] = <_>::default();
+        // Days that one part still keeps and another never saw, and a late settlement.
+        for (number, day) in [0, 1, 2, 0, 7, 8, 9, 9, 0].into_iter().enumerate() {
+            let day = Day::from_number(20_000 + day);
+            let change = |sums: &mut BudgetUse| match number % 4 {
+                0 | 1 => sums.reserve(PRICE),
+                2 => sums.settle(PRICE, None),
+                _ => sums.take_stocked(PRICE),
+            };
+            whole.book(day, change);
+            parts[number % 3].book(day, change);
+        }
+        for order in [[0, 1, 2], [2, 1, 0], [1, 2, 0]] {
+            let mut sum = BudgetBook::default();
+            order.iter().for_each(|part: &usize| sum.add(&parts[*part]));
+            assert_eq!(sum, whole);
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The queries of the `Records` port, written once for all backends.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use domain::{
     budget::{BudgetBook, BudgetScope},
@@ -278,7 +278,7 @@ pub(crate) fn totals(tx: &dyn ReadTx, request: &TotalsFilter) -> Result<Vec<Tota
 
 fn totals_between(tx: &dyn ReadTx, least: (Day, Text), most: (Day, Text)) -> Result<Vec<Total>> {
     let rows = tx.scan::<Totals>(least..=most, Order::Rising, usize::MAX)?;
-    Ok(rows.into_iter().map(|(_, total)| total).collect())
+    Ok(ledger::sums_of_lanes(rows.into_iter().map(|(_, total)| total)))
 }
 
 fn day_after(day: Day) -> Day {
@@ -287,8 +287,7 @@ fn day_after(day: Day) -> Day {
 
 /// What a day and its month have used of the budgets.
 pub(crate) fn spending(tx: &dyn ReadTx, day: Day) -> Result<DaySpending> {
-    let mut books: BTreeMap<BudgetScope, BudgetBook> =
-        budgets::books(tx, day)?.into_iter().collect();
+    let mut books = budgets::books(tx, day)?;
     if !books.contains_key(&BudgetScope::Account) {
         let mut account = BudgetBook::default();
         for book in books.values() {

@@ -44,6 +44,11 @@ pub(crate) trait WriteTx: ReadTx {
     /// committed, because no decision depends on them. Until then it stands after all pages that have numbers.
     fn append(&mut self, entries: Vec<Entry>) -> Result<()>;
 
+    /// The lane of the sums that this gateway adds to (`decisions/support/lanes.rs`).
+    fn sum_lane(&self) -> u8 {
+        0
+    }
+
     /// Asks the server not to lose this write, because the gateway is about to spend money on it.
     fn require_durable(&mut self) {}
 

@@ -17,7 +17,7 @@ use crate::{
 
 use super::support::{
     dead_letters, indexes,
-    ledger::{LedgerEnd, archive_subject, has_entry, raise_total, subject, write_page},
+    ledger::{LedgerEnd, archive_subject, has_entry, raise_total, subject, total_key, write_page},
     merge::claim_progress,
     secrets::without_secrets,
 };
@@ -52,7 +52,7 @@ pub(crate) fn archive(tx: &mut dyn WriteTx, batch: &ArchiveBatch) -> Result<bool
         dead_letters::put(tx, letter.clone())?;
     }
     for total in &batch.totals {
-        raise_total(tx, total)?;
+        raise_total(tx, total_key(total, 0), total)?;
     }
     let newest = batch.entries.iter().map(|entry| entry.at).fold(newest, Timestamp::max);
     tx.put::<Archived>(ARCHIVE_PROGRESS, ArchiveProgress { last, newest, doubtful_until })?;

@@ -16,8 +16,8 @@ use domain::{
 
 use crate::{
     Result,
-    schema::keys::{CompoundKey, Key, up_to},
-    schema::tables::{Free, Held, Holders, Solves},
+    schema::keys::{CompoundKey, Key, all, up_to},
+    schema::tables::{Free, Held, Holders, Solves, Table},
     tx::{Order, TypedRead, TypedWrite, WriteTx},
 };
 
@@ -152,20 +152,39 @@ fn end_of_grace(ctx: &DecisionCtx<'_>, from: Option<HolderId>) -> Result<Timesta
     Ok(row.map_or(ctx.now, |row| row.until).plus(TAKEOVER_GRACE).max(ctx.now))
 }
 
-/// The holders that have solves and whose lease expired.
+/// The holders that have solves and whose lease expired, or that have no row. Only the numbers between those of living holders
+/// are searched, because what a living holder has changes with its every step.
 fn dead_holders(ctx: &DecisionCtx<'_>) -> Result<Vec<HolderId>> {
+    let holders = ctx.tx.scan::<Holders>(all(), Order::Rising, usize::MAX)?;
+    let living = holders.into_iter().filter(|(_, row)| ctx.now < row.until);
     let mut dead = Vec::new();
     let mut from = Some(0);
-    while let Some(number) = from {
-        let start = CompoundKey::least_of(HolderId::from_number(number));
-        let rows = ctx.tx.scan::<Held>(start..=Key::most(), Order::Rising, 1)?;
-        let Some(((holder, _, _), ())) = rows.first() else { break };
-        if !ctx.is_alive(*holder)? {
-            dead.push(*holder);
+    for (holder, _) in living {
+        if let Some(last) = holder.number().checked_sub(1) {
+            let last = CompoundKey::most_of(HolderId::from_number(last));
+            dead.extend(holders_between(ctx, from, last)?);
         }
         from = holder.number().checked_add(1);
     }
+    dead.extend(holders_between(ctx, from, Key::most())?);
     Ok(dead)
+}
+
+/// The holders with solves from a number on, up to the last row.
+fn holders_between(
+    ctx: &DecisionCtx<'_>,
+    mut from: Option<u64>,
+    last: <Held as Table>::Key,
+) -> Result<Vec<HolderId>> {
+    let mut found = Vec::new();
+    while let Some(number) = from {
+        let start = CompoundKey::least_of(HolderId::from_number(number));
+        let rows = ctx.tx.scan::<Held>(start..=last, Order::Rising, 1)?;
+        let Some(((holder, _, _), ())) = rows.first() else { break };
+        found.push(*holder);
+        from = holder.number().checked_add(1);
+    }
+    Ok(found)
 }
 
 /// The solves of a dead holder that can be leased: those that are due, and those with a task, because only the dead holder

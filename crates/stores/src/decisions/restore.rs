@@ -87,7 +87,7 @@ fn merge(tx: &mut dyn WriteTx, record: &RecoveryRecord, now: Timestamp) -> Resul
         }
         RecoveryRecord::Loss { known, found } => note_loss(tx, *known, *found, now),
         RecoveryRecord::Page(seq, page) => merge_page(tx, *seq, &page.entries),
-        RecoveryRecord::Total(total) => raise_total(tx, total),
+        RecoveryRecord::Total(key, total) => raise_total(tx, key.clone(), total),
         RecoveryRecord::Spent(key, spent) => raise_spent(tx, key, spent),
         RecoveryRecord::Authorised(day, count) => {
             put_newer::<Authorised>(tx, *day, count, |known| known < count)

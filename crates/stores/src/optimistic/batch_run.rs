@@ -2,11 +2,13 @@
 
 use std::{
     collections::VecDeque,
-    mem,
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
-use super::{BackendKind, Commit, OptimisticTx, RowCache, batch::Batch, queued::QueuedDecision};
+use super::{
+    BackendKind, Commit, Conflict, OptimisticTx, ReadSet, RowCache, batch::Batch,
+    queued::QueuedDecision, sum_lane::SumLane,
+};
 
 pub(crate) struct BatchRun<'a> {
     kind: BackendKind,
@@ -17,19 +19,29 @@ pub(crate) struct BatchRun<'a> {
     deferred: VecDeque<QueuedDecision>,
     /// Which decisions of the last run need a durable commit.
     durable: Vec<bool>,
+    sum_lane: SumLane,
+}
+
+/// What a run leaves to its writer.
+pub(super) struct EndedRun {
+    /// Which decisions of the batch need a durable commit.
+    pub(super) durable: Vec<bool>,
+    pub(super) deferred: VecDeque<QueuedDecision>,
+    pub(super) sum_lane: SumLane,
 }
 
 // === impl BatchRun ===
 
 impl<'a> BatchRun<'a> {
-    pub(super) fn new(kind: BackendKind, batch: &'a mut Batch) -> Self {
+    pub(super) fn new(kind: BackendKind, batch: &'a mut Batch, sum_lane: SumLane) -> Self {
         let (deferred, durable) = <_>::default();
-        Self { kind, batch, is_doubtful: false, deferred, durable }
+        Self { kind, batch, is_doubtful: false, deferred, durable, sum_lane }
     }
 
     /// Runs as many decisions of the batch as fit into one commit, and defers the others.
     pub(crate) fn run(&mut self, cache: &RowCache) -> Commit {
-        let mut tx = OptimisticTx::new(self.kind, cache, self.is_doubtful);
+        let tx = OptimisticTx::new(self.kind, cache, self.is_doubtful);
+        let mut tx = tx.in_lane(self.sum_lane.number());
         self.durable.clear();
         for queued in self.batch.iter_mut() {
             if tx.written_bytes() > self.kind.max_bytes {
@@ -59,8 +71,24 @@ impl<'a> BatchRun<'a> {
         }
     }
 
-    /// Which decisions of the batch need a durable commit, and those that were deferred.
-    pub(super) fn end(&mut self) -> (Vec<bool>, VecDeque<QueuedDecision>) {
-        (mem::take(&mut self.durable), mem::take(&mut self.deferred))
+    /// Takes the current rows into the cache. Returns what is known to be current as of the request that returned them.
+    pub(crate) fn learn(
+        &mut self,
+        cache: &mut RowCache,
+        reads: ReadSet,
+        conflicts: Vec<Conflict>,
+    ) -> ReadSet {
+        let current = cache.learn(reads, conflicts);
+        self.leave_shared_lane(&current, cache);
+        current
+    }
+
+    pub(super) fn leave_shared_lane(&mut self, reads: &ReadSet, cache: &RowCache) {
+        self.sum_lane.leave_if_shared(reads, cache);
+    }
+
+    pub(super) fn end(self) -> EndedRun {
+        let Self { durable, deferred, sum_lane, .. } = self;
+        EndedRun { durable, deferred, sum_lane }
     }
 }

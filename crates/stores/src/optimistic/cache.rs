@@ -93,9 +93,8 @@ impl RowCache {
         }
     }
 
-    /// Takes the current rows from the conflicts of a read set. Returns what is known to be current as of the request that
-    /// returned them.
-    pub(crate) fn learn(&mut self, mut reads: ReadSet, conflicts: Vec<Conflict>) -> ReadSet {
+    /// Takes the current rows from the conflicts of a read set. Returns it with what they show.
+    pub(super) fn learn(&mut self, mut reads: ReadSet, conflicts: Vec<Conflict>) -> ReadSet {
         for conflict in conflicts {
             reads.add_conflict(&conflict);
             self.apply_conflict(conflict);

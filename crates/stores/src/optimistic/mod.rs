@@ -4,13 +4,17 @@
 //! cache costs a round trip, never a wrong decision.
 //!
 //! A write goes through the files in this order: `batch` queues the decision, `writer` takes a batch, `batch_run` runs it on a
-//! `tx`, `commit` numbers its pages of the ledger, and the backend's `commit.rs` validates and writes. `read` serves queries,
-//! `notify` wakes waiting claims, and `recovery` keeps the records that `restore` brings back when the server loses data (`meta`).
+//! `tx`, `commit` numbers its pages of the ledger, and the backend's `commit.rs` validates and writes (`committer` is what it
+//! implements). `read` serves queries, `notify` wakes waiting claims, and `recovery` keeps the records that `restore` brings
+//! back when the server loses data (`meta`).
 
 pub(crate) mod batch;
 pub(crate) mod batch_run;
 pub(crate) mod cache;
 pub(crate) mod commit;
+pub(crate) mod committer;
+#[cfg(test)]
+pub(crate) mod in_process;
 pub(crate) mod meta;
 pub(crate) mod notify;
 pub(crate) mod queued;
@@ -18,6 +22,7 @@ pub(crate) mod read;
 pub(crate) mod read_set;
 pub(crate) mod recovery;
 pub(crate) mod restore;
+mod sum_lane;
 pub(crate) mod tx;
 #[expect(
     clippy::disallowed_methods,
@@ -29,9 +34,9 @@ pub(crate) use batch::WriteQueue;
 pub(crate) use batch_run::BatchRun;
 pub(crate) use cache::{Conflict, RowCache};
 pub(crate) use commit::Commit;
+pub(crate) use committer::{CommitError, CommitOutcome, CommitSeq, Committer};
 pub(crate) use read_set::{RangeRead, ReadSet, ScanRange};
 pub(crate) use tx::{BackendKind, OptimisticTx, Write};
-pub(crate) use writer::{CommitError, CommitOutcome, CommitSeq, Committer};
 
 use std::{fmt, future::Future, sync::Arc};
 

@@ -17,7 +17,7 @@ use crate::{
     },
 };
 
-use super::{RawKey, RowCache, Write};
+use super::{RawKey, ReadSet, RowCache, Write};
 
 /// The latest value of each row.
 #[derive(Debug)]
@@ -99,6 +99,17 @@ impl RecoveryBuffer {
         }
         self.evict();
         self.drop_large_challenges();
+    }
+
+    /// Records the books of budgets that a commit has read, before its own writes. A limit depends on the lanes of all
+    /// gateways, and the one that wrote a lane may be gone when the server loses it.
+    pub(crate) fn record_books_read(&mut self, reads: &ReadSet, cache: &RowCache) {
+        for key in reads.rows.keys().filter(|key| key[0] == Spending::TAG) {
+            let Some(current) = cache.get(key) else { continue };
+            if self.rows.get(key).is_none_or(|known| known.bytes != current.bytes) {
+                self.put(key, current.bytes.clone());
+            }
+        }
     }
 
     fn record_challenge_of(&mut self, solve: &RawKey, cache: &RowCache) {
@@ -258,7 +269,7 @@ fn record(codec: Codec, key: &RawKey, bytes: &[u8]) -> Option<RecoveryRecord> {
         DeadLetters::TAG => read::<DeadLetters>(row, |_, letter| Record::DeadLetter(letter.into())),
         Pools::TAG => read::<Pools>(row, |_, pool| Record::Pool(pool.into())),
         Pages::TAG => read::<Pages>(row, Record::Page),
-        Totals::TAG => read::<Totals>(row, |_, total| Record::Total(total.into())),
+        Totals::TAG => read::<Totals>(row, |key, total| Record::Total(key, total.into())),
         Spending::TAG => read::<Spending>(row, Record::Spent),
         Authorised::TAG => read::<Authorised>(row, Record::Authorised),
         Memos::TAG => {

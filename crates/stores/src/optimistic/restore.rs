@@ -2,11 +2,7 @@
 //! committed; for some time longer, no money is spent on what the rows say (`meta`). An interrupted restore continues later,
 //! however often it is interrupted. The writer (`writer`) runs and commits the steps.
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    future::Future,
-    time::Duration,
-};
+use std::{collections::VecDeque, future::Future, time::Duration};
 
 use domain::{ports::StoreError, time::Timestamp};
 use parking_lot::MutexGuard;
@@ -19,7 +15,7 @@ use crate::{
     schema::codec::Codec,
 };
 
-use super::{RawKey, RowCache, Write, meta::StoreMeta, recovery::RecoveryBuffer};
+use super::{Commit, RowCache, meta::StoreMeta, recovery::RecoveryBuffer};
 
 /// A server that may lose writes it has acknowledged.
 pub(crate) trait LossyServer: Sync {
@@ -188,8 +184,9 @@ impl Restorer {
     }
 
     /// Keeps what was committed.
-    pub(crate) fn record(&mut self, writes: &BTreeMap<RawKey, Write>, cache: &RowCache) {
-        self.recovery.record(writes, cache);
+    pub(crate) fn record(&mut self, commit: &Commit, cache: &RowCache) {
+        self.recovery.record_books_read(&commit.reads, cache);
+        self.recovery.record(&commit.writes, cache);
     }
 
     pub(crate) fn is_restoring(&self) -> bool {

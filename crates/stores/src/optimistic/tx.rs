@@ -28,6 +28,7 @@ pub(crate) struct OptimisticTx<'a> {
     /// How many of them there were at the savepoint.
     appended_before: usize,
     last_unnumbered: u64,
+    sum_lane: u8,
     doubtful: bool,
     durable: bool,
     written_bytes: usize,
@@ -93,6 +94,7 @@ impl<'a> OptimisticTx<'a> {
             appended: Vec::new(),
             appended_before: 0,
             last_unnumbered: ledger::LAST_NUMBER,
+            sum_lane: 0,
             doubtful,
             durable: false,
             written_bytes: 0,
@@ -137,6 +139,11 @@ impl<'a> OptimisticTx<'a> {
     /// Bytes written so far, including those that were overwritten.
     pub(crate) fn written_bytes(&self) -> usize {
         self.written_bytes
+    }
+
+    /// Adds to the sums in this lane.
+    pub(crate) fn in_lane(self, sum_lane: u8) -> Self {
+        Self { sum_lane, ..self }
     }
 
     /// Continues with the writes of a transaction that has finished.
@@ -265,6 +272,10 @@ impl WriteTx for OptimisticTx<'_> {
         self.last_unnumbered = ledger::write_unnumbered(self, after, entries.clone())?;
         self.appended.push(entries);
         Ok(())
+    }
+
+    fn sum_lane(&self) -> u8 {
+        self.sum_lane
     }
 
     fn require_durable(&mut self) {

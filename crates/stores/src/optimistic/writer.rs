@@ -2,104 +2,23 @@
 //! it, runs them again after a conflict, and answers the callers.
 //!
 //! Each process has one writer task per store, so its commits have sequence numbers and are sent one after the other. The queue is
-//! in `batch.rs`; the [`Committer`] of a backend is in its `commit.rs`.
+//! in `batch.rs`; the protocol that a backend implements in its `commit.rs` is in `committer.rs`.
 
-use std::{collections::VecDeque, future::Future, time::Duration};
+use std::{collections::VecDeque, time::Duration};
 
 use domain::ports::StoreError;
 use tokio::time::timeout;
 
-use crate::{Result, adapter::DecideFn};
+use crate::Result;
 
 use super::{
-    BackendKind, BatchRun, Commit, Conflict, ReadSet, RowCache, WriteQueue,
+    BackendKind, BatchRun, Commit, CommitOutcome, CommitSeq, Committer, ReadSet, RowCache,
+    WriteQueue,
     batch::{Batch, WriteQueueReceiver, answered},
     queued::QueuedDecision,
+    sum_lane::SumLane,
     unavailable,
 };
-
-/// The commit protocol of a backend. Only `validate` and `commit` are needed; the rest are hooks with defaults.
-pub(crate) trait Committer: Send + 'static {
-    /// Compares the read set with the server's rows and writes nothing.
-    fn validate(
-        &mut self,
-        cache: &mut RowCache,
-        reads: &ReadSet,
-    ) -> impl Future<Output = Result<CommitOutcome>> + Send;
-
-    /// Compares the read set and writes, all or nothing. When the ledger has grown since its pages were numbered, the backend
-    /// numbers them again or returns its end as a conflict. A backend that can hold the rows still runs the decisions again
-    /// after a conflict, which replaces the commit. Once a commit has succeeded, the server applies no earlier commit of this
-    /// writer that is still on its way.
-    fn commit(
-        &mut self,
-        cache: &mut RowCache,
-        commit: &mut Commit,
-        run: &mut BatchRun<'_>,
-        seq: CommitSeq,
-    ) -> impl Future<Output = Result<CommitOutcome, CommitError>> + Send;
-
-    /// The writer has emptied its cache, because it was full.
-    fn cache_cleared(&mut self) {}
-
-    /// Whether the rows may be older than an answer that was already given. Decisions spend no money on such rows.
-    fn is_doubtful(&self) -> bool {
-        false
-    }
-
-    /// Makes sure that the last commit survives the loss of the server. Called when money is about to be spent on it.
-    fn confirm_durable(&mut self) -> impl Future<Output = Result<()>> + Send {
-        async { Ok(()) }
-    }
-
-    /// Whether records must be restored before the next batch, because the server lost data.
-    fn is_restoring(&self) -> bool {
-        false
-    }
-
-    /// The next decision that restores records; `None` when all are restored.
-    fn next_restore_step(&mut self) -> impl Future<Output = Result<Option<DecideFn>>> + Send {
-        async { Ok(None) }
-    }
-
-    /// The step was committed, and its decision has left its result.
-    fn finish_restore_step(&mut self) -> Result<()> {
-        Ok(())
-    }
-
-    /// Fails while batches must wait for other gateways to restore their records.
-    fn check_ready(&self) -> Result<()> {
-        Ok(())
-    }
-}
-
-#[derive(Debug)]
-pub(crate) enum CommitOutcome {
-    /// The read set is current, and the writes are stored.
-    Accepted,
-    /// The read set is out of date; nothing was written. These are the current rows.
-    Conflicts(Vec<Conflict>),
-    /// An earlier copy of this commit conflicted, and its reply was lost. Nothing was written; the decisions must run again,
-    /// and the next try learns the current rows.
-    Retry,
-    /// The server lost acknowledged writes, so the cache and the sequence numbers are worthless.
-    DataLost,
-}
-
-/// The sequence number of a commit. The server applies each number of a writer at most once.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct CommitSeq {
-    pub(crate) number: u64,
-    /// The outcome of an earlier commit is unknown, because its reply was lost.
-    pub(crate) follows_unknown: bool,
-}
-
-#[derive(Debug)]
-pub(crate) struct CommitError {
-    pub(crate) error: StoreError,
-    /// The server may have applied the commit, or may still do so when the request arrives.
-    pub(crate) outcome_unknown: bool,
-}
 
 /// The writer task: its committer, its cache, and the state of its sequence numbers.
 struct WriterTask<C> {
@@ -109,6 +28,7 @@ struct WriterTask<C> {
     queue: WriteQueueReceiver,
     /// Decisions that did not fit into the last commit.
     deferred: VecDeque<QueuedDecision>,
+    sum_lane: SumLane,
     /// The number of the last commit that was sent.
     seq: u64,
     outcome_unknown: bool,
@@ -130,8 +50,9 @@ const RESTORE_RETRY: Duration = Duration::from_millis(100);
 pub(crate) fn spawn<C: Committer>(kind: BackendKind, committer: C, cache: RowCache) -> WriteQueue {
     let (write_queue, queue) = WriteQueue::new(&kind);
     let deferred = VecDeque::new();
+    let (sum_lane, seq, outcome_unknown) = (SumLane::any(), 0, false);
     let task =
-        WriterTask { kind, committer, cache, queue, deferred, seq: 0, outcome_unknown: false };
+        WriterTask { kind, committer, cache, queue, deferred, sum_lane, seq, outcome_unknown };
     tokio::spawn(task.run());
     write_queue
 }
@@ -208,13 +129,14 @@ impl<C: Committer> WriterTask<C> {
         if self.cache.clear_if_full() {
             self.committer.cache_cleared();
         }
-        let mut run = BatchRun::new(self.kind, batch);
+        let mut run = BatchRun::new(self.kind, batch, self.sum_lane);
         let committed = self.commit_run(&mut run).await;
-        let (durable, deferred) = run.end();
-        for queued in deferred.into_iter().rev() {
+        let ended = run.end();
+        self.sum_lane = ended.sum_lane;
+        for queued in ended.deferred.into_iter().rev() {
             self.deferred.push_front(queued);
         }
-        committed.map(|()| durable)
+        committed.map(|()| ended.durable)
     }
 
     /// Runs the decisions and commits them, again after each conflict.
@@ -238,9 +160,12 @@ impl<C: Committer> WriterTask<C> {
                 }
                 CommitOutcome::Conflicts(conflicts) => {
                     tracing::trace!(tries, conflicts = conflicts.len(), "conflict, retrying batch");
-                    validated = Some(self.cache.learn(commit.reads, conflicts));
+                    validated = Some(run.learn(&mut self.cache, commit.reads, conflicts));
                 }
-                CommitOutcome::Retry => tracing::trace!(tries, "retrying batch"),
+                CommitOutcome::Retry => {
+                    tracing::trace!(tries, "retrying batch");
+                    run.leave_shared_lane(&commit.reads, &self.cache);
+                }
                 CommitOutcome::DataLost => return Err(self.reset()),
             }
         }
@@ -301,24 +226,6 @@ impl<C: Committer> WriterTask<C> {
 fn answer_all(batch: Batch, result: &Result<()>) {
     for queued in batch {
         queued.answer(result.clone());
-    }
-}
-
-// === impl CommitOutcome ===
-
-impl CommitOutcome {
-    pub(crate) fn of_conflicts(conflicts: Vec<Conflict>) -> Self {
-        if conflicts.is_empty() { Self::Accepted } else { Self::Conflicts(conflicts) }
-    }
-}
-
-// === impl CommitError ===
-
-#[cfg(feature = "dynamodb")]
-impl CommitError {
-    /// Nothing was written, and nothing will be.
-    pub(crate) fn not_applied(error: StoreError) -> Self {
-        Self { error, outcome_unknown: false }
     }
 }
 

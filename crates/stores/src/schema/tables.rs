@@ -110,9 +110,9 @@ tables! {
     13 Pages in pages: u64 => LedgerPage;
     /// The pages of the ledger that have entries about a subject.
     14 LedgerIndex in told: (Subject, u64) => ();
-    /// Totals by day and label.
+    /// Totals by day and label, each in lanes (`decisions/support/lanes.rs`).
     15 Totals in totals: (Day, Text) => Total, appended 48, converted by Total::convert;
-    /// The books of the budgets, by the first day of the month and the budget (`decisions/support/budgets.rs`). Rows of
+    /// The books of the budgets, by the first day of the month and the budget, or a lane of it (`decisions/support/budgets/rows.rs`). Rows of
     /// releases before 0.2.0 have a day and a worker, and what the worker opened on that day.
     16 Spending in spending: (Day, Text) => BudgetBook, appended 10;
     /// The number of AUTHORISE events of a day.

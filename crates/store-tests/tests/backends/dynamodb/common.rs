@@ -10,7 +10,7 @@ use crate::{
         texts::{names_are_kept_apart, texts_come_back},
     },
     prefix,
-    schedule::{EVENTS, compare_all},
+    schedule::{EVENTS, compare_all, side_by_side::compare_side_by_side},
 };
 
 /// Enough seeds that every event occurs.
@@ -30,6 +30,12 @@ async fn three_gateways_in_turn_give_the_same_history() {
     let happened =
         compare_all(SEEDS, |comparison| three_in_turn(comparison, rarely_compacting())).await;
     assert_eq!(happened.len(), EVENTS, "{happened:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn three_gateways_at_the_same_time_give_the_same_history_of_each_claim() {
+    let happened = compare_side_by_side(FEW, &rarely_compacting()).await;
+    assert!(happened.len() > EVENTS / 3, "{happened:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -68,6 +74,11 @@ async fn two_hundred_solves_by_twenty_callers_compacted_often() {
 async fn a_thousand_takers_at_three_gateways_get_five_hundred_tokens() {
     concurrent_callers::a_thousand_takers(&gateways(&rarely_compacting(), &prefix(), 3).await)
         .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_limit_that_comes_later_holds_at_three_gateways() {
+    budgets::a_limit_that_comes_later(&gateways(&often_compacting(), &prefix(), 3).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

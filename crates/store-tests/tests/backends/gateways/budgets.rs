@@ -65,6 +65,39 @@ pub(crate) async fn one_budget_for_all(all: &[Gateway]) {
     check(world.records.as_ref()).await;
 }
 
+/// A worker buys at all gateways without a limit, each of which books apart from the others, and then under one.
+pub(crate) async fn a_limit_that_comes_later(all: &[Gateway]) {
+    const BEFORE: usize = 30;
+    const MOST: u64 = 40;
+    let world = &all[0].world;
+    let open = |number, at: Gateway| async move {
+        at.world.open(at.world.turnstile(&format!("before-{number}"))).await
+    };
+    let before = all_at_once(all, BEFORE, open).await;
+    // While they buy, two solves of before end: one gives its price back, and the other is paid.
+    let paid = world.lease_of(&before[1]).await;
+    let ends = before.clone();
+    let opened = all_at_once(all, 60, move |number, at| {
+        let (ends, paid) = (ends.clone(), paid.clone());
+        async move {
+            if number < 2 {
+                end(&at.world, number, &ends[number], paid).await;
+            }
+            let mut new = at.world.turnstile(&format!("after-{number}"));
+            new.allowance = Allowance { solves_per_day: Some(MOST), ..Allowance::default() };
+            matches!(at.world.admit(new).await, Admission::Opened(_))
+        }
+    })
+    .await;
+    let opened = opened.into_iter().filter(|opened| *opened).count() as u64;
+    assert_eq!(opened, MOST + 1 - BEFORE as u64, "one was withdrawn");
+    let spending = world.records.spending(world.now().day()).await.expect("the server is up");
+    let books = &spending.books[&BudgetScope::Worker(before[0].worker.clone())];
+    assert_eq!((books.month.used().solves, books.month.released.solves), (MOST, 1));
+    assert_eq!(books.day(world.now().day()), books.month);
+    check(world.records.as_ref()).await;
+}
+
 /// A pool that wants more than the account has room for.
 async fn order(world: &World) {
     let new = world.turnstile("pool");

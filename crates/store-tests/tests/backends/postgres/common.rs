@@ -13,7 +13,7 @@ use crate::{
         texts::{names_are_kept_apart, texts_come_back},
     },
     prefix,
-    schedule::{EVENTS, compare_all},
+    schedule::{EVENTS, compare_all, side_by_side::compare_side_by_side},
 };
 
 /// Enough seeds that every event occurs.
@@ -34,6 +34,12 @@ async fn three_gateways_in_turn_give_the_same_history() {
     let happened =
         compare_all(SEEDS, |comparison| three_in_turn(comparison, shared_postgres().url())).await;
     assert_eq!(happened.len(), EVENTS, "{happened:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn three_gateways_at_the_same_time_give_the_same_history_of_each_claim() {
+    let happened = compare_side_by_side(FEW, &shared_postgres().url()).await;
+    assert!(happened.len() > EVENTS / 3, "{happened:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -82,6 +88,12 @@ async fn two_hundred_solves_by_twenty_callers() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_thousand_takers_at_three_gateways_get_five_hundred_tokens() {
     concurrent_callers::a_thousand_takers(&gateways(&shared_postgres().url(), &prefix(), 3).await)
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_limit_that_comes_later_holds_at_three_gateways() {
+    budgets::a_limit_that_comes_later(&gateways(&shared_postgres().url(), &prefix(), 3).await)
         .await;
 }
 

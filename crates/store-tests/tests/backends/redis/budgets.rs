@@ -1,5 +1,5 @@
-//! The books of the budgets after a server lost writes: no gateway buys before all have restored their sums, and what was
-//! settled before is not settled again.
+//! The sums after a server lost writes: no gateway buys before all have restored their books, what was settled before is not
+//! settled again, and nothing is counted twice.
 
 #![expect(
     clippy::disallowed_methods,
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use domain::{
     budget::{Allowance, BudgetScope, BudgetUse},
     claim::{Admission, Claim, NewClaim},
-    ports::StoreError,
+    ports::{Scope, StoreError, TotalsFilter},
 };
 use store_tests::{
     World,
@@ -99,4 +99,34 @@ async fn nothing_is_settled_again(at: &Gateway, settled: &Claim, before: BudgetU
     assert_eq!(sums, before);
     let parts = sums.settled.solves + sums.released.solves + sums.outstanding().solves;
     assert_eq!(sums.reserved.solves, parts);
+}
+
+/// Without a limit, each of them has counted in a lane of its own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_three_gateways_counted_is_restored_once() {
+    let server = RedisServer::start(&RedisOptions::default());
+    let all = gateways(&server.url(), "sums", 3).await;
+    for number in 0..9 {
+        let [here, next] = [0, 1].map(|by| &all[(number + by) % 3].world);
+        let claim = here.open(here.turnstile("a")).await;
+        let task = format!("t{number}");
+        let lease = next.submit(&claim, &task).await;
+        here.settle(lease.solve.id, 1, here.solved(&task)).await;
+    }
+    let world = &all[0].world;
+    let today = world.now().day();
+    let ask = || TotalsFilter { scope: Scope::All, from: today, to: today };
+    let before = world.records.totals(ask()).await.unwrap();
+    let books = books(world, &BudgetScope::Worker(world.turnstile("a").worker)).await;
+    assert_eq!((before[0].counts.solved, books.settled.solves), (9, 9));
+    server.cli(&["FLUSHALL"]);
+
+    for gateway in &all {
+        until_back(&gateway.backend, &gateway.world).await;
+    }
+    assert_eq!(world.records.totals(ask()).await.unwrap(), before);
+    let after = self::books(world, &BudgetScope::Worker(world.turnstile("a").worker)).await;
+    assert_eq!(after, books);
+    let rows = server.cli(&["zcard", "{sums:0}:totals"]);
+    assert_ne!(rows, "1", "they counted in one lane");
 }

@@ -66,6 +66,12 @@ async fn a_thousand_takers_at_three_gateways_get_five_hundred_tokens() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_limit_that_comes_later_holds_at_three_gateways() {
+    let (_server, all) = three().await;
+    budgets::a_limit_that_comes_later(&all).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn buyers_at_three_gateways_share_the_budget_of_the_account() {
     let (_server, all) = three().await;
     budgets::one_budget_for_all(&all).await;

@@ -11,7 +11,7 @@ use crate::{
     connect,
     gateways::schedules::{one_after_another, three_in_turn},
     prefix,
-    schedule::{Comparison, EVENTS, compare_all},
+    schedule::{Comparison, EVENTS, compare_all, side_by_side::compare_side_by_side},
 };
 
 /// Enough seeds that every event occurs.
@@ -31,6 +31,12 @@ async fn three_gateways_in_turn_give_the_same_history() {
     let happened =
         compare_all(SEEDS, |comparison| three_in_turn(comparison, shared_redis().url())).await;
     assert_eq!(happened.len(), EVENTS, "{happened:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn three_gateways_at_the_same_time_give_the_same_history_of_each_claim() {
+    let happened = compare_side_by_side(FEW, &shared_redis().url()).await;
+    assert!(happened.len() > EVENTS / 3, "{happened:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

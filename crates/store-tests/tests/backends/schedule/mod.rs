@@ -8,6 +8,7 @@
 )]
 
 mod perform;
+pub(crate) mod side_by_side;
 
 use std::{collections::BTreeSet, future::Future, sync::Arc, time::Duration};
 
@@ -48,6 +49,7 @@ enum Act {
     Hold(HolderId),
     Release(HolderId),
     Lease(HolderId, usize),
+    LeaseOne(HolderId, SolveId),
     Decide(Box<Lease>, Decision),
     Settle(SolveId, u32, Fact),
     Report(Box<Claim>),
@@ -96,13 +98,7 @@ impl Comparison {
     pub(crate) fn new(seed: u64) -> Self {
         let model = stores::open("memory:").unwrap();
         let world = World::new(&model);
-        let plan = Plan {
-            chance: fastrand::Rng::with_seed(seed),
-            claims: Vec::new(),
-            leases: Vec::new(),
-            callbacks: Vec::new(),
-        };
-        Self { model, world, plan, step: 0 }
+        Self { model, world, plan: Plan::new(seed), step: 0 }
     }
 
     pub(crate) fn chance(&mut self) -> &mut fastrand::Rng {
@@ -144,6 +140,11 @@ impl Comparison {
 // === impl Plan ===
 
 impl Plan {
+    fn new(seed: u64) -> Self {
+        let chance = fastrand::Rng::with_seed(seed);
+        Self { chance, claims: Vec::new(), leases: Vec::new(), callbacks: Vec::new() }
+    }
+
     fn pass_time(&mut self, world: &World) {
         match self.chance.u8(0..100) {
             0..60 => {}

@@ -40,12 +40,9 @@ pub(super) async fn perform(
             comparable(&store.hold(Holder::apart(id, now.plus(LeaseRequest::TERM))).await)
         }
         Act::Release(id) => comparable(&store.release(id).await),
-        Act::Lease(holder, limit) => {
-            let answer = store.lease(LeaseRequest::any(holder, limit), now).await;
-            if let (Some(plan), Ok(leases)) = (plan, &answer) {
-                plan.leases.extend(leases.iter().cloned());
-            }
-            comparable(&answer)
+        Act::Lease(holder, limit) => lease(on, LeaseRequest::any(holder, limit), now, plan).await,
+        Act::LeaseOne(holder, solve) => {
+            lease(on, LeaseRequest::only(holder, solve), now, plan).await
         }
         Act::Decide(lease, decision) => {
             let answer = store.advance(&lease, decision, now).await;
@@ -82,6 +79,19 @@ async fn admit(on: &Backend, new: NewClaim, now: Timestamp, plan: Option<&mut Pl
     if let (Some(plan), Ok(Admission::Opened(claim) | Admission::Stocked(claim))) = (plan, &answer)
     {
         plan.claims.push(claim.clone());
+    }
+    comparable(&answer)
+}
+
+async fn lease(
+    on: &Backend,
+    request: LeaseRequest,
+    now: Timestamp,
+    plan: Option<&mut Plan>,
+) -> String {
+    let answer = on.store.lease(request, now).await;
+    if let (Some(plan), Ok(leases)) = (plan, &answer) {
+        plan.leases.extend(leases.iter().cloned());
     }
     comparable(&answer)
 }
@@ -154,25 +164,32 @@ fn comparable<T: Debug>(answer: &Result<T, StoreError>) -> String {
 
 /// Everything that can be read at the end.
 pub(super) async fn readings(on: &Backend, now: Timestamp) -> Vec<String> {
+    let mut all = vec![comparable(&on.records.entries(0, usize::MAX).await)];
+    all.extend(lists_and_sums(on, now).await);
+    for claim in claims(on).await {
+        all.push(comparable(&on.records.explain(claim.id).await));
+        all.push(format!("{claim:?} {:?}", claim.token));
+    }
+    all
+}
+
+/// What can be read at the end, but nothing that has numbers of the ledger.
+pub(super) async fn lists_and_sums(on: &Backend, now: Timestamp) -> Vec<String> {
     let records = &on.records;
-    let entries = records.entries(0, usize::MAX).await;
-    let filter = ClaimFilter::all(Scope::All, usize::MAX);
     let open = DeadLetterFilter::open(Scope::All, usize::MAX);
     let dead_letters = DeadLetterFilter { closed: true, ..open };
     let (from, to) = (Day::from_number(0), Day::from_number(u32::MAX));
-    let history = records.history(filter).await;
-    let mut all = vec![
-        comparable(&entries),
+    vec![
         comparable(&records.dead_letters(dead_letters).await),
         comparable(&records.active(Scope::All, 999).await),
         comparable(&records.totals(TotalsFilter { scope: Scope::All, from, to }).await),
         comparable(&records.spending(now.day()).await),
         comparable(&records.pools(now).await),
         comparable(&records.margins().await),
-    ];
-    for claim in history.unwrap().items {
-        all.push(comparable(&records.explain(claim.id).await));
-        all.push(format!("{claim:?} {:?}", claim.token));
-    }
-    all
+    ]
+}
+
+pub(super) async fn claims(on: &Backend) -> Vec<Claim> {
+    let filter = ClaimFilter::all(Scope::All, usize::MAX);
+    on.records.history(filter).await.unwrap().items
 }

@@ -92,7 +92,7 @@ impl Committer for PostgresCommitter {
             }
         };
         if let Ok(CommitOutcome::Accepted) = outcome {
-            self.restorer.record(&commit.writes, cache);
+            self.restorer.record(commit, cache);
         }
         outcome.map_err(|error| CommitError { error, outcome_unknown })
     }

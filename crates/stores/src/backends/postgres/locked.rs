@@ -124,7 +124,8 @@ impl LockedCommit<'_> {
         let (mut current, mut knows_end) = (ReadSet::default(), false);
         while !found.conflicts.is_empty() && reruns < MAX_RERUNS && started.elapsed() < MAX_LOCKED {
             reruns += 1;
-            current.extend(self.cache.learn(mem::take(&mut self.commit.reads), found.conflicts));
+            let reads = mem::take(&mut self.commit.reads);
+            current.extend(run.learn(self.cache, reads, found.conflicts));
             knows_end |= !found.ledger_end.is_empty();
             self.apply_end(found.ledger_end);
             *self.commit = run.run(self.cache);

@@ -140,14 +140,14 @@ fn dead_letter(letter: &DeadLetter) -> Vec<ReportingColumn> {
 
 fn total(total: &Total) -> Vec<ReportingColumn> {
     let counts = &total.counts;
-    let outcomes = counts.outcomes();
     let mut columns = whose(total.worker.as_str(), total.project.as_str(), total.kind.name());
     columns.extend([
-        number("claims", outcomes.claims),
+        // Each row is one lane, so only plain counts add up: a claim of this lane may end in another one.
+        number("claims", counts.claims),
         number("opened", counts.opened),
         number("attempts", counts.attempts),
         number("solved", counts.solved),
-        number("failed", outcomes.failed),
+        number("failed", counts.failed),
         number("replayed", counts.replayed),
         number("joined", counts.joined),
         number("stocked", counts.stocked),

@@ -115,7 +115,7 @@ impl Committer for RedisCommitter {
             Err(error) => Err(error.into()),
         };
         if let Ok(CommitOutcome::Accepted) = outcome {
-            self.restorer.record(&commit.writes, cache);
+            self.restorer.record(commit, cache);
         }
         outcome.map_err(|error| CommitError { error, outcome_unknown })
     }

@@ -15,7 +15,7 @@ use domain::{
 };
 
 use crate::{
-    decisions::PauseRow,
+    decisions::{PauseRow, support::ledger::TotalKey},
     schema::{keys::Text, page::LedgerPage, tables::HolderRow},
 };
 
@@ -34,7 +34,8 @@ pub(crate) enum RecoveryRecord {
         found: u64,
     },
     Page(u64, LedgerPage),
-    Total(Box<Total>),
+    /// A lane of a total, under its own key: added to another lane, it would be counted twice.
+    Total(TotalKey, Box<Total>),
     Spent((Day, Text), BudgetBook),
     Authorised(Day, u32),
     Pauses(PauseRow),
@@ -70,7 +71,7 @@ impl RecoveryRecord {
             | Self::DeadLetter(_)
             | Self::Loss { .. }
             | Self::Page(..)
-            | Self::Total(_) => false,
+            | Self::Total(..) => false,
         }
     }
 
@@ -87,7 +88,7 @@ impl RecoveryRecord {
             | Self::Pool(_)
             | Self::Loss { .. }
             | Self::Page(..)
-            | Self::Total(_) => RestoreOrder::Last,
+            | Self::Total(..) => RestoreOrder::Last,
         }
     }
 }

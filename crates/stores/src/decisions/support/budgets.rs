@@ -2,9 +2,13 @@
 //! ends it, and released when its solve ends without one. An attempt that was certainly not charged leaves its reservation to
 //! the next.
 //!
-//! A month of a budget is one row. Workers and pools always have one, so that a budget that is configured later knows what
-//! was used before. The account's row, which every gateway would write at every spend, exists only while its budget is
-//! limited: it begins with the sum of the others, and from then on all gateways keep it.
+//! Workers and pools always have books, so that a budget that is configured later knows what was used before; `rows` says in
+//! which rows. The account's books, which every gateway would write at every spend, exist only while its budget is limited:
+//! they begin with the sum of the others, and from then on all gateways keep them.
+
+mod rows;
+
+pub(crate) use rows::books;
 
 use domain::{
     budget::{Allowance, BudgetBook, BudgetScope, BudgetUse, LimitReached, Reservation},
@@ -22,9 +26,8 @@ use domain::{
 
 use crate::{
     Result,
-    schema::keys::{Key, Text},
     schema::tables::{Solves, Spending, Stocked},
-    tx::{Order, ReadTx, TypedRead, TypedWrite},
+    tx::{TypedRead, TypedWrite},
 };
 
 use super::context::DecisionCtx;
@@ -43,10 +46,6 @@ enum Ending {
     /// It may have been charged, and nobody will say so.
     GivenUp,
 }
-
-const ACCOUNT: &str = "account/";
-const WORKER: &str = "worker/";
-const A_POOL: &str = "pool/";
 
 // === impl Buyer ===
 
@@ -91,7 +90,7 @@ pub(crate) fn exceeded(
         Some(LimitReached { scope: scope.clone(), limit, until })
     };
     if buyer.own.is_limited()
-        && let book = own_book(ctx.tx, &buyer.scope, today)?
+        && let book = rows::own_sum(ctx.tx, &buyer.scope, today)?
         && let Some(reached) = reached(&buyer.own, &book, &buyer.scope)
     {
         return Ok(Some(reached));
@@ -99,10 +98,7 @@ pub(crate) fn exceeded(
     if !buyer.account.is_limited() {
         return Ok(None);
     }
-    let book = match ctx.tx.get::<Spending>(&row(&BudgetScope::Account, today))? {
-        Some(book) => book,
-        None => account_sum(ctx.tx, today)?,
-    };
+    let book = rows::account_sum(ctx.tx, today)?;
     Ok(reached(&buyer.account, &book, &BudgetScope::Account))
 }
 
@@ -128,7 +124,10 @@ pub(crate) fn is_of_pool(stocked: &Stocked) -> bool {
 pub(crate) fn reserve(ctx: &mut DecisionCtx<'_>, buyer: &Buyer, solve: &mut Solve) -> Result<()> {
     let (day, price) = (ctx.now.day(), solve.price);
     if buyer.account.is_limited() {
-        open_account(ctx, day)?;
+        rows::open_account(ctx.tx, day)?;
+    }
+    if buyer.own.is_limited() {
+        rows::join_lanes(ctx.tx, &buyer.scope, day)?;
     }
     solve.reservations.open = Some(Reservation { day, price });
     book(ctx, &buyer.scope, day, |sums| sums.reserve(price))
@@ -239,7 +238,7 @@ fn book(
     change: impl Fn(&mut BudgetUse),
 ) -> Result<()> {
     change_own(ctx, scope, day, &change)?;
-    let account = row(&BudgetScope::Account, day);
+    let account = rows::key_of(&BudgetScope::Account, day);
     match ctx.tx.get::<Spending>(&account)? {
         Some(mut book) => {
             book.book(day, change);
@@ -255,92 +254,7 @@ fn change_own(
     day: Day,
     change: impl Fn(&mut BudgetUse),
 ) -> Result<()> {
-    let mut book = own_book(ctx.tx, scope, day)?;
+    let (key, mut book) = rows::own_lane(ctx.tx, scope, day)?;
     book.book(day, change);
-    ctx.tx.put::<Spending>(row(scope, day), book)
-}
-
-// === rows ===
-
-/// The key of the row with the books of a budget for the day's month.
-fn row(scope: &BudgetScope, day: Day) -> (Day, Text) {
-    let name = match scope {
-        BudgetScope::Account => ACCOUNT.to_owned(),
-        BudgetScope::Worker(name) => format!("{WORKER}{name}"),
-        BudgetScope::Pool(id) => format!("{A_POOL}{id}"),
-    };
-    (day.month(), Text::new(&name))
-}
-
-/// Whose books a row has. The names of workers have no slash, so rows of releases before 0.2.0 are not mistaken for books.
-fn scope_in(name: &Text) -> Option<BudgetScope> {
-    let name = name.as_str();
-    if name == ACCOUNT {
-        return Some(BudgetScope::Account);
-    }
-    if let Some(pool) = name.strip_prefix(A_POOL) {
-        return pool.parse().ok().map(BudgetScope::Pool);
-    }
-    WorkerName::new(name.strip_prefix(WORKER)?).ok().map(BudgetScope::Worker)
-}
-
-/// The books of a worker or a pool. A worker's first ones begin with what an earlier release counted on the day.
-fn own_book(tx: &dyn ReadTx, scope: &BudgetScope, day: Day) -> Result<BudgetBook> {
-    if let Some(book) = tx.get::<Spending>(&row(scope, day))? {
-        return Ok(book);
-    }
-    let earlier = match scope {
-        BudgetScope::Worker(name) => tx.get::<Spending>(&(day, Text::new(name.as_str())))?,
-        BudgetScope::Pool(_) | BudgetScope::Account => None,
-    };
-    Ok(earlier.map(|row| carried_over(&row, day)).unwrap_or_default())
-}
-
-/// The books that follow from a row of a release before 0.2.0: all it counted is spent.
-fn carried_over(row: &BudgetBook, day: Day) -> BudgetBook {
-    let opened = row.month.reserved;
-    let mut book = BudgetBook::default();
-    book.book(day, |sums| {
-        (sums.reserved, sums.settled, sums.charged) = (opened, opened, opened.cost);
-    });
-    book
-}
-
-/// Opens the books of the account, unless they are open.
-fn open_account(ctx: &mut DecisionCtx<'_>, day: Day) -> Result<()> {
-    let account = row(&BudgetScope::Account, day);
-    if ctx.tx.has::<Spending>(&account)? {
-        return Ok(());
-    }
-    let sum = account_sum(ctx.tx, day)?;
-    ctx.tx.put::<Spending>(account, sum)
-}
-
-/// What all workers and pools bought in a month.
-fn account_sum(tx: &dyn ReadTx, day: Day) -> Result<BudgetBook> {
-    let mut sum = BudgetBook::default();
-    for (scope, book) in books(tx, day)? {
-        if scope != BudgetScope::Account {
-            sum.add_bought(&book);
-        }
-    }
-    Ok(sum)
-}
-
-/// The books of a day's month, with what an earlier release counted on the day.
-pub(crate) fn books(tx: &dyn ReadTx, day: Day) -> Result<Vec<(BudgetScope, BudgetBook)>> {
-    let on = |day: Day| {
-        (day, Text::least())..=(Day::from_number(day.number().saturating_add(1)), Text::least())
-    };
-    let rows = tx.scan::<Spending>(on(day.month()), Order::Rising, usize::MAX)?;
-    let mut books: Vec<_> =
-        rows.into_iter().filter_map(|((_, name), book)| Some((scope_in(&name)?, book))).collect();
-    for ((_, name), row) in tx.scan::<Spending>(on(day), Order::Rising, usize::MAX)? {
-        let Ok(worker) = WorkerName::new(name.as_str()) else { continue };
-        let scope = BudgetScope::Worker(worker);
-        if books.iter().all(|(known, _)| *known != scope) {
-            books.push((scope, carried_over(&row, day)));
-        }
-    }
-    Ok(books)
+    ctx.tx.put::<Spending>(key, book)
 }

@@ -1,6 +1,8 @@
 //! The ledger at rest. The entries of one decision are one page; `LedgerIndex` finds the pages about a claim or a solve.
 //! The daily totals are sums over the entries.
 
+use std::collections::{BTreeMap, btree_map};
+
 use domain::{
     chain::EntryHash,
     id::WorkerName,
@@ -16,6 +18,11 @@ use crate::{
     schema::tables::{LedgerIndex, Pages, Subject, Totals},
     tx::{Order, ReadTx, TypedRead, TypedWrite, WriteTx},
 };
+
+use super::lanes;
+
+/// The key of a total, or of a lane of it.
+pub(crate) type TotalKey = (Day, Text);
 
 // === pages ===
 
@@ -158,7 +165,7 @@ pub(crate) fn audit_subject(entry: &Entry) -> Option<Subject> {
 // === totals ===
 
 pub(crate) fn add_to_total(tx: &mut dyn WriteTx, added: Total) -> Result<()> {
-    let key = total_key(&added);
+    let key = total_key(&added, tx.sum_lane());
     let total = match tx.get::<Totals>(&key)? {
         Some(mut total) => {
             total.counts.add(&added.counts);
@@ -170,8 +177,7 @@ pub(crate) fn add_to_total(tx: &mut dyn WriteTx, added: Total) -> Result<()> {
 }
 
 /// Raises each count of a total to at least the given one; `true` when a count changed.
-pub(crate) fn raise_total(tx: &mut dyn WriteTx, least: &Total) -> Result<bool> {
-    let key = total_key(least);
+pub(crate) fn raise_total(tx: &mut dyn WriteTx, key: TotalKey, least: &Total) -> Result<bool> {
     let known = tx.get::<Totals>(&key)?;
     let mut total = known.clone().unwrap_or_else(|| least.clone());
     total.counts.raise(&least.counts);
@@ -182,9 +188,23 @@ pub(crate) fn raise_total(tx: &mut dyn WriteTx, least: &Total) -> Result<bool> {
     Ok(changed)
 }
 
-fn total_key(total: &Total) -> (Day, Text) {
+pub(crate) fn total_key(total: &Total, lane: u8) -> TotalKey {
     let label = format!("{}{}/{}", label_of_worker(&total.worker), total.project, total.kind);
-    (total.day, Text::new(&label))
+    (total.day, lanes::name_in(lane, &label))
+}
+
+/// The totals of which these are the lanes, in the order of their labels.
+pub(crate) fn sums_of_lanes(rows: impl IntoIterator<Item = Total>) -> Vec<Total> {
+    let mut totals: BTreeMap<TotalKey, Total> = BTreeMap::new();
+    for row in rows {
+        match totals.entry(total_key(&row, 0)) {
+            btree_map::Entry::Occupied(mut known) => known.get_mut().counts.add(&row.counts),
+            btree_map::Entry::Vacant(new) => {
+                new.insert(row);
+            }
+        }
+    }
+    totals.into_values().collect()
 }
 
 /// How the labels of a worker's totals begin. A name has no slash.

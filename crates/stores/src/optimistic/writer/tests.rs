@@ -6,19 +6,24 @@ use std::sync::{
 };
 
 use domain::{
+    challenge::Kind,
     id::{Project, SolveId, WorkerName},
-    ledger::{Entry, Event},
-    time::Timestamp,
+    ledger::{Counts, Entry, Event, Total},
+    time::{Day, Timestamp},
 };
 use parking_lot::Mutex;
 
 use super::*;
 use crate::{
     adapter::{Lane, decision},
-    decisions::support::ledger,
-    optimistic::{OptimisticTx, RawKey, VersionedRow, Write},
-    schema::{codec::Codec, keys::Text, tables::Memos},
-    tx::{TypedRead as _, TypedWrite as _, WriteTx},
+    decisions::support::{lanes, ledger},
+    optimistic::{CommitError, Conflict, OptimisticTx, RawKey, VersionedRow, Write},
+    schema::{
+        codec::Codec,
+        keys::{Text, all},
+        tables::{Memos, Totals},
+    },
+    tx::{Order, TypedRead as _, TypedWrite as _, WriteTx},
 };
 
 const KIND: BackendKind =
@@ -54,8 +59,12 @@ impl Server {
 
     /// What another gateway writes.
     fn decide(&self, decide: impl Fn(&mut dyn WriteTx) -> Result<()>) {
+        self.decide_in(0, decide);
+    }
+
+    fn decide_in(&self, lane: u8, decide: impl Fn(&mut dyn WriteTx) -> Result<()>) {
         let cache = std::mem::take(&mut *self.0.lock());
-        let mut tx = OptimisticTx::new(KIND, &cache, false);
+        let mut tx = OptimisticTx::new(KIND, &cache, false).in_lane(lane);
         decide(&mut tx).unwrap();
         let mut commit = Commit::new(KIND, tx.finish());
         commit.number_pages(&cache).unwrap();
@@ -74,6 +83,20 @@ impl Server {
             };
             rows.apply_conflict(Conflict::Row(RawKey::clone(key), row));
         }
+    }
+
+    /// The sum of all lanes, and the lanes that have a row.
+    fn opened(&self) -> (u64, Vec<u8>) {
+        let rows = self.0.lock();
+        let tx = OptimisticTx::new(KIND, &rows, false);
+        let totals = tx.scan::<Totals>(all(), Order::Rising, usize::MAX).unwrap();
+        let sum = totals.iter().map(|(_, total)| total.counts.opened).sum();
+        let has_row = |lane: &u8| {
+            totals
+                .iter()
+                .any(|((_, label), _)| *label == lanes::name_in(*lane, "ann/shop/turnstile"))
+        };
+        (sum, (0..=lanes::LAST_LANE).filter(has_row).collect())
     }
 
     /// The times of the entries of its ledger, which are gapless.
@@ -164,4 +187,40 @@ async fn a_decision_that_only_appends_is_written_after_a_conflict() {
     };
     assert_eq!(decide(&queue, append_without_memo).await, 2);
     assert_eq!(server.ledger(), [1]);
+}
+
+fn count_opened(tx: &mut dyn WriteTx) -> Result<()> {
+    let (worker, project) = (WorkerName::new("ann").unwrap(), Project::new("shop").unwrap());
+    let counts = Counts { opened: 1, ..Counts::default() };
+    let total = Total::new(Day::from_number(1), worker, project, Kind::Turnstile, counts);
+    ledger::add_to_total(tx, total)
+}
+
+#[tokio::test]
+async fn decisions_do_not_run_again_because_another_lane_has_grown() {
+    let server = Server::default();
+    let queue = spawn(KIND, server.clone(), RowCache::default());
+    assert_eq!(decide(&queue, count_opened).await, 1);
+    let own = server.opened().1[0];
+    for other in (0..=lanes::LAST_LANE).filter(|lane| *lane != own) {
+        server.decide_in(other, count_opened);
+        assert_eq!(decide(&queue, count_opened).await, 1);
+    }
+    assert_eq!(server.opened().0, 31);
+}
+
+#[tokio::test]
+async fn a_gateway_leaves_a_lane_that_another_one_adds_to() {
+    let server = Server::default();
+    let queue = spawn(KIND, server.clone(), RowCache::default());
+    decide(&queue, count_opened).await;
+    let [shared] = server.opened().1[..] else { panic!("{:?}", server.opened()) };
+    server.decide_in(shared, count_opened);
+    assert_eq!(decide(&queue, count_opened).await, 2);
+    assert_eq!(server.opened().1.len(), 2, "it has moved to another lane");
+    for _ in 0..10 {
+        server.decide_in(shared, count_opened);
+        assert_eq!(decide(&queue, count_opened).await, 1);
+    }
+    assert_eq!(server.opened().0, 23);
 }
