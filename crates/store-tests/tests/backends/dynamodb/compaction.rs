@@ -14,6 +14,7 @@ use store_tests::{
     servers::{HttpProxy, dynamodb_url, shared_dynamodb},
 };
 use stores::DynamoDbProbe;
+use tokio::task::JoinSet;
 
 use super::{often_compacting, often_compacting_at, open};
 use crate::{
@@ -133,6 +134,55 @@ async fn a_solve_alone_takes_a_few_write_units() {
     let reads = (used.read_units - before.read_units) / 500.0;
     eprintln!("one at a time: {units:.2} write units and {reads:.2} read units a solve");
     assert!(units < 30.0, "{units}");
+}
+
+/// Admits small claims until everything is compacted that was written before.
+async fn compact_all(world: &World, probe: &DynamoDbProbe) {
+    let start = Instant::now();
+    let before = probe.take_stock().await.unwrap().commits;
+    while probe.take_stock().await.unwrap().compacted < before {
+        world.admit(world.turnstile(&format!("more-{}", start.elapsed().as_nanos()))).await;
+        assert!(start.elapsed() < Duration::from_secs(60), "no gateway compacts");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Time to live must not delete a part of a row that is still there, however old it is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn overflow_items_live_as_long_as_their_rows() {
+    let url = often_compacting_at(&shared_dynamodb().url(&prefix()));
+    stores::migrate(&url).await.unwrap();
+    let (backend, probe) = DynamoDbProbe::connect(&url).await.unwrap();
+    let world = World::new(&backend);
+    let picture = vec![7; 400 << 10];
+    // Equal values, in one commit.
+    let mut opening = JoinSet::new();
+    for number in 0..3 {
+        let mut new = world.image(&picture);
+        new.fingerprint = world.turnstile(&format!("{number}")).fingerprint;
+        let world = world.clone();
+        opening.spawn(async move { world.open(new).await });
+    }
+    let claims = opening.join_all().await;
+    compact_all(&world, &probe).await;
+    let kept = probe.expire_overflow().await.unwrap();
+    assert_eq!(kept, 6, "two parts of each picture");
+
+    for gone in &claims[1..] {
+        let task = format!("t{}", gone.id);
+        world.submit(gone, &task).await;
+        world.settle(gone.solve.unwrap(), 1, world.solved(&task)).await;
+        world.fetch(gone).await;
+    }
+    world.pass(3601);
+    world.sweep().await;
+    compact_all(&world, &probe).await;
+    assert_eq!(probe.expire_overflow().await.unwrap(), 2, "the rows of two pictures are gone");
+    // A gateway that has nothing in its memory.
+    let fresh = stores::connect(&url).await.unwrap();
+    let found = fresh.store.find_challenge(claims[0].solve.unwrap()).await.unwrap();
+    assert_eq!(found.unwrap().files()["body"], picture);
+    check(fresh.records.as_ref()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -28,6 +28,7 @@ use super::{
         number, read_meta, segment_partition, table_least,
     },
     log::Log,
+    overflow::{keep_parts, release_parts},
 };
 
 struct Compactor {
@@ -223,16 +224,18 @@ impl Compaction<'_> {
             segment.rows.iter().map(|(key, value)| (key, value)).collect();
         let mut is_changed = false;
         for (key, value) in changes {
-            is_changed |= match value {
-                Some(value) => rows.insert(key, value) != Some(value),
-                None => rows.remove(key).is_some(),
+            let before = match value {
+                Some(value) => rows.insert(key, value),
+                None => rows.remove(key),
             };
+            is_changed |= before != value.as_ref();
         }
         // A segment that the compactor before may still write has to become newer than its writes, changed or not.
         let must_rewrite = self.is_takeover && is_stored(segment);
         if !is_changed && !must_rewrite {
             return Ok(());
         }
+        self.update_expiries(segment, &rows).await?;
         if rows.is_empty() && is_stored(segment) && segment.least != table_least(segment.tag()) {
             return self.remove(segment).await;
         }
@@ -241,6 +244,30 @@ impl Compaction<'_> {
             [only] if is_stored(segment) => self.replace(segment, only).await,
             _ => self.split(segment, &pieces).await,
         }
+    }
+
+    /// Keeps the overflow items of the rows that the segment gets, and releases those of the rows that it loses. The log has
+    /// replaced or deleted the latter, so nothing refers to them even if this run fails now.
+    async fn update_expiries(
+        &self,
+        segment: &Segment,
+        rows: &BTreeMap<&RawKey, &StoredValue>,
+    ) -> Result<(), StoreError> {
+        let before: BTreeMap<_, _> = segment.rows.iter().map(|(key, value)| (key, value)).collect();
+        let client = &self.log.client;
+        for (key, value) in rows {
+            let is_kept = segment.is_kept && before.get(key) == Some(value);
+            if let (StoredValue::Overflow(overflow), false) = (value, is_kept) {
+                keep_parts(client, *overflow).await?;
+            }
+        }
+        for (key, value) in before {
+            let is_gone = rows.get(key) != Some(&value);
+            if let (StoredValue::Overflow(overflow), true) = (value, is_gone) {
+                release_parts(client, key, *overflow).await?;
+            }
+        }
+        Ok(())
     }
 
     /// Splits the rows of a segment into as many segments as they need.
@@ -276,6 +303,7 @@ impl Compaction<'_> {
             until,
             compacted: self.slot,
             edition: fastrand::u64(1..),
+            is_kept: true,
             rows: Vec::new(),
         }
     }
@@ -311,6 +339,7 @@ impl Compaction<'_> {
         let before = found.into_iter().find(|one| one.until == segment.least);
         let Some(before) = before else { return Err(taken_over()) };
         let longer = Segment {
+            is_kept: before.is_kept,
             rows: before.rows.clone(),
             ..self.new_segment(before.least.clone(), segment.until.clone())
         };

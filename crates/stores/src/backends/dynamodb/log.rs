@@ -25,8 +25,8 @@ use super::{
     connection::{ItemRange, TableClient},
     error::unavailable,
     layout::{
-        BLOCK, LogEntry, Nonce, OverflowRef, StoredValue, TableMeta, decode, log_partition,
-        meta_key, overflow_key, read_commit, read_meta, read_part,
+        BLOCK, LogEntry, Nonce, StoredValue, TableMeta, decode, log_partition, meta_key,
+        read_commit, read_meta,
     },
 };
 
@@ -169,25 +169,6 @@ impl Log {
             {
                 self.notifier.notify(claim);
             }
-        }
-    }
-
-    /// Reads a large value from its overflow items.
-    async fn fetch(&self, overflow: OverflowRef) -> Result<Vec<u8>, StoreError> {
-        let mut all = Vec::new();
-        for part in 0..overflow.parts {
-            let item = self.client.get(overflow_key(overflow.nonce, part)).await?;
-            let item =
-                item.ok_or_else(|| corrupt(NAME, "overflow", "an overflow item is missing"))?;
-            all.extend_from_slice(read_part(&item)?);
-        }
-        Ok(all)
-    }
-
-    pub(super) async fn value(&self, value: &StoredValue) -> Result<Arc<[u8]>, StoreError> {
-        match value {
-            StoredValue::Inline(bytes) => Ok(Arc::clone(bytes)),
-            StoredValue::Overflow(overflow) => Ok(self.fetch(*overflow).await?.into()),
         }
     }
 
