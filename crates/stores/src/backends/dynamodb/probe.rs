@@ -84,6 +84,17 @@ impl DynamoDbProbe {
         Ok(all)
     }
 
+    /// Sets how many commits may be behind before new work is slowed down.
+    pub fn set_max_lag(&self, commits: u64) {
+        self.0.state().max_lag = commits;
+    }
+
+    /// How many commits are not compacted, as far as this process knows.
+    pub fn lag(&self) -> u64 {
+        let state = self.0.state();
+        state.slot - state.compacted
+    }
+
     /// Deletes a commit, as time to live does.
     pub async fn delete_commit(&self, slot: u64) -> Result<(), StoreError> {
         self.delete(slot_key(slot)).await
