@@ -22,7 +22,8 @@ use store_tests::{
 use stores::Backend;
 use tokio::task::JoinHandle;
 
-use super::{concurrent_callers::calls, losses::until_back};
+use super::concurrent_callers::calls;
+use crate::gateways::losses::until_back;
 
 /// A master, its replica, and a gateway that reaches the master through a proxy.
 struct Replicated {

@@ -6,14 +6,15 @@ use domain::ports::{BoxError, ServerTime, StoreError};
 use parking_lot::{Mutex, MutexGuard};
 use redis::{Cmd, RedisError, RedisResult};
 
-use crate::optimistic::{self, Commit, CommitOutcome, ReadSet, Validator};
+use crate::optimistic::{
+    self, Commit, CommitOutcome, ReadSet, Validator, meta::StoreMeta, restore::LossyServer,
+};
 
 use super::{
     call::{CallSeq, CommitCall, CommitReply},
     connection::{ReconnectingConnection, Script, is_outcome_unknown},
     health,
     layout::KeyNames,
-    meta::StoreMeta,
 };
 
 pub(super) struct RedisServer {
@@ -54,10 +55,6 @@ impl RedisServer {
         let (acknowledged, meta) = (AtomicU64::new(0), Mutex::new(meta));
         let readers = connection.follower();
         Self { connection, readers, names, commit_script, meta_script, writer, acknowledged, meta }
-    }
-
-    pub(super) fn meta(&self) -> MutexGuard<'_, StoreMeta> {
-        self.meta.lock()
     }
 
     /// Continues on data that was opened again. Its sequence numbers start at one.
@@ -119,23 +116,6 @@ impl RedisServer {
         Ok(reply)
     }
 
-    /// While gateways restore records, a missing row does not mean that the record does not exist.
-    pub(super) fn check_settled(&self) -> Result<(), StoreError> {
-        if self.meta().is_settling() {
-            return Err(unavailable(
-                "it lost writes a moment ago; the gateways are restoring their records (5 s)",
-            ));
-        }
-        Ok(())
-    }
-
-    /// Records that the stock was checked after a loss.
-    pub(super) async fn trust_stock(&self) -> RedisResult<()> {
-        let mut cmd = redis::cmd("HDEL");
-        cmd.arg(self.names.meta()).arg("stock");
-        self.connection.send(&cmd).await.map(drop)
-    }
-
     /// Whether a replica has this gateway's last commit. `WAIT` is about the writes of its own connection, and a connection
     /// that was opened again has none, so one goes before it. The number that follows shows that this server has the commit:
     /// it may be a replica that took over.
@@ -163,25 +143,37 @@ impl RedisServer {
         let acknowledged = self.acknowledged.load(Ordering::Relaxed);
         seq.is_some_and(|seq| seq.unsigned_abs() >= acknowledged)
     }
+}
 
-    /// Makes the other gateways wait on, because this one is still restoring its records.
-    pub(super) async fn extend_settling(&self) -> RedisResult<()> {
+impl LossyServer for RedisServer {
+    fn meta(&self) -> MutexGuard<'_, StoreMeta> {
+        self.meta.lock()
+    }
+
+    async fn extend_settling(&self) -> Result<(), StoreError> {
         let script = "local t = redis.call('TIME') \
                       local now = t[1] * 1000 + math.floor(t[2] / 1000) \
                       redis.call('HSET', KEYS[1], 'since', now) \
                       return now";
         let mut cmd = redis::cmd("EVAL");
         cmd.arg(script).arg(1).arg(self.names.meta());
-        let since = self.connection.send(&cmd).await?;
+        let since = self.connection.send(&cmd).await.map_err(CallError::from)?;
+        let since = redis::from_redis_value(since).map_err(RedisError::from);
         // This gateway must not take its own announcement for a new loss.
-        self.meta().since = redis::from_redis_value(since)?;
+        self.meta().since = since.map_err(CallError::from)?;
         Ok(())
+    }
+
+    async fn trust_stock(&self) -> Result<(), StoreError> {
+        let mut cmd = redis::cmd("HDEL");
+        cmd.arg(self.names.meta()).arg("stock");
+        Ok(self.connection.send(&cmd).await.map(drop).map_err(CallError::from)?)
     }
 }
 
 impl Validator for RedisServer {
     async fn validate(&self, reads: &ReadSet) -> Result<CommitOutcome, StoreError> {
-        self.check_settled()?;
+        self.meta().check_settled(super::NAME)?;
         let reply = self.compare_on(&self.readers, reads).await?;
         if let CommitReply::Lost = reply {
             // Perhaps only the server of this connection lacks commits: a master that was cut off, or a replica that lags.
