@@ -137,6 +137,16 @@ impl StoreAdapter {
         .await
     }
 
+    /// Slows down or refuses a request that opens new work, while the backend does not keep up.
+    #[expect(clippy::disallowed_methods, reason = "it slows down real callers, not decisions")]
+    async fn wait_for_room(&self) -> Result<()> {
+        let delay = self.runner.admission_delay()?;
+        if !delay.is_zero() {
+            tokio::time::sleep(delay).await;
+        }
+        Ok(())
+    }
+
     async fn get<T: Table>(&self, key: T::Key) -> Result<Option<T::Value>> {
         self.read(Extent::OneRow, move |tx| tx.get::<T>(&key)).await
     }
@@ -162,6 +172,7 @@ impl StoreAdapter {
 #[async_trait]
 impl Store for StoreAdapter {
     async fn admit(&self, claim: NewClaim, now: Timestamp) -> Result<Admission> {
+        self.wait_for_room().await?;
         self.decide_at(now, move |ctx| decisions::admit(ctx, &claim)).await
     }
 
@@ -250,6 +261,7 @@ impl Store for StoreAdapter {
     }
 
     async fn revive(&self, request: ReviveRequest, now: Timestamp) -> Result<Revival> {
+        self.wait_for_room().await?;
         self.decide_at(now, move |ctx| decisions::revive(ctx, &request)).await
     }
 
@@ -290,6 +302,7 @@ impl Store for StoreAdapter {
     }
 
     async fn refill(&self, request: RefillRequest, now: Timestamp) -> Result<Refilled> {
+        self.wait_for_room().await?;
         self.decide_at(now, move |ctx| decisions::refill(ctx, &request)).await
     }
 

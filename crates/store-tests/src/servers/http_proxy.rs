@@ -7,6 +7,7 @@ use std::{
     net::{TcpListener, TcpStream},
     sync::{Arc, Mutex},
     thread,
+    time::Duration,
 };
 
 /// A proxy with faults. It lives as long as the process.
@@ -22,6 +23,15 @@ struct Shared {
     chance: fastrand::Rng,
     request_counts: BTreeMap<String, u64>,
     items_written: BTreeMap<String, u64>,
+    delay: Duration,
+    puts: BTreeMap<String, Puts>,
+}
+
+/// The puts with one partition key that are under way.
+#[derive(Clone, Copy, Debug, Default)]
+struct Puts {
+    now: usize,
+    most: usize,
 }
 
 /// The percentage of requests that meet each fault.
@@ -63,6 +73,8 @@ impl HttpProxy {
             chance: fastrand::Rng::with_seed(seed),
             request_counts: BTreeMap::new(),
             items_written: BTreeMap::new(),
+            delay: Duration::ZERO,
+            puts: BTreeMap::new(),
         }));
         let proxy = Self { port, shared };
         let serving = proxy.clone();
@@ -81,6 +93,17 @@ impl HttpProxy {
 
     pub fn set(&self, faults: Faults) {
         self.shared.lock().unwrap().faults = faults;
+    }
+
+    /// Delays every request by this much.
+    pub fn delay(&self, delay: Duration) {
+        self.shared.lock().unwrap().delay = delay;
+    }
+
+    /// How many puts with one partition key were under way at the same time, at most.
+    pub fn most_puts_at_once(&self) -> BTreeMap<String, usize> {
+        let shared = self.shared.lock().unwrap();
+        shared.puts.iter().map(|(key, puts)| (key.clone(), puts.most)).collect()
     }
 
     /// Requests by operation.
@@ -105,9 +128,13 @@ impl HttpProxy {
                 (&mut &*client).write_all(&answer(*status, code, said))?;
                 continue;
             }
+            let delay = self.shared.lock().unwrap().begin(&request);
+            thread::sleep(delay);
             (&mut &server).write_all(request.head.as_bytes())?;
             (&mut &server).write_all(&request.body)?;
-            let Some((head, body)) = read_message(&mut answers)? else { return Ok(()) };
+            let reply = read_message(&mut answers);
+            self.shared.lock().unwrap().end(&request);
+            let Some((head, body)) = reply? else { return Ok(()) };
             match fault {
                 Some(Fault::LoseAnswer) => return Ok(()),
                 Some(Fault::FailAfter) => {
@@ -125,6 +152,22 @@ impl HttpProxy {
 }
 
 impl Shared {
+    /// Counts a put that begins. Returns how long the request is delayed.
+    fn begin(&mut self, request: &Request) -> Duration {
+        for partition in request.put_partitions() {
+            let puts = self.puts.entry(partition).or_default();
+            puts.now += 1;
+            puts.most = puts.most.max(puts.now);
+        }
+        self.delay
+    }
+
+    fn end(&mut self, request: &Request) {
+        for partition in request.put_partitions() {
+            self.puts.entry(partition).or_default().now -= 1;
+        }
+    }
+
     fn draw(&mut self, request: &Request) -> Option<Fault> {
         *self.request_counts.entry(request.operation.clone()).or_default() += 1;
         if ["PutItem", "UpdateItem", "TransactWriteItems"].contains(&request.operation.as_str()) {
@@ -178,6 +221,10 @@ impl Request {
         let target = header(&head, "x-amz-target").unwrap_or_default();
         let operation = target.rsplit('.').next().unwrap_or_default().to_owned();
         Ok(Some(Self { head, body, operation }))
+    }
+
+    fn put_partitions(&self) -> Vec<String> {
+        if self.operation == "PutItem" { partitions(&self.body) } else { Vec::new() }
     }
 }
 

@@ -1,6 +1,6 @@
 //! The trait that every backend implements, and the slots through which decisions and queries return their results.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use domain::ports::ServerTime;
@@ -19,6 +19,12 @@ pub(crate) trait TransactionRunner: fmt::Debug + Send + Sync + 'static {
 
     /// Reads rows. The query sees every decision that was committed before. `read` may run more than once.
     async fn read(&self, read: ReadFn, extent: Extent) -> Result<()>;
+
+    /// How long new work has to wait, because the backend does not keep up; fails while none is admitted. What follows money
+    /// is not new work.
+    fn admission_delay(&self) -> Result<Duration> {
+        Ok(Duration::ZERO)
+    }
 
     /// What the server's clock shows; `None` without a server.
     async fn server_time(&self) -> Result<Option<ServerTime>> {

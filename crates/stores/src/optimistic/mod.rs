@@ -38,7 +38,7 @@ pub(crate) use committer::{CommitError, CommitOutcome, CommitSeq, Committer};
 pub(crate) use read_set::{RangeRead, ReadSet, ScanRange};
 pub(crate) use tx::{BackendKind, OptimisticTx, Write};
 
-use std::{fmt, future::Future, sync::Arc};
+use std::{fmt, future::Future, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use domain::ports::{BoxError, ServerTime, StoreError};
@@ -73,6 +73,11 @@ pub(crate) trait Validator: Send + Sync + 'static {
     /// Compares everything at one moment.
     fn validate(&self, reads: &ReadSet) -> impl Future<Output = Result<CommitOutcome>> + Send;
 
+    /// How long new work has to wait; fails while none is admitted.
+    fn admission_delay(&self) -> Result<Duration> {
+        Ok(Duration::ZERO)
+    }
+
     /// What its clock shows.
     fn server_time(&self) -> impl Future<Output = Result<ServerTime>> + Send;
 }
@@ -101,6 +106,10 @@ impl<V: Validator> TransactionRunner for RemoteBackend<V> {
 
     async fn read(&self, read: ReadFn, _: Extent) -> Result<()> {
         read::read(self, read).await
+    }
+
+    fn admission_delay(&self) -> Result<Duration> {
+        self.validator.admission_delay()
     }
 
     async fn server_time(&self) -> Result<Option<ServerTime>> {

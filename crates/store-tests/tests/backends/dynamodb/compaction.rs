@@ -8,12 +8,16 @@
 
 use std::time::{Duration, Instant};
 
-use domain::ports::{ClaimFilter, Scope, TotalsFilter};
+use domain::{
+    claim::Delivery,
+    ports::{ClaimFilter, Scope, StoreError, TotalsFilter},
+};
 use store_tests::{
     World, check,
-    servers::{HttpProxy, dynamodb_url, shared_dynamodb},
+    servers::{Faults, HttpProxy, dynamodb_url, shared_dynamodb},
 };
 use stores::DynamoDbProbe;
+use tokio::task::JoinSet;
 
 use super::{often_compacting, often_compacting_at, open};
 use crate::{
@@ -32,6 +36,15 @@ async fn segments_hold_the_same_as_the_log() {
     assert!(found.compacted > 0 && found.segments > 50, "{found:?}");
 }
 
+async fn admit_many(world: &World, count: u32, name: &str) {
+    let mut admitting = JoinSet::new();
+    for number in 0..count {
+        let (world, new) = (world.clone(), world.turnstile(&format!("{number}-{name}")));
+        admitting.spawn(async move { world.admit(new).await });
+    }
+    admitting.join_all().await;
+}
+
 /// Gateways die during compaction; each time the next one continues from what it finds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_compactor_that_dies_is_replaced() {
@@ -46,9 +59,10 @@ async fn a_compactor_that_dies_is_replaced() {
             runtime.block_on(async {
                 let backend = stores::connect(&url).await.unwrap();
                 let world = World::new(&backend);
+                // Many at a time, so that segments are written at the same time.
                 let claims = async {
                     for number in 0_u64.. {
-                        world.admit(world.turnstile(&format!("{round}-{number}"))).await;
+                        admit_many(&world, 40, &format!("{round}-{number}")).await;
                     }
                 };
                 // The runtime is dropped in the middle of whatever it does then.
@@ -135,6 +149,57 @@ async fn a_solve_alone_takes_a_few_write_units() {
     assert!(units < 30.0, "{units}");
 }
 
+/// Admits small claims until everything is compacted that was written before.
+async fn compact_all(world: &World, probe: &DynamoDbProbe) {
+    let start = Instant::now();
+    let before = probe.take_stock().await.unwrap().commits;
+    while probe.take_stock().await.unwrap().compacted < before {
+        // It may be refused while the compaction is behind.
+        let more = world.turnstile(&format!("more-{}", start.elapsed().as_nanos()));
+        drop(world.store.admit(more, world.now()).await);
+        assert!(start.elapsed() < Duration::from_secs(60), "no gateway compacts");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Time to live must not delete a part of a row that is still there, however old it is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn overflow_items_live_as_long_as_their_rows() {
+    let url = often_compacting_at(&shared_dynamodb().url(&prefix()));
+    stores::migrate(&url).await.unwrap();
+    let (backend, probe) = DynamoDbProbe::connect(&url).await.unwrap();
+    let world = World::new(&backend);
+    let picture = vec![7; 400 << 10];
+    // Equal values, in one commit.
+    let mut opening = JoinSet::new();
+    for number in 0..3 {
+        let mut new = world.image(&picture);
+        new.fingerprint = world.turnstile(&format!("{number}")).fingerprint;
+        let world = world.clone();
+        opening.spawn(async move { world.open(new).await });
+    }
+    let claims = opening.join_all().await;
+    compact_all(&world, &probe).await;
+    let kept = probe.expire_overflow().await.unwrap();
+    assert_eq!(kept, 6, "two parts of each picture");
+
+    for gone in &claims[1..] {
+        let task = format!("t{}", gone.id);
+        world.submit(gone, &task).await;
+        world.settle(gone.solve.unwrap(), 1, world.solved(&task)).await;
+        world.fetch(gone).await;
+    }
+    world.pass(3601);
+    world.sweep().await;
+    compact_all(&world, &probe).await;
+    assert_eq!(probe.expire_overflow().await.unwrap(), 2, "the rows of two pictures are gone");
+    // A gateway that has nothing in its memory.
+    let fresh = stores::connect(&url).await.unwrap();
+    let found = fresh.store.find_challenge(claims[0].solve.unwrap()).await.unwrap();
+    assert_eq!(found.unwrap().files()["body"], picture);
+    check(fresh.records.as_ref()).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_log_whose_first_commits_expired_is_refused_with_what_to_do() {
     let url = shared_dynamodb().url(&prefix());
@@ -152,4 +217,116 @@ async fn a_log_whose_first_commits_expired_is_refused_with_what_to_do() {
     let refused = stores::connect(&url).await.expect_err("a part of the log is gone").to_string();
     assert!(refused.contains("the commits 1 to 2 were deleted by time to live"), "{refused}");
     assert!(refused.contains("restore the table"), "{refused}");
+}
+
+/// Requests that take a while must not make the compaction slower than the claims.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_table_is_compacted_in_many_places_at_once() {
+    let proxy = HttpProxy::start(shared_dynamodb().port(), 1);
+    let url = often_compacting_at(&dynamodb_url(proxy.port(), &prefix()));
+    stores::migrate(&url).await.unwrap();
+    let (backend, probe) = DynamoDbProbe::connect(&url).await.unwrap();
+    let world = World::new(&backend);
+    proxy.delay(Duration::from_millis(4));
+    let most = || {
+        let most = proxy.most_puts_at_once();
+        most.into_iter().filter(|(key, _)| key.starts_with("SHEET#")).map(|(_, most)| most).max()
+    };
+    let start = Instant::now();
+    // The first rounds make the segments.
+    for round in 0_u32.. {
+        admit_many(&world, 100, &format!("{round}")).await;
+        while probe.lag() > 5 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        if most() > Some(4) {
+            break;
+        }
+        assert!(start.elapsed() < Duration::from_secs(120), "one at a time: {:?}", most());
+    }
+    proxy.delay(Duration::ZERO);
+    compact_all(&world, &probe).await;
+    check(backend.records.as_ref()).await;
+}
+
+/// Callers that try as fast as they can. What is not compacted stays bounded, and is compacted in the end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_burst_of_claims_does_not_outrun_the_compaction() {
+    const MAX_LAG: u64 = 10;
+    const CALLERS: u64 = 40;
+    let proxy = HttpProxy::start(shared_dynamodb().port(), 1);
+    let url = often_compacting_at(&dynamodb_url(proxy.port(), &prefix()));
+    stores::migrate(&url).await.unwrap();
+    let (backend, probe) = DynamoDbProbe::connect(&url).await.unwrap();
+    probe.set_max_lag(MAX_LAG);
+    let world = World::new(&backend);
+    proxy.delay(Duration::from_millis(10));
+    let mut calling = JoinSet::new();
+    for caller in 0..CALLERS {
+        let world = world.clone();
+        calling.spawn(async move {
+            for number in 0..25 {
+                let new = world.turnstile(&format!("{caller}-{number}"));
+                while world.store.admit(new.clone(), world.now()).await.is_err() {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+            }
+        });
+    }
+    let mut most = 0;
+    while !calling.is_empty() {
+        tokio::select! {
+            done = calling.join_next() => drop(done.map(Result::unwrap)),
+            () = tokio::time::sleep(Duration::from_millis(5)) => {}
+        }
+        most = most.max(probe.lag());
+    }
+    eprintln!("at most {most} commits were not compacted");
+    // Those that were under way when the limit was reached are written.
+    assert!(most <= 2 * MAX_LAG + CALLERS, "{most}");
+    proxy.delay(Duration::ZERO);
+    compact_all(&world, &probe).await;
+    assert!(probe.lag() < 10, "{}", probe.lag());
+    check(backend.records.as_ref()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn claims_are_refused_when_nothing_is_compacted_and_what_follows_money_is_not() {
+    const MAX_LAG: u64 = 10;
+    let proxy = HttpProxy::start(shared_dynamodb().port(), 1);
+    let url = often_compacting_at(&dynamodb_url(proxy.port(), &prefix()));
+    stores::migrate(&url).await.unwrap();
+    let (backend, probe) = DynamoDbProbe::connect(&url).await.unwrap();
+    probe.set_max_lag(MAX_LAG);
+    let world = World::new(&backend);
+    let paid = world.open(world.turnstile("paid")).await;
+    world.submit(&paid, "t1").await;
+    let queued = world.open(world.turnstile("queued")).await;
+    proxy.set(Faults { denied: 100, only: Some("UpdateItem"), ..Faults::default() });
+    let mut commits = 0;
+    let refused = loop {
+        match world.store.admit(world.turnstile("a"), world.now()).await {
+            Ok(_) => commits += 1,
+            Err(error) => break error,
+        }
+        assert!(commits <= 2 * MAX_LAG, "{commits} commits were not compacted");
+    };
+    assert!(matches!(refused, StoreError::Unavailable { .. }), "{refused:?}");
+    assert!(refused.to_string().contains("not compacted"), "{refused}");
+
+    world.holder(1).await;
+    world.settle(paid.solve.unwrap(), 1, world.solved("t1")).await;
+    assert!(matches!(world.fetch(&paid).await, Delivery::Token(_)));
+    world.submit(&queued, "t2").await;
+    assert!(probe.lag() > 2 * MAX_LAG, "all of that was committed: {}", probe.lag());
+    world.store.admit(world.turnstile("a"), world.now()).await.unwrap_err();
+
+    proxy.set(Faults::default());
+    let start = Instant::now();
+    while world.store.admit(world.turnstile("a"), world.now()).await.is_err() {
+        assert!(start.elapsed() < Duration::from_secs(60), "the compaction does not catch up");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    compact_all(&world, &probe).await;
+    check(backend.records.as_ref()).await;
 }

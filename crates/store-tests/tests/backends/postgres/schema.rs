@@ -303,6 +303,34 @@ async fn the_ledger_is_closed_day_by_day_and_what_retention_emptied_is_dropped()
     store_tests::check(world.records.as_ref()).await;
 }
 
+/// Somebody's query on an empty partition keeps it from being dropped. That must not undo the closing of the day.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_day_is_closed_while_a_query_reads_an_earlier_one() {
+    let extra = vec!["max_prepared_transactions=2".to_owned()];
+    let server = PostgresServer::start(&PostgresOptions { extra, ..PostgresOptions::default() });
+    let schema = prefix();
+    let world = World::new(&connect(&server.url(), &schema).await);
+    world.open(world.turnstile("a")).await;
+    let_a_day_pass(&server, &schema).await;
+    world.open(world.turnstile("b")).await;
+    let earlier = server.psql(&format!(
+        "SELECT oid::regclass FROM pg_class WHERE relnamespace = '{schema}'::regnamespace \
+         AND relkind = 'r' AND relname LIKE 'pages_20200102_%'"
+    ));
+    server.psql(&format!("DELETE FROM {earlier}"));
+    server.psql(&format!(
+        "BEGIN; LOCK TABLE {earlier} IN ACCESS SHARE MODE; PREPARE TRANSACTION 'a_query'"
+    ));
+    let_a_day_pass(&server, &schema).await;
+    assert_eq!(closed(&server, &schema), 2);
+
+    server.psql("ROLLBACK PREPARED 'a_query'");
+    world.open(world.turnstile("c")).await;
+    let_a_day_pass(&server, &schema).await;
+    wait_for("the empty partition is gone", || closed(&server, &schema) == 2);
+    world.open(world.turnstile("d")).await;
+}
+
 /// A partition's first day is in its comment, which an operator may overwrite.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_comment_by_an_operator_is_not_taken_for_a_day() {

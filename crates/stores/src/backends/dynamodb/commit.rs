@@ -1,14 +1,9 @@
 //! Commits batches: each commit is one item of the log. The writer of the item in the next slot has decided on everything before
 //! it. A writer whose slot is taken reads the item that is there, and runs its decisions again if that changes what they read.
 //!
-//! Values larger than one item are stored in overflow items, written before the commit that references them. Only TTL deletes
-//! them.
+//! Values larger than one item are stored in overflow items (`overflow`), written before the commit that references them.
 
-use std::{
-    mem,
-    sync::Arc,
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
+use std::{mem, sync::Arc};
 
 use domain::ports::StoreError;
 
@@ -23,10 +18,10 @@ use super::{
     error::RequestErrorKind,
     layout::{
         BODY, Changes, GATEWAY, GC_AT, Item, LogEntry, MAX_INLINE, MAX_ITEM, NONCE, Nonce,
-        OverflowRef, PARTS, StoredValue, bytes, encode, number, overflow_key, read_commit,
-        slot_key,
+        OverflowRef, PARTS, StoredValue, bytes, encode, number, read_commit, slot_key,
     },
     log::Log,
+    overflow::{TTL, expires_after, put_parts},
     view::row,
 };
 
@@ -38,8 +33,8 @@ pub(super) struct DynamoDbCommitter {
     /// The resets of the log (`State::resets`) that this writer has followed.
     resets: u64,
     gateway: u64,
-    /// Large values of the current batch that are already stored in overflow items. The batch may be retried.
-    stored: Vec<(Arc<[u8]>, StoredValue)>,
+    /// Large values of the current batch, by their rows, that are already stored in overflow items. The batch may be retried.
+    stored: Vec<((RawKey, Arc<[u8]>), StoredValue)>,
 }
 
 /// An encoded commit.
@@ -48,9 +43,6 @@ struct CommitRecord {
     body: Vec<u8>,
     overflow: Option<OverflowRef>,
 }
-
-/// Commits are compacted long before this time, and no record lives as long.
-const TTL: Duration = Duration::from_secs(120 * 86_400);
 
 impl DynamoDbCommitter {
     pub(super) fn new(log: Arc<Log>) -> Self {
@@ -228,7 +220,9 @@ impl DynamoDbCommitter {
         let mut changes = Vec::with_capacity(commit.writes.len());
         for (key, write) in &commit.writes {
             let value = match write {
-                Write::Put(bytes) if bytes.len() > MAX_INLINE => Some(self.store(bytes).await?),
+                Write::Put(bytes) if bytes.len() > MAX_INLINE => {
+                    Some(self.store(key, bytes).await?)
+                }
                 Write::Put(bytes) => Some(StoredValue::Inline(Arc::clone(bytes))),
                 Write::Delete => None,
             };
@@ -237,13 +231,16 @@ impl DynamoDbCommitter {
         CommitRecord::new(&self.log, changes, commit.version).await
     }
 
-    async fn store(&mut self, bytes: &Arc<[u8]>) -> Result<StoredValue, StoreError> {
-        if let Some((_, value)) = self.stored.iter().find(|(stored, _)| stored == bytes) {
+    /// Each row has overflow items of its own, so that they expire when it goes.
+    async fn store(&mut self, key: &RawKey, bytes: &Arc<[u8]>) -> Result<StoredValue, StoreError> {
+        let row = (key.clone(), Arc::clone(bytes));
+        if let Some((_, value)) = self.stored.iter().find(|(stored, _)| *stored == row) {
             return Ok(value.clone());
         }
         let nonce = fastrand::u64(..).to_be_bytes();
-        let value = StoredValue::Overflow(put_parts(&self.log, bytes, nonce).await?);
-        self.stored.push((Arc::clone(bytes), value.clone()));
+        let overflow = put_parts(&self.log.client, bytes, nonce, Some(key)).await?;
+        let value = StoredValue::Overflow(overflow);
+        self.stored.push((row, value.clone()));
         Ok(value)
     }
 }
@@ -299,8 +296,11 @@ impl Committer for DynamoDbCommitter {
 impl CommitRecord {
     async fn new(log: &Log, changes: Changes, nonce: Nonce) -> Result<Self, StoreError> {
         let body = encode(&changes);
-        let overflow =
-            if body.len() > MAX_ITEM { Some(put_parts(log, &body, nonce).await?) } else { None };
+        let overflow = if body.len() > MAX_ITEM {
+            Some(put_parts(&log.client, &body, nonce, None).await?)
+        } else {
+            None
+        };
         Ok(Self { changes, body, overflow })
     }
 
@@ -308,30 +308,11 @@ impl CommitRecord {
         let mut item = slot_key(slot);
         item.insert(NONCE.into(), bytes(&nonce));
         item.insert(GATEWAY.into(), number(gateway));
-        item.insert(GC_AT.into(), number(expires_at()));
+        item.insert(GC_AT.into(), number(expires_after(TTL)));
         match self.overflow {
             Some(overflow) => item.insert(PARTS.into(), number(overflow.parts.into())),
             None => item.insert(BODY.into(), bytes(&self.body)),
         };
         item
     }
-}
-
-/// Writes a large value in parts.
-async fn put_parts(log: &Log, whole: &[u8], nonce: Nonce) -> Result<OverflowRef, StoreError> {
-    let mut parts = 0;
-    for part in whole.chunks(MAX_ITEM) {
-        let mut item = overflow_key(nonce, parts);
-        item.insert(BODY.into(), bytes(part));
-        item.insert(GC_AT.into(), number(expires_at()));
-        // A failed condition is fine: only a copy of this request can have the same nonce.
-        log.client.put(item, Condition::is_new()).await?;
-        parts += 1;
-    }
-    Ok(OverflowRef { nonce, parts })
-}
-
-fn expires_at() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    (now + TTL).as_secs()
 }

@@ -1,32 +1,22 @@
-//! Compaction: merges the changes of the log into the segments, so that a gateway that starts does not have to read a long log. One
-//! gateway compacts at a time. If its heartbeat stops for a whole lease, another one takes over.
+//! Compaction: merges the changes of the log into the segments (`merge`), so that a gateway that starts does not have to read a long
+//! log. One gateway compacts at a time. If its heartbeat stops for a whole lease, another one takes over.
 //!
 //! A compactor that was taken for dead may continue for a while. Its transactions check that it is still the compactor. Its other
 //! writes only replace segments that are older than its compaction, and the new compactor has rewritten all of those.
 
 use std::{
-    collections::BTreeMap,
-    mem,
     sync::{Arc, Weak},
     time::{Duration, Instant},
 };
 
-use aws_sdk_dynamodb::types::{ConditionCheck, Delete, Put, TransactWriteItem};
 use domain::ports::StoreError;
 use futures_util::future::try_join_all;
-
-use crate::{
-    optimistic::RawKey,
-    schema::tables::{Joinable, Keys, Pools, Spare, Stock, Table, Tasks, Waiting},
-};
+use tokio::sync::Mutex;
 
 use super::{
     connection::{Condition, WriteResult},
     error::unavailable,
-    layout::{
-        COMPACTED, COMPACTOR, Changes, EDITION, HEARTBEAT, PK, Segment, StoredValue, key, meta_key,
-        number, read_meta, segment_partition, table_least,
-    },
+    layout::{COMPACTED, COMPACTOR, Changes, HEARTBEAT, PK, number, read_meta},
     log::Log,
 };
 
@@ -37,13 +27,15 @@ struct Compactor {
 }
 
 /// One run.
-struct Compaction<'l> {
-    log: &'l Log,
-    compactor: u64,
+pub(super) struct Compaction<'l> {
+    pub(super) log: &'l Log,
+    pub(super) compactor: u64,
     /// The last commit to be merged.
-    slot: u64,
+    pub(super) slot: u64,
     /// The compactor before may still be writing older segments.
-    is_takeover: bool,
+    pub(super) is_takeover: bool,
+    /// Transactions check the compactor in the same item, so two at a time would be in conflict.
+    pub(super) transacting: Mutex<()>,
 }
 
 /// A compactor without a heartbeat for this long counts as dead.
@@ -51,14 +43,6 @@ const LEASE: Duration = Duration::from_secs(30);
 const HEARTBEAT_EVERY: Duration = Duration::from_secs(5);
 /// How often to check whether a compaction is due, without a signal.
 const CHECK_EVERY: Duration = Duration::from_secs(5);
-/// Changes to one segment at a time: a transaction has at most a hundred items.
-const MAX_CHANGES: usize = 60;
-/// Writes are billed by the kibibyte. Rows whose keys grow with time fill one segment after the other. Rows with scattered keys
-/// change one segment each, so those should be small.
-const SEGMENT_BYTES: usize = 3900;
-const SMALL_SEGMENT_BYTES: usize = 850;
-/// The bytes of a row besides key and value.
-const ROW_OVERHEAD: usize = 6;
 
 /// Starts the compactor task, which ends with the log.
 pub(super) fn start(log: &Arc<Log>) {
@@ -102,7 +86,8 @@ impl Compactor {
             let changes = state.recent.iter().map(|(key, (_, value))| (key.clone(), value.clone()));
             (state.slot, changes.collect::<Changes>())
         };
-        let compaction = Compaction { log, compactor: self.name, slot, is_takeover };
+        let transacting = Mutex::default();
+        let compaction = Compaction { log, compactor: self.name, slot, is_takeover, transacting };
         compaction.run_with_heartbeat(&changes).await?;
         compaction.finish().await?;
         log.state().compacted_up_to(slot);
@@ -194,194 +179,8 @@ impl Compaction<'_> {
             },
         }
     }
-
-    /// Merges the changes of one table, in the order of their keys.
-    async fn compact_table(
-        &self,
-        changes: &[(RawKey, Option<StoredValue>)],
-    ) -> Result<(), StoreError> {
-        let mut rest = changes;
-        while let Some((first, _)) = rest.first() {
-            let segment = self.log.segment_at(first[0], first).await?;
-            let Some(segment) = segment.filter(|segment| segment.compacted <= self.slot) else {
-                return Err(taken_over());
-            };
-            let here = rest.partition_point(|(key, _)| *key < segment.until).clamp(1, MAX_CHANGES);
-            let (here, later) = rest.split_at(here);
-            self.compact_segment(&segment, here).await?;
-            rest = later;
-        }
-        Ok(())
-    }
-
-    async fn compact_segment(
-        &self,
-        segment: &Segment,
-        changes: &[(RawKey, Option<StoredValue>)],
-    ) -> Result<(), StoreError> {
-        let mut rows: BTreeMap<&RawKey, &StoredValue> =
-            segment.rows.iter().map(|(key, value)| (key, value)).collect();
-        let mut is_changed = false;
-        for (key, value) in changes {
-            is_changed |= match value {
-                Some(value) => rows.insert(key, value) != Some(value),
-                None => rows.remove(key).is_some(),
-            };
-        }
-        // A segment that the compactor before may still write has to become newer than its writes, changed or not.
-        let must_rewrite = self.is_takeover && is_stored(segment);
-        if !is_changed && !must_rewrite {
-            return Ok(());
-        }
-        if rows.is_empty() && is_stored(segment) && segment.least != table_least(segment.tag()) {
-            return self.remove(segment).await;
-        }
-        let pieces = self.pieces(segment, &rows);
-        match pieces.as_slice() {
-            [only] if is_stored(segment) => self.replace(segment, only).await,
-            _ => self.split(segment, &pieces).await,
-        }
-    }
-
-    /// Splits the rows of a segment into as many segments as they need.
-    fn pieces(&self, segment: &Segment, rows: &BTreeMap<&RawKey, &StoredValue>) -> Vec<Segment> {
-        let size_of = |key: &RawKey, value: &StoredValue| key.len() + value.size() + ROW_OVERHEAD;
-        let whole: usize = rows.iter().map(|(key, value)| size_of(key, value)).sum();
-        let most = match max_size(segment.tag()) {
-            // New rows have scattered keys, so each segment needs free space.
-            SMALL_SEGMENT_BYTES if whole > SMALL_SEGMENT_BYTES => SMALL_SEGMENT_BYTES * 2 / 3,
-            most => most,
-        };
-        let (mut pieces, mut size) = (Vec::new(), 0);
-        let mut last = self.new_segment(segment.least.clone(), segment.until.clone());
-        for (key, value) in rows {
-            let more = size_of(key, value);
-            if size + more > most && !last.rows.is_empty() {
-                let next = self.new_segment((*key).clone(), last.until);
-                last.until = (*key).clone();
-                pieces.push(mem::replace(&mut last, next));
-                size = 0;
-            }
-            size += more;
-            last.rows.push(((*key).clone(), (*value).clone()));
-        }
-        pieces.push(last);
-        pieces
-    }
-
-    /// An empty segment of this run.
-    fn new_segment(&self, least: RawKey, until: RawKey) -> Segment {
-        Segment {
-            least,
-            until,
-            compacted: self.slot,
-            edition: fastrand::u64(1..),
-            rows: Vec::new(),
-        }
-    }
-
-    async fn replace(&self, before: &Segment, segment: &Segment) -> Result<(), StoreError> {
-        match self.log.client.put(segment.item(), self.unchanged_since(before)).await? {
-            WriteResult::Done => Ok(()),
-            // A request that arrived twice finds itself.
-            WriteResult::ConditionFailed(Some(item))
-                if Segment::read(&item)?.edition == segment.edition =>
-            {
-                Ok(())
-            }
-            WriteResult::ConditionFailed(_) => Err(taken_over()),
-        }
-    }
-
-    /// Replaces a segment by several, or writes the first ones of a table.
-    async fn split(&self, segment: &Segment, pieces: &[Segment]) -> Result<(), StoreError> {
-        let mut actions = vec![self.check_compactor()];
-        for piece in pieces {
-            let is_first = piece.least == segment.least && is_stored(segment);
-            let condition =
-                if is_first { self.unchanged_since(segment) } else { Condition::is_new() };
-            actions.push(self.put_if(piece, &condition));
-        }
-        self.transact(actions).await
-    }
-
-    /// Deletes an empty segment and extends the one before it.
-    async fn remove(&self, segment: &Segment) -> Result<(), StoreError> {
-        let found = self.log.segments_before(segment.tag(), &segment.least, 2).await?;
-        let before = found.into_iter().find(|one| one.until == segment.least);
-        let Some(before) = before else { return Err(taken_over()) };
-        let longer = Segment {
-            rows: before.rows.clone(),
-            ..self.new_segment(before.least.clone(), segment.until.clone())
-        };
-        let delete = Delete::builder()
-            .table_name(self.log.client.table())
-            .set_key(Some(key(segment_partition(segment.tag()), &segment.least)))
-            .build()
-            .expect("all required fields are set");
-        let delete = TransactWriteItem::builder().delete(delete).build();
-        self.transact(vec![
-            self.check_compactor(),
-            self.put_if(&longer, &self.unchanged_since(&before)),
-            delete,
-        ])
-        .await
-    }
-
-    async fn transact(&self, actions: Vec<TransactWriteItem>) -> Result<(), StoreError> {
-        match self.log.client.transact(actions).await? {
-            WriteResult::Done => Ok(()),
-            WriteResult::ConditionFailed(_) => Err(taken_over()),
-        }
-    }
-
-    /// Fails the transaction if another gateway has taken over.
-    fn check_compactor(&self) -> TransactWriteItem {
-        let check = ConditionCheck::builder()
-            .table_name(self.log.client.table())
-            .set_key(Some(meta_key()))
-            .condition_expression("#w = :me")
-            .expression_attribute_names("#w", COMPACTOR)
-            .expression_attribute_values(":me", number(self.compactor))
-            .build()
-            .expect("all required fields are set");
-        TransactWriteItem::builder().condition_check(check).build()
-    }
-
-    /// The segment is older than this run, or was written by it and has not changed since it was read. So a late copy of a request
-    /// fails.
-    fn unchanged_since(&self, read: &Segment) -> Condition {
-        Condition {
-            text: "#f < :slot OR (#f = :slot AND #e = :read)",
-            names: vec![("#f", COMPACTED), ("#e", EDITION)],
-            values: vec![(":slot", number(self.slot)), (":read", number(read.edition))],
-        }
-    }
-
-    fn put_if(&self, segment: &Segment, condition: &Condition) -> TransactWriteItem {
-        let put = Put::builder()
-            .table_name(self.log.client.table())
-            .set_item(Some(segment.item()))
-            .condition_expression(condition.text)
-            .set_expression_attribute_names(Some(condition.names()))
-            .set_expression_attribute_values(condition.values())
-            .build()
-            .expect("all required fields are set");
-        TransactWriteItem::builder().put(put).build()
-    }
 }
 
-/// Whether the segment exists in the table.
-fn is_stored(segment: &Segment) -> bool {
-    segment.compacted > 0
-}
-
-fn max_size(tag: u8) -> usize {
-    let scattered =
-        [Keys::TAG, Waiting::TAG, Joinable::TAG, Stock::TAG, Tasks::TAG, Pools::TAG, Spare::TAG];
-    if scattered.contains(&tag) { SMALL_SEGMENT_BYTES } else { SEGMENT_BYTES }
-}
-
-fn taken_over() -> StoreError {
+pub(super) fn taken_over() -> StoreError {
     unavailable("another gateway has taken over the compaction")
 }

@@ -216,7 +216,16 @@ impl TableClient {
         update: &str,
         condition: Condition,
     ) -> Result<WriteResult, RequestError> {
-        let set = self.client.update_item().table_name(self.table()).set_key(Some(meta_key()));
+        self.update(meta_key(), update, condition).await
+    }
+
+    pub(super) async fn update(
+        &self,
+        key: Item,
+        update: &str,
+        condition: Condition,
+    ) -> Result<WriteResult, RequestError> {
+        let set = self.client.update_item().table_name(self.table()).set_key(Some(key));
         let set = set
             .update_expression(update)
             .condition_expression(condition.text)

@@ -33,15 +33,22 @@ pub(super) const UNTIL: &str = "until_key";
 pub(super) const COMPACTED: &str = "filed";
 /// A new random number for every write of a segment.
 pub(super) const EDITION: &str = "edition";
+/// Of a segment: no overflow item of its rows expires. Segments of earlier releases do not say so.
+pub(super) const KEPT: &str = "kept";
+/// Of an overflow item: the key of the row whose value it holds.
+pub(super) const ROW: &str = "row";
 pub(super) const FORMAT: &str = "format";
 pub(super) const INCARNATION: &str = "incarnation";
 pub(super) const COMPACTOR: &str = "filer";
 pub(super) const HEARTBEAT: &str = "beat";
-/// When DynamoDB may delete an item, in seconds. No decision reads it.
+/// When DynamoDB may delete an item, in seconds. No decision reads it. Items without it stay.
 pub(super) const GC_AT: &str = "gc_at";
 
 pub(super) const META: &str = "HEAD";
 const META_SORT: &[u8] = b"head";
+
+/// Begins the partition keys of overflow items.
+pub(super) const OVERFLOW: &str = "APART#";
 
 pub(super) const THIS_FORMAT: u64 = 1;
 
@@ -84,6 +91,8 @@ pub(super) struct Segment {
     /// The last commit that is merged into it.
     pub(super) compacted: u64,
     pub(super) edition: u64,
+    /// Whether the overflow items of its rows are known not to expire.
+    pub(super) is_kept: bool,
     pub(super) rows: Vec<(RawKey, StoredValue)>,
 }
 
@@ -140,7 +149,7 @@ pub(super) fn segment_partition(tag: u8) -> String {
 }
 
 pub(super) fn overflow_key(nonce: Nonce, part: u32) -> Item {
-    key(format!("APART#{:016x}", u64::from_be_bytes(nonce)), &part.to_be_bytes())
+    key(format!("{OVERFLOW}{:016x}", u64::from_be_bytes(nonce)), &part.to_be_bytes())
 }
 
 /// Below every key of a table.
@@ -216,7 +225,8 @@ impl Segment {
             let tag = *least.first()?;
             let until = read_bytes(item, UNTIL).map_or_else(|| table_end(tag), Into::into);
             let (compacted, edition) = (read_number(item, COMPACTED)?, read_number(item, EDITION)?);
-            Some(Self { least, until, compacted, edition, rows })
+            let is_kept = item.contains_key(KEPT);
+            Some(Self { least, until, compacted, edition, is_kept, rows })
         };
         read().ok_or_else(|| corrupt_item("segment"))
     }
@@ -224,7 +234,7 @@ impl Segment {
     /// The only segment of a table that has none yet.
     pub(super) fn empty(tag: u8) -> Self {
         let (least, until) = (table_least(tag), table_end(tag));
-        Self { least, until, compacted: 0, edition: 0, rows: Vec::new() }
+        Self { least, until, compacted: 0, edition: 0, is_kept: true, rows: Vec::new() }
     }
 
     pub(super) fn tag(&self) -> u8 {
@@ -237,6 +247,9 @@ impl Segment {
         item.insert(BODY.into(), bytes(&body));
         item.insert(COMPACTED.into(), number(self.compacted));
         item.insert(EDITION.into(), number(self.edition));
+        if self.is_kept {
+            item.insert(KEPT.into(), number(1));
+        }
         if self.until != table_end(self.tag()) {
             item.insert(UNTIL.into(), bytes(&self.until));
         }
@@ -266,6 +279,7 @@ mod tests {
             until: key(&[1, 9]),
             compacted: 7,
             edition: 5,
+            is_kept: true,
             rows: vec![
                 (key(&[1, 2]), StoredValue::Inline([3, 0, 255].as_slice().into())),
                 (key(&[1, 3]), StoredValue::Overflow(OverflowRef { nonce: [9; 8], parts: 3 })),
@@ -273,7 +287,7 @@ mod tests {
         };
         let again = Segment::read(&segment.item()).unwrap();
         assert_eq!((again.least, again.until), (segment.least, segment.until));
-        assert_eq!((again.compacted, again.edition), (7, 5));
+        assert_eq!((again.compacted, again.edition, again.is_kept), (7, 5, true));
         assert_eq!(again.rows, segment.rows);
     }
 

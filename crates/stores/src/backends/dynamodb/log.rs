@@ -7,6 +7,7 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 use domain::ports::{Notifier, StoreError};
@@ -25,8 +26,8 @@ use super::{
     connection::{ItemRange, TableClient},
     error::unavailable,
     layout::{
-        BLOCK, LogEntry, Nonce, OverflowRef, StoredValue, TableMeta, decode, log_partition,
-        meta_key, overflow_key, read_commit, read_meta, read_part,
+        BLOCK, LogEntry, Nonce, StoredValue, TableMeta, decode, log_partition, meta_key,
+        read_commit, read_meta,
     },
 };
 
@@ -59,10 +60,17 @@ pub(super) struct State {
     pub(super) resets: u64,
     /// A compaction is due after this many commits.
     max_commits: usize,
+    /// New work is slowed down when more commits than this are not compacted, and refused at twice as many.
+    pub(super) max_lag: u64,
 }
 
 /// A compaction is due after this many bytes of commits, because a gateway that starts has to read all of them.
 const MAX_LOG_BYTES: usize = 256 << 10;
+/// Every gateway keeps the changes of the commits that are not compacted in memory, and one that starts has to read them all.
+const MAX_LAG: u64 = 4096;
+const MAX_LAG_BYTES: usize = 64 << 20;
+/// The longest delay of new work. It is shorter than the time after which a request is refused.
+const MAX_ADMISSION_DELAY: Duration = Duration::from_millis(500);
 /// Commits that are kept for a writer that does not commit.
 const MAX_PENDING: usize = 4096;
 
@@ -172,25 +180,6 @@ impl Log {
         }
     }
 
-    /// Reads a large value from its overflow items.
-    async fn fetch(&self, overflow: OverflowRef) -> Result<Vec<u8>, StoreError> {
-        let mut all = Vec::new();
-        for part in 0..overflow.parts {
-            let item = self.client.get(overflow_key(overflow.nonce, part)).await?;
-            let item =
-                item.ok_or_else(|| corrupt(NAME, "overflow", "an overflow item is missing"))?;
-            all.extend_from_slice(read_part(&item)?);
-        }
-        Ok(all)
-    }
-
-    pub(super) async fn value(&self, value: &StoredValue) -> Result<Arc<[u8]>, StoreError> {
-        match value {
-            StoredValue::Inline(bytes) => Ok(Arc::clone(bytes)),
-            StoredValue::Overflow(overflow) => Ok(self.fetch(*overflow).await?.into()),
-        }
-    }
-
     /// Reads how far the log is compacted. If this is another table than before, starts over.
     pub(super) async fn refresh_meta(&self) -> Result<TableMeta, StoreError> {
         let Some(item) = self.client.get(meta_key()).await? else {
@@ -206,7 +195,9 @@ impl Log {
             tracing::error!(
                 "the DynamoDB table was replaced: records of the old table are lost, and their solves may be paid again"
             );
+            let max_lag = state.max_lag;
             *state = State::new(&meta, state.resets + 1, state.max_commits);
+            state.max_lag = max_lag;
         }
         Ok(meta)
     }
@@ -226,6 +217,18 @@ impl State {
             pending: Vec::new(),
             resets,
             max_commits,
+            max_lag: MAX_LAG,
+        }
+    }
+
+    /// How long new work waits because the compaction is behind; `None`: it is refused.
+    pub(super) fn admission_delay(&self) -> Option<Duration> {
+        let per_mille = |behind: u64, most: u64| behind.saturating_mul(1000) / most;
+        let commits = per_mille(self.slot.saturating_sub(self.compacted), self.max_lag);
+        let bytes = per_mille(self.bytes as u64, MAX_LAG_BYTES as u64);
+        match u32::try_from(commits.max(bytes)).unwrap_or(u32::MAX) {
+            behind @ 0..2000 => Some(MAX_ADMISSION_DELAY * behind.saturating_sub(1000) / 1000),
+            _ => None,
         }
     }
 
@@ -297,6 +300,24 @@ mod tests {
         assert!(state.missing(9).starts_with("the commits 6 to 8 were deleted by time to live"));
         state.apply(&entry(6), 10);
         assert_eq!(state.missing(9), "commit 7 is missing");
+    }
+
+    #[test]
+    fn new_work_waits_longer_the_further_the_compaction_is_behind() {
+        let meta = TableMeta { incarnation: 1, compacted: 0, compactor: None };
+        let mut state = State::new(&meta, 0, 256);
+        let delay_at = |state: &mut State, slot: u64| {
+            state.slot = slot;
+            state.admission_delay()
+        };
+        assert_eq!(delay_at(&mut state, MAX_LAG), Some(Duration::ZERO));
+        assert_eq!(delay_at(&mut state, MAX_LAG * 3 / 2), Some(MAX_ADMISSION_DELAY / 2));
+        assert_eq!(delay_at(&mut state, 2 * MAX_LAG), None);
+        state.compacted_up_to(2 * MAX_LAG - 10);
+        assert_eq!(state.admission_delay(), Some(Duration::ZERO));
+        // A few large commits count as much as many small ones.
+        state.apply(&entry(2 * MAX_LAG + 1), 2 * MAX_LAG_BYTES);
+        assert_eq!(state.admission_delay(), None);
     }
 
     #[test]

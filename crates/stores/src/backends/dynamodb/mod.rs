@@ -4,7 +4,8 @@
 //! - `address`, `connection`, `error`: the URL, the requests, and their errors; `layout`: the items
 //! - `log`: the commits as this process follows them; `view`: the current rows from segments and log; `cached_ranges`: which of
 //!   them this process has cached
-//! - `commit`: the commit protocol and large values; `compactor`: merges the log into segments; `notify`: notifications from other gateways
+//! - `commit`: the commit protocol; `overflow`: large values; `compactor`, `merge`: merge the log into segments; `notify`: notifications
+//!   from other gateways
 //! - `definition`: creates or prints the table; `health`: checks before it is trusted; `probe`: for tests and benchmarks
 
 mod address;
@@ -17,7 +18,9 @@ mod error;
 mod health;
 mod layout;
 mod log;
+mod merge;
 mod notify;
+mod overflow;
 mod probe;
 mod view;
 

@@ -9,9 +9,10 @@ use crate::{Backend, OpenError, optimistic::RawKey, schema::tables::LAST_TAG};
 
 use super::{
     connection::{DynamoDbUse, ItemRange},
+    error::unavailable,
     layout::{
-        BLOCK, Segment, StoredValue, decode, log_partition, read_commit, segment_partition,
-        slot_key, table_end, table_least,
+        BLOCK, GC_AT, Item, OVERFLOW, PK, SK, Segment, StoredValue, decode, log_partition,
+        read_commit, segment_partition, slot_key, table_end, table_least, text,
     },
     log::Log,
 };
@@ -83,14 +84,48 @@ impl DynamoDbProbe {
         Ok(all)
     }
 
+    /// Sets how many commits may be behind before new work is slowed down.
+    pub fn set_max_lag(&self, commits: u64) {
+        self.0.state().max_lag = commits;
+    }
+
+    /// How many commits are not compacted, as far as this process knows.
+    pub fn lag(&self) -> u64 {
+        let state = self.0.state();
+        state.slot - state.compacted
+    }
+
     /// Deletes a commit, as time to live does.
     pub async fn delete_commit(&self, slot: u64) -> Result<(), StoreError> {
+        self.delete(slot_key(slot)).await
+    }
+
+    async fn delete(&self, key: Item) -> Result<(), StoreError> {
         let delete = Delete::builder().table_name(self.0.client.table());
-        let delete = delete.set_key(Some(slot_key(slot))).build();
+        let delete = delete.set_key(Some(key)).build();
         let delete = delete.expect("all required fields are set");
         let action = TransactWriteItem::builder().delete(delete).build();
         self.0.client.transact(vec![action]).await?;
         Ok(())
+    }
+
+    /// Deletes the overflow items that expire, as time to live does in the end. Returns how many are left.
+    pub async fn expire_overflow(&self) -> Result<usize, StoreError> {
+        let client = &self.0.client;
+        let scan = client.client.scan().table_name(client.table()).consistent_read(true);
+        let scan = scan.filter_expression("begins_with(#p, :p)");
+        let scan = scan.expression_attribute_names("#p", PK);
+        let scan = scan.expression_attribute_values(":p", text(OVERFLOW));
+        let found = scan.into_paginator().items().send().collect::<Result<Vec<_>, _>>().await;
+        let (expiring, kept): (Vec<Item>, Vec<Item>) = found
+            .map_err(|error| unavailable(error.to_string()))?
+            .into_iter()
+            .partition(|item| item.contains_key(GC_AT));
+        for mut item in expiring {
+            item.retain(|name, _| [PK, SK].contains(&name.as_str()));
+            self.delete(item).await?;
+        }
+        Ok(kept.len())
     }
 
     async fn segments(&self, tag: u8) -> Result<Vec<Segment>, StoreError> {

@@ -1,7 +1,7 @@
 //! The current rows of the tables: the segments, with the changes of the log since then on top. Segments change during a compaction,
 //! so those that were read may not fit together; then they are read again.
 
-use std::{collections::BTreeMap, mem, ops::RangeInclusive, sync::Arc};
+use std::{collections::BTreeMap, mem, ops::RangeInclusive, sync::Arc, time::Duration};
 
 use domain::ports::{ServerTime, StoreError};
 use futures_util::future::try_join_all;
@@ -179,6 +179,15 @@ impl Validator for Log {
         self.catch_up().await?;
         let snapshot = self.snapshot(reads).await?;
         snapshot.compare(self, reads).await
+    }
+
+    fn admission_delay(&self) -> Result<Duration, StoreError> {
+        self.state().admission_delay().ok_or_else(|| {
+            unavailable(
+                "too many commits are not compacted yet, so no new claims are admitted; retry later, and look for \
+                 `compaction failed` in the logs of the gateways",
+            )
+        })
     }
 
     async fn server_time(&self) -> Result<ServerTime, StoreError> {

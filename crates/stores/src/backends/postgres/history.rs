@@ -17,6 +17,13 @@ use super::{
     sql::Statement,
 };
 
+#[derive(Clone, Copy)]
+enum Step {
+    DropEmpty,
+    Roll,
+    ForgetWriters,
+}
+
 /// How often each gateway checks. One of them does the work.
 const INTERVAL: Duration = Duration::from_secs(600);
 
@@ -26,6 +33,11 @@ const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL 
 
 /// All commits wait for this lock.
 const LOCK_WRITERS: &str = "SELECT commits FROM head FOR UPDATE";
+
+const FORGET_WRITERS: &str = "DELETE FROM turns WHERE at < now() - interval '30 days'";
+
+/// Steps that need the lock of the writers wait no longer than this for somebody's query on a partition.
+const SHORT_LOCK: &str = "SET LOCAL lock_timeout = '100ms'";
 
 /// Only the owner of a table may create and drop its partitions.
 const OWNS: &str = "SELECT pg_catalog.pg_has_role(relowner, 'USAGE') FROM pg_catalog.pg_class \
@@ -62,8 +74,17 @@ pub(super) fn start(server: Weak<PostgresServer>) {
     });
 }
 
-/// Closes the newest partition after its day, drops empty ones, and deletes the sequence numbers of gateways that are long gone.
+/// Drops empty partitions, closes the newest one after its day, and deletes the sequence numbers of gateways that are long gone.
+/// Each step is a transaction of its own: one that has to wait for somebody's query undoes no other.
 pub(super) async fn maintain(server: &PostgresServer) -> Result<(), QueryError> {
+    let dropped = run_step(server, Step::DropEmpty).await;
+    let rolled = run_step(server, Step::Roll).await;
+    let forgotten = run_step(server, Step::ForgetWriters).await;
+    dropped.and(rolled).and(forgotten)
+}
+
+/// Runs a step, unless another gateway is at it. An error ends the connection, and with it the transaction.
+async fn run_step(server: &PostgresServer, step: Step) -> Result<(), QueryError> {
     let client = server.reader_pool.dedicated().await?;
     let schema = server.schema();
     client.batch_execute(BEGIN).await?;
@@ -73,12 +94,14 @@ pub(super) async fn maintain(server: &PostgresServer) -> Result<(), QueryError> 
         .query_typed_one("SELECT pg_try_advisory_xact_lock($1)", &[(&lock, Type::INT8)])
         .await?;
     if row.try_get(0)? {
-        let owns = client.query_typed_one(OWNS, &[(&schema, Type::TEXT)]).await?.try_get(0)?;
-        if owns {
-            roll(&client).await?;
-            drop_empty(&client).await?;
+        let row = client.query_typed_one(OWNS, &[(&schema, Type::TEXT)]).await?;
+        let owns: bool = row.try_get(0)?;
+        match step {
+            Step::DropEmpty if owns => drop_empty(&client).await?,
+            Step::Roll if owns => roll(&client).await?,
+            Step::DropEmpty | Step::Roll => {}
+            Step::ForgetWriters => client.batch_execute(FORGET_WRITERS).await?,
         }
-        client.batch_execute("DELETE FROM turns WHERE at < now() - interval '30 days'").await?;
     }
     client.batch_execute("COMMIT").await?;
     Ok(())
@@ -147,13 +170,30 @@ async fn drop_empty(client: &Client) -> Result<(), QueryError> {
             &[],
         )
         .await?;
+    let mut empty = Vec::new();
     for row in closed {
         let name: String = row.try_get(0)?;
-        let any = client.query_typed(&format!("SELECT 1 FROM \"{name}\" LIMIT 1"), &[]).await?;
-        if any.is_empty() {
-            client.batch_execute(&format!("{LOCK_WRITERS}; DROP TABLE \"{name}\"")).await?;
+        if is_empty(client, &name).await? {
+            empty.push(name);
+        }
+    }
+    if empty.is_empty() {
+        return Ok(());
+    }
+    // Commits wait from here on, and not while the partitions are looked at. That takes long where many entries were deleted,
+    // but only the first time.
+    client.batch_execute(&format!("{LOCK_WRITERS}; {SHORT_LOCK}")).await?;
+    for name in empty {
+        if is_empty(client, &name).await? {
+            client.batch_execute(&format!("DROP TABLE \"{name}\"")).await?;
             tracing::info!(partition = name, "dropped empty ledger partition");
         }
     }
     Ok(())
+}
+
+/// Looks in the index, where PostgreSQL marks the entries of deleted rows when they are first found.
+async fn is_empty(client: &Client, name: &str) -> Result<bool, QueryError> {
+    let first = format!("SELECT 1 FROM \"{name}\" ORDER BY seq LIMIT 1");
+    Ok(client.query_typed(&first, &[]).await?.is_empty())
 }
