@@ -124,6 +124,27 @@ fn a_gateway_whose_traffic_stops_gives_its_share_to_the_others() {
 }
 
 #[test]
+fn a_busy_gateway_has_the_slots_of_idle_ones_after_a_second() {
+    story(async |_| {
+        let mut stage = stage(Some(6), 60);
+        stage.config.slots = Slots::Auto;
+        let gateways = start(&stage).await;
+        // The work comes at any moment between two renewals of the others.
+        for (round, idle_millis) in [20_300, 21_100, 22_700, 24_200].into_iter().enumerate() {
+            stage.pass(Duration::from_millis(idle_millis)).await;
+            for n in 0..6 {
+                let request = claim_request(&format!("r{round}c{n}"));
+                open_with(&gateways[round % gateways.len()], request).await;
+            }
+            stage.pass(Duration::from_millis(1_400)).await;
+            assert_eq!(at_work(&stage, stage.clock.now()), 6, "round {round}");
+            stage.pass(seconds(70)).await;
+        }
+        assert_eq!((most_at_once(&stage), refused(&stage)), (6, vec![]));
+    });
+}
+
+#[test]
 fn gateways_that_outnumber_the_threads_take_turns() {
     story(async |_| {
         let mut stage = stage(Some(1), 2);
