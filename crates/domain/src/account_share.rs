@@ -3,9 +3,16 @@
 //! grows only into what the others do not have, so the sum of all stakes stays within the limit.
 //!
 //! A gateway gives in two steps: it first uses less, and its next renewal lowers the stake. What it gives is never in use
-//! when another gateway gets it.
+//! when another gateway gets it. A gateway that uses less anyway gives in one step.
 
 use serde::{Deserialize, Serialize};
+
+use crate::id::ClaimId;
+
+/// Published like the change of a claim, under a number that no claim has: a gateway waits for a part that others hold.
+pub const ASKED: ClaimId = ClaimId::from_number(1);
+/// Published in the same way: a gateway has given a part that others may wait for.
+pub const GIVEN: ClaimId = ClaimId::from_number(2);
 
 /// The share of a gateway that has no other beside it: all of the limit, whatever that is and becomes.
 pub const WHOLE: u32 = u32::MAX;
@@ -154,6 +161,12 @@ fn count(number: usize) -> u32 {
 // === impl Stake ===
 
 impl Stake {
+    /// Whether the gateway could use more than it has.
+    #[must_use]
+    pub fn is_hungry(self) -> bool {
+        self.limit > 0 && self.wanted > self.held
+    }
+
     /// The stake of a gateway after a renewal.
     #[must_use]
     pub fn after(uses: LimitUse, granted: Granted) -> Self {
@@ -164,6 +177,12 @@ impl Stake {
 // === impl Granted ===
 
 impl Granted {
+    /// Whether others hold a part of what a gateway wants and is to have.
+    #[must_use]
+    pub fn is_owed(self, wanted: u32) -> bool {
+        self.share < self.fair && self.share < wanted
+    }
+
     /// For a gateway without others.
     pub const WHOLE: Self = Self { share: WHOLE, held: WHOLE, fair: WHOLE };
 

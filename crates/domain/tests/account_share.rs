@@ -15,6 +15,8 @@ enum Step {
     /// The gateway renews: the store decides now, and the reply arrives with the next `Hear`, or never.
     Renew(u8, u32),
     Hear(u8),
+    /// The gateway uses no more than this from now on, and its next renewal says so.
+    Yield(u8, u32),
     Leave(u8),
     Die(u8),
     Pass,
@@ -53,6 +55,9 @@ impl World {
                     let granted = gateway.replies.remove(0);
                     gateway.obeys = if granted.is_whole() { self.limit } else { granted.share };
                 }
+            }
+            Step::Yield(n, most) => {
+                self.gateways.entry(n).and_modify(|one| one.obeys = most.min(one.obeys));
             }
             Step::Leave(n) => {
                 self.gateways.remove(&n);
@@ -128,6 +133,7 @@ fn step() -> impl Strategy<Value = Step> {
         6 => (gateway.clone(), prop_oneof![Just(0_u32), 1..10_u32, Just(99_u32)])
             .prop_map(|(n, wanted)| Step::Renew(n, wanted)),
         6 => gateway.clone().prop_map(Step::Hear),
+        2 => (gateway.clone(), 0..5_u32).prop_map(|(n, most)| Step::Yield(n, most)),
         1 => gateway.clone().prop_map(Step::Leave),
         1 => gateway.prop_map(Step::Die),
         4 => Just(Step::Pass),

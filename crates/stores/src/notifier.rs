@@ -3,6 +3,7 @@
 use std::{collections::HashMap, fmt, sync::Arc};
 
 use domain::{
+    account_share::{ASKED, GIVEN},
     id::ClaimId,
     ports::{Notifier, Subscription},
 };
@@ -38,9 +39,12 @@ impl LocalNotifier {
         Self { shards: (0..SHARDS).map(|_| Shard::default()).collect() }
     }
 
-    /// The number of claims that have subscribers.
+    /// The number of claims that have subscribers. What gateways announce about shares is not about a claim.
     pub fn listened_for(&self) -> usize {
-        self.shards.iter().map(|shard| shard.lock().len()).sum()
+        let claims = |shard: &Shard| {
+            shard.lock().keys().filter(|claim| ![ASKED, GIVEN].contains(claim)).count()
+        };
+        self.shards.iter().map(claims).sum()
     }
 }
 

@@ -1,5 +1,6 @@
 //! Keeps the process's one lease, renewed at a third of its term, and earlier when the shares of the account change. A
-//! renewal says what this gateway uses of the account and brings its shares (`scheduler/account_share.rs`).
+//! renewal says what this gateway uses of the account and brings its shares (`scheduler/account_share.rs`). What other
+//! gateways can do about it, they hear through the notifier.
 
 use std::{
     sync::{
@@ -10,9 +11,10 @@ use std::{
 };
 
 use domain::{
+    account_share::{ASKED, GIVEN},
     id::{HolderId, Place},
     lease::Holder,
-    ports::{Chance, LeaseRequest, StoreError},
+    ports::{Chance, LeaseRequest, StoreError, Subscription},
     time::Timestamp,
 };
 
@@ -36,15 +38,40 @@ pub(crate) struct GatewayLease {
 
 /// How often it is checked whether a renewal before its time would help, which is also the least time between two.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
+/// After an announcement: the announcements of several gateways are followed by one renewal.
+const GATHER: Duration = Duration::from_millis(50);
+
+/// Why a renewal may be due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cause {
+    Time,
+    /// The driver asked for it.
+    Driver,
+    /// Another gateway waits for a share.
+    Asked,
+    /// Another gateway has given a share.
+    Given,
+}
+
+/// What the other gateways announce.
+struct Announcements {
+    asked: Subscription,
+    given: Subscription,
+}
 
 pub(crate) async fn run(shared: Arc<Shared>) {
     let mut renewed_at = shared.now();
-    while let Some(is_asked) = next_check(&shared).await {
+    let mut announced = Announcements::subscribe(&shared);
+    while let Some(cause) = next_check(&shared, &mut announced).await {
         let scheduler = &shared.scheduler;
         let (now, since) = (shared.now(), shared.now().since(renewed_at));
-        let is_due = since >= LeaseRequest::TERM / 3;
-        let is_asked = is_asked && scheduler.account_share.is_shared();
-        if !is_due && !is_asked && !account_share::wants_renewal(scheduler, since, now) {
+        let is_wanted = match cause {
+            Cause::Time => since >= LeaseRequest::TERM / 3,
+            Cause::Driver => scheduler.account_share.is_shared(),
+            Cause::Asked => account_share::can_give(scheduler, now),
+            Cause::Given => account_share::is_owed(scheduler, now),
+        };
+        if !is_wanted && !account_share::wants_renewal(scheduler, since, now) {
             continue;
         }
         renewed_at = shared.now();
@@ -56,13 +83,18 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     }
 }
 
-/// Waits for the next moment at which a renewal may be due; `true` when one was asked for, `None` when the driver has stopped.
-async fn next_check(shared: &Shared) -> Option<bool> {
-    tokio::select! {
+/// Waits for the next moment at which a renewal may be due; `None` when the driver has stopped.
+async fn next_check(shared: &Shared, announced: &mut Announcements) -> Option<Cause> {
+    let cause = tokio::select! {
         biased;
-        more = shared.rest(CHECK_EVERY) => more.then_some(false),
-        () = shared.scheduler.lease.asked.notified() => Some(true),
-    }
+        more = shared.rest(CHECK_EVERY) => return more.then_some(Cause::Time),
+        () = shared.scheduler.lease.asked.notified() => return Some(Cause::Driver),
+        () = &mut announced.asked => Cause::Asked,
+        () = &mut announced.given => Cause::Given,
+    };
+    let more = shared.rest(GATHER).await;
+    *announced = Announcements::subscribe(shared);
+    more.then_some(cause)
 }
 
 /// Takes the lease, or renews it, if the clock agrees with the store's server.
@@ -86,7 +118,10 @@ pub(crate) async fn renew(shared: &Shared) -> Result<(), StoreError> {
     shared.poller.quota.share_among(standing.gateways);
     if let Some(said) = account {
         // Before the lease is known to run: without one nothing is submitted.
-        account_share::obey(&shared.scheduler, said, standing, shared.now());
+        let announced = account_share::obey(&shared.scheduler, said, standing, shared.now());
+        for what in announced {
+            shared.ports.notifier.notify(what);
+        }
     }
     lease.until.store(until.millis(), Ordering::SeqCst);
     Ok(())
@@ -113,6 +148,13 @@ async fn compare_clock(shared: &Shared) -> Result<(), StoreError> {
     }
     drop(known);
     shared.record_store_health(result)
+}
+
+impl Announcements {
+    fn subscribe(shared: &Shared) -> Self {
+        let notifier = &shared.ports.notifier;
+        Self { asked: notifier.subscribe(ASKED), given: notifier.subscribe(GIVEN) }
+    }
 }
 
 fn draw(place: Option<Place>, chance: &dyn Chance) -> HolderId {

@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use domain::{
-    account_share::{AccountUse, Granted, LimitUse, Standing},
+    account_share::{ASKED, AccountUse, GIVEN, Granted, LimitUse, Standing},
+    id::ClaimId,
     time::Timestamp,
 };
 use parking_lot::Mutex;
@@ -43,8 +44,13 @@ pub(crate) fn current_use(scheduler: &Scheduler, now: Timestamp) -> AccountUse {
     }
 }
 
-/// Obeys the result of a renewal.
-pub(crate) fn obey(scheduler: &Scheduler, said: AccountUse, standing: Standing, now: Timestamp) {
+/// Obeys the result of a renewal. Returns what the other gateways are to hear, so that they renew at once.
+pub(crate) fn obey(
+    scheduler: &Scheduler,
+    said: AccountUse,
+    standing: Standing,
+    now: Timestamp,
+) -> Vec<ClaimId> {
     let before = scheduler.slots.available();
     let slots = if standing.slots.is_whole() { usize::MAX } else { as_usize(standing.slots.share) };
     scheduler.slots.set_share(slots);
@@ -63,6 +69,47 @@ pub(crate) fn obey(scheduler: &Scheduler, said: AccountUse, standing: Standing, 
     if scheduler.slots.available() > before {
         scheduler.wake();
     }
+    announcements(last, (said, standing))
+}
+
+/// Only changes are announced, so that gateways do not answer one another for ever.
+fn announcements(
+    last: Option<(AccountUse, Standing)>,
+    (said, new): (AccountUse, Standing),
+) -> Vec<ClaimId> {
+    let is_owed = |said: AccountUse, standing: Standing| {
+        standing.slots.is_owed(said.slots.wanted) || standing.submits.is_owed(said.submits.wanted)
+    };
+    let asks = is_owed(said, new) && !last.is_some_and(|(said, old)| is_owed(said, old));
+    let gives = last.is_some_and(|(_, old)| {
+        new.slots.held < old.slots.held || new.submits.held < old.submits.held
+    });
+    [(asks, ASKED), (gives, GIVEN)]
+        .into_iter()
+        .filter_map(|(is_so, what)| is_so.then_some(what))
+        .collect()
+}
+
+/// Whether a renewal helps a gateway that waits for a part. The slots that are not needed here are no longer used, so that the
+/// renewal can give them.
+pub(crate) fn can_give(scheduler: &Scheduler, now: Timestamp) -> bool {
+    let Some((said, standing)) = *scheduler.account_share.0.lock() else { return false };
+    let uses = current_use(scheduler, now);
+    let waits = standing.slots.is_owed(said.slots.wanted);
+    if standing.slots.is_whole() || waits || uses.slots.in_force == 0 {
+        return false;
+    }
+    if uses.slots.wanted < uses.slots.in_force {
+        scheduler.slots.set_share(as_usize(uses.slots.wanted));
+    }
+    true
+}
+
+/// Whether others hold a part that is this gateway's.
+pub(crate) fn is_owed(scheduler: &Scheduler, now: Timestamp) -> bool {
+    let Some((_, standing)) = *scheduler.account_share.0.lock() else { return false };
+    let uses = current_use(scheduler, now);
+    standing.slots.is_owed(uses.slots.wanted) || standing.submits.is_owed(uses.submits.wanted)
 }
 
 /// Stops using the account before the lease is given up for a moment, because others may take the shares meanwhile.
@@ -148,5 +195,22 @@ mod tests {
         assert!(can_gain(uses(9, 6, 2), gives, uses(9, 3, 2)));
         assert!(!can_gain(uses(0, 6, 7), gives, uses(0, 2, 7)), "learned slots are not shared");
         assert!(!can_gain(uses(9, 9, 2), Granted::WHOLE, uses(9, 9, 90)), "nobody has more");
+    }
+
+    #[test]
+    fn only_changes_are_announced_so_that_gateways_do_not_answer_one_another_for_ever() {
+        let account = |wanted| AccountUse { slots: uses(6, 0, wanted), ..AccountUse::default() };
+        let standing = |share, held, fair| {
+            let slots = Granted { share, held, fair };
+            Standing { slots, ..Standing::apart(3) }
+        };
+        let (waits, has) = ((account(9), standing(2, 2, 6)), (account(9), standing(6, 6, 6)));
+        assert_eq!(announcements(Some((account(0), standing(2, 2, 2))), waits), [ASKED]);
+        assert_eq!(announcements(None, waits), [ASKED]);
+        assert_eq!(announcements(Some(waits), waits), []);
+        assert_eq!(announcements(Some(waits), has), []);
+        assert_eq!(announcements(Some(has), (account(0), standing(1, 1, 1))), [GIVEN]);
+        let busy = (account(9), standing(3, 6, 3));
+        assert_eq!(announcements(Some(has), busy), [], "all of it is still in use");
     }
 }

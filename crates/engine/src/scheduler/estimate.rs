@@ -61,7 +61,8 @@ pub(crate) fn soonest_answer(scheduler: &Scheduler, kind: &Kind, now: Timestamp)
     now.plus(scheduler.solve_times.fastest(kind).unwrap_or_default())
 }
 
-/// The same for a solve that is opened now: the worker's own queue goes first, as if all slots were the worker's.
+/// The same for a solve that is opened now: the worker's own queue goes first, as if all slots were the worker's, also those
+/// that other gateways have. Shares move within seconds, and a gateway that joins or leases everything again has none.
 pub(crate) fn soonest_answer_if_opened(
     scheduler: &Scheduler,
     kind: &Kind,
@@ -74,7 +75,7 @@ pub(crate) fn soonest_answer_if_opened(
     let Some(fastest) = scheduler.solve_times.fastest(kind) else { return now };
     let ahead = scheduler.queue.lock().ahead_of_next(&LaneName::Worker(worker.clone()));
     // The solves before it may be of faster kinds.
-    let rounds = u32::try_from(ahead / scheduler.slots.available().max(1)).unwrap_or(u32::MAX);
+    let rounds = u32::try_from(ahead / scheduler.slots.limit().max(1)).unwrap_or(u32::MAX);
     let before = scheduler.solve_times.fastest_of_all().min(fastest).saturating_mul(rounds);
     now.plus(before.saturating_add(fastest))
 }

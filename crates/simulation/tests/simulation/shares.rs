@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use domain::{retry::Code, time::Timestamp};
-use engine::{Engine, Slots};
+use engine::{ClaimRequest, Engine, Slots};
 use simulation::stage::{Stage, claim_request, open_with, seconds, story};
 use simulator::BehaviourConfig;
 
@@ -120,6 +120,46 @@ fn a_gateway_whose_traffic_stops_gives_its_share_to_the_others() {
         stage.pass(seconds(60)).await;
         assert!(stage.paid() - from > 60, "{}", stage.paid() - from);
         assert_eq!((most_at_once(&stage), refused(&stage)), (6, vec![]));
+    });
+}
+
+#[test]
+fn a_busy_gateway_has_the_slots_of_idle_ones_after_a_second() {
+    story(async |_| {
+        let mut stage = stage(Some(6), 60);
+        stage.config.slots = Slots::Auto;
+        let gateways = start(&stage).await;
+        // The work comes at any moment between two renewals of the others.
+        for (round, idle_millis) in [20_300, 21_100, 22_700, 24_200].into_iter().enumerate() {
+            stage.pass(Duration::from_millis(idle_millis)).await;
+            for n in 0..6 {
+                let request = claim_request(&format!("r{round}c{n}"));
+                open_with(&gateways[round % gateways.len()], request).await;
+            }
+            stage.pass(Duration::from_millis(1_400)).await;
+            assert_eq!(at_work(&stage, stage.clock.now()), 6, "round {round}");
+            stage.pass(seconds(70)).await;
+        }
+        assert_eq!((most_at_once(&stage), refused(&stage)), (6, vec![]));
+    });
+}
+
+#[test]
+fn a_claim_is_not_refused_because_other_gateways_have_slots_now() {
+    story(async |_| {
+        let mut stage = stage(Some(6), 4);
+        stage.config.slots = Slots::Auto;
+        let gateways = start(&stage).await;
+        load(&stage, &gateways, 180, 33).await;
+        // Each gateway has measured how long solves take, and has two slots and a queue.
+        stage.pass(seconds(60)).await;
+        for n in 0..40 {
+            open_with(&gateways[0], claim_request(&format!("more{n}"))).await;
+        }
+        stage.pass(seconds(2)).await;
+        // Two slots need two minutes for the queue, and six need less than one.
+        let deadline = Some(seconds(70));
+        open_with(&gateways[0], ClaimRequest { deadline, ..claim_request("short") }).await;
     });
 }
 

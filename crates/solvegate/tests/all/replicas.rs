@@ -8,6 +8,8 @@
     reason = "figures are shown with --nocapture; a judge looks for what it knows"
 )]
 
+mod chaos;
+mod charges;
 mod clocks;
 mod fleet;
 mod judge;

@@ -3,8 +3,7 @@
 
 use std::{
     io,
-    net::{self, Ipv4Addr, Shutdown},
-    os::fd::OwnedFd,
+    net::{Ipv4Addr, Shutdown},
     sync::{
         Arc, Mutex,
         atomic::{AtomicU16, AtomicU64, Ordering},
@@ -14,6 +13,7 @@ use std::{
     time::Duration,
 };
 
+use socket2::{SockRef, Socket};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{
@@ -30,6 +30,8 @@ use super::process::free_port;
 
 /// The time a server gets to finish requests whose replies are dropped.
 const DRAIN: Duration = Duration::from_secs(5);
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 1024;
 
 /// A proxy before a server. Dropping it closes everything.
 #[derive(Debug)]
@@ -80,10 +82,16 @@ enum Command {
 struct Proxy {
     port: u16,
     faults: Arc<FaultState>,
-    /// `None` while cut, so that the kernel refuses connections.
-    listener: Option<TcpListener>,
+    door: Door,
     /// A task returns its client socket still open, so that the client notices only when everything else is done.
     connections: JoinSet<(Then, TcpStream)>,
+}
+
+/// The proxy's port, which no other process can take while it is closed.
+enum Door {
+    Open(TcpListener),
+    /// Bound, but it does not listen, so the kernel refuses connections.
+    Closed(Socket),
 }
 
 // === impl FaultProxy ===
@@ -204,7 +212,7 @@ impl Proxy {
             // Another process may have taken the port.
             if let Ok(listener) = listen(port).await {
                 let connections = JoinSet::new();
-                return Self { port, faults, listener: Some(listener), connections };
+                return Self { port, faults, door: Door::Open(listener), connections };
             }
         }
     }
@@ -217,7 +225,7 @@ impl Proxy {
                     Some(command) => self.carry_out(command).await,
                     None => return,
                 },
-                Some(client) = accept(self.listener.as_ref()) => self.take(client),
+                Some(client) = self.door.accept() => self.take(client),
                 Some(ended) = self.connections.join_next() => self.end(ended).await,
             }
         }
@@ -230,10 +238,7 @@ impl Proxy {
                 done
             }
             Command::Heal(done) => {
-                if self.listener.is_none() {
-                    let again = listen(self.port).await;
-                    self.listener = Some(again.expect("the proxy's port is still free"));
-                }
+                self.door.open();
                 done
             }
         };
@@ -241,9 +246,7 @@ impl Proxy {
     }
 
     async fn cut(&mut self) {
-        if let Some(listener) = self.listener.take() {
-            close(listener);
-        }
+        self.door.close();
         self.connections.shutdown().await;
     }
 
@@ -266,18 +269,33 @@ async fn listen(port: u16) -> io::Result<TcpListener> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await
 }
 
-/// Dropping the socket is not enough: a process that another test is starting inherits a copy until it executes its
-/// program.
-fn close(listener: TcpListener) {
-    let socket = OwnedFd::from(listener.into_std().expect("the runtime gives its listener back"));
-    net::TcpStream::from(socket).shutdown(Shutdown::Both).expect("a listener can be shut down");
-}
+// === impl Door ===
 
-/// Accepts the next client; returns `None` while cut.
-async fn accept(listener: Option<&TcpListener>) -> Option<TcpStream> {
-    loop {
-        if let Ok((client, _)) = listener?.accept().await {
-            return Some(client);
+impl Door {
+    /// Dropping the socket would not be enough: a process that another test is starting inherits a copy until it executes
+    /// its program. And another server could take the port.
+    fn close(&mut self) {
+        let Self::Open(listener) = self else { return };
+        let socket = SockRef::from(&*listener).try_clone().expect("a descriptor is free");
+        socket.shutdown(Shutdown::Both).expect("a listener can be shut down");
+        *self = Self::Closed(socket);
+    }
+
+    fn open(&mut self) {
+        let Self::Closed(socket) = self else { return };
+        socket.listen(BACKLOG).expect("the socket still has its port");
+        let socket = socket.try_clone().expect("a descriptor is free");
+        let listener = TcpListener::from_std(socket.into());
+        *self = Self::Open(listener.expect("the runtime takes its listener back"));
+    }
+
+    /// Accepts the next client; returns `None` while closed.
+    async fn accept(&self) -> Option<TcpStream> {
+        let Self::Open(listener) = self else { return None };
+        loop {
+            if let Ok((client, _)) = listener.accept().await {
+                return Some(client);
+            }
         }
     }
 }

@@ -23,6 +23,7 @@ use super::{
 use crate::support::{Gateway, Settings, Sim, all_entries, eventually, pause, program};
 
 const CLAIMS: usize = 40;
+const HOUR_MS: i64 = 3_600_000;
 /// Longer than a lease, and shorter than a lease and the grace after it.
 const STOPPED: Duration = Duration::from_secs(20);
 
@@ -54,8 +55,7 @@ async fn an_hour_ahead(store: &str) {
     for number in 0..CLAIMS / 2 {
         ids.push(id_of(&right.send(&claim(&format!("before-{number}"))).await));
     }
-    let preload = hour_ahead(ahead_home.path()).into_os_string().into_string().unwrap();
-    let environment = vec![("LD_PRELOAD".to_owned(), preload)];
+    let environment = shifted_clock(&clock_library(ahead_home.path()), HOUR_MS);
     let wrong =
         Gateway::with(ahead_home.path(), &sim, &Settings { environment, ..settings.clone() });
     refuses_everything(&wrong).await;
@@ -101,17 +101,35 @@ async fn refuses_everything(wrong: &Gateway) {
     assert_eq!(refused.status, StatusCode::SERVICE_UNAVAILABLE, "{}", refused.body);
 }
 
-/// A library that puts the wall clock of a process an hour ahead.
-fn hour_ahead(dir: &Path) -> PathBuf {
+/// The environment of a process whose wall clock is so far ahead, or behind.
+pub(super) fn shifted_clock(library: &Path, by_ms: i64) -> Vec<(String, String)> {
+    let preload = library.to_str().expect("the temporary directory has a plain name");
+    let all = [("LD_PRELOAD", preload.to_owned()), ("CLOCK_SHIFT_MS", by_ms.to_string())];
+    all.map(|(name, value)| (name.to_owned(), value)).into()
+}
+
+/// A library that shifts the wall clock of a process by `CLOCK_SHIFT_MS`.
+pub(super) fn clock_library(dir: &Path) -> PathBuf {
     const SOURCE: &str = r#"
         #define _GNU_SOURCE
         #include <dlfcn.h>
+        #include <stdlib.h>
         #include <time.h>
         int clock_gettime(clockid_t clock, struct timespec *time) {
           static int (*real)(clockid_t, struct timespec *);
-          if (!real) real = dlsym(RTLD_NEXT, "clock_gettime");
+          static long long shift;
+          if (!real) {
+            const char *named = getenv("CLOCK_SHIFT_MS");
+            shift = named ? atoll(named) : 0;
+            real = dlsym(RTLD_NEXT, "clock_gettime");
+          }
           int status = real(clock, time);
-          if (status == 0 && clock == CLOCK_REALTIME) time->tv_sec += 3600;
+          if (status == 0 && clock == CLOCK_REALTIME) {
+            long long nanos = time->tv_nsec + shift % 1000 * 1000000;
+            long long carry = nanos < 0 ? -1 : nanos / 1000000000;
+            time->tv_sec += shift / 1000 + carry;
+            time->tv_nsec = nanos - carry * 1000000000;
+          }
           return status;
         }
     "#;

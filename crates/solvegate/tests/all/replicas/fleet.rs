@@ -19,7 +19,8 @@ pub(super) struct Fleet {
     pub(super) sim: Sim,
     pub(super) doors: Doors,
     gateways: Vec<Gateway>,
-    settings: Settings,
+    /// By gateway.
+    settings: Vec<Settings>,
     dirs: Vec<TempDir>,
     /// The logs of killed gateways.
     said: Vec<String>,
@@ -48,10 +49,14 @@ impl Fleet {
 
     /// The same with these options of the simulator, and these settings.
     pub(super) fn with(store: &str, sim: &[&str], settings: Settings) -> Self {
-        let dirs: Vec<TempDir> = (0..GATEWAYS).map(|_| tempfile::tempdir().unwrap()).collect();
+        Self::with_each(vec![store.to_owned(); GATEWAYS], sim, settings)
+    }
+
+    /// The same with an address of the store for each gateway.
+    pub(super) fn with_each(stores: Vec<String>, sim: &[&str], settings: Settings) -> Self {
+        let dirs: Vec<TempDir> = stores.iter().map(|_| tempfile::tempdir().unwrap()).collect();
         let sim = Sim::start(dirs[0].path(), sim);
         let settings = Settings {
-            store: store.to_owned(),
             // The budget must not limit the authorisations under test.
             top: "ambiguity_budget = 100000".into(),
             // The price that the simulator charges.
@@ -59,8 +64,10 @@ impl Fleet {
             log: "warn",
             ..settings
         };
-        let start = |dir: &TempDir| Gateway::with(dir.path(), &sim, &settings);
-        let gateways: Vec<Gateway> = dirs.iter().map(start).collect();
+        let each = |store| Settings { store, ..settings.clone() };
+        let settings: Vec<Settings> = stores.into_iter().map(each).collect();
+        let start = |(dir, own): (&TempDir, _)| Gateway::with(dir.path(), &sim, own);
+        let gateways: Vec<Gateway> = dirs.iter().zip(&settings).map(start).collect();
         let doors = Doors(gateways.iter().map(Door::new).collect());
         Self { sim, doors, gateways, settings, dirs, said: Vec::new() }
     }
@@ -95,7 +102,24 @@ impl Fleet {
 
     /// Starts a killed gateway again, on a new port, because another process may have taken the old one.
     pub(super) fn restart(&mut self, number: usize) {
-        let gateway = Gateway::with(self.dirs[number].path(), &self.sim, &self.settings);
+        let settings = &self.settings[number];
+        let gateway = Gateway::with(self.dirs[number].path(), &self.sim, settings);
+        self.lead_to(number, gateway);
+    }
+
+    /// The same with other variables of its environment, and again and again if it ends at once, as a supervisor does.
+    pub(super) async fn restart_with(&mut self, number: usize, environment: Vec<(String, String)>) {
+        self.settings[number].environment = environment;
+        let gateway = eventually("a gateway starts", async || {
+            let settings = &self.settings[number];
+            let started = Gateway::try_with(self.dirs[number].path(), &self.sim, settings);
+            started.inspect_err(|said| println!("gateway {number} did not start: {said}")).ok()
+        })
+        .await;
+        self.lead_to(number, gateway);
+    }
+
+    fn lead_to(&mut self, number: usize, gateway: Gateway) {
         self.doors.all()[number].lead_to(&gateway);
         self.gateways[number] = gateway;
     }

@@ -201,8 +201,10 @@ fn tasks(entries: &[Entry]) -> (Attempts<'_>, BTreeMap<&TaskId, Money>) {
 /// tasks that are not in ours.
 fn reconcile(entries: &[Entry], paid: &Ledger) -> usize {
     let (learned, priced) = tasks(entries);
+    let costs: BTreeMap<&TaskId, Money> =
+        paid.accepted.iter().map(|accepted| (&accepted.task, accepted.cost)).collect();
     for (task, attempts) in &learned {
-        let charged = paid.task(task).map(|task| task.cost);
+        let charged = costs.get(task).copied();
         assert_eq!(priced.get(task), charged.as_ref(), "{task}: our price and the provider's");
         assert_eq!(attempts.len(), 1, "{task} was taken for several attempts: {attempts:?}");
     }

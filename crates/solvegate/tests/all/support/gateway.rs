@@ -23,6 +23,9 @@ pub(crate) const CERTIFICATE: &str = "data/tls-cert.pem";
 /// The account's key at the provider.
 pub(crate) const PROVIDER: &str = "canary-provider-8901234567890123";
 
+/// What a gateway prints before its address.
+const LISTENS: &str = "is listening on ";
+
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     /// `listen`.
@@ -160,13 +163,24 @@ impl Gateway {
 
     /// Starts it in `dir`, with the data of an earlier gateway there.
     pub(crate) fn with(dir: &Path, sim: &Sim, settings: &Settings) -> Self {
-        write_private(&dir.join("solvegate.toml"), &(settings.edit)(&settings.file(sim)));
-        let mut args = vec!["serve", "--log", settings.log];
-        args.extend(settings.tls.then_some("--tls-self-signed"));
-        let mut command = command(dir, &args);
-        command.envs(settings.environment.iter().cloned());
-        let process = Process::start(command);
-        let base = process.line_after("is listening on ");
+        let process = launch(dir, sim, settings);
+        let base = process.line_after(LISTENS);
+        Self::at(base, process, dir, settings)
+    }
+
+    /// The same; an error is the log of a gateway that ended at once, as it does without its store.
+    pub(crate) fn try_with(dir: &Path, sim: &Sim, settings: &Settings) -> Result<Self, String> {
+        let mut process = launch(dir, sim, settings);
+        match process.try_line_after(LISTENS) {
+            Some(base) => Ok(Self::at(base, process, dir, settings)),
+            None => {
+                process.wait();
+                Err(process.stderr())
+            }
+        }
+    }
+
+    fn at(base: String, process: Process, dir: &Path, settings: &Settings) -> Self {
         let certificate = settings.tls.then(|| dir.join(CERTIFICATE));
         let remote =
             |key: &str| Remote::new(&base, Secret::new(key), certificate.as_deref()).unwrap();
@@ -229,6 +243,16 @@ impl Gateway {
         assert!(reply.status.is_success(), "{}", reply.body);
         reply.body["entries"].as_array().unwrap().clone()
     }
+}
+
+/// Starts the process.
+fn launch(dir: &Path, sim: &Sim, settings: &Settings) -> Process {
+    write_private(&dir.join("solvegate.toml"), &(settings.edit)(&settings.file(sim)));
+    let mut args = vec!["serve", "--log", settings.log];
+    args.extend(settings.tls.then_some("--tls-self-signed"));
+    let mut command = command(dir, &args);
+    command.envs(settings.environment.iter().cloned());
+    Process::start(command)
 }
 
 // === impl Days ===

@@ -10,15 +10,18 @@ use std::{
     time::Duration,
 };
 
-use domain::ports::{Notifier, StoreError};
+use domain::{
+    account_share::ASKED,
+    ports::{Notifier, StoreError},
+};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 use crate::{
     LocalNotifier,
     optimistic::RawKey,
-    schema::codec::{corrupt, read_key},
-    schema::tables::{Claims, Table},
+    schema::codec::{Codec, corrupt, read_key},
+    schema::tables::{Claims, Holders, Table},
 };
 
 use super::{
@@ -171,11 +174,18 @@ impl Log {
     }
 
     fn notify(&self, entry: &LogEntry) {
-        for (key, _) in &entry.changes {
+        for (key, value) in &entry.changes {
             if key.first() == Some(&Claims::TAG)
                 && let Ok(claim) = read_key::<Claims>(NAME, key)
             {
                 self.notifier.notify(claim);
+            }
+            if key.first() == Some(&Holders::TAG)
+                && let Some(StoredValue::Inline(row)) = value
+                && let Ok(row) = Codec::plain(NAME).read_row::<Holders>(key, row)
+                && (row.slots.is_hungry() || row.submits.is_hungry())
+            {
+                self.notifier.notify(ASKED);
             }
         }
     }
