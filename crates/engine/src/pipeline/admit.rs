@@ -228,7 +228,7 @@ async fn admit_new(
                 shared.scheduler.wake();
                 return Ok((claim, false));
             }
-            Admission::Joined(claim) => {
+            Admission::Joined(claim) | Admission::Started(claim, _) => {
                 shared.scheduler.wake();
                 return Ok((claim, false));
             }
@@ -273,6 +273,7 @@ fn new_claim(shared: &Shared, request: ClaimRequest, terms: &Terms) -> Result<Ne
         revives: None,
         reopens_after: reopening::window(terms.after_failure, config),
         reopened: 0,
+        start: None,
     })
 }
 
