@@ -118,6 +118,20 @@ impl PostgresServer {
         assert!(self.wait_until_up(), "postgres did not restart; its log:\n{}", self.log());
     }
 
+    /// Keeps a copy of its files, for which it is stopped for a moment.
+    pub fn save(&self) {
+        self.crash();
+        copy(&self.directory.path().join("data"), &self.directory.path().join("saved"));
+        self.restart();
+    }
+
+    /// Goes back to the state that was saved.
+    pub fn roll_back(&self) {
+        self.crash();
+        copy(&self.directory.path().join("saved"), &self.directory.path().join("data"));
+        self.restart();
+    }
+
     /// Terminates the connections of stores that match a condition on `pg_stat_activity`, and returns their number.
     pub fn terminate(&self, condition: &str) -> usize {
         let ended = self.psql(&format!(
@@ -296,6 +310,14 @@ fn as_user() -> Vec<String> {
 }
 
 /// Gives a directory to that user.
+/// Replaces a directory by another one, with its owners and modes.
+fn copy(from: &Path, to: &Path) {
+    if to.exists() {
+        fs::remove_dir_all(to).unwrap();
+    }
+    assert!(Command::new("cp").arg("-a").args([from, to]).status().unwrap().success());
+}
+
 fn give_to_user(directory: &Path) {
     if let Some(user) = user() {
         let given = Command::new("chown").args(["-R", user]).arg(directory).status();

@@ -10,7 +10,7 @@ use crate::{
     tx::Order,
 };
 
-use super::{RawKey, RowVersion, ScanRange, VersionedRow, Write};
+use super::{RawKey, ReadSet, RowVersion, ScanRange, VersionedRow, Write};
 
 /// Cached rows by key. A row that is not cached is assumed not to exist.
 #[derive(Debug, Default)]
@@ -91,6 +91,16 @@ impl RowCache {
                 }
             }
         }
+    }
+
+    /// Takes the current rows from the conflicts of a read set. Returns what is known to be current as of the request that
+    /// returned them.
+    pub(crate) fn learn(&mut self, mut reads: ReadSet, conflicts: Vec<Conflict>) -> ReadSet {
+        for conflict in conflicts {
+            reads.add_conflict(&conflict);
+            self.apply_conflict(conflict);
+        }
+        reads
     }
 
     pub(crate) fn clear(&mut self) {

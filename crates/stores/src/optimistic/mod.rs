@@ -3,18 +3,21 @@
 //! nothing. A conflict returns the current rows, and the decision runs again. Nothing is locked while a decision runs; a stale
 //! cache costs a round trip, never a wrong decision.
 //!
-//! A write goes through the files in this order: `batch` queues the decision, `writer` takes a batch, `tx` runs it, `commit`
-//! numbers its pages of the ledger, and the backend's `commit.rs` validates and writes. `read` serves queries, `notify` wakes waiting claims, and `recovery` keeps the
-//! records that a backend restores when its server loses data.
+//! A write goes through the files in this order: `batch` queues the decision, `writer` takes a batch, `batch_run` runs it on a
+//! `tx`, `commit` numbers its pages of the ledger, and the backend's `commit.rs` validates and writes. `read` serves queries,
+//! `notify` wakes waiting claims, and `recovery` keeps the records that `restore` brings back when the server loses data (`meta`).
 
 pub(crate) mod batch;
+pub(crate) mod batch_run;
 pub(crate) mod cache;
 pub(crate) mod commit;
+pub(crate) mod meta;
 pub(crate) mod notify;
 pub(crate) mod queued;
 pub(crate) mod read;
 pub(crate) mod read_set;
 pub(crate) mod recovery;
+pub(crate) mod restore;
 pub(crate) mod tx;
 #[expect(
     clippy::disallowed_methods,
@@ -23,6 +26,7 @@ pub(crate) mod tx;
 pub(crate) mod writer;
 
 pub(crate) use batch::WriteQueue;
+pub(crate) use batch_run::BatchRun;
 pub(crate) use cache::{Conflict, RowCache};
 pub(crate) use commit::Commit;
 pub(crate) use read_set::{RangeRead, ReadSet, ScanRange};

@@ -4,12 +4,7 @@
 //! Each process has one writer task per store, so its commits have sequence numbers and are sent one after the other. The queue is
 //! in `batch.rs`; the [`Committer`] of a backend is in its `commit.rs`.
 
-use std::{
-    collections::VecDeque,
-    future::Future,
-    panic::{AssertUnwindSafe, catch_unwind},
-    time::Duration,
-};
+use std::{collections::VecDeque, future::Future, time::Duration};
 
 use domain::ports::StoreError;
 use tokio::time::timeout;
@@ -17,7 +12,7 @@ use tokio::time::timeout;
 use crate::{Result, adapter::DecideFn};
 
 use super::{
-    BackendKind, Commit, Conflict, OptimisticTx, ReadSet, RowCache, WriteQueue,
+    BackendKind, BatchRun, Commit, Conflict, ReadSet, RowCache, WriteQueue,
     batch::{Batch, WriteQueueReceiver, answered},
     queued::QueuedDecision,
     unavailable,
@@ -33,12 +28,14 @@ pub(crate) trait Committer: Send + 'static {
     ) -> impl Future<Output = Result<CommitOutcome>> + Send;
 
     /// Compares the read set and writes, all or nothing. When the ledger has grown since its pages were numbered, the backend
-    /// numbers them again or returns its end as a conflict. Once a commit has succeeded, the server applies no earlier commit of this
+    /// numbers them again or returns its end as a conflict. A backend that can hold the rows still runs the decisions again
+    /// after a conflict, which replaces the commit. Once a commit has succeeded, the server applies no earlier commit of this
     /// writer that is still on its way.
     fn commit(
         &mut self,
         cache: &mut RowCache,
         commit: &mut Commit,
+        run: &mut BatchRun<'_>,
         seq: CommitSeq,
     ) -> impl Future<Output = Result<CommitOutcome, CommitError>> + Send;
 
@@ -206,30 +203,42 @@ impl<C: Committer> WriterTask<C> {
         Ok(())
     }
 
-    /// Runs the decisions and commits them, again after each conflict. Returns which of them need a durable commit.
+    /// Runs the decisions and commits them. Returns which of them need a durable commit.
     async fn commit(&mut self, batch: &mut Batch) -> Result<Vec<bool>> {
         if self.cache.clear_if_full() {
             self.committer.cache_cleared();
         }
+        let mut run = BatchRun::new(self.kind, batch);
+        let committed = self.commit_run(&mut run).await;
+        let (durable, deferred) = run.end();
+        for queued in deferred.into_iter().rev() {
+            self.deferred.push_front(queued);
+        }
+        committed.map(|()| durable)
+    }
+
+    /// Runs the decisions and commits them, again after each conflict.
+    async fn commit_run(&mut self, run: &mut BatchRun<'_>) -> Result<()> {
         let mut validated: Option<ReadSet> = None;
         for tries in 1..=MAX_TRIES {
             if tries % HALVE_EVERY == 0 {
                 tracing::debug!(tries, "conflicts persist, retrying with half of the batch");
-                self.defer(batch, batch.len().div_ceil(2));
+                run.defer_half();
             }
-            let (mut commit, durable) = self.run_decisions(batch);
+            run.is_doubtful = self.committer.is_doubtful();
+            let mut commit = run.run(&self.cache);
             let is_validated = |reads| commit.reads.clone().without(reads).is_empty();
             if commit.is_read_only() && validated.as_ref().is_some_and(is_validated) {
-                return Ok(durable);
+                return Ok(());
             }
-            match self.send_after_ledger(&mut commit).await? {
+            match self.send_after_ledger(&mut commit, run).await? {
                 CommitOutcome::Accepted => {
                     self.cache.apply(commit.writes, commit.version);
-                    return Ok(durable);
+                    return Ok(());
                 }
                 CommitOutcome::Conflicts(conflicts) => {
                     tracing::trace!(tries, conflicts = conflicts.len(), "conflict, retrying batch");
-                    validated = Some(self.learn(commit.reads, conflicts));
+                    validated = Some(self.cache.learn(commit.reads, conflicts));
                 }
                 CommitOutcome::Retry => tracing::trace!(tries, "retrying batch"),
                 CommitOutcome::DataLost => return Err(self.reset()),
@@ -238,40 +247,16 @@ impl<C: Committer> WriterTask<C> {
         Err(unavailable(self.kind.name(), "too many conflicts with other gateways; retry later"))
     }
 
-    /// Runs as many decisions of the batch as fit into one commit, and defers the others.
-    fn run_decisions(&mut self, batch: &mut Batch) -> (Commit, Vec<bool>) {
-        let mut tx = OptimisticTx::new(self.kind, &self.cache, self.committer.is_doubtful());
-        let mut durable = Vec::with_capacity(batch.len());
-        for queued in batch.iter_mut() {
-            if tx.written_bytes() > self.kind.max_bytes {
-                break;
-            }
-            tx.set_savepoint();
-            // A decision that panics or fails must not take the rest of the batch with it.
-            let succeeded = catch_unwind(AssertUnwindSafe(|| queued.run(&mut tx)));
-            if !succeeded.unwrap_or(false) {
-                tx.rollback_to_savepoint();
-            }
-            durable.push(tx.take_durable());
-        }
-        let commit = Commit::new(self.kind, tx.finish());
-        self.defer(batch, durable.len());
-        (commit, durable)
-    }
-
-    /// Moves all but the first decisions of the batch to the next one.
-    fn defer(&mut self, batch: &mut Batch, keep: usize) {
-        for queued in batch.drain(keep.min(batch.len())..).rev() {
-            self.deferred.push_front(queued);
-        }
-    }
-
     /// Numbers the pages of a commit and sends it, again as long as only the ledger has grown meanwhile.
-    async fn send_after_ledger(&mut self, commit: &mut Commit) -> Result<CommitOutcome> {
+    async fn send_after_ledger(
+        &mut self,
+        commit: &mut Commit,
+        run: &mut BatchRun<'_>,
+    ) -> Result<CommitOutcome> {
         let mut sent = 0;
         loop {
             commit.number_pages(&self.cache)?;
-            let outcome = self.send(commit).await?;
+            let outcome = self.send(commit, run).await?;
             sent += 1;
             let CommitOutcome::Conflicts(conflicts) = outcome else { return Ok(outcome) };
             if sent >= MAX_NUMBERED || !commit.is_ledger_end_only(&conflicts) {
@@ -287,28 +272,19 @@ impl<C: Committer> WriterTask<C> {
     /// Validates a commit, or commits it if it writes. While the outcome of an earlier commit is unknown, the next one always
     /// takes a sequence number, even without writes: only a later number keeps the server from applying the earlier commit
     /// when its request arrives late.
-    async fn send(&mut self, commit: &mut Commit) -> Result<CommitOutcome> {
+    async fn send(&mut self, commit: &mut Commit, run: &mut BatchRun<'_>) -> Result<CommitOutcome> {
         if commit.is_read_only() && !self.outcome_unknown {
             return self.committer.validate(&mut self.cache, &commit.reads).await;
         }
         self.seq += 1;
         let seq = CommitSeq { number: self.seq, follows_unknown: self.outcome_unknown };
-        let outcome = self.committer.commit(&mut self.cache, commit, seq).await;
+        let outcome = self.committer.commit(&mut self.cache, commit, run, seq).await;
         tracing::trace!(seq = seq.number, writes = commit.writes.len(), ?outcome, "sent commit");
         self.outcome_unknown = match &outcome {
             Ok(_) => false,
             Err(failed) => self.outcome_unknown || failed.outcome_unknown,
         };
         outcome.map_err(|failed| failed.error)
-    }
-
-    /// Takes the current rows into the cache. Returns what is known to be current as of this one request.
-    fn learn(&mut self, mut reads: ReadSet, conflicts: Vec<Conflict>) -> ReadSet {
-        for conflict in conflicts {
-            reads.add_conflict(&conflict);
-            self.cache.apply_conflict(conflict);
-        }
-        reads
     }
 
     /// Starts over on a server that lost writes. No request of the time before can be applied there.

@@ -2,6 +2,7 @@
 
 pub(crate) mod budgets;
 pub(crate) mod concurrent_callers;
+pub(crate) mod losses;
 pub(crate) mod notifications;
 pub(crate) mod pauses;
 pub(crate) mod schedules;

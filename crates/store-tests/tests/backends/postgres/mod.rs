@@ -3,6 +3,7 @@
 mod common;
 mod losses;
 mod notifications;
+mod rollbacks;
 mod schema;
 mod secure;
 mod trust;

@@ -19,7 +19,7 @@ use store_tests::{
     servers::{RedisOptions, RedisServer},
 };
 
-use super::losses::until_back;
+use crate::gateways::losses::until_back;
 use crate::gateways::{Gateway, gateways};
 
 const BUDGET: Allowance = Allowance {

@@ -16,7 +16,7 @@ async fn three() -> (RedisServer, Vec<Gateway>) {
 }
 
 /// How many times a command was called.
-fn calls(server: &RedisServer, command: &str) -> u64 {
+pub(super) fn calls(server: &RedisServer, command: &str) -> u64 {
     let stats = server.cli(&["info", "commandstats"]);
     let begin = format!("cmdstat_{command}:calls=");
     let count = stats.lines().find_map(|line| line.strip_prefix(&begin)?.split(',').next());

@@ -8,6 +8,7 @@
 use std::time::Duration;
 
 use domain::{
+    claim::Claim,
     declarations::Guard,
     id::Nonce,
     lease::Lease,
@@ -20,6 +21,9 @@ use store_tests::{
 };
 use stores::Backend;
 use tokio::task::JoinHandle;
+
+use super::concurrent_callers::calls;
+use crate::gateways::losses::until_back;
 
 /// A master, its replica, and a gateway that reaches the master through a proxy.
 struct Replicated {
@@ -45,11 +49,12 @@ impl Replicated {
         Self { master, replica, proxy, backend, world }
     }
 
-    async fn leases(&self) -> Vec<Lease> {
+    async fn leases(&self) -> Vec<(Claim, Lease)> {
         let mut leases = Vec::new();
         for number in 0..TRIES {
             let claim = self.world.open(self.world.turnstile(&format!("s{number}"))).await;
-            leases.push(self.world.lease_of(&claim).await);
+            let lease = self.world.lease_of(&claim).await;
+            leases.push((claim, lease));
         }
         self.master.cli(&["WAIT", "1", "1000"]);
         leases
@@ -87,7 +92,7 @@ async fn a_replica_that_took_over_without_the_intent_does_not_confirm_it() {
     let all = Replicated::start().await;
     let leases = all.leases().await;
     all.detach_replica();
-    for lease in &leases {
+    for (_, lease) in &leases {
         let Some(advance) = all.intend(lease).await else { continue };
         all.replica.cli(&["REPLICAOF", "NO", "ONE"]);
         all.proxy.lead_to(all.replica.port());
@@ -99,11 +104,44 @@ async fn a_replica_that_took_over_without_the_intent_does_not_confirm_it() {
     panic!("no intent was seen while it waited");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reads_go_on_while_an_intent_waits_for_a_replica() {
+    let all = Replicated::start().await;
+    let leases = all.leases().await;
+    all.detach_replica();
+    for (claim, lease) in &leases {
+        let Some(advance) = all.intend(lease).await else { continue };
+        all.backend.store.find_claim(claim.id).await.expect("the server is up");
+        let is_waiting = all.is_waiting();
+        advance.await.expect("it does not panic").expect_err("no replica has it");
+        if is_waiting {
+            return;
+        }
+    }
+    panic!("every read waited for the writer");
+}
+
+/// The old master goes on as a replica of the new one. It refuses the writer and would answer the readers.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reads_follow_the_writer_to_the_new_master() {
+    let all = Replicated::start().await;
+    let claim = all.world.open(all.world.turnstile("a")).await;
+    all.master.cli(&["WAIT", "1", "1000"]);
+    all.world.find(&claim).await;
+    all.replica.cli(&["REPLICAOF", "NO", "ONE"]);
+    all.proxy.lead_to(all.replica.port());
+    all.master.cli(&["REPLICAOF", "127.0.0.1", &all.replica.port().to_string()]);
+    until_back(&all.backend, &all.world).await;
+    let before = calls(&all.replica, "evalsha");
+    all.world.find(&claim).await;
+    assert!(calls(&all.replica, "evalsha") > before, "the old master answered");
+}
+
 /// `WAIT` is about the writes of its own connection, and the one on which the commit went is gone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_intent_sent_again_on_a_new_connection_is_not_confirmed_by_a_replica_that_lags() {
     let all = Replicated::start().await;
-    let lease = all.leases().await.remove(0);
+    let (_, lease) = all.leases().await.remove(0);
     all.replica.pause();
     all.proxy.lose_answer(1);
     let nonce = Nonce::from_number(5);

@@ -13,8 +13,8 @@ use std::{
 use domain::ports::StoreError;
 
 use crate::optimistic::{
-    Commit, CommitError, CommitOutcome, CommitSeq, Committer, Conflict, RawKey, ReadSet, RowCache,
-    Write, commit::new_version,
+    BatchRun, Commit, CommitError, CommitOutcome, CommitSeq, Committer, Conflict, RawKey, ReadSet,
+    RowCache, Write, commit::new_version,
 };
 
 use super::{
@@ -275,6 +275,7 @@ impl Committer for DynamoDbCommitter {
         &mut self,
         cache: &mut RowCache,
         commit: &mut Commit,
+        _: &mut BatchRun<'_>,
         seq: CommitSeq,
     ) -> Result<CommitOutcome, CommitError> {
         if seq.follows_unknown {

@@ -11,9 +11,9 @@ use tokio_postgres::{Client, types::Type};
 use crate::Finding;
 
 use super::{
-    commit::PostgresServer,
     connection::{Pool, QueryError, QueryErrorKind},
     migrate::lock_of,
+    server::PostgresServer,
     sql::Statement,
 };
 

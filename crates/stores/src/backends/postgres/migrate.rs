@@ -31,8 +31,14 @@ pub struct Migrated {
     pub steps: Vec<String>,
 }
 
-const ALL: &[Migration] =
-    &[Migration { version: 1, name: "tables", text: include_str!("migrations/0001_tables.sql") }];
+const ALL: &[Migration] = &[
+    Migration { version: 1, name: "tables", text: include_str!("migrations/0001_tables.sql") },
+    Migration {
+        version: 2,
+        name: "incarnations",
+        text: include_str!("migrations/0002_incarnations.sql"),
+    },
+];
 
 /// The table that records the steps. It is created before the first step.
 const MIGRATIONS: &str = "CREATE TABLE IF NOT EXISTS migrations (\n    version bigint PRIMARY KEY,\n    name text NOT NULL,\n    at timestamptz NOT NULL DEFAULT now()\n);\nCOMMENT ON TABLE migrations IS 'Steps taken to make these tables.';\n";

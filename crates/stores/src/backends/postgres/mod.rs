@@ -3,19 +3,23 @@
 //!
 //! - `address`, `tls`, `connection`: the URL, TLS, and the connection pool
 //! - `layout`, `columns`, `reporting`: tables, key columns, and columns for people; `sql`: the statements; `migrate`: the schema
-//! - `commit`, `validate`: commits and comparisons; `history`: the partitions of the ledger
+//! - `server`, `commit`, `locked`, `validate`: commits and comparisons; `head`: what shows that commits were lost
+//! - `history`: the partitions of the ledger
 //! - `notify`: notifications between gateways; `health`: checks before a server is trusted
 
 mod address;
 mod columns;
 mod commit;
 mod connection;
+mod head;
 mod health;
 mod history;
 mod layout;
+mod locked;
 mod migrate;
 mod notify;
 mod reporting;
+mod server;
 mod sql;
 mod tls;
 mod validate;
@@ -32,9 +36,11 @@ use crate::{
 };
 
 use address::PostgresAddress;
-use commit::PostgresServer;
+use commit::PostgresCommitter;
 use connection::{Pool, PooledConnection, QueryError, QueryErrorKind};
+use head::{Head, Lock};
 use layout::TableLayout;
+use server::PostgresServer;
 
 pub use address::is_schema;
 pub use migrate::{Migrated, migrations_sql};
@@ -62,10 +68,12 @@ pub(crate) async fn connect(
     migrate::migrate(&readers).await?;
     let notifier = examine_tables(&readers, &mut findings).await?;
     let kind = KIND.sealing_with(keys);
-    let server =
-        Arc::new(PostgresServer::new(Pool::new(&readers.address, 1)?, readers, kind.codec));
+    let writer = fastrand::i64(1..);
+    let meta = read_head(&readers, writer).await?.meta();
+    let pools = (Pool::new(&readers.address, 1)?, readers);
+    let server = Arc::new(PostgresServer::new(pools, kind.codec, writer, meta));
     history::start(Arc::downgrade(&server));
-    let committer = Arc::clone(&server);
+    let committer = PostgresCommitter::new(Arc::clone(&server));
     let driver = RemoteBackend::start(kind, server, committer, RowCache::default());
     SERVER.opened(driver, Arc::new(notifier), findings, keys).await
 }
@@ -99,6 +107,12 @@ async fn examine_tables(
     let (notifier, finding) = notify::start(&pool.address).await?;
     findings.push(finding);
     Ok(notifier)
+}
+
+async fn read_head(pool: &Pool, writer: i64) -> Result<Head, OpenError> {
+    let steps = Head::steps(&pool.address.schema, writer, Lock::None);
+    let results = pool.run(&steps).await.map_err(|error| pool.failed_to_open(&error))?;
+    Ok(Head::read(&mut results.into_iter())?)
 }
 
 /// Brings the schema at the URL up to date.

@@ -11,8 +11,8 @@ use crate::optimistic::{
 
 use super::{
     columns::SqlValue,
-    commit::PostgresServer,
     connection::SqlStep,
+    server::PostgresServer,
     sql::{Fetch, SqlRange, TableSql},
 };
 

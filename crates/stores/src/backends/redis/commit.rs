@@ -1,5 +1,5 @@
 //! Commits batches with `commit.lua`. A commit whose reply is lost is sent once more, with the same sequence number: the server
-//! applies each number at most once. When the server turns out to have lost writes, `restore` takes over.
+//! applies each number at most once. When the server turns out to have lost writes, `optimistic::restore` takes over.
 
 use std::{sync::Arc, sync::atomic::Ordering};
 
@@ -8,32 +8,29 @@ use domain::ports::StoreError;
 use crate::{
     adapter::DecideFn,
     optimistic::{
-        Commit, CommitError, CommitOutcome, CommitSeq, Committer, ReadSet, RowCache,
-        recovery::RecoveryBuffer,
+        BatchRun, Commit, CommitError, CommitOutcome, CommitSeq, Committer, ReadSet, RowCache,
+        restore::{LossyServer as _, Restorer},
     },
     schema::codec::Codec,
 };
 
 use super::{
     call::{CallSeq, CommitReply},
+    meta::OpenedMeta,
     replicas::Replicas,
-    restore::PendingRestore,
     server::{CallError, RedisServer, unavailable},
 };
 
 pub(super) struct RedisCommitter {
     pub(super) server: Arc<RedisServer>,
-    pub(super) recovery: RecoveryBuffer,
-    /// Records that must be restored before the next batch.
-    pub(super) pending: Option<PendingRestore>,
+    restorer: Restorer,
     replicas: Replicas,
 }
 
 impl RedisCommitter {
     pub(super) fn new(server: Arc<RedisServer>, codec: Codec, replicas: Replicas) -> Self {
-        // The gateway that reopened the store after a loss may have died before it had checked the stock.
-        let pending = PendingRestore::of_stock(&server.meta());
-        Self { server, recovery: RecoveryBuffer::new(codec), pending, replicas }
+        let restorer = Restorer::new(codec, &server.meta());
+        Self { server, restorer, replicas }
     }
 
     /// Calls the script, a second time if the first reply is lost. Also returns whether one of the calls may still be on its way.
@@ -63,6 +60,30 @@ impl RedisCommitter {
         (reply, outcome_unknown)
     }
 
+    /// Opens the data again, in a new incarnation. From now on this gateway's records are pending.
+    async fn start_over(&mut self) -> Result<(), StoreError> {
+        let server = &self.server;
+        let known = server.meta().clone();
+        let opened = OpenedMeta::open(
+            &server.connection,
+            &server.meta_script,
+            &server.names,
+            server.writer,
+            Some((&known.incarnation, known.count)),
+        );
+        let OpenedMeta::Opened(mut meta) = opened.await.map_err(CallError::from)? else {
+            return Err(unavailable("its data no longer has this release's format"));
+        };
+        tracing::error!(
+            commits_known = known.count,
+            commits_there = meta.count,
+            "Redis lost writes it had acknowledged, restoring this gateway's records"
+        );
+        self.restorer.start_over(known.count, &mut meta);
+        server.replace_meta(meta);
+        Ok(())
+    }
+
     async fn outcome_of(&mut self, reply: CommitReply) -> Result<CommitOutcome, StoreError> {
         if let CommitReply::Lost = reply {
             self.start_over().await?;
@@ -85,6 +106,7 @@ impl Committer for RedisCommitter {
         &mut self,
         cache: &mut RowCache,
         commit: &mut Commit,
+        _: &mut BatchRun<'_>,
         seq: CommitSeq,
     ) -> Result<CommitOutcome, CommitError> {
         let (reply, outcome_unknown) = self.call(commit, seq).await;
@@ -93,7 +115,7 @@ impl Committer for RedisCommitter {
             Err(error) => Err(error.into()),
         };
         if let Ok(CommitOutcome::Accepted) = outcome {
-            self.recovery.record(&commit.writes, cache);
+            self.restorer.record(&commit.writes, cache);
         }
         outcome.map_err(|error| CommitError { error, outcome_unknown })
     }
@@ -110,18 +132,18 @@ impl Committer for RedisCommitter {
     }
 
     fn is_restoring(&self) -> bool {
-        self.pending.is_some()
+        self.restorer.is_restoring()
     }
 
     async fn next_restore_step(&mut self) -> Result<Option<DecideFn>, StoreError> {
-        self.next_step().await
+        self.restorer.next_step(&*self.server).await
     }
 
     fn finish_restore_step(&mut self) -> Result<(), StoreError> {
-        self.finish_step()
+        self.restorer.finish_step()
     }
 
     fn check_ready(&self) -> Result<(), StoreError> {
-        self.server.check_settled()
+        self.server.meta().check_settled(super::NAME)
     }
 }

@@ -3,7 +3,14 @@
 //! This is not `redis::aio::ConnectionManager`: there, requests wait for the reconnection attempts instead of failing fast, and
 //! it does not support clusters.
 
-use std::time::Duration;
+use std::{
+    mem,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use redis::{
     AsyncConnectionConfig, Client, Cmd, ErrorKind, Pipeline, PushInfo, RedisError, RedisResult,
@@ -34,13 +41,17 @@ pub(super) enum Connection {
 pub(super) struct ReconnectingConnection {
     pub(super) address: RedisAddress,
     state: Mutex<State>,
+    /// Counts the connections opened so far.
+    generation: Arc<AtomicU64>,
+    /// The generation of the connection that this one follows.
+    leader: Option<Arc<AtomicU64>>,
 }
 
 #[derive(Default)]
 struct State {
     connection: Option<Connection>,
-    /// Counts the connections opened so far.
-    generation: u64,
+    /// The leader's generation when this connection was last used.
+    followed: u64,
     backoff: Backoff,
 }
 
@@ -165,7 +176,19 @@ fn timed_out() -> RedisError {
 impl ReconnectingConnection {
     /// `connection`: one that is already open.
     pub(super) fn new(address: RedisAddress, connection: Option<Connection>) -> Self {
-        Self { address, state: Mutex::new(State { connection, ..State::default() }) }
+        let state = Mutex::new(State { connection, ..State::default() });
+        Self { address, state, generation: Arc::default(), leader: None }
+    }
+
+    /// Another connection to the same server. It is opened again whenever this one was: after a failover the old master may go on
+    /// as a replica, which refuses writes and answers reads.
+    pub(super) fn follower(&self) -> Self {
+        Self { leader: Some(Arc::clone(&self.generation)), ..Self::new(self.address.clone(), None) }
+    }
+
+    /// The next request opens it again.
+    pub(super) async fn close(&self) {
+        self.state.lock().await.connection = None;
     }
 
     /// Sends a request. After an error the server may have executed it all the same.
@@ -194,7 +217,7 @@ impl ReconnectingConnection {
     async fn drop_if_broken<T>(&self, reply: RedisResult<T>, generation: u64) -> RedisResult<T> {
         if reply.as_ref().is_err_and(is_broken) {
             let mut state = self.state.lock().await;
-            if state.generation == generation {
+            if self.generation.load(Ordering::Relaxed) == generation {
                 state.connection = None;
             }
         }
@@ -229,8 +252,14 @@ impl ReconnectingConnection {
 
     async fn connection(&self) -> RedisResult<(Connection, u64)> {
         let mut state = self.state.lock().await;
+        if let Some(leader) = &self.leader {
+            let generation = leader.load(Ordering::Relaxed);
+            if mem::replace(&mut state.followed, generation) != generation {
+                state.connection = None;
+            }
+        }
         if let Some(connection) = &state.connection {
-            return Ok((connection.clone(), state.generation));
+            return Ok((connection.clone(), self.generation.load(Ordering::Relaxed)));
         }
         if state.backoff.is_waiting() {
             return Err(std::io::Error::other(BACKING_OFF).into());
@@ -238,9 +267,9 @@ impl ReconnectingConnection {
         match Connection::open(&self.address, None).await {
             Ok(connection) => {
                 state.connection = Some(connection.clone());
-                state.generation += 1;
                 state.backoff.reset();
-                Ok((connection, state.generation))
+                let generation = self.generation.fetch_add(1, Ordering::Relaxed) + 1;
+                Ok((connection, generation))
             }
             Err(error) => {
                 state.backoff.failed();

@@ -4,7 +4,7 @@
 //! - `address`, `connection`: the URL, and the reconnecting connection; `server`: the connection, the scripts and the metadata
 //! - `layout`: the keys; `commit`: the commit protocol; `call`, `commit.lua`: one commit on the wire
 //! - `replicas`: whether a write is replicated, so that money may be spent on it
-//! - `meta`, `head.lua`, `restore`: detecting lost writes, and restoring this gateway's records
+//! - `meta`, `head.lua`: detecting lost writes (`optimistic::restore` restores this gateway's records)
 //! - `notify`: notifications between gateways; `health`: checks before a server is trusted
 
 mod address;
@@ -16,7 +16,6 @@ mod layout;
 mod meta;
 mod notify;
 mod replicas;
-mod restore;
 mod server;
 
 use std::sync::Arc;
@@ -35,7 +34,7 @@ use address::RedisAddress;
 use commit::RedisCommitter;
 use connection::{Connection, ReconnectingConnection, Script};
 use layout::KeyNames;
-use meta::{OpenedMeta, StoreMeta, StoredFormat};
+use meta::{OpenedMeta, StoredFormat};
 use replicas::Replicas;
 use server::{RedisServer, describe};
 
@@ -65,7 +64,7 @@ pub(crate) async fn connect(
         load(&connection, include_str!("head.lua")).await.map_err(failed)?,
     );
     let writer = fastrand::u64(1..);
-    let opened = StoreMeta::open(&connection, &scripts.1, &names, writer, None).await;
+    let opened = OpenedMeta::open(&connection, &scripts.1, &names, writer, None).await;
     let meta = match opened.map_err(failed)? {
         OpenedMeta::Opened(meta) => meta,
         OpenedMeta::OtherFormat(found) => return Err(foreign(&address, found)),

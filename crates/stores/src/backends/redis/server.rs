@@ -6,18 +6,22 @@ use domain::ports::{BoxError, ServerTime, StoreError};
 use parking_lot::{Mutex, MutexGuard};
 use redis::{Cmd, RedisError, RedisResult};
 
-use crate::optimistic::{self, Commit, CommitOutcome, ReadSet, Validator};
+use crate::optimistic::{
+    self, Commit, CommitOutcome, ReadSet, Validator, meta::StoreMeta, restore::LossyServer,
+};
 
 use super::{
     call::{CallSeq, CommitCall, CommitReply},
     connection::{ReconnectingConnection, Script, is_outcome_unknown},
     health,
     layout::KeyNames,
-    meta::StoreMeta,
 };
 
 pub(super) struct RedisServer {
+    /// The connection of the writer. While it waits for a replica, the server answers nothing else on it.
     pub(super) connection: ReconnectingConnection,
+    /// The connection of the readers.
+    readers: ReconnectingConnection,
     pub(super) names: KeyNames,
     commit_script: Script,
     pub(super) meta_script: Script,
@@ -49,11 +53,8 @@ impl RedisServer {
         meta: StoreMeta,
     ) -> Self {
         let (acknowledged, meta) = (AtomicU64::new(0), Mutex::new(meta));
-        Self { connection, names, commit_script, meta_script, writer, acknowledged, meta }
-    }
-
-    pub(super) fn meta(&self) -> MutexGuard<'_, StoreMeta> {
-        self.meta.lock()
+        let readers = connection.follower();
+        Self { connection, readers, names, commit_script, meta_script, writer, acknowledged, meta }
     }
 
     /// Continues on data that was opened again. Its sequence numbers start at one.
@@ -62,11 +63,19 @@ impl RedisServer {
         self.acknowledged.store(0, Ordering::Relaxed);
     }
 
-    /// Compares a read set. This takes no sequence number, but notices when the server has forgotten one.
+    /// Compares a read set of the writer. This takes no sequence number, but notices when the server has forgotten one.
     pub(super) async fn compare(&self, reads: &ReadSet) -> Result<CommitReply, CallError> {
+        self.compare_on(&self.connection, reads).await
+    }
+
+    async fn compare_on(
+        &self,
+        connection: &ReconnectingConnection,
+        reads: &ReadSet,
+    ) -> Result<CommitReply, CallError> {
         let acknowledged = self.acknowledged.load(Ordering::Relaxed);
         let seq = CallSeq { acknowledged, ..CallSeq::default() };
-        self.call(CommitCall { reads, commit: None, seq }).await
+        self.call(connection, CommitCall { reads, commit: None, seq }).await
     }
 
     /// Compares the read set of a commit and applies its writes.
@@ -75,10 +84,15 @@ impl RedisServer {
         commit: &Commit,
         seq: CallSeq,
     ) -> Result<CommitReply, CallError> {
-        self.call(CommitCall { reads: &commit.reads, commit: Some(commit), seq }).await
+        let call = CommitCall { reads: &commit.reads, commit: Some(commit), seq };
+        self.call(&self.connection, call).await
     }
 
-    async fn call(&self, call: CommitCall<'_>) -> Result<CommitReply, CallError> {
+    async fn call(
+        &self,
+        connection: &ReconnectingConnection,
+        call: CommitCall<'_>,
+    ) -> Result<CommitReply, CallError> {
         let (incarnation, count) = {
             let meta = self.meta();
             (meta.incarnation.clone(), meta.count)
@@ -86,7 +100,7 @@ impl RedisServer {
         let add_args = |cmd: &mut Cmd| {
             call.add_args(&self.names, self.writer, (&incarnation, count), cmd);
         };
-        let answer = self.connection.run(&self.commit_script, add_args).await?;
+        let answer = connection.run(&self.commit_script, add_args).await?;
         let reply = call.read_reply(answer).ok_or_else(|| CallError {
             outcome_unknown: true,
             why: "unexpected reply to the commit script".into(),
@@ -100,23 +114,6 @@ impl RedisServer {
             );
         }
         Ok(reply)
-    }
-
-    /// While gateways restore records, a missing row does not mean that the record does not exist.
-    pub(super) fn check_settled(&self) -> Result<(), StoreError> {
-        if self.meta().is_settling() {
-            return Err(unavailable(
-                "it lost writes a moment ago; the gateways are restoring their records (5 s)",
-            ));
-        }
-        Ok(())
-    }
-
-    /// Records that the stock was checked after a loss.
-    pub(super) async fn trust_stock(&self) -> RedisResult<()> {
-        let mut cmd = redis::cmd("HDEL");
-        cmd.arg(self.names.meta()).arg("stock");
-        self.connection.send(&cmd).await.map(drop)
     }
 
     /// Whether a replica has this gateway's last commit. `WAIT` is about the writes of its own connection, and a connection
@@ -146,30 +143,47 @@ impl RedisServer {
         let acknowledged = self.acknowledged.load(Ordering::Relaxed);
         seq.is_some_and(|seq| seq.unsigned_abs() >= acknowledged)
     }
+}
 
-    /// Makes the other gateways wait on, because this one is still restoring its records.
-    pub(super) async fn extend_settling(&self) -> RedisResult<()> {
+impl LossyServer for RedisServer {
+    fn meta(&self) -> MutexGuard<'_, StoreMeta> {
+        self.meta.lock()
+    }
+
+    async fn extend_settling(&self) -> Result<(), StoreError> {
         let script = "local t = redis.call('TIME') \
                       local now = t[1] * 1000 + math.floor(t[2] / 1000) \
                       redis.call('HSET', KEYS[1], 'since', now) \
                       return now";
         let mut cmd = redis::cmd("EVAL");
         cmd.arg(script).arg(1).arg(self.names.meta());
-        let since = self.connection.send(&cmd).await?;
+        let since = self.connection.send(&cmd).await.map_err(CallError::from)?;
+        let since = redis::from_redis_value(since).map_err(RedisError::from);
         // This gateway must not take its own announcement for a new loss.
-        self.meta().since = redis::from_redis_value(since)?;
+        self.meta().since = since.map_err(CallError::from)?;
         Ok(())
+    }
+
+    async fn trust_stock(&self) -> Result<(), StoreError> {
+        let mut cmd = redis::cmd("HDEL");
+        cmd.arg(self.names.meta()).arg("stock");
+        Ok(self.connection.send(&cmd).await.map(drop).map_err(CallError::from)?)
     }
 }
 
 impl Validator for RedisServer {
     async fn validate(&self, reads: &ReadSet) -> Result<CommitOutcome, StoreError> {
-        self.check_settled()?;
-        Ok(self.compare(reads).await?.into())
+        self.meta().check_settled(super::NAME)?;
+        let reply = self.compare_on(&self.readers, reads).await?;
+        if let CommitReply::Lost = reply {
+            // Perhaps only the server of this connection lacks commits: a master that was cut off, or a replica that lags.
+            self.readers.close().await;
+        }
+        Ok(reply.into())
     }
 
     async fn server_time(&self) -> Result<ServerTime, StoreError> {
-        let time = health::server_time(&self.connection, &self.names.meta()).await;
+        let time = health::server_time(&self.readers, &self.names.meta()).await;
         time.map_err(|error| unavailable(describe(&error)))
     }
 }

@@ -16,7 +16,7 @@ use super::*;
 use crate::{
     adapter::{Lane, decision},
     decisions::support::ledger,
-    optimistic::{RawKey, VersionedRow, Write},
+    optimistic::{OptimisticTx, RawKey, VersionedRow, Write},
     schema::{codec::Codec, keys::Text, tables::Memos},
     tx::{TypedRead as _, TypedWrite as _, WriteTx},
 };
@@ -97,6 +97,7 @@ impl Committer for Server {
         &mut self,
         _: &mut RowCache,
         commit: &mut Commit,
+        _: &mut BatchRun<'_>,
         _: CommitSeq,
     ) -> Result<CommitOutcome, CommitError> {
         let mut conflicts = self.conflicts(&commit.reads);

@@ -1,25 +1,46 @@
 //! Restores this gateway's records after the server lost writes. Until every gateway has had time to do so, no other decision is
 //! committed; for some time longer, no money is spent on what the rows say (`meta`). An interrupted restore continues later,
-//! however often it is interrupted. The writer (`optimistic/writer.rs`) runs and commits the steps.
+//! however often it is interrupted. The writer (`writer`) runs and commits the steps.
 
-use std::{collections::VecDeque, time::Duration};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    future::Future,
+    time::Duration,
+};
 
 use domain::{ports::StoreError, time::Timestamp};
+use parking_lot::MutexGuard;
 use tokio::time::Instant;
 
 use crate::{
+    Result,
     adapter::{self, DecideFn, ResultSlot},
     decisions::{self, RecoveryRecord, RestoreOrder as Phase, Restored, StockPlace},
+    schema::codec::Codec,
 };
 
-use super::{
-    commit::RedisCommitter,
-    meta::{OpenedMeta, StoreMeta},
-    server::{CallError, unavailable},
-};
+use super::{RawKey, RowCache, Write, meta::StoreMeta, recovery::RecoveryBuffer};
+
+/// A server that may lose writes it has acknowledged.
+pub(crate) trait LossyServer: Sync {
+    fn meta(&self) -> MutexGuard<'_, StoreMeta>;
+
+    /// Makes the other gateways wait on, because this one is still restoring its records.
+    fn extend_settling(&self) -> impl Future<Output = Result<()>> + Send;
+
+    /// The stock was checked, so that no other gateway does it again.
+    fn trust_stock(&self) -> impl Future<Output = Result<()>> + Send;
+}
+
+/// The records that this gateway keeps, and the restore that is under way.
+pub(crate) struct Restorer {
+    recovery: RecoveryBuffer,
+    /// Records that must be restored before the next batch.
+    pending: Option<PendingRestore>,
+}
 
 /// What remains to be restored.
-pub(super) struct PendingRestore {
+struct PendingRestore {
     /// In the order of their phases.
     records: VecDeque<(Phase, RecoveryRecord)>,
     stock: StockCheck,
@@ -83,7 +104,7 @@ impl PendingRestore {
     }
 
     /// A gateway that has just started has no records, but it can see that the stock was not checked after a loss.
-    pub(super) fn of_stock(meta: &StoreMeta) -> Option<Self> {
+    fn of_stock(meta: &StoreMeta) -> Option<Self> {
         meta.stock_is_doubtful.then(|| Self::new(Vec::new(), meta))
     }
 
@@ -117,8 +138,8 @@ impl PendingRestore {
         &mut self,
         phase: Phase,
         records: Vec<RecoveryRecord>,
-        result: Result<Vec<Restored>, StoreError>,
-    ) -> Result<(), StoreError> {
+        result: Result<Vec<Restored>>,
+    ) -> Result<()> {
         let restored = match result {
             Err(StoreError::Corrupt { source, .. }) if records.len() == 1 => {
                 tracing::error!(%source, "failed to restore a record after data loss");
@@ -158,31 +179,28 @@ impl PendingRestore {
     }
 }
 
-// === impl RedisCommitter ===
+// === impl Restorer ===
 
-impl RedisCommitter {
-    /// Opens the data again, in a new incarnation. From now on this gateway's records are pending.
-    pub(super) async fn start_over(&mut self) -> Result<(), StoreError> {
-        let server = self.server.clone();
-        let known = server.meta().clone();
-        let opened = StoreMeta::open(
-            &server.connection,
-            &server.meta_script,
-            &server.names,
-            server.writer,
-            Some((&known.incarnation, known.count)),
-        );
-        let OpenedMeta::Opened(mut meta) = opened.await.map_err(CallError::from)? else {
-            return Err(unavailable("its data no longer has this release's format"));
-        };
-        tracing::error!(
-            commits_known = known.count,
-            commits_there = meta.count,
-            "Redis lost writes it had acknowledged, restoring this gateway's records"
-        );
+impl Restorer {
+    /// The gateway that reopened the store after a loss may have died before it had checked the stock.
+    pub(crate) fn new(codec: Codec, meta: &StoreMeta) -> Self {
+        Self { recovery: RecoveryBuffer::new(codec), pending: PendingRestore::of_stock(meta) }
+    }
+
+    /// Keeps what was committed.
+    pub(crate) fn record(&mut self, writes: &BTreeMap<RawKey, Write>, cache: &RowCache) {
+        self.recovery.record(writes, cache);
+    }
+
+    pub(crate) fn is_restoring(&self) -> bool {
+        self.pending.is_some()
+    }
+
+    /// The server, whose data was opened again as `meta`, lost writes: from now on this gateway's records are pending.
+    pub(crate) fn start_over(&mut self, known: u64, meta: &mut StoreMeta) {
         meta.is_restoring = true;
         // The sort is stable, so the ledger says first that it lost entries.
-        let loss = RecoveryRecord::Loss { known: known.count, found: meta.count };
+        let loss = RecoveryRecord::Loss { known, found: meta.count };
         let known = std::iter::once(loss).chain(self.recovery.records());
         let mut records: Vec<_> = known.map(|record| (record.order(), record)).collect();
         self.recovery.drop_pages();
@@ -191,30 +209,31 @@ impl RedisCommitter {
         records.extend(
             left.into_iter().filter(|(_, record)| matches!(record, RecoveryRecord::Page(..))),
         );
-        self.pending = Some(PendingRestore::new(records, &meta));
-        server.replace_meta(meta);
-        Ok(())
+        self.pending = Some(PendingRestore::new(records, meta));
     }
 
     /// The next decision to commit; `None` when everything is restored.
-    pub(super) async fn next_step(&mut self) -> Result<Option<DecideFn>, StoreError> {
+    pub(crate) async fn next_step(
+        &mut self,
+        server: &impl LossyServer,
+    ) -> Result<Option<DecideFn>> {
         while let Some(pending) = &mut self.pending {
             if pending.must_announce() {
                 pending.announced = Instant::now();
-                self.server.extend_settling().await.map_err(CallError::from)?;
+                server.extend_settling().await?;
                 continue;
             }
             match pending.stock {
                 StockCheck::From(place) => return Ok(Some(pending.void_stock(place))),
                 StockCheck::Checked => {
-                    self.server.trust_stock().await.map_err(CallError::from)?;
+                    server.trust_stock().await?;
                     pending.stock = StockCheck::Trusted;
                     continue;
                 }
                 StockCheck::Trusted => {}
             }
             let Some(phase) = pending.records.front().map(|(phase, _)| *phase) else {
-                self.finish_restore();
+                self.finish(server);
                 break;
             };
             if phase > Phase::Own {
@@ -226,7 +245,7 @@ impl RedisCommitter {
     }
 
     /// Takes the result of the step that was committed.
-    pub(super) fn finish_step(&mut self) -> Result<(), StoreError> {
+    pub(crate) fn finish_step(&mut self) -> Result<()> {
         let Some(pending) = &mut self.pending else { return Ok(()) };
         match pending.step.take() {
             Some(RestoreStep::VoidStock(slot)) => {
@@ -243,13 +262,13 @@ impl RedisCommitter {
         }
     }
 
-    fn finish_restore(&mut self) {
+    fn finish(&mut self, server: &impl LossyServer) {
         let Some(pending) = self.pending.take() else { return };
-        self.server.meta().is_restoring = false;
+        server.meta().is_restoring = false;
         tracing::error!(
             restored = pending.restored,
             voided = pending.voided,
-            "restored this gateway's records to Redis and discarded stock tokens that may have been handed out"
+            "restored this gateway's records and discarded stock tokens that may have been handed out"
         );
     }
 }
