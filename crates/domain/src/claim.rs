@@ -7,8 +7,10 @@ use serde::{Deserialize, Serialize};
 use crate::{
     budget::LimitReached,
     challenge::{Challenge, Kind},
+    declarations::Guard,
     fingerprint::{Fingerprint, KeyHash},
-    id::{ClaimId, Project, SolveId, WorkerName},
+    id::{ClaimId, HolderId, Nonce, Project, SolveId, WorkerName},
+    lease::Lease,
     money::Money,
     ports::Feedback,
     retry::{Code, own},
@@ -183,6 +185,20 @@ pub struct NewClaim {
     pub reopens_after: Option<Duration>,
     /// Set by the store when a key opens its claim again; 0 in every request.
     pub reopened: u32,
+    /// The solve is to be submitted at once, if a new one is opened for the claim: the gateway has a slot for it.
+    pub start: Option<Start>,
+}
+
+/// A gateway that submits a new solve as soon as the admission is durable. Without it, the solve waits until a gateway leases
+/// it.
+#[derive(Clone, Debug)]
+pub struct Start {
+    /// The gateway. It must hold its own lease.
+    pub holder: HolderId,
+    /// The name of the first attempt.
+    pub nonce: Nonce,
+    /// The declarations in force, which must allow the claim.
+    pub guard: Guard,
 }
 
 /// The result of an admission.
@@ -196,6 +212,9 @@ pub enum Admission {
     Joined(Claim),
     /// A new solve was opened for the claim.
     Opened(Claim),
+    /// A new solve was opened for the claim, leased by the gateway of its [`Start`], and its first intent written: the
+    /// gateway may submit it.
+    Started(Claim, Box<Lease>),
     /// The key belongs to a claim for another challenge. Nothing changed.
     Mismatch(ClaimId),
     /// A budget has no room for it. Nothing changed.

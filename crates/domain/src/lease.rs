@@ -50,6 +50,17 @@ impl Holder {
     }
 }
 
+impl Lease {
+    /// The lease of a solve that this holder has taken.
+    #[must_use]
+    pub fn new(holder: HolderId, solve: Solve, challenge: Arc<Challenge>) -> Self {
+        let file_bytes = challenge.file_bytes();
+        let challenge =
+            if file_bytes == 0 { challenge } else { Arc::new(challenge.without_files()) };
+        Self { holder, fence: solve.fence, solve, challenge, file_bytes }
+    }
+}
+
 impl Fence {
     /// The fence of the next holder.
     #[must_use]

@@ -38,7 +38,7 @@ pub enum Stage {
     Queued,
     /// The intent to submit is durable, and bytes may have been sent.
     ///
-    /// Entered by the driver, before the first byte. Left within one request, by the fact that describes the reply. If
+    /// Entered by the driver, before the first byte, or with the admission of the claim. Left within one request, by the fact that describes the reply. If
     /// the holder dies here, the next holder finds the intent and moves it to `Ambiguous`.
     Intent,
     /// The provider accepted the attempt and named its task; at least one claim waits.

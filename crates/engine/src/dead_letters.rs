@@ -308,7 +308,10 @@ impl Revived {
 
     fn of(revival: Revival) -> Self {
         match revival {
-            Revival::Back(Admission::Opened(claim)) => Self::Opened(claim.id),
+            // A revived claim is not started, but waits in the queue.
+            Revival::Back(Admission::Opened(claim) | Admission::Started(claim, _)) => {
+                Self::Opened(claim.id)
+            }
             Revival::Back(Admission::Joined(claim)) => Self::Joined(claim.id),
             Revival::Back(Admission::Stocked(claim)) => Self::Stocked(claim.id),
             Revival::Back(Admission::Replayed(claim)) => Self::Replayed(claim.id),

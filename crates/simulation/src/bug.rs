@@ -76,6 +76,8 @@ impl Bug {
             Self::IgnoresBudgets => {
                 (claim.allowance, claim.account) = (Allowance::default(), Allowance::default());
             }
+            // Its intents come later, and are not written.
+            Self::NoIntent => claim.start = None,
             Self::ReopensAtOnce => {
                 claim.reopens_after = claim.reopens_after.map(|_| Duration::ZERO);
             }

@@ -23,7 +23,7 @@ use domain::{
     challenge::Challenge,
     claim::{Admission, Claim, Delivery, KeyRule, NewClaim, Repeats},
     fingerprint::Fingerprint,
-    id::{ClaimId, HolderId, SolveId, TaskId},
+    id::{ClaimId, HolderId, Nonce, SolveId, TaskId},
     lease::{Holder, Lease},
     money::Money,
     pause::Pauses,
@@ -201,13 +201,29 @@ impl Store for RemoteStore {
         if let Some(bug) = self.bug {
             bug.distort(&mut claim);
         }
-        let admission = self.call(self.store.admit(claim.clone(), now)).await?;
+        // As for a decision: what is withdrawn by now must not be started.
+        let is_withdrawn = self.monitor.is_withdrawn();
+        let admitted = self.call(self.store.admit(claim.clone(), now)).await;
+        if let (true, Ok(Admission::Started(_, lease))) = (is_withdrawn, &admitted) {
+            self.monitor.check_declared(&lease.solve);
+        }
+        let admission = admitted?;
         let Admission::Replayed(failed) = &admission else { return Ok(admission) };
         if self.bug != Some(Bug::ForgetsFailures) || !failed.may_have_paid {
             return Ok(admission);
         }
         claim.key = KeyRule::Own;
         self.call(self.store.admit(claim, now)).await
+    }
+
+    async fn withhold_start(
+        &self,
+        claim: ClaimId,
+        solve: SolveId,
+        nonce: Nonce,
+        now: Timestamp,
+    ) -> Result<Option<Claim>, StoreError> {
+        self.pass(self.store.withhold_start(claim, solve, nonce, now)).await
     }
 
     async fn find_claim(&self, id: ClaimId) -> Result<Option<Claim>, StoreError> {

@@ -142,6 +142,7 @@ impl World {
             revives: None,
             reopens_after: None,
             reopened: 0,
+            start: None,
         }
     }
 

@@ -21,7 +21,7 @@ use domain::{
     claim::{Admission, Claim, Delivery, NewClaim, Repeats},
     dead_letter::DeadLetter,
     fingerprint::Fingerprint,
-    id::{ClaimId, HolderId, SolveId},
+    id::{ClaimId, HolderId, Nonce, SolveId},
     lease::{Holder, Lease},
     ledger::{Entry, Total},
     money::Money,
@@ -174,6 +174,16 @@ impl Store for StoreAdapter {
     async fn admit(&self, claim: NewClaim, now: Timestamp) -> Result<Admission> {
         self.wait_for_room().await?;
         self.decide_at(now, move |ctx| decisions::admit(ctx, &claim)).await
+    }
+
+    async fn withhold_start(
+        &self,
+        claim: ClaimId,
+        solve: SolveId,
+        nonce: Nonce,
+        now: Timestamp,
+    ) -> Result<Option<Claim>> {
+        self.record_at(now, move |ctx| decisions::withhold_start(ctx, claim, solve, nonce)).await
     }
 
     async fn find_claim(&self, id: ClaimId) -> Result<Option<Claim>> {

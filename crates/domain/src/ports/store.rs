@@ -14,7 +14,7 @@ use crate::{
     claim::{Admission, Claim, Delivery, NewClaim, Repeats},
     dead_letter::Closed,
     fingerprint::Fingerprint,
-    id::{ClaimId, HolderId, SolveId},
+    id::{ClaimId, HolderId, Nonce, SolveId},
     lease::{Holder, Lease},
     money::Money,
     pause::Pauses,
@@ -68,6 +68,7 @@ pub type BoxError = Box<dyn Error + Send + Sync>;
 /// #         revives: None,
 /// #         reopens_after: None,
 /// #         reopened: 0,
+/// #         start: None,
 /// #     }
 /// # }
 /// #
@@ -99,8 +100,19 @@ pub type BoxError = Box<dyn Error + Send + Sync>;
 /// ```
 #[async_trait]
 pub trait Store: fmt::Debug + Send + Sync + 'static {
-    /// Decides a new claim: replayed, stocked, joined or opened; or refused, which changes nothing.
+    /// Decides a new claim: replayed, stocked, joined, opened or started; or refused, which changes nothing.
     async fn admit(&self, claim: NewClaim, now: Timestamp) -> StoreResult<Admission>;
+
+    /// Takes back the start of an admission whose answer was lost: nothing was sent under its nonce, and nothing will be. The
+    /// solve waits in the queue then, free for every gateway. Returns the claim, if it was admitted. If it was not, a late
+    /// copy of the admission changes nothing any more.
+    async fn withhold_start(
+        &self,
+        claim: ClaimId,
+        solve: SolveId,
+        nonce: Nonce,
+        now: Timestamp,
+    ) -> StoreResult<Option<Claim>>;
 
     /// Reads a claim, without a change.
     async fn find_claim(&self, id: ClaimId) -> StoreResult<Option<Claim>>;

@@ -17,7 +17,7 @@ use domain::{
     challenge::Challenge,
     claim::{Admission, Claim, Delivery, NewClaim, Repeats},
     fingerprint::Fingerprint,
-    id::{ClaimId, HolderId, SolveId},
+    id::{ClaimId, HolderId, Nonce, SolveId},
     lease::{Holder, Lease},
     money::Money,
     pause::Pauses,
@@ -67,6 +67,17 @@ impl Store for FaultyStore {
     async fn admit(&self, claim: NewClaim, now: Timestamp) -> Result<Admission, StoreError> {
         self.check()?;
         self.inner.admit(claim, now).await
+    }
+
+    async fn withhold_start(
+        &self,
+        claim: ClaimId,
+        solve: SolveId,
+        nonce: Nonce,
+        now: Timestamp,
+    ) -> Result<Option<Claim>, StoreError> {
+        self.check()?;
+        self.inner.withhold_start(claim, solve, nonce, now).await
     }
 
     async fn find_claim(&self, id: ClaimId) -> Result<Option<Claim>, StoreError> {

@@ -1,5 +1,5 @@
-//! Admission: a claim arrives. Checks the declarations, chooses the key, then lets the store decide. After:
-//! scheduler/driver.rs.
+//! Admission: a claim arrives. Checks the declarations, chooses the key, then lets the store decide, with start.rs if it can be
+//! submitted at once. After: scheduler/driver.rs.
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
@@ -24,12 +24,14 @@ use crate::{
     scheduler::{
         estimate,
         queue_room::{QueueFull, Reservation},
+        starts::StartPermit,
     },
 };
 
 use super::{
     fetch::{Outcome, outcome_of},
     reopening,
+    start::{self, Decided},
 };
 
 /// A claim as a door has parsed it.
@@ -118,7 +120,7 @@ impl Engine {
     }
 
     async fn try_claim(&self, request: ClaimRequest) -> Result<Admitted, ClaimRefusal> {
-        let shared = &*self.0;
+        let shared = &self.0;
         if shared.scheduler.is_draining() {
             return Err(ClaimRefusal::Draining);
         }
@@ -175,7 +177,7 @@ fn reserve<'a>(
 
 /// The claim, and whether it is a replay.
 async fn admit(
-    shared: &Shared,
+    shared: &Arc<Shared>,
     request: ClaimRequest,
     terms: &Terms,
     place: Result<Reservation<'_>, ClaimRefusal>,
@@ -206,13 +208,17 @@ fn may_be_known(new: &NewClaim) -> bool {
 }
 
 async fn admit_new(
-    shared: &Shared,
+    shared: &Arc<Shared>,
     mut new: NewClaim,
     mut place: Option<Reservation<'_>>,
 ) -> Result<(Claim, bool), ClaimRefusal> {
     loop {
         let now = shared.now();
-        match shared.ports.store.admit(new.clone(), now).await? {
+        let admission = match decide(shared, &new, place.is_some(), now).await? {
+            Decided::Started(claim) => return Ok((claim, false)),
+            Decided::Unstarted(admission) => admission,
+        };
+        match admission {
             Admission::Replayed(claim) => {
                 // A live claim now wants work that was revived, which moves that work to its worker's lane.
                 if claim.revives.is_some() && claim.state == ClaimState::Waiting {
@@ -228,7 +234,7 @@ async fn admit_new(
                 shared.scheduler.wake();
                 return Ok((claim, false));
             }
-            Admission::Joined(claim) => {
+            Admission::Joined(claim) | Admission::Started(claim, _) => {
                 shared.scheduler.wake();
                 return Ok((claim, false));
             }
@@ -244,6 +250,21 @@ async fn admit_new(
                 new.solve = SolveId::draw(chance);
             }
         }
+    }
+}
+
+/// Has the store decide. A claim that finds a free slot and nobody waiting is started in the same decision, if it opens a
+/// solve.
+async fn decide(
+    shared: &Arc<Shared>,
+    new: &NewClaim,
+    may_open: bool,
+    now: Timestamp,
+) -> Result<Decided, StoreError> {
+    let permit = if may_open { StartPermit::take(shared, &new.worker) } else { None };
+    match permit {
+        Some(permit) => start::admit(shared, permit, new.clone(), now).await,
+        None => shared.ports.store.admit(new.clone(), now).await.map(Decided::Unstarted),
     }
 }
 
@@ -273,6 +294,7 @@ fn new_claim(shared: &Shared, request: ClaimRequest, terms: &Terms) -> Result<Ne
         revives: None,
         reopens_after: reopening::window(terms.after_failure, config),
         reopened: 0,
+        start: None,
     })
 }
 

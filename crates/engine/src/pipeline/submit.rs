@@ -1,5 +1,5 @@
-//! Submission: intent, submission, lost reply. Money first: the intent is durable before the first byte leaves.
-//! Before: scheduler/driver.rs. After: poll.rs.
+//! Submission: intent, submission, lost reply. Money first: the intent is durable before the first byte leaves. The first one
+//! may be written with the claim already (start.rs). Before: scheduler/driver.rs. After: poll.rs.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,6 +19,7 @@ use crate::{
         circuit_breaker::Contact,
         estimate,
         paused::PAUSE_CHECK,
+        starts::StartedSolve,
     },
 };
 
@@ -91,6 +92,13 @@ pub(crate) async fn submit(shared: Arc<Shared>, mut active: Box<ActiveSolve>) ->
     // Nothing was sent. If it would have been the probe, the next submission is.
     breakers.hand_back(shared.now());
     next
+}
+
+/// The submission of a solve whose first intent the admission of its claim has written.
+pub(crate) async fn send_started(shared: Arc<Shared>, started: StartedSolve) -> NextStep {
+    let StartedSolve { active, challenge, nonce } = started;
+    let fact = send(&shared, &active, &challenge, nonce).await;
+    settle_submission(&shared, active, fact).await
 }
 
 /// Keeps a paused solve as it is. The driver hears of the pause at once, and leaves the others alone.

@@ -111,6 +111,23 @@ impl Agenda {
         scheduled.or_else(|| self.batch.remove(id))
     }
 
+    /// Brings forward the next poll of tasks with a pingback. A task that has used half of its polls keeps its schedule, so
+    /// that repeated pingbacks cannot use up the rest.
+    pub(super) fn bring_forward_pingbacks(&mut self, shared: &Shared, now: Timestamp) {
+        let (polling, in_flight) = (&shared.config.polling, &shared.scheduler.in_flight);
+        let pingbacks = std::mem::take(&mut *shared.poller.pingbacks.hints.lock());
+        for id in pingbacks {
+            let Some(task) = in_flight.get(id) else { continue };
+            let Some(mut active) = self.take(id, task.next) else { continue };
+            let soonest = task.polled.map_or(now, |(at, _)| now.max(at.plus(polling.min_gap)));
+            if active.polls < polling.most / 2 {
+                active.not_before = active.not_before.min(soonest);
+            }
+            in_flight.reschedule(id, active.not_before);
+            self.insert(active);
+        }
+    }
+
     pub(super) fn take_where(
         &mut self,
         shared: &Shared,

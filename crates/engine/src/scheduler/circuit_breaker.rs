@@ -118,6 +118,11 @@ impl Breakers {
         self.provider.pass(now).inspect_err(|_| self.account.reopen(now))
     }
 
+    /// Whether submissions may leave without being a probe.
+    pub(crate) fn are_closed(&self, now: Timestamp) -> bool {
+        now >= *self.pause_until.lock() && !self.account.is_open() && !self.provider.is_open()
+    }
+
     /// Nothing was sent. If it would have been the probe, the next submission is.
     pub(crate) fn hand_back(&self, now: Timestamp) {
         self.account.reopen(now);

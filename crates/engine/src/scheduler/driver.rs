@@ -4,13 +4,7 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use domain::{
-    id::SolveId,
-    lease::Lease,
-    ports::StoreError,
-    solve::{AMBIGUOUS_WAIT, Stage},
-    time::Timestamp,
-};
+use domain::{id::SolveId, lease::Lease, ports::StoreError, solve::Stage, time::Timestamp};
 use futures_util::FutureExt;
 use tokio::task::{JoinError, JoinSet};
 
@@ -27,7 +21,7 @@ use super::{
     active::{ActiveSolve, Agenda, NextStep, Turn},
     declared::DeclarationFilter,
     in_flight::InFlight,
-    leases::{LEASE_EVERY, LEASE_LIMIT, LeaseCycle, release},
+    leases::{LEASE_EVERY, LEASE_LIMIT, LeaseCycle, first_step, release},
     paused::PauseFilter,
     steps::{self, MAX_STEPS, Step, StepResult},
     submissions::{Submissions, enqueue, remove_unanswerable},
@@ -40,7 +34,8 @@ struct Driver {
     leases: LeaseCycle,
     /// The last arrival before the lease call that runs.
     arrivals_mark: u64,
-    submissions: Submissions,
+    /// Claims that arrive may be submitted at once. Not in a round, which may be over then.
+    accepts_starts: bool,
     submits_running: usize,
     /// When the queue is next searched for solves that cannot be answered in time.
     unanswerable_check_at: Timestamp,
@@ -63,6 +58,7 @@ const ROUND_PATIENCE: Duration = Duration::from_millis(1100);
 /// Runs until drained, then gives up the process's lease.
 pub(crate) async fn run(shared: Arc<Shared>) {
     let mut driver = Driver::new(&shared, None);
+    driver.accepts_starts = true;
     while !driver.is_drained() {
         driver.start_steps();
         driver.wait().await;
@@ -107,12 +103,13 @@ pub(crate) async fn run_round(
 impl Driver {
     fn new(shared: &Arc<Shared>, only: Option<SolveId>) -> Self {
         let now = shared.now();
+        *shared.scheduler.submissions.lock() = Submissions::new(now);
         Self {
             agenda: Agenda::default(),
             steps: JoinSet::new(),
             leases: LeaseCycle::new(only, now),
             arrivals_mark: 0,
-            submissions: Submissions::new(now),
+            accepts_starts: false,
             submits_running: 0,
             unanswerable_check_at: now,
             epoch: 0,
@@ -137,6 +134,7 @@ impl Driver {
         tokio::select! {
             biased;
             Some(result) = self.steps.join_next() => self.handle(result),
+            () = shared.scheduler.starts_changed.notified() => {}
             () = shared.scheduler.wake.notified() => self.leases.next_at = shared.now(),
             () = shared.ports.clock.sleep_until(at) => {}
         }
@@ -167,7 +165,7 @@ impl Driver {
         let wanted = |active: &ActiveSolve| active.lease.solve.stage == Stage::Submitted;
         let may_finish = now < until && self.agenda.values().any(wanted);
         let running = if now < until { !self.steps.is_empty() } else { self.submits_running > 0 };
-        !running && !may_finish
+        !self.close_starts() && !running && !may_finish
     }
 
     /// Whether no step is running and no submission becomes possible within the round's patience.
@@ -181,16 +179,39 @@ impl Driver {
 
     fn start_steps(&mut self) {
         let now = self.shared.now();
+        self.send_started();
         self.start_lease(now);
         self.stop_undeclared(now);
         self.pauses.follow(&self.shared);
-        self.reschedule_after_pingbacks(now);
+        self.agenda.bring_forward_pingbacks(&self.shared, now);
         self.start_due(now);
         for batch in self.agenda.batch.take_due(&self.shared, now) {
             self.steps.spawn(steps::poll_batch(Arc::clone(&self.shared), batch, self.epoch));
         }
         self.submit_at = self.start_submits(now);
         self.scheduler().record_load();
+        let may_start = self.accepts_starts && self.may_submit() && !self.leases.resync;
+        self.scheduler().submissions.lock().starts.set_open(may_start);
+    }
+
+    /// Claims that arrive are queued until the next pass: what the driver takes in now goes before them. Returns whether some
+    /// are still being started.
+    fn close_starts(&self) -> bool {
+        let mut submissions = self.scheduler().submissions.lock();
+        submissions.starts.set_open(false);
+        submissions.starts.is_busy()
+    }
+
+    /// Sends what was started with its claim. The intents are durable, so nothing holds them back.
+    fn send_started(&mut self) {
+        let mut submissions = self.shared.scheduler.submissions.lock();
+        for started in submissions.starts.take_started() {
+            submissions.record_started();
+            self.submits_running += 1;
+            let step = Step::new(&started.active, self.epoch);
+            let running = submit::send_started(Arc::clone(&self.shared), started);
+            self.steps.spawn(steps::run(Arc::clone(&self.shared), step, running));
+        }
     }
 
     fn start_lease(&mut self, now: Timestamp) {
@@ -226,23 +247,6 @@ impl Driver {
         }
     }
 
-    /// Brings forward the next poll of tasks with a pingback. A task that has used half of its polls keeps its schedule, so
-    /// that repeated pingbacks cannot use up the rest.
-    fn reschedule_after_pingbacks(&mut self, now: Timestamp) {
-        let polling = Arc::clone(&self.shared.config.polling);
-        let pingbacks = std::mem::take(&mut *self.shared.poller.pingbacks.hints.lock());
-        for id in pingbacks {
-            let Some(task) = self.scheduler().in_flight.get(id) else { continue };
-            let Some(mut active) = self.agenda.take(id, task.next) else { continue };
-            let soonest = task.polled.map_or(now, |(at, _)| now.max(at.plus(polling.min_gap)));
-            if active.polls < polling.most / 2 {
-                active.not_before = active.not_before.min(soonest);
-            }
-            self.scheduler().in_flight.reschedule(id, active.not_before);
-            self.agenda.insert(active);
-        }
-    }
-
     fn start_due(&mut self, now: Timestamp) {
         while self.steps.len() < MAX_STEPS {
             let Some(mut active) = self.agenda.take_due(now) else { return };
@@ -274,13 +278,12 @@ impl Driver {
     /// Submits queued solves while the limits allow it. Returns when time alone will allow the next.
     fn start_submits(&mut self, now: Timestamp) -> Option<Timestamp> {
         loop {
-            let scheduler = &self.shared.scheduler;
-            let is_full = self.steps.len() >= MAX_STEPS;
-            let is_stopped = scheduler.is_draining() || self.shared.is_clock_wrong();
-            if is_stopped || !self.leases.knows_all || is_full {
+            if !self.may_submit() {
                 return None;
             }
-            match self.submissions.next(scheduler, now) {
+            let scheduler = &self.shared.scheduler;
+            let next = scheduler.submissions.lock().next(scheduler, now);
+            match next {
                 Ok(active) => {
                     self.submits_running += 1;
                     self.run_step(active, submit::submit);
@@ -288,6 +291,11 @@ impl Driver {
                 Err(at) => return at,
             }
         }
+    }
+
+    fn may_submit(&self) -> bool {
+        let is_stopped = self.scheduler().is_draining() || self.shared.is_clock_wrong();
+        !is_stopped && self.leases.knows_all && self.steps.len() < MAX_STEPS
     }
 
     fn run_step<F>(&mut self, active: Box<ActiveSolve>, run: fn(Arc<Shared>, Box<ActiveSolve>) -> F)
@@ -302,6 +310,7 @@ impl Driver {
     // --- taking their results ---
 
     fn handle(&mut self, result: Result<StepResult, JoinError>) {
+        self.close_starts();
         match result {
             Ok(StepResult::Leased { result, resync }) => self.take_leases(result, resync),
             Ok(StepResult::Stepped(all)) => {
@@ -351,30 +360,9 @@ impl Driver {
         }
         for lease in leases {
             self.scheduler().arrivals.leased(lease.solve.id);
-            let (at, polls) = self.first_step(&lease);
+            let (at, polls) = first_step(&self.shared, &lease);
             self.schedule(at, Box::new(ActiveSolve::new(lease, polls)));
         }
-    }
-
-    /// When a leased solve is taken up, and how often its task was polled. A task that this process itself polled just
-    /// before a resync is not polled again before its minimum gap.
-    fn first_step(&self, lease: &Lease) -> (Timestamp, u32) {
-        let (now, solve) = (self.shared.now(), &lease.solve);
-        if solve.stage == Stage::Ambiguous {
-            // In its grace period, the driver looks for a late reply every two seconds.
-            return (solve.due.min(now.plus(AMBIGUOUS_WAIT)), 0);
-        }
-        if solve.task.is_none() {
-            return (solve.due, 0);
-        }
-        let polling = &self.shared.config.polling;
-        let polled = self.scheduler().in_flight.get(solve.id).and_then(|task| task.polled);
-        if let Some((at, polls)) = polled {
-            return (now.max(at.plus(polling.min_gap)), polls);
-        }
-        let polls = poll::polls_so_far(&self.shared, lease);
-        self.shared.poller.quota.earn(polling.most.saturating_sub(polls));
-        (now, polls)
     }
 
     fn take_step(&mut self, next: NextStep, step: Step) {
@@ -384,7 +372,8 @@ impl Driver {
             match &next {
                 // It was refused before its intent.
                 NextStep::At(_, active) if step.is_unsent(active) => {
-                    self.submissions.hand_back(&active.lease.solve);
+                    let solve = &active.lease.solve;
+                    self.shared.scheduler.submissions.lock().hand_back(solve);
                 }
                 NextStep::At(..) | NextStep::Released | NextStep::Resync => {
                     self.report.submitted += 1;

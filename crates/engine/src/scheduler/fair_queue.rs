@@ -163,9 +163,30 @@ impl<T> FairQueue<T> {
         }
         let (_, kind, lane) = first?;
         let next = lane.take(kind)?;
-        lane.out += 1;
-        lane.started += now.millis();
+        lane.begin_turn(now);
         Some(next)
+    }
+
+    /// A solve of the lane takes a turn without having waited, while no lane has any that waits.
+    pub(crate) fn take_turn(&mut self, name: &LaneName, priority: u32, now: Timestamp) {
+        self.raise_level(now);
+        let lane = self.lanes.entry(name.clone()).or_insert_with(Lane::new);
+        lane.priority = priority.max(1);
+        lane.catch_up_with(self.level, now);
+        self.level = self.level.max(lane.used(now));
+        lane.begin_turn(now);
+        for lane in self.lanes.values_mut() {
+            lane.catch_up_with(self.level, now);
+        }
+    }
+
+    /// Nothing came of a turn that began at `since`: it counts as not taken.
+    pub(crate) fn cancel_turn(&mut self, name: &LaneName, since: Timestamp) {
+        let Some(lane) = self.lanes.get_mut(name) else { return };
+        lane.leave_turn(since);
+        if lane.is_unused() {
+            self.lanes.remove(name);
+        }
     }
 
     /// A turn is over that began at `since`.
@@ -355,6 +376,15 @@ impl<T> Lane<T> {
     fn end_turn(&mut self, since: Timestamp, now: Timestamp) {
         self.last_turn = now.since(since).as_millis().try_into().unwrap_or(u64::MAX);
         self.used += self.weighted(self.last_turn);
+        self.leave_turn(since);
+    }
+
+    fn begin_turn(&mut self, now: Timestamp) {
+        self.out += 1;
+        self.started += now.millis();
+    }
+
+    fn leave_turn(&mut self, since: Timestamp) {
         self.out = self.out.saturating_sub(1);
         self.started = self.started.saturating_sub(since.millis());
     }

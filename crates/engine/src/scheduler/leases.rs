@@ -7,10 +7,11 @@ use domain::{
     id::SolveId,
     lease::Lease,
     ports::{LeaseRequest, StoreError},
+    solve::{AMBIGUOUS_WAIT, Stage},
     time::Timestamp,
 };
 
-use crate::{Shared, maintenance::lease_renewal};
+use crate::{Shared, maintenance::lease_renewal, pipeline::poll};
 
 use super::account_share;
 
@@ -56,6 +57,27 @@ pub(super) async fn release(shared: &Shared) -> bool {
         tracing::error!(%error, "failed to release the gateway's lease, others wait until it expires");
     }
     released.is_ok()
+}
+
+/// When a leased solve is taken up, and how often its task was polled. A task that this process itself polled just before a
+/// resync is not polled again before its minimum gap.
+pub(super) fn first_step(shared: &Shared, lease: &Lease) -> (Timestamp, u32) {
+    let (now, solve) = (shared.now(), &lease.solve);
+    if solve.stage == Stage::Ambiguous {
+        // In its grace period, the driver looks for a late reply every two seconds.
+        return (solve.due.min(now.plus(AMBIGUOUS_WAIT)), 0);
+    }
+    if solve.task.is_none() {
+        return (solve.due, 0);
+    }
+    let polling = &shared.config.polling;
+    let polled = shared.scheduler.in_flight.get(solve.id).and_then(|task| task.polled);
+    if let Some((at, polls)) = polled {
+        return (now.max(at.plus(polling.min_gap)), polls);
+    }
+    let polls = poll::polls_so_far(shared, lease);
+    shared.poller.quota.earn(polling.most.saturating_sub(polls));
+    (now, polls)
 }
 
 // === impl LeaseCycle ===

@@ -5,6 +5,7 @@
 //! - `queue_room`: whether a worker may queue one more solve
 //! - `leases`: taking solves from the store and giving them back
 //! - `fair_queue`: solves that wait for a slot; `submissions`: when the next of them is submitted
+//! - `starts`: claims that arrive while nothing waits are submitted at once
 //! - `slots`, `submit_rate`, `retry_budget`, `circuit_breaker`: the limits on submissions
 //! - `account_share`: this gateway's shares of the limits that hold for all gateways together
 //! - `paused`: which solves wait because an operator paused them
@@ -24,6 +25,7 @@ pub(crate) mod paused;
 pub(crate) mod queue_room;
 mod retry_budget;
 pub(crate) mod slots;
+pub(crate) mod starts;
 mod steps;
 mod submissions;
 mod submit_rate;
@@ -48,6 +50,7 @@ use self::{
     in_flight::InFlightTasks,
     queue_room::{Arrivals, QueueLimits},
     slots::SlotCounter,
+    submissions::Submissions,
     submit_rate::SubmitRate,
 };
 
@@ -62,6 +65,10 @@ pub(crate) struct Scheduler {
     pub(crate) in_flight: InFlightTasks,
     pub(crate) solve_times: SolveTimes,
     queue: Mutex<FairQueue<Box<ActiveSolve>>>,
+    /// Locked before the queue and the limits.
+    submissions: Mutex<Submissions>,
+    /// The driver has something to send, or a slot that was missing is free again.
+    starts_changed: Notify,
     /// Shares of the slots; a reload replaces them.
     pub(crate) priorities: RwLock<BTreeMap<WorkerName, u32>>,
     pub(crate) queue_limits: QueueLimits,
@@ -88,6 +95,8 @@ impl Scheduler {
             in_flight: InFlightTasks::default(),
             solve_times: SolveTimes::default(),
             queue: Mutex::new(FairQueue::new()),
+            submissions: Mutex::new(Submissions::new(ports.clock.now())),
+            starts_changed: Notify::new(),
             priorities: RwLock::new(config.priorities.clone()),
             queue_limits: RwLock::new(config.queue_limits.clone()),
             arrivals: Arrivals::default(),

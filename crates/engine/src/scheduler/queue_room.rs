@@ -142,6 +142,11 @@ impl Arrivals {
         self.0.lock().next
     }
 
+    /// Whether a claim was opened that the queue does not show yet.
+    pub(crate) fn has_opened(&self) -> bool {
+        !self.0.lock().opened.is_empty()
+    }
+
     /// This process leased the solve: the queue shows it from now on.
     pub(crate) fn leased(&self, solve: SolveId) {
         self.0.lock().opened.remove(&solve);

@@ -109,6 +109,12 @@ impl SlotCounter {
         }
     }
 
+    /// Whether a slot is free for certain, so that no submission has to find out whether there is one more.
+    pub(crate) fn has_room(&self, now: Timestamp) -> bool {
+        let state = self.0.lock();
+        now >= state.hold_until && state.used < state.share().min(state.limit)
+    }
+
     /// A submission takes a slot.
     pub(crate) fn take(&self, now: Timestamp) {
         let mut state = self.0.lock();

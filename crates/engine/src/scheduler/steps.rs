@@ -84,13 +84,15 @@ async fn recover_from_panic(shared: &Shared, step: &Step) -> NextStep {
 impl Step {
     pub(super) fn new(active: &ActiveSolve, epoch: u64) -> Self {
         let solve = &active.lease.solve;
+        let is_started = active.slot && solve.stage == Stage::Intent;
         Self {
             solve: solve.id,
-            attempt: solve.attempt,
+            // Before the attempt that the step sends.
+            attempt: solve.attempt - u32::from(is_started),
             had_slot: active.slot,
             turn: active.turn.clone(),
-            // A queued solve gets its slot for a submission.
-            is_submit: active.slot && solve.stage == Stage::Queued,
+            // A queued solve gets its slot for a submission, and so does one that was started with its claim.
+            is_submit: is_started || (active.slot && solve.stage == Stage::Queued),
             epoch,
         }
     }

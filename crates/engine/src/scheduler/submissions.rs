@@ -1,8 +1,10 @@
-//! Picks the next queued solve to submit, when slots, circuit breakers, retry budget and submit rate all allow one.
+//! Picks the next queued solve to submit, when slots, circuit breakers, retry budget and submit rate all allow one. The driver
+//! and the admissions that start their solves (`starts.rs`) pick one after the other.
 
 use std::collections::BTreeMap;
 
 use domain::{
+    id::WorkerName,
     solve::{Origin, Solve},
     time::Timestamp,
 };
@@ -13,16 +15,18 @@ use super::{
     estimate,
     fair_queue::{LaneName, QueuedSolve, WorkKind},
     retry_budget::RetryBudget,
+    starts::StartList,
 };
 
 #[derive(Debug)]
 pub(super) struct Submissions {
     retries: RetryBudget,
+    pub(super) starts: StartList,
 }
 
 impl Submissions {
     pub(super) fn new(now: Timestamp) -> Self {
-        Self { retries: RetryBudget::new(now) }
+        Self { retries: RetryBudget::new(now), starts: StartList::default() }
     }
 
     /// The next solve to submit, with its slot taken; `Err` says when to try again, if time alone will help.
@@ -62,6 +66,40 @@ impl Submissions {
         }
     }
 
+    /// Takes everything that the submission of a claim needs which arrives now. `None` while anything waits that may go first,
+    /// while a circuit breaker is open, or while a limit is reached.
+    pub(super) fn start(
+        &mut self,
+        scheduler: &Scheduler,
+        worker: &WorkerName,
+        now: Timestamp,
+    ) -> Option<Turn> {
+        let may_be_overtaken =
+            scheduler.queue.lock().has_ready() || scheduler.arrivals.has_opened();
+        let is_free = scheduler.slots.has_room(now) && scheduler.breakers.are_closed(now);
+        if may_be_overtaken || !is_free {
+            return None;
+        }
+        scheduler.submit_rate.lock().pass(now, scheduler.breakers.closed_at()).ok()?;
+        scheduler.slots.take(now);
+        let lane = LaneName::Worker(worker.clone());
+        let priority = priority(scheduler, &lane);
+        scheduler.queue.lock().take_turn(&lane, priority, now);
+        Some(Turn { lane, since: now })
+    }
+
+    /// Gives back what [`Self::start`] took: nothing is sent.
+    pub(super) fn give_back(&mut self, scheduler: &Scheduler, turn: &Turn) {
+        scheduler.submit_rate.lock().hand_back(turn.since);
+        scheduler.slots.submitted();
+        scheduler.queue.lock().cancel_turn(&turn.lane, turn.since);
+    }
+
+    /// A solve that was started with its claim is sent.
+    pub(super) fn record_started(&mut self) {
+        self.retries.record_fresh();
+    }
+
     /// The submission of a solve did not happen, and the solve waits for its next turn.
     pub(super) fn hand_back(&mut self, solve: &Solve) {
         if work_kind(solve) == WorkKind::Retry {
@@ -86,15 +124,19 @@ pub(super) fn enqueue(
         bytes: active.lease.file_bytes,
         item: active,
     };
-    let priority = match &queued.lane {
-        LaneName::Worker(worker) => scheduler.priorities.read().get(worker).copied().unwrap_or(1),
-        LaneName::Revived => 1,
-    };
+    let priority = priority(scheduler, &queued.lane);
     let mut queue = scheduler.queue.lock();
     if is_paused {
         queue.park(queued, priority);
     } else {
         queue.push(queued, priority, now);
+    }
+}
+
+fn priority(scheduler: &Scheduler, lane: &LaneName) -> u32 {
+    match lane {
+        LaneName::Worker(worker) => scheduler.priorities.read().get(worker).copied().unwrap_or(1),
+        LaneName::Revived => 1,
     }
 }
 

@@ -93,6 +93,13 @@ impl SubmitRate {
         Ok(())
     }
 
+    /// A submission that passed at this time is not sent.
+    pub(crate) fn hand_back(&mut self, passed_at: Timestamp) {
+        if let Some(place) = self.passed.iter().rposition(|at| *at == passed_at) {
+            self.passed.remove(place);
+        }
+    }
+
     fn window_free(&self, allowed: u32) -> Timestamp {
         let first = self.passed.len().checked_sub(as_count(allowed));
         let first = first.and_then(|first| self.passed.get(first));
@@ -184,6 +191,18 @@ mod tests {
         }
         assert_eq!((rates[0].most_in_force(), rates[1].most_in_force()), (20, 0));
         assert!(passed.len() > 120, "{}", passed.len());
+    }
+
+    #[test]
+    fn what_was_not_sent_leaves_its_place_to_the_next() {
+        let at = Timestamp::from_millis;
+        let mut rate = SubmitRate::new(2);
+        assert_eq!((rate.pass(at(0), None), rate.pass(at(5), None)), (Ok(()), Ok(())));
+        assert_eq!(rate.pass(at(10), None), Err(at(1050)));
+        rate.hand_back(at(5));
+        rate.hand_back(at(7));
+        assert_eq!(rate.pass(at(10), None), Ok(()));
+        assert_eq!(rate.pass(at(20), None), Err(at(1050)));
     }
 
     #[test]

@@ -14,5 +14,7 @@ mod poll;
 mod provider;
 mod retry;
 mod serverless;
+mod start;
+mod store;
 mod submit;
 mod withdraw;

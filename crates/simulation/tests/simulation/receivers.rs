@@ -17,7 +17,7 @@ use domain::{
     secret::Secret,
     time::Timestamp,
 };
-use engine::{Alerts, ClaimRequest, Engine, Ports};
+use engine::{Alerts, ClaimRequest, Engine, Ports, Slots};
 
 use simulation::{
     ports::SeededChance,
@@ -107,7 +107,7 @@ impl WebhookSender for Hosts {
     }
 }
 
-/// Claims that end at once, each with a callback to this host.
+/// Claims that end at once, each with a callback to this host. With a slot, they would be paid before they are withdrawn.
 async fn ended(engine: &Engine, host: &str, count: usize) -> Vec<ClaimId> {
     let mut ids = Vec::new();
     for n in 0..count {
@@ -125,7 +125,7 @@ async fn ended(engine: &Engine, host: &str, count: usize) -> Vec<ClaimId> {
 #[test]
 fn ten_thousand_callbacks_of_a_dead_receiver_delay_no_other_receiver() {
     story(async |mut stage| {
-        stage.config.most_queued = usize::MAX;
+        (stage.config.most_queued, stage.config.slots) = (usize::MAX, Slots::Fixed(0));
         let hosts = Hosts::new(&stage);
         let engine = hosts.gateway(&stage).await;
         let dead = ended(&engine, "dead", 10_000).await;
@@ -151,7 +151,7 @@ fn ten_thousand_callbacks_of_a_dead_receiver_delay_no_other_receiver() {
 #[test]
 fn a_slow_receiver_gets_four_callbacks_at_a_time_and_each_once() {
     story(async |mut stage| {
-        stage.config.most_queued = usize::MAX;
+        (stage.config.most_queued, stage.config.slots) = (usize::MAX, Slots::Fixed(0));
         let hosts = Hosts::new(&stage);
         let engine = hosts.gateway(&stage).await;
         let ids = ended(&engine, "slow", 2000).await;

@@ -8,7 +8,7 @@ use std::{
 
 use simulation::{
     judge::judge,
-    ports::Bug,
+    ports::{Bug, StoreFaults},
     seeds::{Activity, FIXED_SEEDS, Failure, check},
     world::Plan,
 };
@@ -99,6 +99,19 @@ fn seeds_that_once_failed_hold() {
             .expect("a seed, then why");
         if let Err(failure) = check(Plan::swarm(seed)) {
             panic!("{failure}\nit failed before: {line}");
+        }
+    }
+}
+
+/// Admissions among them, which may have started their solve: every fourth answer of the store is lost, and gateways crash.
+#[test]
+fn nothing_is_paid_twice_when_the_store_often_does_not_answer() {
+    for seed in 1_000..1_025 {
+        let plan = Plan::swarm(seed);
+        let store_faults = StoreFaults { reply_lost: 250, ..plan.store_faults };
+        let plan = Plan { store_faults, crashes: true, ..plan };
+        if let Err(failure) = check(plan) {
+            panic!("{failure}");
         }
     }
 }

@@ -134,6 +134,32 @@ fn a_withdrawn_claims_token_serves_the_next_one() {
     });
 }
 
+/// The claim, its lease and its intent are stored, and the gateway dies before a byte leaves.
+#[test]
+fn a_crash_between_the_admission_and_its_submission_leads_to_one_authorised_attempt() {
+    story(async |mut stage| {
+        stage.config.slots = Slots::Fixed(5);
+        let engine = stage.gateway(1).await;
+        stage.pass(seconds(1)).await;
+        let began = stage.clock.now();
+        let id = open(&engine, "a").await;
+        engine.crash();
+        let intents = |entries: &[Entry]| {
+            entries.iter().filter(|entry| matches!(entry.event, Event::Intent { .. })).count()
+        };
+        assert_eq!(intents(&stage.entries().await), 1);
+        let next = stage.gateway(2).await;
+        served(&next, id, seconds(60)).await;
+        let entries = stage.entries().await;
+        let authorised = |entry: &&Entry| matches!(entry.event, Event::Authorised { .. });
+        let authorised: Vec<_> = entries.iter().filter(authorised).collect();
+        assert_eq!((authorised.len(), intents(&entries)), (1, 2));
+        // The lease began before the admission, and was renewed at most a third of its term earlier.
+        assert!(authorised[0].at.since(began) >= seconds(9) + TAKEOVER_GRACE);
+        assert_eq!((stage.paid(), stage.provider.submits.lock().unwrap().len()), (1, 1));
+    });
+}
+
 /// I16.
 #[test]
 fn a_dead_gateways_solve_is_taken_over_within_lease_and_sweep() {

@@ -24,6 +24,7 @@ mod reopen;
 mod repeats;
 mod settle;
 mod share;
+mod start;
 mod stock;
 mod sweep;
 
@@ -131,6 +132,20 @@ pub const CASES: &[Case] = cases! {
         the_budget_of_money_holds,
         a_budget_is_per_worker_and_day,
         a_refused_claim_changes_nothing,
+    ],
+    start: [
+        a_claim_is_started_by_the_decision_that_admits_it,
+        a_started_picture_is_leased_without_its_bytes,
+        a_claim_of_a_dead_gateway_is_opened_and_waits,
+        a_paused_claim_is_opened_and_goes_on_afterwards,
+        an_undeclared_claim_is_opened_and_not_paid_for,
+        a_start_is_booked_once_and_refused_beyond_the_budget,
+        only_a_new_solve_is_started,
+        a_start_whose_gateway_dies_is_ambiguous_and_repeated_once,
+        a_start_that_is_withheld_waits_in_the_queue_for_any_gateway,
+        withholding_a_start_that_was_never_stored_changes_nothing,
+        a_start_that_was_accepted_is_not_taken_back,
+        a_withheld_start_that_nobody_waits_for_ends_unpaid,
     ],
     books: [
         every_claim_is_in_exactly_one_outcome,

@@ -1,4 +1,5 @@
-//! Admits a claim: replays it under its key, serves it from stock, joins it to a solve in progress, or opens a solve.
+//! Admits a claim: replays it under its key, serves it from stock, joins it to a solve in progress, or opens a solve, which
+//! `start.rs` may start in the same decision.
 
 use domain::{
     budget::{BudgetScope, Reservations},
@@ -18,6 +19,7 @@ use crate::{
 };
 
 use super::reopen::{self, Reopening};
+use super::start;
 use super::support::{
     allocate::allotted,
     books,
@@ -68,7 +70,7 @@ pub(crate) fn admit_new(ctx: &mut DecisionCtx<'_>, new: &NewClaim) -> Result<Adm
         return Ok(Admission::OverBudget(reached));
     }
     pools::count_arrival(ctx, new.fingerprint, false)?;
-    Ok(Admission::Opened(open(ctx, new)?))
+    open(ctx, new)
 }
 
 // === replay ===
@@ -199,7 +201,8 @@ fn buyer(new: &NewClaim) -> Buyer {
     Buyer { scope, own: new.allowance, account: new.account }
 }
 
-fn open(ctx: &mut DecisionCtx<'_>, new: &NewClaim) -> Result<Claim> {
+/// Opens a solve for the claim. It waits in the queue, unless the gateway can submit it at once.
+fn open(ctx: &mut DecisionCtx<'_>, new: &NewClaim) -> Result<Admission> {
     let mut claim = new_claim::begin(ctx, new)?;
     claim.solve = Some(new.solve);
     ctx.record(&claim, Event::Opened { basis: new.basis.as_ref().to_owned() });
@@ -208,10 +211,14 @@ fn open(ctx: &mut DecisionCtx<'_>, new: &NewClaim) -> Result<Claim> {
     }
     let mut solve = solve_of(new, ctx.now);
     budgets::reserve(ctx, &buyer(new), &mut solve)?;
+    let lease = start::start(ctx, new, &mut solve)?;
     indexes::insert_solve(ctx.tx, &solve)?;
     ctx.tx.put::<Challenges>(new.solve, new.challenge.clone())?;
     new_claim::insert(ctx, new, &claim)?;
-    Ok(claim)
+    Ok(match lease {
+        Some(lease) => Admission::Started(claim, Box::new(lease)),
+        None => Admission::Opened(claim),
+    })
 }
 
 fn solve_of(new: &NewClaim, now: Timestamp) -> Solve {

@@ -1,8 +1,6 @@
 //! Leases solves to holders, and takes solves over from holders whose lease expired. An expired lease spends nothing: the
 //! next holder finds an intent and makes it ambiguous.
 
-use std::sync::Arc;
-
 use domain::{
     account_share::Standing,
     id::{HolderId, SolveId},
@@ -138,9 +136,7 @@ fn take(ctx: &mut DecisionCtx<'_>, holder: HolderId, before: &Solve) -> Result<O
     }
     indexes::update_solve(ctx.tx, before, &solve)?;
     let challenge = indexes::existing_challenge(ctx.tx, id)?;
-    let file_bytes = challenge.file_bytes();
-    let challenge = if file_bytes == 0 { challenge } else { Arc::new(challenge.without_files()) };
-    Ok(Some(Lease { holder, fence: solve.fence, solve, challenge, file_bytes }))
+    Ok(Some(Lease::new(holder, solve, challenge)))
 }
 
 /// When something may be decided about what the dead holder `from` has sent. Counts from the end of its lease, as far as the

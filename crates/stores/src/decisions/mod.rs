@@ -1,14 +1,14 @@
 //! Every decision of the `Store` port, written once for all backends. A decision reads and checks before it writes, so a
 //! refused one changes nothing. Its ledger entries are part of the same transaction.
 //!
-//! - For callers: [`admit`], [`deliver`], [`withdraw`], [`note`]
+//! - For callers: [`admit`], [`withhold_start`], [`deliver`], [`withdraw`], [`note`]
 //! - For the driver: [`lease`], [`advance`], [`settle`]
 //! - For operators: [`revive`], [`purge`], [`set_pool`], [`expect`], [`set_pause`]
 //! - For maintenance: [`sweep`], [`refill`], [`callbacks`], [`archive`], [`ask_balance`]
 //! - After a server lost writes: [`restore`], [`void_stock`]
 //!
-//! Decisions share code through `support`. Three decisions use another one: `revive` and `reopen` admit claims, and
-//! `restore` settles attempts.
+//! Decisions share code through `support`. Five decisions use another one: `revive` and `reopen` admit claims, `admit` starts
+//! solves, and `restore` and `withhold_start` settle attempts.
 
 mod admit;
 mod advance;
@@ -24,6 +24,7 @@ mod reopen;
 mod restore;
 mod revive;
 mod settle;
+mod start;
 pub(crate) mod support;
 mod sweep;
 mod void_stock;
@@ -42,6 +43,7 @@ pub(crate) use refill::{expect, refill, set_pool};
 pub(crate) use restore::{RecoveryRecord, RestoreOrder, Restored, restore};
 pub(crate) use revive::{purge, revive};
 pub(crate) use settle::settle;
+pub(crate) use start::withhold_start;
 pub(crate) use support::pools::StockPlace;
 pub(crate) use sweep::sweep;
 pub(crate) use void_stock::void_stock;

@@ -45,6 +45,7 @@ pub(crate) fn prepare(
         id: before.id,
         reopened: before.generation(),
         revives: dead_letters::latest(ctx.tx, before)?,
+        start: None,
         ..new.clone()
     })))
 }

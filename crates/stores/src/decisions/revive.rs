@@ -117,7 +117,8 @@ fn revived_claim(admission: &Admission) -> Option<ClaimId> {
         Admission::Replayed(claim)
         | Admission::Stocked(claim)
         | Admission::Joined(claim)
-        | Admission::Opened(claim) => Some(claim.id),
+        | Admission::Opened(claim)
+        | Admission::Started(claim, _) => Some(claim.id),
         Admission::Mismatch(_)
         | Admission::OverBudget(_)
         | Admission::TooLate
@@ -214,6 +215,7 @@ fn next_generation(
         revives: Some(dead.letter.id),
         reopens_after: None,
         reopened: 0,
+        start: None,
     })
 }
 

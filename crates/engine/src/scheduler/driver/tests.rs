@@ -10,6 +10,7 @@ use simulator::{Account, BehaviourConfig, Latency, SimProvider, VirtualClock};
 
 use crate::{
     ClaimRequest, Engine, EngineConfig, Ports, maintenance::lease_renewal, pipeline::settle,
+    scheduler::starts::StartPermit,
 };
 
 use super::*;
@@ -39,7 +40,8 @@ async fn shared() -> Arc<Shared> {
     };
     let images = Some(Images::new("pictures of our own shop"));
     let declarations = Declarations { images, ..Declarations::default() }.into();
-    let config = EngineConfig { declarations, ..EngineConfig::default() };
+    let slots = Slots::Fixed(2);
+    let config = EngineConfig { declarations, slots, ..EngineConfig::default() };
     let shared = Arc::new(Shared::new(ports, config));
     lease_renewal::renew(&shared).await.unwrap();
     shared
@@ -147,4 +149,89 @@ async fn a_submission_that_ends_in_the_second_resync_since_its_start_is_kept() {
     finish_resync(&mut driver).await;
 
     assert!(driver.drives(id), "the store says that we drive it");
+}
+
+fn permit(shared: &Arc<Shared>) -> Option<StartPermit> {
+    StartPermit::take(shared, &WorkerName::new("ann").unwrap())
+}
+
+/// A driver that has leased all there is.
+async fn idle_driver() -> Driver {
+    let mut driver = Driver::new(&shared().await, None);
+    driver.accepts_starts = true;
+    driver.take_leases(Ok(Vec::new()), false);
+    driver.start_steps();
+    driver
+}
+
+#[tokio::test(start_paused = true)]
+async fn permits_are_given_while_there_are_slots_and_come_back() {
+    let driver = idle_driver().await;
+    let shared = &driver.shared;
+    let (first, second) = (permit(shared).unwrap(), permit(shared).unwrap());
+    assert!(permit(shared).is_none(), "there are two slots");
+    drop(first);
+    let third = permit(shared);
+    assert!(third.is_some());
+    drop((second, third));
+    assert_eq!(shared.scheduler.slots.used(), 0);
+    assert_eq!(shared.scheduler.submit_rate.lock().passed_lately(shared.now()), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_permit_is_given_while_anything_stands_against_it() {
+    let mut driver = idle_driver().await;
+    let shared = Arc::clone(&driver.shared);
+    let gives = || permit(&shared).is_some();
+    assert!(gives());
+
+    driver.close_starts();
+    assert!(!gives(), "the driver takes in what goes first");
+    driver.start_steps();
+    assert!(gives());
+
+    shared.scheduler.breakers.account.open(
+        "ERROR: 1001".into(),
+        Duration::ZERO,
+        shared.now(),
+        shared.now(),
+    );
+    assert!(!gives(), "a circuit breaker is open");
+    let probed = shared.now().plus(Duration::from_secs(60));
+    shared.ports.clock.sleep_until(probed).await;
+    lease_renewal::renew(&shared).await.unwrap();
+    assert!(!gives(), "the probe is for the queue");
+    assert!(shared.scheduler.breakers.pass(shared.now()).is_ok());
+    shared.scheduler.breakers.account.close(shared.now(), shared.now());
+    shared.ports.clock.sleep_until(shared.now().plus(Duration::from_secs(10))).await;
+    lease_renewal::renew(&shared).await.unwrap();
+    assert!(gives());
+
+    driver.close_starts();
+    let waiting = leased(&shared).await;
+    enqueue(&shared.scheduler, waiting, false, shared.now());
+    shared.scheduler.submissions.lock().starts.set_open(true);
+    assert!(!gives(), "another one waits");
+    shared.scheduler.queue.lock().remove_where(|_| true);
+    assert!(!gives(), "a claim is opened that is not queued yet");
+    shared.scheduler.arrivals.forget_up_to(u64::MAX);
+    assert!(gives());
+
+    shared.ports.clock.sleep_until(shared.now().plus(LeaseRequest::TERM)).await;
+    assert!(!gives(), "the lease has ended");
+    lease_renewal::renew(&shared).await.unwrap();
+    assert!(gives());
+    shared.scheduler.start_draining();
+    assert!(!gives());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_waits_for_a_permit_that_is_in_use() {
+    let mut driver = idle_driver().await;
+    while driver.steps.join_next().await.is_some() {}
+    let permit = permit(&driver.shared).unwrap();
+    driver.scheduler().start_draining();
+    assert!(!driver.is_drained());
+    drop(permit);
+    assert!(driver.is_drained());
 }

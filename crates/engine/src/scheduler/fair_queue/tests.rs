@@ -293,3 +293,54 @@ fn a_new_claim_has_all_of_its_lane_before_it_except_refills_and_paused_work() {
     let (a, b) = (name("a"), name("b"));
     assert_eq!(world.queue.ahead_of_next(&a) + world.queue.ahead_of_next(&b), 6);
 }
+
+/// Three workers that each now and then have one claim, which finds a free slot.
+fn take_turns(take: impl Fn(&mut FairQueue<u64>, &str, u64, Timestamp)) -> Vec<String> {
+    let mut queue = FairQueue::new();
+    let mut under_way: Vec<(&str, Timestamp)> = Vec::new();
+    let mut seen = Vec::new();
+    for n in 1..200_u64 {
+        let now = Timestamp::from_millis(1_000_000 + n * 137);
+        let worker = ["a", "b", "c"][usize::try_from(n * n % 7 % 3).unwrap()];
+        if n % 5 < 3 {
+            take(&mut queue, worker, n, now);
+            under_way.push((worker, now));
+        } else if !under_way.is_empty() {
+            let (worker, since) = under_way.remove(usize::try_from(n).unwrap() % under_way.len());
+            queue.settle(&name(worker), since, now);
+        }
+        seen.push(format!("{queue:?}"));
+    }
+    seen
+}
+
+#[test]
+fn a_turn_without_waiting_counts_like_one_that_was_waited_for() {
+    let waited_for = take_turns(|queue, worker, n, now| {
+        queue.push(waiting(worker, n, WorkKind::Fresh), 1, now);
+        assert_eq!(queue.pop(true, now).map(|one| one.item), Some(n));
+    });
+    let at_once = take_turns(|queue, worker, _, now| queue.take_turn(&name(worker), 1, now));
+    // A lane remembers, empty, for which kinds it had work.
+    let lanes = |seen: Vec<String>| -> Vec<String> {
+        seen.into_iter().map(|one| one.replace("Fresh: {}", "")).collect()
+    };
+    assert_eq!(lanes(waited_for), lanes(at_once));
+}
+
+#[test]
+fn a_turn_that_came_to_nothing_leaves_no_trace() {
+    let mut queue: FairQueue<u64> = FairQueue::new();
+    let at = |seconds: u64| Timestamp::from_millis(1_000_000 + seconds * 1000);
+    queue.take_turn(&name("a"), 1, at(0));
+    queue.take_turn(&name("b"), 1, at(1));
+    queue.settle(&name("b"), at(1), at(2));
+    let before = format!("{:?}", queue.lanes);
+    for second in 3..6 {
+        queue.take_turn(&name("a"), 1, at(second));
+        queue.cancel_turn(&name("a"), at(second));
+    }
+    assert_eq!(format!("{:?}", queue.lanes), before);
+    queue.cancel_turn(&name("a"), at(0));
+    assert!(queue.lanes.is_empty(), "{queue:?}");
+}

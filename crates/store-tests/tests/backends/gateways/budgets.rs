@@ -140,6 +140,7 @@ async fn buy(world: &World, number: usize) -> Bought {
         other @ (Admission::Replayed(_)
         | Admission::Stocked(_)
         | Admission::Joined(_)
+        | Admission::Started(..)
         | Admission::Mismatch(_)
         | Admission::TooLate
         | Admission::NameTaken) => panic!("{other:?}"),

@@ -41,6 +41,7 @@ async fn open_once(all: &[Gateway]) -> ClaimId {
             Admission::Opened(claim) | Admission::Replayed(claim) => claim.id,
             Admission::Stocked(_)
             | Admission::Joined(_)
+            | Admission::Started(..)
             | Admission::Mismatch(_)
             | Admission::OverBudget(_)
             | Admission::TooLate

@@ -15,7 +15,7 @@ use std::{collections::BTreeSet, future::Future, sync::Arc, time::Duration};
 use domain::{
     budget::Budgets,
     callback::Callback,
-    claim::{Allowance, Claim, NewClaim},
+    claim::{Allowance, Claim, NewClaim, Start},
     declarations::Guard,
     id::{ClaimId, HolderId, Nonce, SolveId, WorkerName},
     lease::Lease,
@@ -44,6 +44,7 @@ pub(crate) struct Comparison {
 #[derive(Clone, Debug)]
 enum Act {
     Admit(Box<NewClaim>),
+    Withhold(ClaimId, SolveId, Nonce),
     Fetch(ClaimId),
     Withdraw(ClaimId),
     Hold(HolderId),
@@ -157,7 +158,8 @@ impl Plan {
 
     fn next(&mut self, world: &World) -> Act {
         match self.chance.u8(0..100) {
-            0..27 => Act::Admit(Box::new(self.new_claim(world))),
+            0..25 => Act::Admit(Box::new(self.new_claim(world))),
+            25..27 => self.withhold(),
             30..40 => self.claim().map_or(Act::Sweep(9), |claim| Act::Fetch(claim.id)),
             40..45 => self.claim().map_or(Act::Sweep(9), |claim| Act::Withdraw(claim.id)),
             45..52 => Act::Hold(self.holder()),
@@ -245,7 +247,25 @@ impl Plan {
         if let (0, Some(claim)) = (self.chance.u8(0..20), self.claim()) {
             new.id = claim.id;
         }
+        if self.chance.u8(0..3) == 0 {
+            let nonce = Nonce::from_number(self.chance.u64(1..));
+            new.start = Some(Start { holder: self.holder(), nonce, guard: guard(FREE) });
+        }
         new
+    }
+
+    fn withhold(&mut self) -> Act {
+        match self.lease().map(|lease| lease.solve) {
+            Some(Solve { id, nonce: Some(nonce), claims, .. }) => {
+                let claim = claims.first().copied().unwrap_or(ClaimId::from_number(id.number()));
+                Act::Withhold(claim, id, nonce)
+            }
+            Some(Solve { nonce: None, .. }) | None => Act::Withhold(
+                ClaimId::from_number(7),
+                SolveId::from_number(7),
+                Nonce::from_number(7),
+            ),
+        }
     }
 
     fn lease(&mut self) -> Option<Lease> {

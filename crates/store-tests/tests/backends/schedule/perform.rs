@@ -4,7 +4,7 @@ use std::fmt::Debug;
 
 use domain::{
     claim::{Admission, Claim, Delivery, NewClaim},
-    lease::Holder,
+    lease::{Holder, Lease},
     ledger::Event,
     pool::{Level, StandingOrder},
     ports::{
@@ -63,7 +63,8 @@ pub(super) async fn perform(
         | Act::Refill(_)
         | Act::Purge(_)
         | Act::Callbacks(_)
-        | Act::CalledBack(_) => perform_by_operator(on, act, now, plan).await,
+        | Act::CalledBack(_)
+        | Act::Withhold(..) => perform_rarely(on, act, now, plan).await,
         Act::Report(claim) => comparable(&store.note(bad_report(*claim), now).await),
         Act::Sweep(limit) => {
             let trouble = (limit % 2 == 1).then(|| "ERROR_ZERO_BALANCE".into());
@@ -76,9 +77,15 @@ pub(super) async fn perform(
 
 async fn admit(on: &Backend, new: NewClaim, now: Timestamp, plan: Option<&mut Plan>) -> String {
     let answer = on.store.admit(new, now).await;
-    if let (Some(plan), Ok(Admission::Opened(claim) | Admission::Stocked(claim))) = (plan, &answer)
-    {
-        plan.claims.push(claim.clone());
+    match (plan, &answer) {
+        (Some(plan), Ok(Admission::Opened(claim) | Admission::Stocked(claim))) => {
+            plan.claims.push(claim.clone());
+        }
+        (Some(plan), Ok(Admission::Started(claim, lease))) => {
+            plan.claims.push(claim.clone());
+            plan.leases.push(Lease::clone(lease));
+        }
+        _ => {}
     }
     comparable(&answer)
 }
@@ -96,13 +103,8 @@ async fn lease(
     comparable(&answer)
 }
 
-/// Acts of operators and callback receivers.
-async fn perform_by_operator(
-    on: &Backend,
-    act: Act,
-    now: Timestamp,
-    plan: Option<&mut Plan>,
-) -> String {
+/// Acts of operators and callback receivers, and of a gateway after a lost answer.
+async fn perform_rarely(on: &Backend, act: Act, now: Timestamp, plan: Option<&mut Plan>) -> String {
     let store = &on.store;
     match act {
         Act::Revive(ask) => {
@@ -138,6 +140,9 @@ async fn perform_by_operator(
             comparable(
                 &store.set_pool(new.fingerprint, order, Some(store_tests::admin()), now).await,
             )
+        }
+        Act::Withhold(claim, solve, nonce) => {
+            comparable(&store.withhold_start(claim, solve, nonce, now).await)
         }
         Act::Refill(ask) => comparable(&store.refill(*ask, now).await),
         other => panic!("{other:?}"),
