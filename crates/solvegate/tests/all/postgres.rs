@@ -40,7 +40,7 @@ fn doctor_examines_a_postgres_and_creates_nothing() {
     assert_eq!(output.code, Some(0), "{}", output.stderr);
     let (code, said) = doctor(dir.path(), &url);
     assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("its tables are up to date (version 1)"), "{said}");
+    assert!(said.contains("its tables are up to date (version 2)"), "{said}");
     assert_eq!(count(&server, "looked_at.turns"), "0");
 }
 
@@ -80,9 +80,11 @@ async fn lost_commits_of_a_server_are_detected() {
     assert!(!gateway.process.stderr().contains("has forgotten commits"));
     // Like a promoted replica that had lagged behind.
     server.psql("UPDATE solvegate.head SET commits = commits - 3");
-    assert_eq!(gateway.solve(body("b"), None).await.body["state"], "served");
-    eventually("it is said", async || {
-        gateway.process.stderr().contains("PostgreSQL has forgotten commits").then_some(())
+    eventually("the gateway has restored its records", async || {
+        (gateway.solve(body("b"), None).await.body["state"] == "served").then_some(())
     })
     .await;
+    let said = gateway.process.stderr();
+    assert!(said.contains("PostgreSQL has forgotten commits"), "{said}");
+    assert!(said.contains("restored this gateway's records"), "{said}");
 }

@@ -30,8 +30,8 @@ pub(super) struct Fleet {
 #[derive(Clone)]
 pub(super) struct Doors(Arc<[Door]>);
 
-/// The entrance to one gateway.
-pub(super) struct Door(Mutex<Arc<Remote>>);
+/// The entrance to one gateway; closed while it is dead, because the gateway of another test may have its port by then.
+pub(super) struct Door(Mutex<Option<Arc<Remote>>>);
 
 // === impl Fleet ===
 
@@ -94,6 +94,7 @@ impl Fleet {
 
     /// kill -9.
     pub(super) fn kill(&mut self, number: usize) {
+        self.doors.all()[number].close();
         let process = &mut self.gateways[number].process;
         process.signal(Signal::KILL);
         process.wait();
@@ -156,8 +157,12 @@ impl Door {
         Self(Mutex::new(Self::remote(gateway)))
     }
 
-    fn remote(gateway: &Gateway) -> Arc<Remote> {
-        Arc::new(Remote::new(&gateway.base, Secret::new(WORKER), None).unwrap())
+    fn remote(gateway: &Gateway) -> Option<Arc<Remote>> {
+        Some(Arc::new(Remote::new(&gateway.base, Secret::new(WORKER), None).unwrap()))
+    }
+
+    fn close(&self) {
+        *self.0.lock().unwrap() = None;
     }
 
     fn lead_to(&self, gateway: &Gateway) {
@@ -166,8 +171,8 @@ impl Door {
 
     /// Sends to the gateway currently behind this door; `None` when it is down or died before replying.
     pub(super) async fn try_send(&self, call: &Call) -> Option<Reply> {
-        let remote = Arc::clone(&self.0.lock().unwrap());
-        remote.send(call).await.ok()
+        let remote = self.0.lock().unwrap().clone();
+        remote?.send(call).await.ok()
     }
 
     pub(super) async fn send(&self, call: &Call) -> Reply {
