@@ -65,8 +65,8 @@ pub(super) fn violations(traces: &Traces, entries: &[Entry]) -> Vec<String> {
 }
 
 /// I22: no refill is submitted while a claim waits for a slot, if one process has all slots and nothing else delays the
-/// claim. A claim that has its slot reads its pictures before its intent, and one that is given up has left the queue before
-/// the store knows, so a refill that got the next slot may be first by the time of one store call.
+/// claim. A claim that has its slot reads its pictures before its intent, so a refill that got the next slot may be first by
+/// the time of one store call.
 fn refills_before_claims(traces: &Traces, entries: &[Entry]) -> Vec<String> {
     let plan = &traces.plan;
     let is_calm = plan.gateways == 1
@@ -75,22 +75,19 @@ fn refills_before_claims(traces: &Traces, entries: &[Entry]) -> Vec<String> {
     let mut broken = Vec::new();
     let mut refills = BTreeSet::new();
     let mut queued = BTreeMap::new();
-    let mut left = BTreeMap::new();
-    for entry in entries {
-        if matches!(entry.event, Event::Intent { attempt: 1, .. } | Event::Failed { .. }) {
-            left.entry(entry.solve).or_insert(entry.at);
-        }
-    }
+    let is_intent = |entry: &&Entry| matches!(entry.event, Event::Intent { attempt: 1, .. });
+    let intents: BTreeMap<_, _> =
+        entries.iter().filter(is_intent).map(|entry| (entry.solve, entry.at)).collect();
     for entry in entries.iter().filter(|_| is_calm) {
         match &entry.event {
             Event::Ordered { .. } => drop(refills.insert(entry.solve)),
             Event::Opened { .. } => drop(queued.insert(entry.solve, entry.at)),
             Event::Intent { .. } if refills.contains(&entry.solve) => {
-                let is_leaving = |solve: &Option<SolveId>| {
-                    left.get(solve).is_some_and(|at: &Timestamp| at.since(entry.at) < STORE_CALL)
+                let has_slot = |solve: &Option<SolveId>| {
+                    intents.get(solve).is_some_and(|at: &Timestamp| at.since(entry.at) < STORE_CALL)
                 };
                 let waits = |(solve, at): &(&Option<SolveId>, &Timestamp)| {
-                    entry.at.since(**at) >= AT_ONCE && !is_leaving(solve)
+                    entry.at.since(**at) >= AT_ONCE && !has_slot(solve)
                 };
                 if let Some((_, since)) = queued.iter().find(waits) {
                     let what = format!("I22: a refill went at {}, a claim waits since", entry.at);
