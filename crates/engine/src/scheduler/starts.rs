@@ -64,8 +64,10 @@ impl StartList {
 impl StartPermit {
     /// Takes everything that a submission for this worker needs, if it can leave now.
     pub(crate) fn take(shared: &Arc<Shared>, worker: &WorkerName) -> Option<Self> {
-        let (scheduler, now) = (&shared.scheduler, shared.now());
+        let scheduler = &shared.scheduler;
         let mut submissions = scheduler.submissions.lock();
+        // Read under the lock, so that the submit rate sees times in order.
+        let now = shared.now();
         let may_submit = submissions.starts.is_open
             && !scheduler.is_draining()
             && scheduler.lease.is_valid(now)

@@ -6,7 +6,7 @@
 use std::{collections::BTreeSet, path::Path};
 
 use crate::schedule::{Comparison, EVENTS, compare_all};
-use domain::{id::HolderId, lease::Holder, time::Timestamp};
+use domain::{lease::Holder, time::Timestamp};
 use stores::Backend;
 
 const STEPS: usize = 300;
@@ -36,10 +36,10 @@ async fn reopened_now_and_then(mut comparison: Comparison) -> BTreeSet<String> {
     comparison.finish(&other).await
 }
 
-/// A reopened embedded store knows that its former holders are dead. The model learns it from a lease that has ended.
+/// A reopened embedded store knows that the holders of its leases are dead. The model learns it from leases that have ended.
 async fn forget_holders(comparison: &Comparison) {
-    for number in 1..=3 {
-        let holder = Holder::apart(HolderId::from_number(number), Timestamp::default());
+    for id in &comparison.holders {
+        let holder = Holder::apart(*id, Timestamp::default());
         comparison.model.store.hold(holder).await.unwrap();
     }
 }

@@ -38,6 +38,8 @@ pub(crate) struct Comparison {
     pub(crate) world: World,
     plan: Plan,
     step: usize,
+    /// The holders that have not released their lease since they took it last.
+    pub(crate) holders: BTreeSet<HolderId>,
 }
 
 /// A step that both stores perform.
@@ -99,7 +101,7 @@ impl Comparison {
     pub(crate) fn new(seed: u64) -> Self {
         let model = stores::open("memory:").unwrap();
         let world = World::new(&model);
-        Self { model, world, plan: Plan::new(seed), step: 0 }
+        Self { model, world, plan: Plan::new(seed), step: 0, holders: BTreeSet::new() }
     }
 
     pub(crate) fn chance(&mut self) -> &mut fastrand::Rng {
@@ -110,6 +112,11 @@ impl Comparison {
     pub(crate) async fn step(&mut self, other: &Backend, again: usize) {
         self.plan.pass_time(&self.world);
         let act = self.plan.next(&self.world);
+        match act {
+            Act::Hold(holder) => drop(self.holders.insert(holder)),
+            Act::Release(holder) => drop(self.holders.remove(&holder)),
+            _ => {}
+        }
         let now = self.world.now();
         let expected = perform(&self.model, act.clone(), now, Some(&mut self.plan)).await;
         let mut answer = perform(other, act.clone(), now, None).await;
@@ -166,10 +173,10 @@ impl Plan {
             52..53 => Act::Release(self.holder()),
             53..62 => Act::Lease(self.holder(), self.chance.usize(1..5)),
             62..78 => self.decide(world),
-            78..95 => self.settle(world),
-            27..30 | 95 | 97 => self.dead_letter(world),
+            78..93 => self.settle(world),
+            27..30 | 95 => self.dead_letter(world),
             96 => self.claim().map_or(Act::Sweep(9), |one| Act::Report(Box::new(one))),
-            98 if self.chance.bool() => self.pool(world),
+            93..95 | 97 => self.pool(world),
             98 => self.callbacks(),
             _ => Act::Sweep(self.chance.usize(1..20)),
         }
