@@ -11,7 +11,10 @@ use domain::{
 
 use crate::Shared;
 
-use super::active::{ActiveSolve, Turn};
+use super::{
+    active::{ActiveSolve, Turn},
+    submissions::Submissions,
+};
 
 /// The admissions that may start a solve, between their permit and the driver.
 #[derive(Debug, Default)]
@@ -75,7 +78,7 @@ impl StartPermit {
         if !may_submit {
             return None;
         }
-        let turn = submissions.start(scheduler, worker, now)?;
+        let turn = Submissions::start(scheduler, worker, now)?;
         submissions.starts.under_way += 1;
         Some(Self { shared: Arc::clone(shared), turn, is_used: false })
     }
@@ -101,7 +104,7 @@ impl Drop for StartPermit {
         let scheduler = &self.shared.scheduler;
         let mut submissions = scheduler.submissions.lock();
         submissions.starts.under_way -= 1;
-        submissions.give_back(scheduler, &self.turn);
+        Submissions::give_back(scheduler, &self.turn);
         drop(submissions);
         // What waits may have missed just this slot. Otherwise the driver sleeps on: most claims need none.
         if scheduler.queue.lock().has_ready() || scheduler.is_draining() {

@@ -67,9 +67,8 @@ impl Submissions {
     }
 
     /// Takes everything that the submission of a claim needs which arrives now. `None` while anything waits that may go first,
-    /// while a circuit breaker is open, or while a limit is reached.
+    /// while a circuit breaker is open, or while a limit is reached. The caller has locked the submissions.
     pub(super) fn start(
-        &mut self,
         scheduler: &Scheduler,
         worker: &WorkerName,
         now: Timestamp,
@@ -89,7 +88,7 @@ impl Submissions {
     }
 
     /// Gives back what [`Self::start`] took: nothing is sent.
-    pub(super) fn give_back(&mut self, scheduler: &Scheduler, turn: &Turn) {
+    pub(super) fn give_back(scheduler: &Scheduler, turn: &Turn) {
         scheduler.submit_rate.lock().hand_back(turn.since);
         scheduler.slots.submitted();
         scheduler.queue.lock().cancel_turn(&turn.lane, turn.since);

@@ -35,8 +35,8 @@ pub(crate) fn start(
         return Ok(None);
     }
     let mut events = solve.take(*holder, ctx.now, ctx.now);
-    let intend = Decision::Intend { nonce: *nonce, guard: guard.clone() };
-    let intent = solve.decide(solve.fence, &intend, ctx.now);
+    let decision = Decision::Intend { nonce: *nonce, guard: guard.clone() };
+    let intent = solve.decide(solve.fence, &decision, ctx.now);
     events.extend(intent.expect("a new solve is queued, and the fence is its own"));
     ctx.record_all(solve, events);
     ctx.tx.require_durable();

@@ -154,11 +154,11 @@ impl Doors {
 
 impl Door {
     fn new(gateway: &Gateway) -> Self {
-        Self(Mutex::new(Self::remote(gateway)))
+        Self(Mutex::new(Some(Self::remote(gateway))))
     }
 
-    fn remote(gateway: &Gateway) -> Option<Arc<Remote>> {
-        Some(Arc::new(Remote::new(&gateway.base, Secret::new(WORKER), None).unwrap()))
+    fn remote(gateway: &Gateway) -> Arc<Remote> {
+        Arc::new(Remote::new(&gateway.base, Secret::new(WORKER), None).unwrap())
     }
 
     fn close(&self) {
@@ -166,7 +166,7 @@ impl Door {
     }
 
     fn lead_to(&self, gateway: &Gateway) {
-        *self.0.lock().unwrap() = Self::remote(gateway);
+        *self.0.lock().unwrap() = Some(Self::remote(gateway));
     }
 
     /// Sends to the gateway currently behind this door; `None` when it is down or died before replying.

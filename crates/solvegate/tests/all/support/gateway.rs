@@ -171,13 +171,11 @@ impl Gateway {
     /// The same; an error is the log of a gateway that ended at once, as it does without its store.
     pub(crate) fn try_with(dir: &Path, sim: &Sim, settings: &Settings) -> Result<Self, String> {
         let mut process = launch(dir, sim, settings);
-        match process.try_line_after(LISTENS) {
-            Some(base) => Ok(Self::at(base, process, dir, settings)),
-            None => {
-                process.wait();
-                Err(process.stderr())
-            }
+        if let Some(base) = process.try_line_after(LISTENS) {
+            return Ok(Self::at(base, process, dir, settings));
         }
+        process.wait();
+        Err(process.stderr())
     }
 
     fn at(base: String, process: Process, dir: &Path, settings: &Settings) -> Self {

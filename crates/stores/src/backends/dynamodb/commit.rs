@@ -34,8 +34,11 @@ pub(super) struct DynamoDbCommitter {
     resets: u64,
     gateway: u64,
     /// Large values of the current batch, by their rows, that are already stored in overflow items. The batch may be retried.
-    stored: Vec<((RawKey, Arc<[u8]>), StoredValue)>,
+    stored: Vec<(LargeRow, StoredValue)>,
 }
+
+/// The key of a row and its bytes.
+type LargeRow = (RawKey, Arc<[u8]>);
 
 /// An encoded commit.
 struct CommitRecord {
