@@ -54,7 +54,7 @@ pub(crate) enum Bench {
     Growth(GrowthArgs),
     /// Lists and totals on a long history in PostgreSQL, against a short one
     History(HistoryArgs),
-    /// Decisions of several gateways on one PostgreSQL, against its bare commits
+    /// Decisions of several gateways on one Redis or PostgreSQL, against those of one
     #[command(mut_arg("rounds", |arg| arg.default_value("3")))]
     Decisions(DecisionsArgs),
     /// Idle slots, shares and refusals while claims wait, in virtual time
@@ -116,14 +116,14 @@ pub(crate) struct HistoryArgs {
 pub(crate) struct DecisionsArgs {
     #[command(flatten)]
     pub(crate) rounds: RunOptions,
-    /// On this PostgreSQL, in its own schema, removed afterwards
+    /// On this Redis or PostgreSQL; removed afterwards
     #[arg(long, value_name = "URL")]
     pub(crate) store: String,
-    /// Number of concurrent gateways; a single one is measured too
-    #[arg(long, value_name = "N", default_value_t = 3)]
-    pub(crate) gateways: usize,
-    /// Number of callers, divided among the gateways
-    #[arg(long, value_name = "N", default_value_t = 192)]
+    /// Numbers of concurrent gateways; the others are compared with the first
+    #[arg(long, value_name = "N,N", value_delimiter = ',', default_values_t = [1, 2, 3, 8])]
+    pub(crate) gateways: Vec<usize>,
+    /// Number of callers of each gateway
+    #[arg(long, value_name = "N", default_value_t = 64)]
     pub(crate) callers: usize,
 }
 

@@ -239,13 +239,15 @@ fn benches_in_virtual_time_give_the_same_figures_every_time() {
 fn benches_on_a_postgres_leave_nothing_there() {
     let server = PostgresServer::start(&PostgresOptions::default());
     let url = server.url();
-    let decided = report(&["decisions", "--store", &url, "--callers", "6"]);
+    let decided = report(&["decisions", "--store", &url, "--callers", "2", "--gateways", "1,3"]);
     for who in ["1 gateway", "3 gateways"] {
-        for what in ["decisions", "commits", "commits / bare commits", "decisions in a commit"] {
+        for what in ["decisions", "commits", "decisions in a commit", "smallest share of a gateway"]
+        {
             assert!(median(&decided, &format!("{who}: {what}")) > 0.0, "{decided:#}");
         }
         figure(&decided, &format!("{who}: conflicts for each commit"));
     }
+    assert!(median(&decided, "bare commits, one after the other") > 0.0, "{decided:#}");
     let past = report(&["history", "--store", &url, "--claims", "6000"]);
     has_verdict(&past, "a site key's page: 36000 rows / a hundredth");
     let hit = report(&["hit", "--store", &url]);

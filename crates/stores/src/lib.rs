@@ -50,6 +50,8 @@ pub struct Backend {
     pub findings: Vec<Finding>,
     /// The clock that its decisions follow.
     pub timing: Arc<Timing>,
+    /// What implements the first three, for its counters.
+    pub adapter: Arc<StoreAdapter>,
 }
 
 /// Why a store could not be opened. Nothing was changed.
@@ -255,6 +257,7 @@ fn backend(store: StoreAdapter, name: &'static str) -> Backend {
         timing,
         records: store.clone(),
         archive: store.clone(),
+        adapter: store.clone(),
         store,
         notifier: Arc::new(LocalNotifier::new()),
         name,

@@ -62,15 +62,6 @@ impl PostgresProbe {
         Ok(Usage { calls: number(0)?, bytes: number(1)? })
     }
 
-    /// Rolled-back transactions of the whole database; a conflict is one. The server publishes the count with some
-    /// delay.
-    pub(crate) async fn rollbacks(&self) -> Result<u64, Error> {
-        let statement =
-            "SELECT xact_rollback FROM pg_stat_database WHERE datname = current_database()";
-        let row = self.client().await?.query_typed_one(statement, &[]).await?;
-        row.try_get::<_, i64>(0).map(|count| u64::try_from(count).unwrap_or(0))
-    }
-
     pub(crate) async fn analyze(&self) -> Result<(), Error> {
         self.client().await?.batch_execute("ANALYZE").await
     }

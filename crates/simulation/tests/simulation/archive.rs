@@ -38,6 +38,7 @@ fn with_archive(stage: &mut Stage) -> ArchivedStore {
         name: "memory",
         findings: Vec::new(),
         timing: Arc::default(),
+        adapter: store.clone(),
     };
     let kept = stores::open("memory:").unwrap();
     let archive = FaultyArchive { archive: kept.archive.clone(), mode: Mutex::default() };

@@ -29,6 +29,7 @@ fn open(dir: &Path) -> (Arc<StoreAdapter>, World) {
         name: "embedded",
         findings: Vec::new(),
         timing: Arc::default(),
+        adapter: store.clone(),
     };
     (store, World::new(&backend))
 }

@@ -58,7 +58,7 @@ pub(crate) enum Extent {
     Scan,
 }
 
-/// Counters of the stores without a server, for tests and benchmarks.
+/// What a store of this process has done so far, for tests and benchmarks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// The number of rows; only the memory store counts them.
@@ -66,6 +66,10 @@ pub struct Counters {
     pub decisions: u64,
     pub commits: u64,
     pub fsyncs: u64,
+    /// How often decisions ran again, because another gateway had changed what they read. Only on a server.
+    pub conflicts: u64,
+    /// How often a commit was sent again without that, because the ledger had grown. Only on Redis.
+    pub renumbered: u64,
 }
 
 /// Where a decision or query leaves the result of its last run.

@@ -3,11 +3,12 @@
 use std::{
     collections::VecDeque,
     panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
 };
 
 use super::{
     BackendKind, Commit, Conflict, OptimisticTx, ReadSet, RowCache, batch::Batch,
-    queued::QueuedDecision, sum_lane::SumLane,
+    counters::WriteCounters, queued::QueuedDecision, sum_lane::SumLane,
 };
 
 pub(crate) struct BatchRun<'a> {
@@ -20,6 +21,7 @@ pub(crate) struct BatchRun<'a> {
     /// Which decisions of the last run need a durable commit.
     durable: Vec<bool>,
     sum_lane: SumLane,
+    counters: Arc<WriteCounters>,
 }
 
 /// What a run leaves to its writer.
@@ -33,9 +35,18 @@ pub(super) struct EndedRun {
 // === impl BatchRun ===
 
 impl<'a> BatchRun<'a> {
-    pub(super) fn new(kind: BackendKind, batch: &'a mut Batch, sum_lane: SumLane) -> Self {
-        let (deferred, durable) = <_>::default();
-        Self { kind, batch, is_doubtful: false, deferred, durable, sum_lane }
+    pub(super) fn new(
+        kind: BackendKind,
+        batch: &'a mut Batch,
+        sum_lane: SumLane,
+        counters: &Arc<WriteCounters>,
+    ) -> Self {
+        let ((deferred, durable), counters) = (<_>::default(), Arc::clone(counters));
+        Self { kind, batch, is_doubtful: false, deferred, durable, sum_lane, counters }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.batch.len()
     }
 
     /// Runs as many decisions of the batch as fit into one commit, and defers the others.
@@ -78,6 +89,7 @@ impl<'a> BatchRun<'a> {
         reads: ReadSet,
         conflicts: Vec<Conflict>,
     ) -> ReadSet {
+        self.counters.conflicted();
         let current = cache.learn(reads, conflicts);
         self.leave_shared_lane(&current, cache);
         current

@@ -13,6 +13,7 @@ pub(crate) mod batch_run;
 pub(crate) mod cache;
 pub(crate) mod commit;
 pub(crate) mod committer;
+pub(crate) mod counters;
 #[cfg(test)]
 pub(crate) mod in_process;
 pub(crate) mod meta;
@@ -45,11 +46,12 @@ pub(crate) use tx::{BackendKind, OptimisticTx, Write};
 use std::{fmt, future::Future, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
+use counters::WriteCounters;
 use domain::ports::{BoxError, ServerTime, StoreError};
 
 use crate::{
     Result,
-    adapter::{DecideFn, Extent, Lane, ReadFn, TransactionRunner},
+    adapter::{Counters, DecideFn, Extent, Lane, ReadFn, TransactionRunner},
 };
 
 /// The version of a row: a new random value for every commit that writes it.
@@ -70,6 +72,7 @@ pub(crate) struct RemoteBackend<V> {
     kind: BackendKind,
     validator: Arc<V>,
     queue: WriteQueue,
+    counters: Arc<WriteCounters>,
 }
 
 /// What queries ask of the server: to compare their read sets with its rows, and its time.
@@ -98,7 +101,9 @@ impl<V: Validator> RemoteBackend<V> {
         committer: C,
         cache: RowCache,
     ) -> Self {
-        Self { kind, validator, queue: writer::spawn(kind, committer, cache) }
+        let counters = Arc::default();
+        let queue = writer::spawn(kind, committer, cache, Arc::clone(&counters));
+        Self { kind, validator, queue, counters }
     }
 }
 
@@ -118,6 +123,10 @@ impl<V: Validator> TransactionRunner for RemoteBackend<V> {
 
     async fn server_time(&self) -> Result<Option<ServerTime>> {
         self.validator.server_time().await.map(Some)
+    }
+
+    fn counters(&self) -> Counters {
+        self.counters.read()
     }
 }
 

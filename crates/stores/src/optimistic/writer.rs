@@ -4,7 +4,7 @@
 //! Each process has one writer task per store, so its commits have sequence numbers and are sent one after the other. The queue is
 //! in `batch.rs`; the protocol that a backend implements in its `commit.rs` is in `committer.rs`.
 
-use std::{collections::VecDeque, time::Duration};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use domain::ports::StoreError;
 use tokio::time::timeout;
@@ -15,6 +15,7 @@ use super::{
     BackendKind, BatchRun, Commit, CommitOutcome, CommitSeq, Committer, ReadSet, RowCache,
     WriteQueue,
     batch::{Batch, WriteQueueReceiver, answered},
+    counters::WriteCounters,
     queued::QueuedDecision,
     sum_lane::SumLane,
     unavailable,
@@ -32,6 +33,7 @@ struct WriterTask<C> {
     /// The number of the last commit that was sent.
     seq: u64,
     outcome_unknown: bool,
+    counters: Arc<WriteCounters>,
 }
 
 /// Decisions in one commit. A server does nothing else while it applies one.
@@ -47,12 +49,25 @@ const MAX_NUMBERED: usize = 50;
 /// While records are being restored, the writer waits no longer than this for a decision before it continues.
 const RESTORE_RETRY: Duration = Duration::from_millis(100);
 
-pub(crate) fn spawn<C: Committer>(kind: BackendKind, committer: C, cache: RowCache) -> WriteQueue {
+pub(crate) fn spawn<C: Committer>(
+    kind: BackendKind,
+    committer: C,
+    cache: RowCache,
+    counters: Arc<WriteCounters>,
+) -> WriteQueue {
     let (write_queue, queue) = WriteQueue::new(&kind);
     let deferred = VecDeque::new();
-    let (sum_lane, seq, outcome_unknown) = (SumLane::any(), 0, false);
-    let task =
-        WriterTask { kind, committer, cache, queue, deferred, sum_lane, seq, outcome_unknown };
+    let task = WriterTask {
+        kind,
+        committer,
+        cache,
+        queue,
+        deferred,
+        sum_lane: SumLane::any(),
+        seq: 0,
+        outcome_unknown: false,
+        counters,
+    };
     tokio::spawn(task.run());
     write_queue
 }
@@ -129,7 +144,7 @@ impl<C: Committer> WriterTask<C> {
         if self.cache.clear_if_full() {
             self.committer.cache_cleared();
         }
-        let mut run = BatchRun::new(self.kind, batch, self.sum_lane);
+        let mut run = BatchRun::new(self.kind, batch, self.sum_lane, &self.counters);
         let committed = self.commit_run(&mut run).await;
         let ended = run.end();
         self.sum_lane = ended.sum_lane;
@@ -155,6 +170,7 @@ impl<C: Committer> WriterTask<C> {
             }
             match self.send_after_ledger(&mut commit, run).await? {
                 CommitOutcome::Accepted => {
+                    self.counters.committed(run.len());
                     self.cache.apply(commit.writes, commit.version);
                     return Ok(());
                 }
@@ -188,6 +204,7 @@ impl<C: Committer> WriterTask<C> {
                 return Ok(CommitOutcome::Conflicts(conflicts));
             }
             tracing::trace!(sent, "the ledger has grown, numbering pages again");
+            self.counters.renumbered();
             for conflict in conflicts {
                 self.cache.apply_conflict(conflict);
             }

@@ -78,6 +78,7 @@ impl TransactionRunner for Embedded {
             decisions: self.shared.decisions.load(Ordering::Relaxed),
             commits: self.shared.commits.load(Ordering::Relaxed),
             fsyncs: self.shared.disk.fsyncs.load(Ordering::Relaxed),
+            ..Counters::default()
         }
     }
 }

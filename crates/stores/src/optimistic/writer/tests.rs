@@ -168,7 +168,7 @@ async fn decide(
 #[tokio::test]
 async fn decisions_do_not_run_again_because_the_ledger_has_grown() {
     let server = Server::default();
-    let queue = spawn(KIND, server.clone(), RowCache::default());
+    let queue = spawn(KIND, server.clone(), RowCache::default(), Arc::default());
     assert_eq!(decide(&queue, |tx| tx.append(vec![entry(1)])).await, 1);
     server.decide(|tx| tx.append(vec![entry(2), entry(3)]));
     assert_eq!(decide(&queue, |tx| tx.append(vec![entry(4)])).await, 1);
@@ -178,7 +178,7 @@ async fn decisions_do_not_run_again_because_the_ledger_has_grown() {
 #[tokio::test]
 async fn a_decision_that_only_appends_is_written_after_a_conflict() {
     let server = Server::default();
-    let queue = spawn(KIND, server.clone(), RowCache::default());
+    let queue = spawn(KIND, server.clone(), RowCache::default(), Arc::default());
     decide(&queue, |tx| tx.put::<Memos>(memo(), vec![1])).await;
     server.decide(|tx| tx.take::<Memos>(&memo()).map(drop));
     let append_without_memo = |tx: &mut dyn WriteTx| match tx.get::<Memos>(&memo())? {
@@ -199,7 +199,7 @@ fn count_opened(tx: &mut dyn WriteTx) -> Result<()> {
 #[tokio::test]
 async fn decisions_do_not_run_again_because_another_lane_has_grown() {
     let server = Server::default();
-    let queue = spawn(KIND, server.clone(), RowCache::default());
+    let queue = spawn(KIND, server.clone(), RowCache::default(), Arc::default());
     assert_eq!(decide(&queue, count_opened).await, 1);
     let own = server.opened().1[0];
     for other in (0..=lanes::LAST_LANE).filter(|lane| *lane != own) {
@@ -212,7 +212,7 @@ async fn decisions_do_not_run_again_because_another_lane_has_grown() {
 #[tokio::test]
 async fn a_gateway_leaves_a_lane_that_another_one_adds_to() {
     let server = Server::default();
-    let queue = spawn(KIND, server.clone(), RowCache::default());
+    let queue = spawn(KIND, server.clone(), RowCache::default(), Arc::default());
     decide(&queue, count_opened).await;
     let [shared] = server.opened().1[..] else { panic!("{:?}", server.opened()) };
     server.decide_in(shared, count_opened);
