@@ -71,7 +71,9 @@ pub(crate) async fn run(args: &DecisionsArgs) -> Result<Report, Failure> {
     if let Some(bare) = bare {
         report.add(Figure::new("bare commits, one after the other".to_owned(), "/s", bare));
     }
-    found.into_iter().for_each(|found| found.add_to(&mut report));
+    for found in found {
+        found.add_to(&mut report);
+    }
     Ok(report.end())
 }
 
