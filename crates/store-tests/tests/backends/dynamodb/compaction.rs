@@ -31,7 +31,7 @@ async fn segments_hold_the_same_as_the_log() {
     concurrent_callers::solves_by_twenty(&gateways(&often_compacting(), &table, 3).await, 400)
         .await;
     let (_, probe) = DynamoDbProbe::connect(&shared_dynamodb().url(&table)).await.unwrap();
-    let found = probe.take_stock().await.unwrap();
+    let found = probe.take_stock().await.expect("the server is up");
     eprintln!("400 solves: {found:?}");
     assert!(found.compacted > 0 && found.segments > 50, "{found:?}");
 }
@@ -78,7 +78,7 @@ async fn a_compactor_that_dies_is_replaced() {
     let start = Instant::now();
     loop {
         world.admit(world.turnstile(&format!("last-{}", start.elapsed().as_millis()))).await;
-        let found = probe.take_stock().await.unwrap();
+        let found = probe.take_stock().await.expect("the server is up");
         if found.commits - found.compacted < 10 {
             break;
         }
@@ -126,7 +126,7 @@ async fn thousands_of_solves_are_read_by_a_few_items_and_written_to_many_places(
     let most = written.iter().max_by_key(|(_, count)| **count).unwrap();
     eprintln!("{all} items written under {} partition keys, most under {most:?}", written.len());
     assert!(*most.1 * 5 < all, "{most:?} of {all}");
-    probe.take_stock().await.unwrap();
+    probe.take_stock().await.expect("the server is up");
 }
 
 /// The cost of one solve at a time, when no commit is shared.
@@ -152,8 +152,8 @@ async fn a_solve_alone_takes_a_few_write_units() {
 /// Admits small claims until everything is compacted that was written before.
 async fn compact_all(world: &World, probe: &DynamoDbProbe) {
     let start = Instant::now();
-    let before = probe.take_stock().await.unwrap().commits;
-    while probe.take_stock().await.unwrap().compacted < before {
+    let before = probe.take_stock().await.expect("the server is up").commits;
+    while probe.take_stock().await.expect("the server is up").compacted < before {
         // It may be refused while the compaction is behind.
         let more = world.turnstile(&format!("more-{}", start.elapsed().as_nanos()));
         drop(world.store.admit(more, world.now()).await);
@@ -209,7 +209,7 @@ async fn a_log_whose_first_commits_expired_is_refused_with_what_to_do() {
     for number in 0..5 {
         world.open(world.turnstile(&format!("s{number}"))).await;
     }
-    let found = probe.take_stock().await.unwrap();
+    let found = probe.take_stock().await.expect("the server is up");
     assert_eq!(found.compacted, 0, "{found:?}");
     for slot in 1..=2 {
         probe.delete_commit(slot).await.unwrap();

@@ -33,7 +33,7 @@ async fn hold(world: &World, id: HolderId, wanted: u32) {
     let six = LimitUse { limit: 6, in_force: 0, wanted };
     let account = Some(AccountUse { slots: six, submits: six, used: 0 });
     let until = world.now().plus(LeaseRequest::TERM);
-    world.store.hold(Holder { id, until, account }).await.unwrap();
+    world.store.hold(Holder { id, until, account }).await.expect("the server is up");
 }
 
 /// The row of a gateway that waits is the message, and another one reads it with the lease call that it makes every second.

@@ -1,6 +1,14 @@
 //! A server that loses acknowledged writes: the gateways notice at once and restore everything they know, take no risks
 //! meanwhile, and deliver no token twice.
 
+#![expect(
+    clippy::disallowed_methods,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    clippy::wildcard_enum_match_arm,
+    reason = "a test outside the server under test, which fails by panicking and shows its figures"
+)]
+
 use std::time::{Duration, Instant};
 
 use domain::{

@@ -3,8 +3,6 @@
 #![expect(
     clippy::disallowed_methods,
     clippy::print_stdout,
-    clippy::unwrap_used,
-    clippy::wildcard_enum_match_arm,
     reason = "a test outside the server under test, which fails by panicking and shows its figures"
 )]
 

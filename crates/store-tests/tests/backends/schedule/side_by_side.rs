@@ -164,9 +164,10 @@ impl Plan {
     fn settle_of(&mut self, lease: &Lease, world: &World) -> Act {
         let (solve, attempt) = (lease.solve.id, lease.solve.attempt);
         let task = format!("t{solve}-{attempt}");
-        let verdict = match self.chance.bool() {
-            true => Verdict::GiveUp,
-            false => Verdict::Again { due: world.now(), counted: true },
+        let verdict = if self.chance.bool() {
+            Verdict::GiveUp
+        } else {
+            Verdict::Again { due: world.now(), counted: true }
         };
         let fact = match self.chance.u8(0..20) {
             0..8 => accepted(&task),
