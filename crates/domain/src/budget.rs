@@ -454,7 +454,9 @@ mod tests {
         }
         for order in [[0, 1, 2], [2, 1, 0], [1, 2, 0]] {
             let mut sum = BudgetBook::default();
-            order.iter().for_each(|part: &usize| sum.add(&parts[*part]));
+            for part in order {
+                sum.add(&parts[part]);
+            }
             assert_eq!(sum, whole);
         }
     }
