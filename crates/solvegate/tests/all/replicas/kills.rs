@@ -9,7 +9,7 @@ use store_tests::servers::{
 
 use super::{
     fleet::{Fleet, GATEWAYS},
-    judge::{every_solve_ends, judge},
+    judge::{every_solve_ends, every_task_is_priced, judge},
     load::{Load, claim, id_of, work},
 };
 use crate::support::{all_entries, eventually, kills_last, pause, wall_clock};
@@ -73,6 +73,7 @@ async fn killed_under_load(url: &str, claims_per_second: u64) {
     println!("{kills} kills in {:?}", kills_last());
     let store = stores::connect(url).await.unwrap();
     every_solve_ends(&store).await;
+    every_task_is_priced(&store).await;
     let paid = fleet.sim.ledger().await;
     judge(&store, &paid, &outcomes, claims).await.hold(&outcomes);
     store_tests::check(&*store.records).await;
@@ -123,6 +124,9 @@ async fn taken_over_in_time(url: &str) {
         outcomes.push(work(&fleet.doors, name).await);
     }
     let store = stores::connect(url).await.unwrap();
+    // A charge whose reply died with the gateway is authorised once more, and then there is a token too many.
+    every_solve_ends(&store).await;
+    every_task_is_priced(&store).await;
     let entries = all_entries(&*store.records).await;
     let recovered = entries.iter().filter(|entry| matches!(entry.event, Event::Recovered { .. }));
     let times: Vec<_> = recovered.map(|entry| entry.at.since(killed)).collect();
