@@ -58,7 +58,7 @@ async fn an_answer_lost_at_any_place_changes_nothing() {
 }
 
 /// The same while another gateway decides in between, so that the decisions run again in the transaction whose reply is
-/// lost, which then has up to four round trips.
+/// lost, which then has up to four round trips. At every third place, because each pair of gateways takes half a second.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_answer_lost_after_a_conflict_changes_nothing() {
     for_each_place(4, Gateways::TwoInTurn).await;
@@ -74,13 +74,16 @@ async fn for_each_place(trips: u32, gateways: Gateways) {
     let server = PostgresServer::start(&PostgresOptions::default());
     let proxy = FaultProxy::start(server.port());
     let mut opened = 0;
-    for place in 0..SHORT {
+    let stride = if gateways == Gateways::One { 1 } else { 3 };
+    let places = (0..SHORT).step_by(stride);
+    let schedules = trips as usize * places.len();
+    for place in places {
         for trip in 1..=trips {
             let happened = with_a_loss((&server, &proxy), place, trip, gateways).await;
-            opened += usize::from(happened.contains("Opened"));
+            opened += usize::from(happened.contains("Opened") || happened.contains("Started"));
         }
     }
-    assert_eq!(opened, trips as usize * SHORT, "every schedule decides something");
+    assert_eq!(opened, schedules, "every schedule decides something");
 }
 
 async fn with_a_loss(
