@@ -205,6 +205,12 @@ fn reconcile(entries: &[Entry], paid: &Ledger) -> usize {
         paid.accepted.iter().map(|accepted| (&accepted.task, accepted.cost)).collect();
     for (task, attempts) in &learned {
         let charged = costs.get(task).copied();
+        let about = |entry: &&Entry| attempts.iter().any(|(solve, _)| entry.solve == *solve);
+        if priced.get(task) != charged.as_ref() {
+            for entry in entries.iter().filter(about) {
+                println!("{:?} {:?}", entry.at, entry.event);
+            }
+        }
         assert_eq!(priced.get(task), charged.as_ref(), "{task}: our price and the provider's");
         assert_eq!(attempts.len(), 1, "{task} was taken for several attempts: {attempts:?}");
     }

@@ -12,7 +12,7 @@ use super::{
     judge::{every_solve_ends, every_task_is_priced, judge},
     load::{Load, claim, id_of, work},
 };
-use crate::support::{all_entries, eventually, kills_last, pause, wall_clock};
+use crate::support::{Settings, all_entries, eventually, kills_last, pause, wall_clock};
 
 /// Claims per second during the kills.
 const CLAIMS: u64 = 45;
@@ -100,7 +100,9 @@ async fn a_dead_gateways_solves_on_dynamodb_are_taken_over_after_its_lease() {
 
 async fn taken_over_in_time(url: &str) {
     const SOLVES: usize = 60;
-    let mut fleet = Fleet::start(url, "10s");
+    // Polled more often, a task would use up its polls before it is ready.
+    let settings = Settings { poll_ms: 500, ..Settings::default() };
+    let mut fleet = Fleet::with(url, &["--solve-time", "10s"], settings);
     // Any gateway with a share of the slots may submit a claim, and all of these are to be of the one that dies.
     let others = [1, 2];
     for other in others {
@@ -124,7 +126,6 @@ async fn taken_over_in_time(url: &str) {
         outcomes.push(work(&fleet.doors, name).await);
     }
     let store = stores::connect(url).await.unwrap();
-    // A charge whose reply died with the gateway is authorised once more, and then there is a token too many.
     every_solve_ends(&store).await;
     every_task_is_priced(&store).await;
     let entries = all_entries(&*store.records).await;
