@@ -116,9 +116,13 @@ impl StoreAdapter {
         mut decide: impl FnMut(&mut DecisionCtx<'_>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         self.timing.check()?;
-        let timing = self.timing();
+        let (timing, mut has_begun) = (self.timing(), false);
         self.decide(move |tx| {
-            timing.check_wait(asked)?;
+            // Once it has begun it goes on, or one that conflicts again and again would never be made.
+            if !has_begun {
+                timing.check_wait(asked)?;
+                has_begun = true;
+            }
             DecisionCtx::run(tx, timing.at_decision(asked), &mut decide)
         })
         .await
@@ -248,7 +252,14 @@ impl Store for StoreAdapter {
     }
 
     async fn lease(&self, request: LeaseRequest, now: Timestamp) -> Result<Vec<Lease>> {
-        self.decide_at(now, move |ctx| decisions::lease(ctx, request)).await
+        // However long it waits: the driver asks once at a time, and a refusal would have it lease everything again, which is
+        // more work for a store that has too much.
+        self.timing.check()?;
+        let timing = self.timing();
+        self.decide(move |tx| {
+            DecisionCtx::run(tx, timing.at_decision(now), |ctx| decisions::lease(ctx, request))
+        })
+        .await
     }
 
     async fn advance(&self, lease: &Lease, decision: Decision, now: Timestamp) -> Result<Advanced> {
